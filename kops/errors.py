@@ -1,0 +1,62 @@
+"""The one error tree of kops.
+
+Bytes that are not what a format says raise `DecodeError` and nothing else; what a person asked for and cannot be done raises another
+`KopsError`. Each class carries the exit code that the command line gives it (the sums of `kops log`, see the manual page kops-exit-codes).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class KopsError(Exception):
+    """Something that was asked for can't be done; `str()` is the sentence a person reads."""
+
+    exit_code: ClassVar[int] = 8
+
+
+class DecodeError(KopsError):
+    """Bytes that are not what their format says.
+
+    `code` is stable (a finding's code), `position` is in bytes within the file (or within the bytes given where there is no file),
+    `file` is the path where it is known.
+    """
+
+    def __init__(self, reason: str, *, code: str = "corrupt", position: int | None = None, file: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.code = code
+        self.position = position
+        self.file = file
+
+    def at(self, *, file: str | None = None, position: int | None = None) -> DecodeError:
+        """Fill in where it was, unless that is known already; returns itself, for `raise error.at(...)`."""
+        if self.file is None:
+            self.file = file
+        if self.position is None:
+            self.position = position
+        return self
+
+    def __str__(self) -> str:
+        where = self.file or ""
+        if self.position is not None:
+            where = f"{where}:{self.position}" if where else f"position {self.position}"
+        return f"{where}: {self.reason}" if where else self.reason
+
+
+class UsageError(KopsError):
+    """A flag, key or value that makes no sense; names it, and what is allowed."""
+
+    exit_code = 16
+
+
+class NotFoundError(KopsError):
+    """A path, topic or partition that is not there."""
+
+
+class LockHeldError(KopsError):
+    """A running broker (or another kops) holds the lock of a log directory."""
+
+
+class MissingDependencyError(KopsError):
+    """A thing that the work needs is not installed; the message says how to get it."""
