@@ -1,0 +1,1 @@
+"""Tests of kops; `tests/support` is what they share."""

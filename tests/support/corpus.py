@@ -1,0 +1,147 @@
+"""The golden corpus: 388 Kafka data directories, each written by real Apache Kafka, with what real Kafka's tools and brokers said of them.
+
+How a test uses it:
+
+    from tests.support import corpus
+
+    @pytest.mark.parametrize("case_id", corpus.cases("damage"))          # ids only: nothing is unpacked while tests are collected
+    def test_forecast(case_id: str, tmp_path: Path) -> None:
+        case = corpus.load(case_id)                                      # unpacked once per archive, then instant
+        case.json["modes"]["full"]["outcome"]                            # case.json, parsed
+        case.root / "before" / case.json["damagedDir"]                   # files are READ-ONLY and shared by all tests
+        case.text("truth/dump/before/….log.deep.txt")                    # one file as text; case.read(…) as bytes, case.lines(…) as JSON lines
+        log_dir = case.copy(tmp_path / "log", "before")                  # a writable copy of one of its folders
+
+`tests/golden/README.md` tells the kinds of cases and their layout. Every `X.zst` and `D.tar.zst` that the corpus itself has is already unpacked
+here: `files.tar.zst` became `clean/ before/ after/ truth/`, `truth/dump.tar.zst` became `truth/dump/`, `trials.jsonl.zst` became `trials.jsonl`.
+
+The archives are unpacked into `.cache/golden/<hash of the archive>` in the project's folder; several pytest workers may do so at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+GOLDEN = PROJECT / "tests" / "golden"
+CACHE = PROJECT / ".cache" / "golden"
+ONLY_READ = 0o400  # Kafka writes metadata snapshots so; copies keep it
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case: its id, its `case.json` and the (read-only) folder it is unpacked in."""
+
+    id: str
+    json: dict[str, Any]
+    root: Path
+
+    def read(self, path: str) -> bytes:
+        """The bytes of one file, its path relative to the case's folder."""
+        return (self.root / path).read_bytes()
+
+    def text(self, path: str) -> str:
+        """One file as UTF-8 text, line ends as they are."""
+        return self.read(path).decode()
+
+    def lines(self, path: str) -> list[Any]:
+        """One JSON-lines file, parsed."""
+        return [json.loads(line) for line in self.read(path).split(b"\n") if line]
+
+    def files(self, folder: str = "") -> list[str]:
+        """Paths (relative to the case's folder) of all files under a folder of it, sorted."""
+        return sorted(path.relative_to(self.root).as_posix() for path in (self.root / folder).rglob("*") if path.is_file())
+
+    def copy(self, dest: str | os.PathLike[str], folder: str = "") -> Path:
+        """A writable copy of a folder (the whole case without one) as `dest`, which must not exist or be an empty folder."""
+        target = Path(dest)
+        if target.exists() and any(target.iterdir()):
+            raise FileExistsError(f"{target} is not empty")
+        shutil.copytree(self.root / folder, target, copy_function=copy_writable, dirs_exist_ok=True)
+        return target
+
+
+def copy_writable(source: str, target: str) -> None:
+    """Copy one file and give its owner the right to write it back, unless Kafka itself had taken it."""
+    mode = os.stat(source).st_mode & 0o777
+    with open(source, "rb") as file:
+        write_sparse(Path(target), file.read(), mode if mode == ONLY_READ else mode | 0o200)
+
+
+def cases(kind: str | None = None) -> list[str]:
+    """Ids of the cases, sorted; of one kind (`format`, `exotic`, `damage`, `fuzz`, `cluster`, `broker-dir`, `broker-damage`) or
+    group (`v0`, `v1`, `v2` or an archive's name). Raises ValueError for a kind that no case has."""
+    found = [name for name, entry in index().items() if kind in (None, entry["kind"], entry["group"])]
+    if not found:
+        raise ValueError(f"no case of kind {kind!r}")
+    return sorted(found)
+
+
+def load(case_id: str) -> Case:
+    """One case, its archive unpacked if need be. Raises KeyError for an unknown id."""
+    root = unpack(GOLDEN / f"corpus-{index()[case_id]['group']}.tar.zst") / case_id
+    return Case(case_id, json.loads((root / "case.json").read_text()), root)
+
+
+@functools.cache
+def index() -> dict[str, dict[str, str]]:
+    """`tests/golden/index.json`: id → kind, kafka (version), group."""
+    found: dict[str, dict[str, str]] = json.loads((GOLDEN / "index.json").read_text())
+    return found
+
+
+@functools.cache
+def unpack(archive: Path) -> Path:
+    """The folder an archive is unpacked in; whole or not at all, whoever else does the same meanwhile."""
+    with open(archive, "rb") as file:
+        target = CACHE / hashlib.file_digest(file, "sha256").hexdigest()[:20]
+    if target.is_dir():
+        return target
+    CACHE.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix="unpacking-", dir=CACHE))
+    try:
+        with open(archive, "rb") as file:
+            stream = zstandard.ZstdDecompressor(max_window_size=1 << 31).stream_reader(file)
+            with tarfile.open(fileobj=stream, mode="r|") as tar:
+                for member in tar:
+                    unpack_member(tar, member, beside)
+        beside.chmod(0o755)
+        try:
+            beside.rename(target)
+        except OSError:
+            if not target.is_dir():  # else another worker was faster: its folder is as good
+                raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return target
+
+
+def unpack_member(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    """Write one member, read-only."""
+    path = target / member.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if member.isdir():
+        path.mkdir(exist_ok=True)
+        return
+    content = tar.extractfile(member)
+    assert content is not None, f"{member.name}: neither file nor folder"
+    write_sparse(path, content.read(), member.mode & 0o555)
+
+
+def write_sparse(path: Path, data: bytes, mode: int) -> None:
+    """Write a file; the zeros at its end (10 MiB in each preallocated index) become a hole."""
+    with open(path, "wb") as file:
+        file.write(data.rstrip(b"\0"))
+        file.truncate(len(data))
+    path.chmod(mode)
