@@ -1,0 +1,178 @@
+"""The one interface to files: what storage and forensics read and write through.
+
+Paths are `str`, positions and sizes are bytes, times are milliseconds since the epoch. What the operating system refuses is an `OSError`
+with its usual class and errno in every implementation (`FileNotFoundError`, `NotADirectoryError`, ...); writing through read-only files is
+`ReadOnlyError`.
+A torn write, a full disk or a copy-on-write overlay is another implementation of the same interface.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from kops.errors import KopsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+Mode = Literal["r", "rw", "create", "new"]
+LOCK_FILE = ".lock"
+
+
+class ReadOnlyError(KopsError):
+    """Something tried to write through files that were opened for reading only: a fault of kops, never of the person who asked."""
+
+
+class FileStat(NamedTuple):
+    """What `stat` tells of a path: bytes, last modification (ms, rounded down as Java does), directory or not, permission bits."""
+
+    size: int
+    mtime_ms: int
+    is_dir: bool
+    mode: int
+
+
+class File(ABC):
+    """An open file. Reads and writes name their position; there is no shared file pointer."""
+
+    path: str
+
+    @abstractmethod
+    def size(self) -> int:
+        """The file's size now, in bytes."""
+
+    @abstractmethod
+    def read(self, position: int, size: int) -> bytes:
+        """Fresh bytes from `position`; fewer than `size` only where the file ends."""
+
+    @abstractmethod
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """Write all of `data` at `position`; a gap behind the old end reads as zeros."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Force contents and size to the disk (fsync)."""
+
+    @abstractmethod
+    def truncate(self, size: int) -> None:
+        """Set the size; what is new reads as zeros."""
+
+    @abstractmethod
+    def fileno(self) -> int:
+        """The descriptor, for sendfile; OSError(ENOTSUP) where there is none."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close; a second call does nothing."""
+
+    def __enter__(self) -> File:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class Lock(ABC):
+    """A held lock of a log directory; released by `release()` or at the end of a `with` block."""
+
+    path: str
+
+    @abstractmethod
+    def release(self) -> None:
+        """Give the lock up; a second call does nothing. The lock file stays, as Kafka leaves it."""
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+
+class Files(ABC):
+    """A tree of files and directories."""
+
+    @abstractmethod
+    def absolute(self, path: str) -> str:
+        """The path as this tree names it: absolute and without `.` and `..` (symbolic links are not followed)."""
+
+    @abstractmethod
+    def open(self, path: str, mode: Mode = "r") -> File:
+        """Open a file: `r` for reading, `rw` for both (it must exist), `create` made empty if absent, `new` must not exist yet."""
+
+    @abstractmethod
+    def sync_dir(self, path: str) -> None:
+        """Force a directory's entries to the disk, as Kafka does after a rename."""
+
+    @abstractmethod
+    def rename(self, source: str, target: str) -> None:
+        """Atomic rename; a file at `target` is replaced, an empty directory there by a directory."""
+
+    @abstractmethod
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+
+    @abstractmethod
+    def rmdir(self, path: str) -> None:
+        """Remove an empty directory."""
+
+    @abstractmethod
+    def mkdir(self, path: str) -> None:
+        """Make a directory; its parent must exist, it must not."""
+
+    @abstractmethod
+    def exists(self, path: str) -> bool:
+        """Whether there is anything at `path`."""
+
+    @abstractmethod
+    def stat(self, path: str) -> FileStat:
+        """Size, time and kind of what is at `path`, symbolic links followed."""
+
+    @abstractmethod
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        """Set the time of the last modification."""
+
+    @abstractmethod
+    def list(self, path: str) -> list[str]:
+        """The names in a directory, sorted."""
+
+    @abstractmethod
+    def lock(self, path: str) -> Lock:
+        """Take the lock of the log directory `path` as a broker does, on the file `.lock` in it; LockHeldError where another holds it."""
+
+    def preallocate(self, file: File, size: int) -> None:
+        """Grow `file` to `size` zero-filled bytes as Kafka does (RandomAccessFile.setLength); never shrinks it."""
+        if file.size() < size:
+            file.truncate(size)
+
+    def read_all(self, path: str) -> bytes:
+        """The whole file."""
+        with self.open(path) as file:
+            return file.read(0, file.size())
+
+    def write_all(self, path: str, data: bytes) -> None:
+        """Make the file hold exactly `data` (in place, not synced)."""
+        with self.open(path, "create") as file:
+            file.truncate(0)
+            file.write(0, data)
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace a file the way Kafka writes its checkpoints: `path` + `.tmp`, fsync, rename, fsync of the directory."""
+        temporary = path + ".tmp"
+        with self.open(temporary, "create") as file:
+            file.truncate(0)
+            file.write(0, data)
+            file.sync()
+        self.rename(temporary, path)
+        self.sync_dir(posixpath.dirname(path) or ".")
+
+    def walk(self, path: str) -> Iterator[str]:
+        """The paths of all files below `path`, directories depth first, names sorted."""
+        for name in self.list(path):
+            child = posixpath.join(path, name)
+            if self.stat(child).is_dir:
+                yield from self.walk(child)
+            else:
+                yield child

@@ -1,0 +1,242 @@
+"""Files of the operating system.
+
+Reads are `pread` into fresh bytes. The directory lock is a POSIX record lock (`fcntl.lockf`) over the whole of `.lock`, which is what
+java.nio.channels.FileChannel.tryLock takes (Kafka: org.apache.kafka.server.util.FileLock); `flock` would be invisible to a broker.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from typing import TYPE_CHECKING, Final
+
+from kops.errors import LockHeldError
+from kops.files.api import LOCK_FILE, File, Files, FileStat, Lock, Mode, ReadOnlyError
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+_FLAGS: Final[dict[str, int]] = {
+    "r": os.O_RDONLY,
+    "rw": os.O_RDWR,
+    "create": os.O_RDWR | os.O_CREAT,
+    "new": os.O_RDWR | os.O_CREAT | os.O_EXCL,
+}
+# A claimed length beyond this is checked against the file's size before memory is set aside for it.
+_TRUSTED_READ: Final = 4 << 20
+
+# Locks that this process holds, by device and inode: POSIX record locks do not exclude their own process, and closing any
+# descriptor of the file drops them, so `OsFile.close` keeps such descriptors until the lock is released.
+_held: dict[tuple[int, int], OsLock] = {}
+
+
+class OsFile(File):
+    """A file descriptor."""
+
+    __slots__ = ("_fd", "_writable", "path")
+
+    def __init__(self, path: str, fd: int, writable: bool) -> None:
+        self.path = path
+        self._fd = fd
+        self._writable = writable
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read(self, position: int, size: int) -> bytes:
+        if size > _TRUSTED_READ:
+            size = min(size, max(self.size() - position, 0))
+        if size <= 0:
+            return b""
+        data = os.pread(self._fd, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < size:
+            data = os.pread(self._fd, size - got, position + got)
+            if not data:
+                break
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        self._check_writable()
+        view = memoryview(data).cast("B")
+        while view:
+            written = os.pwrite(self._fd, view, position)
+            view = view[written:]
+            position += written
+
+    def sync(self) -> None:
+        self._check_writable()
+        os.fsync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        self._check_writable()
+        os.ftruncate(self._fd, size)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        if _held:
+            status = os.fstat(fd)
+            holder = _held.get((status.st_dev, status.st_ino))
+            if holder is not None:
+                holder.keep_open(fd)
+                return
+        os.close(fd)
+
+    def _check_writable(self) -> None:
+        if not self._writable:
+            raise ReadOnlyError(f"{self.path} is open for reading only")
+
+
+class OsLock(Lock):
+    """A record lock that this process holds."""
+
+    def __init__(self, path: str, fd: int, identity: tuple[int, int]) -> None:
+        self.path = path
+        self._descriptors = [fd]
+        self._identity = identity
+
+    def keep_open(self, fd: int) -> None:
+        """Take over a descriptor of the lock file whose closing would drop the lock."""
+        self._descriptors.append(fd)
+
+    def release(self) -> None:
+        if not self._descriptors:
+            return
+        _held.pop(self._identity, None)
+        descriptors, self._descriptors = self._descriptors, []
+        for fd in descriptors:
+            os.close(fd)
+
+
+class OsFiles(Files):
+    """The file system; with `read_only` every method that writes raises `ReadOnlyError`, and files are opened O_RDONLY."""
+
+    def __init__(self, *, read_only: bool = False) -> None:
+        self.read_only = read_only
+
+    def absolute(self, path: str) -> str:
+        return os.path.abspath(path)
+
+    def open(self, path: str, mode: Mode = "r") -> OsFile:
+        if mode != "r":
+            self._check_writable(path)
+        fd = os.open(path, _FLAGS[mode] | os.O_CLOEXEC, 0o666)
+        if mode == "r" and stat.S_ISDIR(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return OsFile(path, fd, mode != "r")
+
+    def sync_dir(self, path: str) -> None:
+        self._check_writable(path)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, source: str, target: str) -> None:
+        self._check_writable(source)
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        self._check_writable(path)
+        os.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        self._check_writable(path)
+        os.rmdir(path)
+
+    def mkdir(self, path: str) -> None:
+        self._check_writable(path)
+        os.mkdir(path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def stat(self, path: str) -> FileStat:
+        status = os.stat(path)
+        return FileStat(status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISDIR(status.st_mode), stat.S_IMODE(status.st_mode))
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        self._check_writable(path)
+        os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def lock(self, path: str) -> Lock:
+        import fcntl
+
+        self._check_writable(path)
+        name = os.path.join(path, LOCK_FILE)
+        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        status = os.fstat(fd)
+        identity = (status.st_dev, status.st_ino)
+        holder = _held.get(identity)
+        if holder is not None:
+            holder.keep_open(fd)
+            _raise_held(path, os.getpid())
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            pid = _lock_owner(fd)
+            os.close(fd)
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+            _raise_held(path, pid)
+        lock = OsLock(name, fd, identity)
+        _held[identity] = lock
+        return lock
+
+    def lock_owner(self, path: str) -> int | None:
+        """The process id of who holds the lock of the log directory `path`, None if it is free; looks only, also when read-only.
+
+        The id is 0 where the system does not tell (a holder on another host or in another namespace).
+        """
+        try:
+            file = self.open(os.path.join(path, LOCK_FILE))
+        except FileNotFoundError:
+            return None
+        with file:
+            status = os.fstat(file.fileno())
+            if (status.st_dev, status.st_ino) in _held:
+                return os.getpid()
+            return _lock_owner(file.fileno())
+
+    def _check_writable(self, path: str) -> None:
+        if self.read_only:
+            raise ReadOnlyError(f"{path}: these files are for reading only")
+
+
+def _raise_held(path: str, pid: int | None) -> NoReturn:
+    owner = f" (process {pid})" if pid else ""
+    raise LockHeldError(f"{path}: the lock file {LOCK_FILE} is held by another process or thread{owner}; stop the broker first")
+
+
+def _lock_owner(fd: int) -> int | None:
+    """Who holds an exclusive lock on the file, by F_GETLK."""
+    import fcntl
+    import struct
+
+    # struct flock: type, whence, start, length, pid on 64-bit Linux; start, length, pid, type, whence on macOS.
+    if sys.platform == "darwin":
+        layout = "qqihh"
+        request = struct.pack(layout, 0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
+        _, _, pid, kind, _ = struct.unpack(layout, fcntl.fcntl(fd, fcntl.F_GETLK, request))
+    else:
+        layout = "hhqqi4x"
+        request = struct.pack(layout, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, pid = struct.unpack(layout, fcntl.fcntl(fd, fcntl.F_GETLK, request))
+    return None if kind == fcntl.F_UNLCK else max(int(pid), 0)
