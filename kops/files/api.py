@@ -111,6 +111,10 @@ class Files(ABC):
         """Atomic rename; a file at `target` is replaced, an empty directory there by a directory."""
 
     @abstractmethod
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name (a hard link), which must not exist yet; OSError where the file system cannot (EXDEV, EPERM, ...)."""
+
+    @abstractmethod
     def unlink(self, path: str) -> None:
         """Remove a file."""
 

@@ -1,7 +1,7 @@
 """Files that fail on purpose, for tests of what an interruption leaves behind.
 
 Operations that change something are counted from 1 in the order they come: open that creates, write, truncate, sync, sync_dir,
-rename, unlink, rmdir, mkdir, set_mtime. One of them can be made to fail (ENOSPC, EIO, ...), to write some bytes only and then
+rename, link, unlink, rmdir, mkdir, set_mtime. One of them can be made to fail (ENOSPC, EIO, ...), to write some bytes only and then
 fail, or to crash: `Crash` is raised then and by everything that follows, so nothing after that point reaches the disk.
 """
 
@@ -69,6 +69,10 @@ class FaultyFiles(Files):
     def rename(self, source: str, target: str) -> None:
         self.step(f"rename {source} {target}")
         self.base.rename(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        self.step(f"link {source} {target}")
+        self.base.link(source, target)
 
     def unlink(self, path: str) -> None:
         self.step(f"unlink {path}")

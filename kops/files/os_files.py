@@ -150,6 +150,10 @@ class OsFiles(Files):
         self._check_writable(source)
         os.rename(source, target)
 
+    def link(self, source: str, target: str) -> None:
+        self._check_writable(target)
+        os.link(source, target)
+
     def unlink(self, path: str) -> None:
         self._check_writable(path)
         os.unlink(path)

@@ -258,6 +258,18 @@ class _TreeFiles(Files):
         target_parent.children[target_name] = node
         target_parent.mtime_ms = self.now_ms()
 
+    def link(self, source: str, target: str) -> None:
+        node = self._find(source)
+        if node is None:
+            raise _os_error(errno.ENOENT, source)
+        if isinstance(node, _DirNode):
+            raise _os_error(errno.EPERM, source)
+        parent, name = self._parent(target)
+        if not name or self._child(parent, name) is not None:
+            raise _os_error(errno.EEXIST, target)
+        parent.children[name] = node
+        parent.mtime_ms = self.now_ms()
+
     def unlink(self, path: str) -> None:
         parent, name = self._parent(path)
         node = self._child(parent, name) if name else parent
