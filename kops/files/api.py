@@ -139,6 +139,10 @@ class Files(ABC):
         """Set the time of the last modification."""
 
     @abstractmethod
+    def copy_owner(self, source: str, target: str) -> None:
+        """Give `target` the permission bits of `source` and, where this process may, its owner: what a broker's user wrote stays its own."""
+
+    @abstractmethod
     def list(self, path: str) -> list[str]:
         """The names in a directory, sorted."""
 

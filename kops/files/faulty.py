@@ -1,7 +1,7 @@
 """Files that fail on purpose, for tests of what an interruption leaves behind.
 
 Operations that change something are counted from 1 in the order they come: open that creates, write, truncate, sync, sync_dir,
-rename, link, unlink, rmdir, mkdir, set_mtime. One of them can be made to fail (ENOSPC, EIO, ...), to write some bytes only and then
+rename, link, unlink, rmdir, mkdir, set_mtime, copy_owner. One of them can be made to fail (ENOSPC, EIO, ...), to write some bytes only and then
 fail, or to crash: `Crash` is raised then and by everything that follows, so nothing after that point reaches the disk.
 """
 
@@ -97,6 +97,10 @@ class FaultyFiles(Files):
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         self.step(f"set_mtime {path}")
         self.base.set_mtime(path, mtime_ms)
+
+    def copy_owner(self, source: str, target: str) -> None:
+        self.step(f"copy_owner {source} {target}")
+        self.base.copy_owner(source, target)
 
     def list(self, path: str) -> list[str]:
         self.check_alive()

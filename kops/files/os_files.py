@@ -6,6 +6,7 @@ java.nio.channels.FileChannel.tryLock takes (Kafka: org.apache.kafka.server.util
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -176,6 +177,14 @@ class OsFiles(Files):
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         self._check_writable(path)
         os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
+
+    def copy_owner(self, source: str, target: str) -> None:
+        self._check_writable(target)
+        wanted, is_now = os.stat(source), os.stat(target)
+        if (wanted.st_uid, wanted.st_gid) != (is_now.st_uid, is_now.st_gid):
+            with contextlib.suppress(PermissionError):  # only root may give files away
+                os.chown(target, wanted.st_uid, wanted.st_gid)
+        os.chmod(target, stat.S_IMODE(wanted.st_mode))
 
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(path))

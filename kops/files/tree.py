@@ -312,6 +312,12 @@ class _TreeFiles(Files):
             raise _os_error(errno.ENOENT, path)
         node.mtime_ms = mtime_ms
 
+    def copy_owner(self, source: str, target: str) -> None:
+        node = self._find(target)
+        if node is None:
+            raise _os_error(errno.ENOENT, target)
+        node.mode = self.stat(source).mode
+
     def list(self, path: str) -> list[str]:
         return self._names(self._dir(path))
 
