@@ -140,7 +140,7 @@ class Files(ABC):
 
     @abstractmethod
     def copy_owner(self, source: str, target: str) -> None:
-        """Give `target` the permission bits of `source` and, where this process may, its owner: what a broker's user wrote stays its own."""
+        """Give `target` the permission bits of `source` and, where this process may, its owner."""
 
     @abstractmethod
     def list(self, path: str) -> list[str]:

@@ -1,8 +1,8 @@
 """Files that fail on purpose, for tests of what an interruption leaves behind.
 
 Operations that change something are counted from 1 in the order they come: open that creates, write, truncate, sync, sync_dir,
-rename, link, unlink, rmdir, mkdir, set_mtime, copy_owner. One of them can be made to fail (ENOSPC, EIO, ...), to write some bytes only and then
-fail, or to crash: `Crash` is raised then and by everything that follows, so nothing after that point reaches the disk.
+rename, link, unlink, rmdir, mkdir, set_mtime, copy_owner. One of them can be made to fail (ENOSPC, EIO, ...), to write some bytes only
+and then fail, or to crash: `Crash` is raised then and by everything that follows, so nothing after that point reaches the disk.
 """
 
 from __future__ import annotations
