@@ -1,0 +1,65 @@
+'''The commands, one module each: `kops log dump` is `log_dump.py`. This is how one looks.
+
+```python
+"""`kops log ls`: segments of log directories and their states."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kops.cli.exit_codes import PROBLEMS
+from kops.cli.options import command
+from kops.cli.output import Column, Output
+
+
+@command(
+    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),       # the first is the default; () = no --format
+    examples=[("Segments of one partition.", "kops log ls /var/lib/kafka/orders-0"),   # (what, command line); a test parses each
+              ("As csv.", "kops log ls --format csv /var/lib/kafka | head")],
+)
+def ls(
+    out: Output,                                                       # always first, always called out
+    paths: Annotated[list[str], typer.Argument(metavar="DIR...", help="Log or partition directories.")],
+    all_: Annotated[bool, typer.Option("--all", help="Also deleted ones.")] = False,
+) -> int:
+    """List segments, their states and ranges.
+
+    More about it; this docstring is the text of --help and of the manual page. (First line: as in tree.py, with a full stop.)
+    """
+    from kops.forensics import ls as forensics_ls                     # heavy imports inside the function
+
+    columns = [Column("file"), Column("base_offset", kind="int"), Column("size", kind="bytes"), Column("crc", wide=True)]
+    out.rows((row for row in forensics_ls.walk(paths)), columns, schema="kops.ls/v1", key="segments")
+    return PROBLEMS                                                    # the exit code, or None for 0
+```
+
+Then one line in `kops/cli/tree.py`, `COMMANDS`: `Entry("log ls", "log_ls:ls", "Segments and their states, ranges, epochs")`. That is all:
+help, manual
+page (`make man`), completion, common options and exit codes follow from it.
+
+What a command may count on, and has to do:
+
+- `--format -o/--output -q -v --no-color` are added and handled; don't declare them. `out.format` is the chosen format.
+- Data: `out.rows(rows, columns, schema=, key=)` for listings (rows: any iterable of mappings; a generator is streamed),
+  `out.document(mapping,
+  schema=)` for one answer (a value may be an iterator, which is streamed, or a function without arguments, which is called when its turn
+  comes:
+  totals at the end), `out.record(mapping)` for a line of jsonl with exactly these keys, `out.write(str | bytes)` and `out.line(str)` for
+  text of the
+  command's own. Never `print`, never `sys.stdout`. In a table show names and keys through `Column`s: they escape control characters.
+- Words: `out.say` (hidden by `-q`), `out.detail` (shown by `-v`), `out.warn`. They go to stderr.
+- Progress: `with out.progress("verify", total_bytes) as bar: bar.update(n)`, or `unit="batches"`. It shows itself only on a terminal.
+- Exit code: return it, or `out.status |= PROBLEMS` as soon as it is known; both are joined. Say it early: when the reader of stdout goes
+  away
+  (`| head`) or Ctrl-C comes, `out.status` is what counts. Names of codes: `kops.cli.exit_codes`.
+- Errors: raise `KopsError`s (`UsageError` for a wrong value: 16 or 2). The frame prints one line and chooses the code. `OSError`s may
+  pass, too.
+- Ctrl-C: `KeyboardInterrupt` may pass; the frame keeps what was printed (also `-o FILE`; an open JSON document is closed with
+  `"interrupted": true`)
+  and returns 32 (joined with `out.status`). Set `out.resume = "kops log … --from-offset 17"` to have it told. Worker processes must ignore
+  SIGINT.
+- A closed pipe shows as an exception of the frame's from `out.write` and friends; let it pass, `with` blocks and `finally` clean up.
+- Options may stand anywhere; an option that can be given many times is a `list[str]`. Names are Kafka's where Kafka has the option.
+'''

@@ -1,0 +1,111 @@
+"""What to say and which exit code to return for each exception that reaches the top.
+
+Typer has one exit code for everything, so it never sees these: `kops.cli.main.Boundary` calls `handle` for whatever was raised.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from kops.cli import exit_codes
+from kops.cli.main import Stop
+from kops.cli.sink import OutputClosed, discard_stdout
+from kops.errors import KopsError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kops.cli.output import Output
+
+DEBUG = "KOPS_DEBUG"
+
+
+def say(text: str) -> None:
+    """A line on stderr; a stderr that is closed or full can't be told anything, so that is ignored."""
+    try:
+        print(printable(text), file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        return
+
+
+def printable(text: str) -> str:
+    """The text with control characters (but the line break) and undecodable bytes shown as escapes: file names and keys are not trusted."""
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("utf-8", "surrogateescape").decode("latin-1").encode("unicode_escape").decode()
+        for c in text
+    )
+
+
+def handle(error: BaseException, path: tuple[str, ...], out: Output | None) -> int:
+    """Say what has to be said about an exception and return the exit code."""
+    so_far = out.status if out is not None else 0
+    if isinstance(error, OutputClosed):
+        discard_stdout()
+        if out is not None:
+            out.keep()
+        return so_far
+    if isinstance(error, KeyboardInterrupt):
+        return _interrupted(path, out, so_far)
+    if out is not None:
+        out.abandon()
+    if os.environ.get(DEBUG):
+        import traceback
+
+        say("".join(traceback.format_exception(error)).rstrip())
+    message, code = _describe(error, path)
+    say(f"kops: error: {message}")
+    return (so_far | code) if exit_codes.sums(path) else code
+
+
+def _interrupted(path: tuple[str, ...], out: Output | None, so_far: int) -> int:
+    words = "interrupted"
+    if out is not None:
+        out.keep()
+        words += "; what was printed is whole as far as it goes" if out.wrote else ""
+        words += f". To resume: {out.resume}" if out.resume else ""
+    say(f"kops: {words}")
+    code = exit_codes.interrupted(path)
+    return (so_far | code) if exit_codes.sums(path) else code
+
+
+def _describe(error: BaseException, path: tuple[str, ...]) -> tuple[str, int]:
+    """The line to print and the exit code."""
+    if isinstance(error, Stop):
+        return f"{error} (see {' '.join(('kops', *_known(error.path)))} --help)", exit_codes.usage(error.path)
+    if isinstance(error, KopsError):
+        return str(error), exit_codes.of_error(error, path)
+    if isinstance(error, MemoryError):
+        return "out of memory", exit_codes.failed(path)
+    if isinstance(error, OSError):
+        where = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, (str, bytes)) else ""
+        return f"{error.strerror or error}{where}", exit_codes.failed(path)
+    usage = _usage_message(error, path)
+    if usage is not None:
+        return usage, exit_codes.usage(path)
+    return f"internal error, {type(error).__name__}: {error} ({DEBUG}=1 shows where)", exit_codes.failed(path)
+
+
+def _known(path: tuple[str, ...]) -> tuple[str, ...]:
+    """The longest beginning of the path that is a command or a group."""
+    from kops.cli import tree
+
+    while path and tree.find(path) is None and not tree.is_group(path):
+        path = path[:-1]
+    return path
+
+
+def _usage_message(error: BaseException, path: tuple[str, ...]) -> str | None:
+    """The words for an error of Typer's own parser (typer has its own copy of click's exceptions); None where it is none."""
+    if "typer" not in sys.modules:
+        return None
+    import typer
+
+    if not isinstance(error, typer.TyperException):
+        return None
+    message = error.message if getattr(error, "possibilities", None) is not None else error.format_message()
+    near = getattr(error, "possibilities", None)
+    message = message.rstrip(".")
+    message = message[:1].lower() + message[1:]
+    if near:
+        message += f", did you mean {near[0]}?"
+    return f"{message} (see {' '.join(('kops', *path))} --help)"

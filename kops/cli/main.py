@@ -1,0 +1,175 @@
+"""The entry point `kops`: finds the command, runs it, turns whatever happens into an exit code and at most one line of words.
+
+Help of `kops` and of its groups is printed from `kops.cli.tree` alone. Typer is imported when one command is really built, and that
+command's module only. Words (errors, progress) go to stderr, data to stdout; a reader that goes away (`| head`) is no error.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from kops.cli import exit_codes, tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from kops.cli.output import Output
+
+HELP_FLAGS = ("-h", "--help")
+VERSION_FLAGS = ("-V", "--version")
+# Common options that may also stand before the command's name; True where a value follows.
+COMMON = {
+    "--format": True,
+    "-o": True,
+    "--output": True,
+    "-q": False,
+    "--quiet": False,
+    "-v": False,
+    "--verbose": False,
+    "--no-color": False,
+}
+
+INTRO = """\
+Usage: kops [GROUP] COMMAND [OPTIONS] [ARGUMENTS]
+
+  Reads, verifies, rebuilds and recovers the log directories of Apache Kafka, byte for byte as Kafka itself writes and reads them.
+"""
+OUTRO = """
+Options of every command:
+  --format FORMAT  How to print: table, wide, json, jsonl, yaml or csv
+  -o FILE          Print into FILE (written beside it and renamed at the end)
+  -q, -v           Fewer words, more words
+  --no-color       No colour (also: NO_COLOR in the environment)
+  -h, --help       This text, that of a group (kops log --help) or that of a command with examples (kops log ls --help)
+  -V, --version    The version
+"""
+
+
+class Stop(Exception):
+    """Wrong usage found before a command was reached: the sentence, and the path as far as it was understood."""
+
+    def __init__(self, message: str, path: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command line; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    boundary = Boundary(())
+    with boundary:
+        boundary.code = _dispatch(arguments, boundary)
+    return boundary.code
+
+
+def _dispatch(arguments: list[str], boundary: Boundary) -> int:
+    path: tuple[str, ...] = ()
+    hoisted: list[str] = []
+    while arguments:
+        token = arguments.pop(0)
+        if token in HELP_FLAGS:
+            return _print(group_help(path))
+        if token in VERSION_FLAGS and not path:
+            return _print(version_text())
+        if token.startswith("-"):
+            hoisted += _hoist(token, arguments, path)
+            continue
+        path = (*path, token)
+        boundary.path = path
+        entry = tree.find(path)
+        if entry is not None:
+            from kops.cli.options import run
+
+            return run(entry, hoisted + arguments, boundary)
+        if not tree.is_group(path):
+            raise Stop(_unknown_command(path), path)
+    if not path and not hoisted:
+        _print(group_help(path))
+        return exit_codes.PLAIN_USAGE
+    names = ", ".join(name for name, _ in tree.children(path))
+    raise Stop(f"{' '.join(('kops', *path))} needs a command: {names}", path)
+
+
+def _hoist(token: str, arguments: list[str], path: tuple[str, ...]) -> list[str]:
+    """A common option that stands before the command's name, with its value."""
+    name, equals, _ = token.partition("=")
+    if name not in COMMON or (equals and not COMMON[name]):
+        raise Stop(f"no such option before a command: {name}{_suggestion(name, list(COMMON))}", path)
+    if not COMMON[name] or equals:
+        return [token]
+    if not arguments:
+        raise Stop(f"option {name} needs a value", path)
+    return [token, arguments.pop(0)]
+
+
+def _unknown_command(path: tuple[str, ...]) -> str:
+    typed = path[-1]
+    elsewhere = [entry.name for entry in tree.COMMANDS if entry.path[-1] == typed]
+    if elsewhere:
+        hint = f", did you mean {' or '.join(elsewhere)}?"
+    else:
+        hint = _suggestion(typed, [name for name, _ in tree.children(path[:-1])], prefix=" ".join(("kops", *path[:-1], "")))
+    return f"no such command: {' '.join(('kops', *path))}{hint}"
+
+
+def _suggestion(typed: str, known: list[str], prefix: str = "") -> str:
+    """`, did you mean X?` for the nearest of the known words, or nothing."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(typed, known, n=1, cutoff=0.6)
+    return f", did you mean {prefix}{near[0]}?" if near else ""
+
+
+def version_text() -> str:
+    """What `kops --version` prints."""
+    import kops
+
+    return f"kops {kops.__version__}\n"
+
+
+def group_help(path: tuple[str, ...]) -> str:
+    """The help of `kops` (empty path) or of a group."""
+    rows = tree.children(path)
+    width = max(len(name) for name, _ in rows) + 2
+    lines = [f"  {name:<{width}}{help}" for name, help in rows]
+    if not path:
+        return INTRO + "\nCommands:\n" + "\n".join(lines) + "\n" + OUTRO
+    name = " ".join(("kops", *path))
+    head = f"Usage: {name} COMMAND [OPTIONS] [ARGUMENTS]\n\n  {tree.GROUPS[path]}.\n\nCommands:\n"
+    codes = ", ".join(f"{code} {meaning.split(':')[0].split(';')[0]}" for code, meaning in exit_codes.meanings(path))
+    title = "Exit codes (a sum)" if exit_codes.sums(path) else "Exit codes"
+    return head + "\n".join(lines) + f"\n\n{title}: {codes}.\n\n{name} COMMAND --help has examples.\n"
+
+
+def _print(text: str) -> int:
+    from kops.cli.sink import StdoutSink
+
+    sink = StdoutSink()
+    sink.write(text.encode())
+    sink.commit()
+    return 0
+
+
+class Boundary:
+    """Where every exception ends: `with boundary:` leaves `boundary.code` as the exit code and has printed one line for an error.
+
+    `path` is the command so far (it decides the scheme of exit codes), `out` the running command's output once there is one: it knows the
+    exit code so far and what has to be closed or thrown away.
+    """
+
+    def __init__(self, path: tuple[str, ...]) -> None:
+        self.path = path
+        self.out: Output | None = None
+        self.code = 0
+
+    def __enter__(self) -> Boundary:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if error is None or isinstance(error, (SystemExit, GeneratorExit)):
+            return False
+        from kops.cli.failures import handle
+
+        self.code = handle(error, self.path, self.out)
+        return True

@@ -1,0 +1,215 @@
+"""From a function to a command: the common options, the help with its examples, and running it.
+
+`command` marks a function as a command, `build` makes Typer's command of it (with `--format -o -q -v --no-color` added), `run` runs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+
+import typer
+from typer.core import TyperCommand
+
+from kops.cli import exit_codes
+from kops.cli.output import FORMATS, Output
+from kops.errors import UsageError
+
+if TYPE_CHECKING:
+    from kops.cli.main import Boundary
+    from kops.cli.tree import Entry
+
+Function = TypeVar("Function", bound=Callable[..., int | None])
+HELP_WIDTH = 110
+# What Kafka calls the files of a log directory: -o never replaces one of these.
+KAFKA_ENDINGS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint", ".deleted", ".cleaned", ".swap")
+KAFKA_NAMES = (
+    "meta.properties",
+    "partition.metadata",
+    "quorum-state",
+    "bootstrap.checkpoint",
+    "leader-epoch-checkpoint",
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+    ".kafka_cleanshutdown",
+    ".lock",
+)
+
+
+class Spec:
+    """What a command says about itself beside its parameters: allowed formats (the first is the default) and examples."""
+
+    __slots__ = ("examples", "formats")
+
+    def __init__(self, formats: tuple[str, ...], examples: tuple[tuple[str, str], ...]) -> None:
+        self.formats = formats
+        self.examples = examples
+
+
+def command(*, formats: Sequence[str] = (), examples: Sequence[tuple[str, str]]) -> Callable[[Function], Function]:
+    """Mark a function as a command.
+
+    `formats`: those of `table wide json jsonl yaml csv` (and the command's own, as `kafka`) that make sense, the default first; none, and
+    the command has
+    no `--format`. `examples`: `(what it does, the command line)`, at least one; a test parses them all.
+    """
+
+    def mark(function: Function) -> Function:
+        function.__dict__["kops"] = Spec(tuple(formats), tuple(examples))
+        return function
+
+    return mark
+
+
+def load(entry: Entry) -> Callable[..., int | None]:
+    """The function of a command; imports its module."""
+    module, _, name = entry.target.partition(":")
+    return cast("Callable[..., int | None]", getattr(importlib.import_module(f"kops.cli.commands.{module}"), name))
+
+
+def spec_of(function: Callable[..., int | None]) -> Spec:
+    """What `command` was told."""
+    return cast(Spec, function.__dict__["kops"])
+
+
+def common_parameters(spec: Spec) -> list[inspect.Parameter]:
+    """The options that every command takes, as parameters of a function; `--format` where it has a choice."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = []
+    if spec.formats:
+        help = f"How to print: {', '.join(spec.formats)}."
+        parameters.append(
+            inspect.Parameter(
+                "format_", kind, default=spec.formats[0], annotation=Annotated[str, typer.Option("--format", metavar="FORMAT", help=help)]
+            )
+        )
+    file = typer.Option("-o", "--output", metavar="FILE", help="Print into this file; it appears when it is whole.", show_default=False)
+    quiet = typer.Option("-q", "--quiet", help="No words but warnings and errors, no progress bar.", show_default=False)
+    verbose = typer.Option("-v", "--verbose", help="More words.", count=True, show_default=False)
+    no_color = typer.Option("--no-color", help="No colour (also: NO_COLOR in the environment).", show_default=False)
+    return [
+        *parameters,
+        inspect.Parameter("output_", kind, default=None, annotation=Annotated[str | None, file]),
+        inspect.Parameter("quiet_", kind, default=False, annotation=Annotated[bool, quiet]),
+        inspect.Parameter("verbose_", kind, default=0, annotation=Annotated[int, verbose]),
+        inspect.Parameter("no_color_", kind, default=False, annotation=Annotated[bool, no_color]),
+    ]
+
+
+COMMON_NAMES = ("format_", "output_", "quiet_", "verbose_", "no_color_")
+
+
+class KopsCommand(TyperCommand):
+    """Typer's command with kops's help: own options, common options, examples, exit codes."""
+
+    entry: Entry
+    spec: Spec
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, the command's options, the common options."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], "Common options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                own = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                common = parameter.name in COMMON_NAMES or parameter.name == "help"
+                sections["Common options" if common else own].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Examples and exit codes."""
+        with formatter.section("Examples"):
+            for what, line in self.spec.examples:
+                formatter.write(f"  {line}\n      {what}\n")
+        a_sum = " (a sum)" if exit_codes.sums(self.entry.path) else ""
+        with formatter.section(f"Exit codes{a_sum}"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in exit_codes.meanings(self.entry.path)])
+
+
+def build(entry: Entry, boundary: Boundary | None = None) -> KopsCommand:
+    """Typer's command for an entry of the tree. When it is invoked it returns the exit code."""
+    function = load(entry)
+    spec = spec_of(function)
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + common_parameters(spec)
+
+    def callback(**values: Any) -> int:
+        common = {name: values.pop(name, None) for name in COMMON_NAMES}
+        out = open_output(spec, common, values)
+        if boundary is not None:
+            boundary.out = out
+        code = function(out, **values) or 0
+        out.commit()
+        return code | out.status if exit_codes.sums(entry.path) else code or out.status
+
+    callback.__doc__ = function.__doc__
+    callback.__dict__["__signature__"] = inspect.Signature(parameters)
+    callback.__annotations__ = {p.name: p.annotation for p in parameters}
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH}
+    app.command(name=entry.path[-1], cls=KopsCommand, context_settings=settings)(callback)
+    built = typer.main.get_command(app)
+    assert isinstance(built, KopsCommand)
+    built.entry = entry
+    built.spec = spec
+    return built
+
+
+def run(entry: Entry, arguments: list[str], boundary: Boundary) -> int:
+    """Parse the arguments of a command and run it; returns the exit code, lets every error pass to the boundary."""
+    built = build(entry, boundary)
+    try:
+        with built.make_context(entry.name, arguments) as context:
+            return cast(int, built.invoke(context))
+    except typer.Exit as leave:
+        return leave.exit_code
+
+
+def open_output(spec: Spec, common: dict[str, Any], values: dict[str, Any]) -> Output:
+    """The `Output` that the common options ask for."""
+    format = common["format_"] or "table"
+    if spec.formats and format not in spec.formats:
+        raise UsageError(f"--format {format} is not one of {', '.join(spec.formats)}")
+    if common["quiet_"] and common["verbose_"]:
+        raise UsageError("-q and -v exclude each other")
+    if common["output_"]:
+        _refuse_input_as_output(common["output_"], values)
+    verbosity = -1 if common["quiet_"] else int(common["verbose_"] or 0)
+    return Output(format=format, file=common["output_"], verbosity=verbosity, color=not common["no_color_"])
+
+
+def _refuse_input_as_output(target: str, values: dict[str, Any]) -> None:
+    """`-o` must not replace what the command reads: no argument itself, and nothing that is named like a file of Kafka's."""
+    if not os.path.isfile(target):
+        return
+    name = os.path.basename(target)
+    if name.endswith(KAFKA_ENDINGS) or name in KAFKA_NAMES:
+        raise UsageError(f"-o {target} would replace a file that is named like one of Kafka's; choose another name")
+    for value in values.values():
+        for element in value if isinstance(value, list) else [value]:
+            if isinstance(element, (str, os.PathLike)) and os.path.exists(element) and os.path.samefile(element, target):
+                raise UsageError(f"-o {target} would replace the input")
+
+
+def words(example: str) -> list[str]:
+    """The arguments of an example's command line, after `kops` and without what the shell does with it (`| head`, `> file`, `&& …`)."""
+    lexer = shlex.shlex(example, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    taken: list[str] = []
+    for word in lexer:
+        if word and set(word) <= set("|&;<>()"):
+            break
+        taken.append(word)
+    return taken[1:]
+
+
+__all__ = ["FORMATS", "KopsCommand", "Spec", "build", "command", "load", "run", "spec_of", "words"]

@@ -1,0 +1,106 @@
+"""A progress bar on stderr: how far, how fast, how long still. It draws at most ten times a second and costs next to nothing between.
+
+verify   43% ███████████▎               1.2 GiB of 2.8 GiB  640.2 MiB/s  0:02 left
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from types import TracebackType
+
+EVERY_S = 0.1
+BAR_CELLS = 24
+EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+class Progress:
+    """`with out.progress("verify", total) as bar: bar.update(n)`; `total` None where it is not known. Disabled, it does nothing."""
+
+    def __init__(self, label: str, total: int | None, unit: str, *, enabled: bool, color: bool = True) -> None:
+        self.label = label
+        self.total = total
+        self.unit = unit
+        self.done = 0
+        self.enabled = enabled
+        self._color = color
+        self._started = time.monotonic()
+        self._next = self._started + EVERY_S
+        self._drawn = False
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def update(self, count: int) -> None:
+        """So many more units are done."""
+        self.done += count
+        if self.enabled:
+            now = time.monotonic()
+            if now >= self._next:
+                self._next = now + EVERY_S
+                self._draw(now)
+
+    def set(self, done: int) -> None:
+        """So many units are done in all."""
+        self.update(done - self.done)
+
+    def clear(self) -> None:
+        """Take the bar off the line, for other words; the next update draws it again."""
+        if self._drawn:
+            self._put("\r\x1b[K")
+            self._drawn = False
+            self._next = 0.0
+
+    def close(self) -> None:
+        """The work is over: the bar goes away."""
+        self.clear()
+        self.enabled = False
+
+    def text(self, elapsed_s: float, columns: int) -> str:
+        """The line as it is drawn after so many seconds, cut to the terminal's width."""
+        rate = self.done / elapsed_s if elapsed_s > 0 else 0.0
+        parts = [self.label]
+        if self.total:
+            share = min(1.0, self.done / self.total)
+            cells = int(share * BAR_CELLS * 8)
+            bar = ("█" * (cells // 8) + (EIGHTHS[cells % 8] if cells < BAR_CELLS * 8 else "")).ljust(BAR_CELLS)
+            parts += [f"{share:4.0%}", bar, f"{self._amount(self.done)} of {self._amount(self.total)}"]
+        else:
+            parts.append(self._amount(self.done))
+        parts.append(f"{self._amount(rate)}/s")
+        if self.total and rate > 0:
+            parts.append(f"{_clock((self.total - self.done) / rate)} left")
+        return "  ".join(parts)[: max(columns - 1, 0)]
+
+    def _amount(self, value: float) -> str:
+        if self.unit == "B":
+            from kops.cli.output import human_bytes
+
+            return human_bytes(value)
+        return f"{value:,.0f} {self.unit}"
+
+    def _draw(self, now: float) -> None:
+        try:
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns
+        except (OSError, ValueError):
+            columns = 80
+        self._put("\r" + self.text(now - self._started, columns or 80) + "\x1b[K")
+        self._drawn = True
+
+    def _put(self, text: str) -> None:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            self.enabled = False
+
+
+def _clock(seconds: float) -> str:
+    whole = max(0, round(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,157 @@
+"""Where a command's data goes: stdout, or a file that appears under its name only when it is whole.
+
+A sink takes bytes. Three things can go wrong and each has its own way out: the reader of stdout went away (`OutputClosed`, no error), the
+disk is full or the stream is broken (`OutputError`, exit code 8), the command failed (the half-written file is removed).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from kops.errors import KopsError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+
+class OutputClosed(Exception):
+    """Whoever read stdout has gone away, as `head` does when it has seen enough."""
+
+
+class OutputError(KopsError):
+    """The output can't be written: disk full, stream closed, no permission."""
+
+
+def discard_stdout() -> None:
+    """Point stdout at nothing, so that the interpreter's last flush of what is still buffered does not complain."""
+    if sys.stdout is None:
+        return
+    try:
+        number = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, number)
+    os.close(null)
+
+
+def _failure(name: str, error: OSError) -> OutputError:
+    return OutputError(f"cannot write to {name}: {error.strerror or error}")
+
+
+class StdoutSink:
+    """Standard output. `commit` and `keep` flush, nothing can be taken back."""
+
+    name = "standard output"
+
+    def __init__(self) -> None:
+        if sys.stdout is None:
+            raise OutputError("cannot write to standard output: it is closed")
+        self._stream: BinaryIO = sys.stdout.buffer
+        self.is_terminal = sys.stdout.isatty()
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of it."""
+        try:
+            self._stream.write(data)
+            if self.is_terminal:
+                self._stream.flush()
+        except BrokenPipeError:
+            raise OutputClosed from None
+        except OSError as error:
+            discard_stdout()
+            raise _failure(self.name, error) from error
+
+    def flush(self) -> None:
+        """Hand on what is buffered."""
+        self.write(b"")
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            raise OutputClosed from None
+        except OSError as error:
+            discard_stdout()
+            raise _failure(self.name, error) from error
+
+    def commit(self) -> None:
+        """The data is complete."""
+        self.flush()
+
+    def keep(self) -> None:
+        """The data is complete as far as it goes."""
+        self.flush()
+
+    def abandon(self) -> None:
+        """The command failed: what was written stands, and is handed on."""
+        self.flush()
+
+
+class FileSink:
+    """A file written beside its place and renamed at the end; devices and pipes (`/dev/null`, a fifo) are written directly."""
+
+    is_terminal = False
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+        self._target = os.path.realpath(path)
+        self._temporary: str | None = None
+        direct = os.path.exists(self._target) and not os.path.isfile(self._target)
+        if not direct:
+            folder, base = os.path.split(self._target)
+            self._temporary = os.path.join(folder, f".{base}.{os.getpid()}.part")
+        try:
+            self._stream: BinaryIO = open(self._temporary or self._target, "wb")  # noqa: SIM115 - closed by commit, keep or abandon
+            if self._temporary and os.path.exists(self._target):
+                os.fchmod(self._stream.fileno(), os.stat(self._target).st_mode & 0o7777)
+        except OSError as error:
+            raise _failure(path, error) from error
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of it."""
+        try:
+            self._stream.write(data)
+        except BrokenPipeError:
+            raise OutputClosed from None
+        except OSError as error:
+            raise _failure(self.name, error) from error
+
+    def flush(self) -> None:
+        """Hand on what is buffered."""
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            raise OutputClosed from None
+        except OSError as error:
+            raise _failure(self.name, error) from error
+
+    def commit(self) -> None:
+        """The data is complete: give the file its name."""
+        if self._stream.closed:
+            return
+        try:
+            self._stream.flush()
+            if self._temporary:
+                os.fsync(self._stream.fileno())
+            self._stream.close()
+            if self._temporary:
+                os.replace(self._temporary, self._target)
+        except BrokenPipeError:
+            raise OutputClosed from None
+        except OSError as error:
+            self.abandon()
+            raise _failure(self.name, error) from error
+
+    def keep(self) -> None:
+        """The data is complete as far as it goes (Ctrl-C): that is worth keeping under the file's name."""
+        self.commit()
+
+    def abandon(self) -> None:
+        """The command failed: leave no half file; an older file of that name stays as it was."""
+        if self._temporary and os.path.exists(self._temporary):
+            os.unlink(self._temporary)
+        try:
+            self._stream.close()
+        except OSError:
+            return

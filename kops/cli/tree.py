@@ -1,0 +1,56 @@
+"""The tree of commands: path, where its function is, and one line of help.
+
+This table is all that `kops --help` and the help of a group need, so printing them imports no command and not even typer. A command stands
+here when it works; there are no stubs. How a command module looks is written in `kops/cli/commands/__init__.py`.
+"""
+
+from __future__ import annotations
+
+GROUPS: dict[tuple[str, ...], str] = {
+    ("log",): "Look into, verify, mend and salvage log directories, offline",
+    ("log", "index"): "Check, rebuild and compare offset, time and transaction indexes",
+    ("scan",): "The same questions over a whole cluster, on Spark",
+}
+
+
+class Entry:
+    """One command: `path` as typed, `target` as `module:function` below `kops.cli.commands`, `help` in one line without a full stop."""
+
+    __slots__ = ("help", "path", "target")
+
+    def __init__(self, path: str, target: str, help: str) -> None:
+        self.path: tuple[str, ...] = tuple(path.split())
+        self.target = target
+        self.help = help
+
+    @property
+    def name(self) -> str:
+        """As typed, `kops` included."""
+        return "kops " + " ".join(self.path)
+
+
+# In the order in which help lists them.
+COMMANDS: tuple[Entry, ...] = (Entry("doctor", "doctor:doctor", "What this machine lacks for kops, and how to get it"),)
+
+_BY_PATH = {entry.path: entry for entry in COMMANDS}
+
+
+def find(path: tuple[str, ...]) -> Entry | None:
+    """The command at exactly this path."""
+    return _BY_PATH.get(path)
+
+
+def is_group(path: tuple[str, ...]) -> bool:
+    """Whether commands stand below this path."""
+    return any(len(entry.path) > len(path) and entry.path[: len(path)] == path for entry in COMMANDS)
+
+
+def children(path: tuple[str, ...]) -> list[tuple[str, str]]:
+    """`(name, one line of help)` of what stands directly below a group, in the table's order."""
+    seen: dict[str, str] = {}
+    depth = len(path)
+    for entry in COMMANDS:
+        if len(entry.path) > depth and entry.path[:depth] == path:
+            name = entry.path[depth]
+            seen.setdefault(name, entry.help if len(entry.path) == depth + 1 else GROUPS[entry.path[: depth + 1]])
+    return list(seen.items())
