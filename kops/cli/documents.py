@@ -1,8 +1,7 @@
 """JSON, YAML and csv text of documents, streamed: what `kops.cli.output` prints for `--format json|jsonl|yaml|csv`.
 
 Values are what `json` knows, and bytes (base64), paths (text), sets (sorted lists), dataclasses (objects), iterators (arrays) and
-functions without
-arguments (their result, asked for when their turn comes).
+functions without arguments (their result, asked for when their turn comes).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Exit codes: what each number means and how an exception becomes one. This is the only place where that is decided.
 
 `kops log`, `kops evidence` and `kops scan` return a sum, as `fsck` does, so that several facts fit into one number. All other commands
-return
-one of a few small numbers. The manual page kops-exit-codes is made from the tables here.
+return one of a few small numbers. The manual page kops-exit-codes is made from the tables here.
 """
 
 from __future__ import annotations

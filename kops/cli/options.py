@@ -56,8 +56,7 @@ def command(*, formats: Sequence[str] = (), examples: Sequence[tuple[str, str]])
     """Mark a function as a command.
 
     `formats`: those of `table wide json jsonl yaml csv` (and the command's own, as `kafka`) that make sense, the default first; none, and
-    the command has
-    no `--format`. `examples`: `(what it does, the command line)`, at least one; a test parses them all.
+    the command has no `--format`. `examples`: `(what it does, the command line)`, at least one; a test parses them all.
     """
 
     def mark(function: Function) -> Function:

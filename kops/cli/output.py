@@ -1,8 +1,7 @@
 """How a command prints: one `Output` object, six formats, data to stdout or `-o FILE`, words to stderr.
 
 A command describes its answer once, as rows (`Output.rows`) or as one document (`Output.document`), and every format comes out of that.
-Rows may
-be a generator: jsonl, csv, json and yaml are streamed. Every JSON document (each line of jsonl is one) opens with `"schema":
+Rows may be a generator: jsonl, csv, json and yaml are streamed. Every JSON document (each line of jsonl is one) opens with `"schema":
 "kops.<thing>/v1"`.
 """
 
@@ -28,9 +27,8 @@ class Column:
     """One column of a listing.
 
     `key` is the key in a row; `title` the head of the column in a table (the key itself by default); `kind` says how a person reads it:
-    `text`,
-    `int`, `bytes` (1.5 MiB), `time_ms` (milliseconds since 1970 as ISO time, UTC), `list`; `wide` columns show in `--format wide` only;
-    `style` gives the colour of a value. In json, jsonl, yaml and csv a value is what the row holds, untouched.
+    `text`, `int`, `bytes` (1.5 MiB), `time_ms` (milliseconds since 1970 as ISO time, UTC), `list`; `wide` columns show in `--format wide`
+    only; `style` gives the colour of a value. In json, jsonl, yaml and csv a value is what the row holds, untouched.
     """
 
     __slots__ = ("key", "kind", "style", "title", "wide")
@@ -55,9 +53,8 @@ class Output:
     """Where one run of a command prints. Commands get it as their first argument, `out`.
 
     `format` is the chosen format. `status` is the exit code so far: a command that finds something says `out.status |= PROBLEMS` as soon
-    as it
-    knows, so that the code is right also when the reader of stdout goes away or Ctrl-C comes. `resume` is what Ctrl-C's message says on
-    how to go on.
+    as it knows, so that the code is right also when the reader of stdout goes away or Ctrl-C comes. `resume` is what Ctrl-C's message
+    says on how to go on.
     """
 
     def __init__(self, *, format: str = "table", file: str | None = None, verbosity: int = 0, color: bool = True) -> None:
@@ -146,8 +143,7 @@ class Output:
         """A listing.
 
         `schema` is `kops.<thing>/v1`; json and yaml print `{"schema": …, **head, key: [rows]}`, jsonl one document a row with `schema` in
-        it, csv
-        the columns' keys and values, table and wide the columns as a person reads them.
+        it, csv the columns' keys and values, table and wide the columns as a person reads them.
         """
         chosen = list(columns)
         if self.format in ("table", "wide"):
@@ -169,9 +165,9 @@ class Output:
     def document(self, document: Mapping[str, Any], *, schema: str) -> None:
         """One document, as json (the default for table formats, too), yaml, or one line of jsonl.
 
-        A value may be an iterator (an array that is streamed) or a function without arguments (called when its turn comes: totals that are
-        known
-        only after the stream). An interrupt or an error in the middle closes the document, so that what stands there can be parsed.
+        A value may be an iterator (an array that is streamed) or a function without arguments (called when its turn comes: totals that
+        are known only after the stream). An interrupt or an error in the middle closes the document, so that what stands there can be
+        parsed.
         """
         from kops.cli import documents
 

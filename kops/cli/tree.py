@@ -1,7 +1,7 @@
 """The tree of commands: path, where its function is, and one line of help.
 
-This table is all that `kops --help` and the help of a group need, so printing them imports no command and not even typer. A command stands
-here when it works; there are no stubs. How a command module looks is written in `kops/cli/commands/__init__.py`.
+This table is all that `kops --help` and the help of a group need, so printing them imports no command and not even typer. A command
+stands here when it works; there are no stubs. How a command module looks is written in `kops/cli/commands/__init__.py`.
 """
 
 from __future__ import annotations
