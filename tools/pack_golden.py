@@ -20,7 +20,14 @@ from pathlib import Path
 
 import zstandard
 
-GROUPS = {"exotic": "exotic", "broker-dir": "broker", "cluster": "cluster", "damage": "damage", "fuzz": "fuzz", "broker-damage": "broker-damage"}
+GROUPS = {
+    "exotic": "exotic",
+    "broker-dir": "broker",
+    "cluster": "cluster",
+    "damage": "damage",
+    "fuzz": "fuzz",
+    "broker-damage": "broker-damage",
+}
 MTIME = 1_577_836_800  # 2020-01-01: one time for all members, loading never depends on it
 LEVEL, WINDOW_LOG = 19, 27
 

@@ -1,0 +1,68 @@
+"""Builds kops; everything static stands in pyproject.toml.
+
+The hot modules (`kops._compiled.HOT_MODULES`) are compiled with mypyc where mypy and a C compiler are there. That is optional: where
+it can't be done, one line says so and the install succeeds with the same sources interpreted. `KOPS_NO_COMPILE=1` leaves it out.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+GENERATED = "build/mypyc"  # the C source
+
+
+def notice(reason: str) -> None:
+    """One line on stderr; pip shows it with -v."""
+    print(f"kops: the hot loop stays interpreted: {reason}", file=sys.stderr, flush=True)
+
+
+def extensions() -> list[Extension]:
+    """The extensions mypyc makes of the hot modules; none where that is impossible or unwanted."""
+    names = runpy.run_path(str(ROOT / "kops" / "_compiled.py"))["HOT_MODULES"]
+    sources = [name.replace(".", "/") + ".py" for name in names]
+    sources = [source for source in sources if (ROOT / source).exists()]
+    if not sources:
+        return []
+    if os.environ.get("KOPS_NO_COMPILE"):
+        notice("KOPS_NO_COMPILE is set")
+        return []
+    try:
+        from mypyc.build import mypycify
+    except ImportError as error:
+        notice(f"mypyc is not there ({error})")
+        return []
+    try:
+        found: list[Extension] = mypycify(
+            ["--config-file", os.devnull, *sources], opt_level="3", debug_level="0", group_name="kops_hot", target_dir=GENERATED
+        )
+    except SystemExit as error:  # how mypycify says that the sources don't check
+        notice(f"mypyc ended with {error.code}")
+        return []
+    return found
+
+
+class OptionalBuildExt(build_ext):
+    """build_ext that builds all extensions or none: half of them would import the missing half."""
+
+    def run(self) -> None:
+        """Build; a compiler that is missing or fails is no error."""
+        from distutils.errors import CCompilerError, DistutilsError
+
+        try:
+            super().run()
+        except (CCompilerError, DistutilsError, OSError) as error:
+            notice(f"the C compiler failed ({str(error).splitlines()[0]})")
+            for extension in self.extensions:
+                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+            self.extensions: list[Extension] = []
+            self.distribution.ext_modules = []
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": OptionalBuildExt})
