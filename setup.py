@@ -40,7 +40,7 @@ def extensions() -> list[Extension]:
         return []
     try:
         found: list[Extension] = mypycify(
-            ["--config-file", os.devnull, *sources], opt_level="3", debug_level="0", group_name="kops_hot", target_dir=GENERATED
+            ["--config-file=", *sources], opt_level="3", debug_level="0", group_name="kops_hot", target_dir=GENERATED
         )
     except SystemExit as error:  # how mypycify says that the sources don't check
         notice(f"mypyc ended with {error.code}")
