@@ -1,0 +1,95 @@
+"""How Java reads numbers and lines from text: Integer.parseInt, Long.parseLong, BufferedReader.readLine, `\\s+` of java.util.regex.
+
+Kafka's text files are read with these, so a file is well-formed exactly where they say so: `+7` is a number, ` 7` and `7_0` are not, a
+carriage return ends a line, a non-breaking space does not separate fields.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+INT_MIN: Final = -(2**31)
+INT_MAX: Final = 2**31 - 1
+LONG_MIN: Final = -(2**63)
+LONG_MAX: Final = 2**63 - 1
+
+# `\s` without UNICODE_CHARACTER_CLASS; Python's would take Unicode's spaces, too.
+SPACES: Final = r"[ \t\n\x0b\f\r]+"
+_SPACES = re.compile(SPACES)
+_LINE_ENDS = re.compile(r"\r\n|\n|\r")
+_CHUNK: Final = 8192
+# What String.trim removes: everything up to the space.
+_TRIMMED: Final = "".join(map(chr, range(33)))
+
+
+class NumberFormatError(ValueError):
+    """Text that is no number to Java; the message is that of its NumberFormatException."""
+
+
+def parse_int(text: str, low: int = INT_MIN, high: int = INT_MAX) -> int:
+    """Integer.parseInt: one sign, decimal digits of any script, nothing around them, in range. Raises NumberFormatError."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    # A digit outside of the basic plane is two chars to Java, and none of them a digit. Beyond 20 digits only zeros could lead.
+    if digits and digits.isdecimal() and max(digits) <= "\uffff":
+        value = int(digits) if len(digits) <= 20 else _many_digits(digits, high)
+        value = -value if text[0] == "-" else value
+        if low <= value <= high:
+            return value
+    raise NumberFormatError(f'For input string: "{text}"')
+
+
+def parse_long(text: str) -> int:
+    """Long.parseLong: as `parse_int` with 64 bits."""
+    return parse_int(text, LONG_MIN, LONG_MAX)
+
+
+def trim(text: str) -> str:
+    """String.trim: control characters and spaces at both ends."""
+    return text.strip(_TRIMMED)
+
+
+def split_spaces(line: str) -> list[str]:
+    """`Pattern.compile("\\\\s+").split(line)`: an empty field first where the line starts with a space, none at the end."""
+    fields = _SPACES.split(line)
+    if len(fields) > 1:
+        while fields and not fields[-1]:
+            fields.pop()
+    return fields
+
+
+def read_lines(data: bytes) -> Iterator[str]:
+    """The lines of UTF-8 text as Files.newBufferedReader and readLine give them, ended by LF, CR or CR LF.
+
+    Raises UnicodeDecodeError when it comes to the block of 8 KiB that holds the malformed byte, as Java does: what goes wrong in
+    lines before it goes wrong first.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    pending = ""
+    for start in range(0, len(data), _CHUNK):
+        final = start + _CHUNK >= len(data)
+        pending += decoder.decode(data[start : start + _CHUNK], final)
+        if final:
+            break
+        # A CR at the end may be half of a CR LF.
+        keep = len(pending) - 1 if pending.endswith("\r") else len(pending)
+        *lines, rest = _LINE_ENDS.split(pending[:keep])
+        pending = rest + pending[keep:]
+        yield from lines
+    *lines, rest = _LINE_ENDS.split(pending)
+    yield from lines
+    if rest:
+        yield rest
+
+
+def _many_digits(digits: str, high: int) -> int:
+    """A number of very many digits: its value where zeros lead, else just out of range (Python limits int() of text)."""
+    zeros = 0
+    while zeros < len(digits) and int(digits[zeros]) == 0:
+        zeros += 1
+    rest = digits[zeros:]
+    return int(rest) if rest and len(rest) <= 20 else (high + 2 if rest else 0)
