@@ -10,7 +10,7 @@ import sys
 
 from kops.cli import exit_codes
 from kops.cli.main import Stop
-from kops.cli.sink import OutputClosed, discard_stdout
+from kops.cli.sink import OutputClosed, OutputError, discard_stdout
 from kops.errors import KopsError
 
 TYPE_CHECKING = False
@@ -41,13 +41,11 @@ def handle(error: BaseException, path: tuple[str, ...], out: Output | None) -> i
     so_far = out.status if out is not None else 0
     if isinstance(error, OutputClosed):
         discard_stdout()
-        if out is not None:
-            out.keep()
+        _finish(out, keep=True)
         return so_far
     if isinstance(error, KeyboardInterrupt):
         return _interrupted(path, out, so_far)
-    if out is not None:
-        out.abandon()
+    _finish(out, keep=False)
     if os.environ.get(DEBUG):
         import traceback
 
@@ -57,14 +55,39 @@ def handle(error: BaseException, path: tuple[str, ...], out: Output | None) -> i
     return (so_far | code) if exit_codes.sums(path) else code
 
 
+def _finish(out: Output | None, *, keep: bool) -> OutputError | None:
+    """Close what the command has printed to, undisturbed by a second Ctrl-C; returns what went wrong doing so."""
+    if out is None:
+        return None
+    import signal
+    import threading
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        if keep:
+            out.keep()
+        else:
+            out.abandon()
+    except OutputClosed:
+        discard_stdout()
+    except OutputError as failure:
+        return failure
+    return None
+
+
 def _interrupted(path: tuple[str, ...], out: Output | None, so_far: int) -> int:
-    words = "interrupted"
-    if out is not None:
-        out.keep()
-        words += "; what was printed is whole as far as it goes" if out.wrote else ""
-        words += f". To resume: {out.resume}" if out.resume else ""
-    say(f"kops: {words}")
     code = exit_codes.interrupted(path)
+    failure = _finish(out, keep=True)
+    words = "interrupted"
+    if failure is not None:
+        words += f"; {failure}"
+        code |= exit_codes.failed(path)
+    elif out is not None and out.wrote:
+        words += f"; what was printed{f' into {out.file}' if out.file else ''} is whole as far as it goes"
+    if out is not None and out.resume:
+        words += f". To resume: {out.resume}"
+    say(f"kops: {words}")
     return (so_far | code) if exit_codes.sums(path) else code
 
 

@@ -30,7 +30,10 @@ class Entry:
 
 
 # In the order in which help lists them.
-COMMANDS: tuple[Entry, ...] = (Entry("doctor", "doctor:doctor", "What this machine lacks for kops, and how to get it"),)
+COMMANDS: tuple[Entry, ...] = (
+    Entry("doctor", "doctor:doctor", "What this machine lacks for kops, and how to get it"),
+    Entry("completion", "completion:completion", "Print the completion script for bash, zsh or fish"),
+)
 
 _BY_PATH = {entry.path: entry for entry in COMMANDS}
 

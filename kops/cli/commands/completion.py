@@ -1,0 +1,31 @@
+"""`kops completion`: the completion script of a shell."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kops.cli.options import command
+from kops.cli.output import Output
+from kops.errors import UsageError
+
+
+@command(
+    examples=[
+        ("In this shell, now (in ~/.bashrc: always).", 'eval "$(kops completion bash)"'),
+        ("For every bash of this user.", "kops completion bash -o ~/.local/share/bash-completion/completions/kops"),
+        ("For zsh, where ~/.zfunc is in fpath.", "kops completion zsh -o ~/.zfunc/_kops"),
+        ("For fish.", "kops completion fish -o ~/.config/fish/completions/kops.fish"),
+    ]
+)
+def completion(out: Output, shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish", help="The shell.")]) -> None:
+    """Print the completion script for a shell.
+
+    The script holds every command, option and choice itself, so completing starts no program; print it again after an update of kops.
+    """
+    from kops.cli.completion import SHELLS, script
+
+    if shell not in SHELLS:
+        raise UsageError(f"no completion for {shell}; there is one for {', '.join(SHELLS)}")
+    out.write(script(shell))
