@@ -1,0 +1,31 @@
+"""Batches of every message format: parse, validate, build, scan. Pure: bytes in, values out.
+
+Source: Kafka's `org.apache.kafka.common.record.internal`. Positions are bytes in a file, sizes bytes, times ms, offsets log offsets.
+"""
+
+from kops.records.batch import Batch, decrement_sequence, increment_sequence
+from kops.records.compression import compress, decompress
+from kops.records.crc import crc32, crc32c
+from kops.records.damage import Damage
+from kops.records.record import ControlRecord, Record, read_control_record
+from kops.records.scan import file_batches, read_batches, scan
+from kops.records.source import BytesSource, ByteSource
+
+__all__ = [
+    "Batch",
+    "ByteSource",
+    "BytesSource",
+    "ControlRecord",
+    "Damage",
+    "Record",
+    "compress",
+    "crc32",
+    "crc32c",
+    "decompress",
+    "decrement_sequence",
+    "file_batches",
+    "increment_sequence",
+    "read_batches",
+    "read_control_record",
+    "scan",
+]

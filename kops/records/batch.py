@@ -1,0 +1,238 @@
+"""A batch on disk or on the wire: its header's fields, its checksum, its records.
+
+Source: Kafka's `DefaultRecordBatch` (magic 2) and `AbstractLegacyRecordBatch` with `LegacyRecord` (magic 0 and 1, where a "batch" is one
+outer message: a single record or a compressed set).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING, Final
+
+from kops.errors import DecodeError
+from kops.records.compression import DEFAULT_LIMIT, codec_name
+from kops.records.crc import crc32c_function
+from kops.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Record
+
+LOG_OVERHEAD: Final = 12
+"""Bytes of offset and length in front of every batch."""
+HEADER_SIZE_UP_TO_MAGIC: Final = 17
+BATCH_OVERHEAD: Final = 61
+"""Bytes of a v2 batch in front of its records."""
+MESSAGE_OVERHEAD_V0: Final = 14
+MESSAGE_OVERHEAD_V1: Final = 22
+MAX_INT: Final = 0x7FFFFFFF
+
+HEADER_V2: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_LEGACY: Final = struct.Struct(">qiIbb")
+
+CODEC_MASK: Final = 0x07
+TIMESTAMP_TYPE_MASK: Final = 0x08
+TRANSACTIONAL_MASK: Final = 0x10
+CONTROL_MASK: Final = 0x20
+DELETE_HORIZON_MASK: Final = 0x40
+
+
+class Batch:
+    """One batch. It lies in `buffer` at `index` (in the file at `position`) and takes `size` bytes, the 12 of offset and length included.
+
+    The fields are the header's as they stand (nothing is checked, see `crc_ok` and `check`); times in ms; what a format lacks is -1.
+    v0 and v1: `last_offset` is the outer message's offset, `count` None and `base_offset` found by decompressing when it is asked for (where
+    that fails it is `last_offset`; `read_base_offset` raises instead, as Kafka does).
+    """
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "buffer",
+        "count",
+        "crc",
+        "index",
+        "last_offset",
+        "magic",
+        "max_timestamp",
+        "partition_leader_epoch",
+        "position",
+        "producer_epoch",
+        "producer_id",
+        "size",
+    )
+
+    base_offset: int
+    count: int | None
+
+    def __init__(self, buffer: bytes, index: int = 0, position: int | None = None) -> None:
+        """Read the header at `index`. DecodeError (`torn-tail`) where `buffer` ends within it, `unknown-magic` for a negative magic."""
+        self.buffer = buffer
+        self.index = index
+        self.position = index if position is None else position
+        try:
+            magic = buffer[index + 16]
+            if magic > 1:
+                self._read_header(buffer, index)
+            else:
+                self._read_legacy_header(buffer, index, magic)
+        except (struct.error, IndexError):
+            raise DecodeError("the bytes end within a batch header", code="torn-tail", position=self.position) from None
+
+    def _read_header(self, buffer: bytes, index: int) -> None:
+        (
+            self.base_offset,
+            length,
+            self.partition_leader_epoch,
+            self.magic,
+            self.crc,
+            self.attributes,
+            last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.count,
+        ) = HEADER_V2.unpack_from(buffer, index)
+        if self.magic < 0:
+            raise DecodeError(f"unknown magic {self.magic}", code="unknown-magic", position=self.position)
+        self.last_offset = self.base_offset + last_offset_delta
+        self.size = length + LOG_OVERHEAD
+
+    def _read_legacy_header(self, buffer: bytes, index: int, magic: int) -> None:
+        offset, length, self.crc, self.magic, self.attributes = HEADER_LEGACY.unpack_from(buffer, index)
+        self.size = length + LOG_OVERHEAD
+        self.last_offset = offset
+        self.max_timestamp = self.base_timestamp = struct.unpack_from(">q", buffer, index + 18)[0] if magic else -1
+        self.partition_leader_epoch = self.producer_id = self.producer_epoch = self.base_sequence = -1
+        self.count = None
+        if not self.attributes & CODEC_MASK:
+            self.base_offset = offset
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            # Reached for a slot that was left empty: the base offset of a compressed set of v0 or v1, which costs a decompression.
+            if name != "base_offset":
+                raise AttributeError(name)
+            try:
+                self.base_offset = self.read_base_offset()
+            except DecodeError:
+                self.base_offset = self.last_offset
+            return self.base_offset
+
+    def __repr__(self) -> str:
+        return f"Batch(position={self.position}, size={self.size}, magic={self.magic}, last_offset={self.last_offset}, codec={self.codec})"
+
+    @property
+    def codec(self) -> str:
+        """`none`, `gzip`, `snappy`, `lz4`, `zstd` or `unknown(n)`."""
+        return codec_name(self.attributes & CODEC_MASK)
+
+    @property
+    def compressed(self) -> bool:
+        return self.attributes & CODEC_MASK != 0
+
+    @property
+    def timestamp_type(self) -> str:
+        """`NoTimestampType` (v0), `CreateTime` or `LogAppendTime`."""
+        if self.magic == 0:
+            return NO_TIMESTAMP_TYPE
+        return LOG_APPEND_TIME if self.attributes & TIMESTAMP_TYPE_MASK else CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.magic > 1 and self.attributes & TRANSACTIONAL_MASK != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.magic > 1 and self.attributes & CONTROL_MASK != 0
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When the cleaner may drop the batch's tombstones and markers; the field is the base timestamp's."""
+        return self.base_timestamp if self.magic > 1 and self.attributes & DELETE_HORIZON_MASK else None
+
+    @property
+    def last_offset_delta(self) -> int:
+        return self.last_offset - self.base_offset
+
+    @property
+    def last_sequence(self) -> int:
+        """-1 without a sequence; wraps from 2147483647 to 0."""
+        return increment_sequence(self.base_sequence, self.last_offset_delta) if self.base_sequence != -1 else -1
+
+    @property
+    def next_offset(self) -> int:
+        return self.last_offset + 1
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > -1
+
+    @property
+    def end(self) -> int:
+        """The position behind the batch."""
+        return self.position + self.size
+
+    def data(self) -> memoryview:
+        """The whole batch, no copy."""
+        return memoryview(self.buffer)[self.index : self.index + self.size]
+
+    def computed_crc(self) -> int:
+        """CRC-32C from the attributes on (v2) or CRC-32 from the magic byte on (v0, v1), over the bytes that are there."""
+        view = memoryview(self.buffer)
+        if self.magic > 1:
+            return crc32c_function()(view[self.index + 21 : self.index + self.size], 0)
+        return zlib.crc32(view[self.index + 16 : self.index + self.size])
+
+    @property
+    def crc_ok(self) -> bool:
+        """The size holds a header, all its bytes are there, and the checksum holds: Kafka's `isValid`."""
+        least = BATCH_OVERHEAD if self.magic > 1 else LOG_OVERHEAD + MESSAGE_OVERHEAD_V0
+        return self.size >= least and self.index + self.size <= len(self.buffer) and self.computed_crc() == self.crc
+
+    def ensure_valid(self) -> None:
+        """DecodeError where Kafka's `ensureValid` throws CorruptRecordException: `bad-length` or `crc-mismatch`."""
+        if not self.crc_ok:
+            least = BATCH_OVERHEAD if self.magic > 1 else LOG_OVERHEAD + MESSAGE_OVERHEAD_V0
+            if self.size < least:
+                raise DecodeError(f"a batch of {self.size} bytes, at least {least} are needed", code="bad-length", position=self.position)
+            computed = self.computed_crc()
+            reason = f"the batch's checksum is {self.crc}, its bytes give {computed}"
+            raise DecodeError(reason, code="crc-mismatch", position=self.position)
+
+    def records(self, limit: int = DEFAULT_LIMIT) -> list[Record]:
+        """Every record, decompressed up to `limit` bytes.
+
+        DecodeError where Kafka's iteration throws: `bad-records`, `bad-compression`, `unknown-codec`, `too-large`.
+        """
+        from kops.records import decode
+
+        return decode.read_records(self, limit)
+
+    def check(self, limit: int = DEFAULT_LIMIT) -> list[DecodeError]:
+        """What is wrong with the contents under the checksum, as a list of errors (empty: nothing). Raises nothing."""
+        from kops.records import decode
+
+        return decode.check_batch(self, limit)
+
+    def read_base_offset(self) -> int:
+        """Offset of the first record. v0 and v1 decompress for it: DecodeError as `records` raises."""
+        if self.magic > 1 or not self.compressed:
+            return self.base_offset
+        return self.records()[0].offset
+
+
+def increment_sequence(sequence: int, increment: int) -> int:
+    """`sequence + increment`, wrapping from 2147483647 to 0."""
+    if sequence > MAX_INT - increment:
+        return increment - (MAX_INT - sequence) - 1
+    return sequence + increment
+
+
+def decrement_sequence(sequence: int, decrement: int) -> int:
+    """`sequence - decrement`, wrapping from 0 to 2147483647."""
+    if sequence < decrement:
+        return MAX_INT - (decrement - sequence) + 1
+    return sequence - decrement

@@ -1,0 +1,209 @@
+"""A record as a reader sees it, and the control records of format v2.
+
+Source: Kafka's `Record`, `ControlRecordType`, `EndTransactionMarker` and the message descriptors EndTxnMarker, LeaderChangeMessage,
+SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord, VotersRecord.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from kops.errors import DecodeError
+
+Header = tuple[str | bytes, bytes | None]
+
+NO_TIMESTAMP_TYPE = "NoTimestampType"
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+
+
+class Record:
+    """One record. `timestamp` in ms since the epoch (-1: none), `size` in bytes as it stands (uncompressed) in its set, length field included.
+
+    `headers`: pairs of key and value; a key that is not UTF-8 stays bytes. `sequence` is -1 without an idempotent producer,
+    `leader_epoch` None before format v2 (and where the batch says -1). `attributes` is the record's own signed byte (no meaning yet in v2).
+    """
+
+    __slots__ = ("attributes", "headers", "key", "leader_epoch", "offset", "sequence", "size", "timestamp", "timestamp_type", "value")
+
+    def __init__(
+        self,
+        offset: int,
+        timestamp: int,
+        timestamp_type: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[Header] | None = None,
+        sequence: int = -1,
+        leader_epoch: int | None = None,
+        size: int = 0,
+        attributes: int = 0,
+    ) -> None:
+        self.offset = offset
+        self.timestamp = timestamp
+        self.timestamp_type = timestamp_type
+        self.key = key
+        self.value = value
+        self.headers = [] if headers is None else headers
+        self.sequence = sequence
+        self.leader_epoch = leader_epoch
+        self.size = size
+        self.attributes = attributes
+
+    def _fields(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in Record.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Record) and self._fields() == other._fields()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Record(offset={self.offset}, timestamp={self.timestamp}, key={self.key!r}, value={self.value!r}, headers={self.headers!r})"
+
+
+ABORT = "ABORT"
+COMMIT = "COMMIT"
+LEADER_CHANGE = "LEADER_CHANGE"
+SNAPSHOT_HEADER = "SNAPSHOT_HEADER"
+SNAPSHOT_FOOTER = "SNAPSHOT_FOOTER"
+KRAFT_VERSION = "KRAFT_VERSION"
+KRAFT_VOTERS = "KRAFT_VOTERS"
+UNKNOWN = "UNKNOWN"
+CONTROL_TYPES = (ABORT, COMMIT, LEADER_CHANGE, SNAPSHOT_HEADER, SNAPSHOT_FOOTER, KRAFT_VERSION, KRAFT_VOTERS)
+
+
+@dataclass(frozen=True, slots=True)
+class EndTxnMarker:
+    """The value of a transaction marker (ABORT or COMMIT)."""
+
+    version: int
+    coordinator_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChange:
+    """A KRaft leader's first record. Voter ids as in the message; version 1 names directory ids (bytes of 16), too."""
+
+    version: int
+    leader_id: int
+    voters: tuple[tuple[int, bytes], ...]
+    granting_voters: tuple[tuple[int, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotHeader:
+    """First record of a KRaft snapshot; the timestamp is that of the last record in the log it contains (ms)."""
+
+    version: int
+    last_contained_log_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFooter:
+    """Last record of a KRaft snapshot."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class KRaftVersion:
+    """The feature level of the quorum."""
+
+    version: int
+    kraft_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class KRaftVoters:
+    """The voters of a dynamic quorum, as the message's bytes."""
+
+    version: int
+    raw: bytes
+
+
+ControlValue = EndTxnMarker | LeaderChange | SnapshotHeader | SnapshotFooter | KRaftVersion | KRaftVoters | None
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRecord:
+    """A control record read: its key's version and type id, the type's name, and its value (None for a type unknown here)."""
+
+    key_version: int
+    type_id: int
+    type: str
+    value: ControlValue
+
+    @property
+    def coordinator_epoch(self) -> int | None:
+        """Of a transaction marker, else None."""
+        return self.value.coordinator_epoch if isinstance(self.value, EndTxnMarker) else None
+
+
+def control_type_id(key: bytes | None) -> tuple[int, int]:
+    """-> (version, type id) of a control record's key. DecodeError as `ControlRecordType.parseTypeId` throws."""
+    if key is None or len(key) < 4:
+        raise DecodeError(f"a control record's key needs 4 bytes and has {0 if key is None else len(key)}", code="bad-control-record")
+    version, type_id = struct.unpack_from(">hh", key)
+    if version < 0:
+        raise DecodeError(f"a control record's key has the version {version}", code="bad-control-record")
+    return version, type_id
+
+
+def read_control_record(record: Record) -> ControlRecord:
+    """The meaning of a record of a control batch. DecodeError (`bad-control-record`) where key or value are not what the type wants."""
+    version, type_id = control_type_id(record.key)
+    if not 0 <= type_id < len(CONTROL_TYPES):
+        return ControlRecord(version, type_id, UNKNOWN, None)
+    name = CONTROL_TYPES[type_id]
+    try:
+        value = _read_value(name, record.value)
+    except (struct.error, IndexError, ValueError):
+        raise DecodeError(f"the value of a control record of type {name} is cut or malformed", code="bad-control-record") from None
+    return ControlRecord(version, type_id, name, value)
+
+
+def _read_value(name: str, raw: bytes | None) -> ControlValue:
+    if raw is None:
+        raise ValueError(name)
+    (version,) = struct.unpack_from(">h", raw)
+    if version < 0:
+        raise ValueError(version)
+    if name in (ABORT, COMMIT):
+        return EndTxnMarker(version, struct.unpack_from(">i", raw, 2)[0])
+    if name == SNAPSHOT_HEADER:
+        return SnapshotHeader(version, struct.unpack_from(">q", raw, 2)[0])
+    if name == SNAPSHOT_FOOTER:
+        return SnapshotFooter(version)
+    if name == KRAFT_VERSION:
+        return KRaftVersion(version, struct.unpack_from(">h", raw, 2)[0])
+    if name == KRAFT_VOTERS:
+        return KRaftVoters(version, raw)
+    leader_id = struct.unpack_from(">i", raw, 2)[0]
+    voters, position = _read_voters(raw, 6, version)
+    granting, _ = _read_voters(raw, position, version)
+    return LeaderChange(version, leader_id, voters, granting)
+
+
+def _read_voters(raw: bytes, position: int, version: int) -> tuple[tuple[tuple[int, bytes], ...], int]:
+    from kops.records.varint import read_unsigned_varint
+
+    count, position = read_unsigned_varint(raw, position)
+    voters = []
+    for _ in range(count - 1):
+        (voter,) = struct.unpack_from(">i", raw, position)
+        position += 4
+        directory = b""
+        if version >= 1:
+            directory = raw[position : position + 16]
+            position += 16
+            if len(directory) < 16:
+                raise ValueError(position)
+        tags, position = read_unsigned_varint(raw, position)
+        for _ in range(tags):
+            _, position = read_unsigned_varint(raw, position)
+            size, position = read_unsigned_varint(raw, position)
+            position += size
+        voters.append((voter, directory))
+    return tuple(voters), position

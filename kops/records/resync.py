@@ -1,0 +1,283 @@
+"""Where the scan goes on behind a damage, and what the damage is called.
+
+The work is linear in the bytes that are damaged, whatever they hold: candidates are found by a regular expression over the fixed bytes of a
+header, and the bytes whose checksum is computed in vain are paid from a credit that grows with the bytes passed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from kops.errors import DecodeError
+from kops.records.batch import BATCH_OVERHEAD, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, Batch
+from kops.records.crc import crc32c_function
+from kops.records.damage import (
+    BAD_LENGTH,
+    CRC_MISMATCH,
+    ENDS,
+    GARBAGE,
+    INVALID,
+    THROWS,
+    TORN_TAIL,
+    UNKNOWN_MAGIC,
+    ZEROES,
+    Damage,
+)
+from kops.records.source import ByteSource
+
+CHUNK: Final = 1 << 20
+_ZERO_BLOCK: Final = 4096
+_CREDIT: Final = 64 << 20
+_CREDIT_A_BYTE: Final = 16
+_CHAIN: Final = 16
+
+# Magic byte of a v2 header with what must stand around it: offset and length not negative before it, then CRC, attributes of known bits with a
+# known codec, an offset delta that is not negative.
+_V2: Final = re.compile(
+    rb"\x02(?<=[\x00-\x7f].{7}[\x00-\x7f].{7}\x02)(?=.{4}\x00[%s][\x00-\x7f])"
+    % b"".join(b"\\x%02x" % low for low in range(0x80) if low & 7 <= 4),
+    re.DOTALL,
+)
+# Of v0 or v1: length below 128 MiB and not 0, attributes with a codec that the format knows.
+_LEGACY: Final = re.compile(
+    rb"[\x00\x01](?<=[\x00-\x7f].{7}[\x00-\x07].{3}.{5})(?<!\x00\x00\x00\x00.{5})(?=[\x00-\x03\x08-\x0b][\x00-\x7f\xff])", re.DOTALL
+)
+_BEFORE_MAGIC: Final = 16
+
+
+class Resync:
+    """Explains damages of one scan. `limit` is the end of what is scanned."""
+
+    def __init__(self, source: ByteSource, limit: int, max_magic: int) -> None:
+        self.source = source
+        self.limit = limit
+        self.max_magic = max_magic
+        self._credit = _CREDIT
+
+    # checksums ------------------------------------------------------------------------------------------------------------------------
+
+    def crc_holds(self, position: int, total: int, magic: int) -> bool:
+        """Whether the batch of `total` bytes at `position` has the checksum it claims; reads it by chunks."""
+        head = self.source.read(position, BATCH_OVERHEAD)
+        at = 17 if magic > 1 else 12
+        start = position + (21 if magic > 1 else 16)
+        stored = int.from_bytes(head[at : at + 4], "big")
+        function = crc32c_function() if magic > 1 else zlib.crc32
+        end = position + total
+        value = 0
+        while start < end:
+            data = self.source.read(start, min(CHUNK, end - start))
+            if not data:
+                return False
+            value = function(data, value)
+            start += len(data)
+        return value == stored
+
+    def _least(self, magic: int) -> int:
+        return BATCH_OVERHEAD if magic > 1 else LOG_OVERHEAD + MESSAGE_OVERHEAD_V0 + 8 * magic
+
+    def _header(self, position: int) -> Batch | None:
+        """The header at `position` where it can be read whole."""
+        data = self.source.read(position, min(BATCH_OVERHEAD, self.limit - position))
+        try:
+            return Batch(data, 0, position)
+        except DecodeError:
+            return None
+
+    def _plausible(self, position: int) -> Batch | None:
+        """The header there, if its magic is known and its length can be."""
+        if position + HEADER_SIZE_UP_TO_MAGIC > self.limit:
+            return None
+        batch = self._header(position)
+        if batch is None or batch.magic > self.max_magic or batch.size < self._least(batch.magic):
+            return None
+        return batch if position + batch.size <= self.limit else None
+
+    def _good(self, position: int) -> Batch | None:
+        batch = self._plausible(position)
+        return batch if batch is not None and self.crc_holds(position, batch.size, batch.magic) else None
+
+    # the search -----------------------------------------------------------------------------------------------------------------------
+
+    def find(self, start: int, end: int, last_offset: int | None) -> int | None:
+        """The first position from `start` on, before `end`, where a good batch stands."""
+        at = start
+        while at < end:
+            data = self.source.read(at, min(CHUNK, self.limit - at))
+            if not data:
+                return None
+            reach = min(len(data), end - at)
+            for index in self._candidates(data, reach):
+                if self._accept(at + index, last_offset):
+                    return at + index
+            # A header may begin just before the next chunk: its magic byte was out of sight then.
+            step = len(data) - 64 if at + len(data) < self.limit else len(data)
+            self._credit += _CREDIT_A_BYTE * step
+            at += max(step, 1)
+        return None
+
+    def _candidates(self, data: bytes, reach: int) -> Iterator[int]:
+        """Indexes below `reach` where a header may begin, in order."""
+        seen = -1
+        for index in heapq.merge(self._matches(_V2, data), self._matches(_LEGACY, data)):
+            if index >= reach:
+                return
+            if index > seen:
+                seen = index
+                yield index
+
+    def _matches(self, pattern: re.Pattern[bytes], data: bytes) -> Iterator[int]:
+        for match in pattern.finditer(data):
+            yield match.start() - _BEFORE_MAGIC
+
+    def _accept(self, position: int, last_offset: int | None) -> bool:
+        batch = self._plausible(position)
+        if batch is None or batch.last_offset < 0:
+            return False
+        if batch.magic > 1:
+            if (batch.count or 0) < 0 or batch.base_offset < 0 or batch.last_offset < batch.base_offset:
+                return False
+        elif not self._message_fits(batch):
+            return False
+        if batch.size > self._credit:
+            return False
+        if not self.crc_holds(position, batch.size, batch.magic):
+            self._credit -= batch.size
+            return False
+        if last_offset is None or batch.last_offset > last_offset:
+            return True
+        # An offset that goes back may be a batch inside some record's value: believe it only with company.
+        return batch.end == self.limit or self._good(batch.end) is not None
+
+    def _message_fits(self, batch: Batch) -> bool:
+        """Whether key and value of a v0 or v1 message fill it exactly."""
+        at = batch.position + LOG_OVERHEAD + (14 if batch.magic else 6)
+        room = batch.end - at - 8
+        key = int.from_bytes(self.source.read(at, 4), "big", signed=True)
+        if key < -1 or max(key, 0) > room:
+            return False
+        value = int.from_bytes(self.source.read(at + 4 + max(key, 0), 4), "big", signed=True)
+        return value >= -1 and max(key, 0) + max(value, 0) == room
+
+    # names ----------------------------------------------------------------------------------------------------------------------------
+
+    def explain(self, position: int, last_offset: int | None, *, go_on: bool) -> list[Damage]:
+        """The damage at `position` and, where more than one follows without a good batch between, the next ones; never empty.
+
+        `go_on=False`: only the first, and no search: it goes to the end of what is scanned.
+        """
+        first = self._name(position)
+        if not go_on:
+            if first.code != CRC_MISMATCH:
+                first.length = self.limit - position
+            return [first]
+        if first.length and self._chain_holds(first):
+            inner = self._find_inner(first, last_offset)
+            if inner is not None:
+                first.length = inner - position
+                first.reason += f"; a good batch stands inside its bytes, at {inner}"
+            return [first]
+        found = self.find(position + 1, self.limit, last_offset)
+        stop = self.limit if found is None else found
+        if not first.length or stop < first.end:
+            return self._hole(position, stop, first, found)
+        rest = self._hole(first.end, stop, self._name(first.end), found) if first.end < stop else []
+        return [first, *rest]
+
+    def _name(self, position: int) -> Damage:
+        """What the bytes at `position` claim to be. `length` is the claimed size where it can be, else 0."""
+        left = self.limit - position
+        # Kafka looks at nothing unless more than 17 bytes are left.
+        if left <= HEADER_SIZE_UP_TO_MAGIC:
+            return Damage(position, 0, TORN_TAIL, f"{left} bytes at the end, too few for a batch")
+        data = self.source.read(position, min(BATCH_OVERHEAD, left))
+        length = int.from_bytes(data[8:12], "big", signed=True)
+        magic = data[16] if data[16] < 128 else data[16] - 256
+        batch = self._header(position)
+        if length < MESSAGE_OVERHEAD_V0:
+            reason = f"the length field says {length}, at least {MESSAGE_OVERHEAD_V0} are needed"
+            return Damage(position, 0, BAD_LENGTH, reason, kafka=THROWS, batch=batch)
+        total = length + LOG_OVERHEAD
+        if total > left:
+            reason = f"the batch claims {total} bytes, {left} are left"
+            return Damage(position, 0, TORN_TAIL, reason, kafka=ENDS, batch=batch)
+        if not 0 <= magic <= self.max_magic:
+            return Damage(position, total, UNKNOWN_MAGIC, f"unknown magic {magic}", kafka=INVALID, batch=batch)
+        if total < self._least(magic):
+            reason = f"the length field says {length}, a batch of magic {magic} needs {self._least(magic) - LOG_OVERHEAD}"
+            return Damage(position, 0, BAD_LENGTH, reason, kafka=INVALID, batch=batch)
+        return Damage(position, total, CRC_MISMATCH, "the checksum does not hold", kafka=INVALID, batch=batch)
+
+    def _chain_holds(self, damage: Damage) -> bool:
+        """Whether the claimed size leads to where a batch begins (or to the end)."""
+        at = damage.end
+        if at == self.limit:
+            return True
+        claimed = damage.last_offset
+        for _ in range(_CHAIN):
+            batch = self._plausible(at)
+            if batch is None:
+                return False
+            if claimed is not None and batch.magic > 1 and batch.base_offset == claimed + 1:
+                return True
+            if self.crc_holds(at, batch.size, batch.magic):
+                return True
+            claimed = batch.last_offset
+            at = batch.end
+            if at == self.limit:
+                return True
+        return False
+
+    def _find_inner(self, damage: Damage, last_offset: int | None) -> int | None:
+        """A good batch inside the bytes of a damaged one, from which batches lead exactly to its end: then its length was wrong."""
+        found = self.find(damage.position + 1, damage.end, last_offset)
+        if found is None:
+            return None
+        at = found
+        while at < damage.end:
+            batch = self._plausible(at)
+            if batch is None:
+                return None
+            at = batch.end
+        return found if at == damage.end else None
+
+    def _hole(self, position: int, stop: int, named: Damage, found: int | None) -> list[Damage]:
+        """Damages for `position` to `stop`, where no good batch begins."""
+        zeroes = self._zeroes(position, stop)
+        if zeroes == stop - position:
+            return [Damage(position, zeroes, ZEROES, f"{zeroes} zero bytes", kafka=named.kafka)]
+        if zeroes >= 64:
+            rest = self._hole(position + zeroes, stop, self._name(position + zeroes), found)
+            return [Damage(position, zeroes, ZEROES, f"{zeroes} zero bytes", kafka=named.kafka), *rest]
+        named.length = stop - position
+        if named.code == TORN_TAIL and found is not None:
+            named.code = BAD_LENGTH
+        elif named.code == UNKNOWN_MAGIC or not self._believable(named):
+            named.code = GARBAGE
+            named.reason = f"{named.length} bytes that are no batch"
+            named.batch = named.base_offset = named.last_offset = None
+        return [named]
+
+    def _believable(self, damage: Damage) -> bool:
+        """Whether the bytes look like a batch header whose length alone is wrong."""
+        batch = damage.batch
+        if damage.code != BAD_LENGTH:
+            return True
+        return batch is not None and 0 <= batch.magic <= self.max_magic and batch.base_offset >= 0 and not batch.attributes & ~0x7F
+
+    def _zeroes(self, position: int, stop: int) -> int:
+        """How many zero bytes stand from `position` on."""
+        at = position
+        while at < stop:
+            data = self.source.read(at, min(CHUNK, stop - at))
+            if not data:
+                break
+            rest = len(data.lstrip(b"\x00"))
+            at += len(data) - rest
+            if rest:
+                break
+        return at - position

@@ -1,0 +1,28 @@
+"""Where a scan gets its bytes: anything with `size()` and `read(position, size)`, a `kops.files.File` for instance."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class ByteSource(Protocol):
+    """Positioned reads. `read` is short only at the end."""
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, size: int) -> bytes: ...
+
+
+class BytesSource:
+    """A `ByteSource` over bytes in memory."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self.data = bytes(data)
+
+    def size(self) -> int:
+        return len(self.data)
+
+    def read(self, position: int, size: int) -> bytes:
+        return self.data[position : position + size]
