@@ -20,7 +20,7 @@ from kops.forensics.journal import (
     rollback,
     unfinished_journals,
 )
-from kops.forensics.plan import Copy, Data, Move, Plan, PlannedFiles, Put, Remove
+from kops.forensics.plan import Copy, Data, Move, Plan, PlannedFiles, Put, Remove, Step
 
 NOW = 1_700_000_000_123
 
@@ -37,7 +37,7 @@ def build(files: Files, top: str) -> Plan:
     for name, data in {"a.log": b"0123456789", "b.log": b"abcdefghij", "a.index": b"xx", "old.swap": b"left", "18.log": b"moved"}.items():
         files.write_all(f"{folder}/{name}", data)
         files.set_mtime(f"{folder}/{name}", NOW - len(name) * 1000)
-    steps = [
+    steps: list[Step] = [
         Put(
             f"{folder}/a.log",
             "rewrite-log",
@@ -53,7 +53,7 @@ def build(files: Files, top: str) -> Plan:
         Move(f"{folder}/18.log", "rename", "w", True, f"{folder}/21.log"),
         Put(f"{folder}/empty", "make", "w", True, ()),
     ]
-    return Plan(top, list(steps))
+    return Plan(top, steps)
 
 
 def content(files: Files, top: str) -> dict[str, bytes]:
