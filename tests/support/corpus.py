@@ -9,11 +9,12 @@ How a test uses it:
         case = corpus.load(case_id)                                      # unpacked once per archive, then instant
         case.json["modes"]["full"]["outcome"]                            # case.json, parsed
         case.root / "before" / case.json["damagedDir"]                   # files are READ-ONLY and shared by all tests
-        case.text("truth/dump/before/….log.deep.txt")                    # one file as text; case.read(…) as bytes, case.lines(…) as JSON lines
+        case.text("truth/dump/before/….log.deep.txt")                    # one file; case.read(…) is bytes, case.lines(…) JSON lines
         log_dir = case.copy(tmp_path / "log", "before")                  # a writable copy of one of its folders
 
-`tests/golden/README.md` tells the kinds of cases and their layout. Every `X.zst` and `D.tar.zst` that the corpus itself has is already unpacked
-here: `files.tar.zst` became `clean/ before/ after/ truth/`, `truth/dump.tar.zst` became `truth/dump/`, `trials.jsonl.zst` became `trials.jsonl`.
+`tests/golden/README.md` tells the kinds of cases and their layout. Every `X.zst` and `D.tar.zst` that the corpus itself has is already
+unpacked here: `files.tar.zst` became `clean/ before/ after/ truth/`, `truth/dump.tar.zst` became `truth/dump/`, `trials.jsonl.zst`
+became `trials.jsonl`.
 
 The archives are unpacked into `.cache/golden/<hash of the archive>` in the project's folder; several pytest workers may do so at once.
 """
@@ -27,6 +28,7 @@ import os
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,3 +147,36 @@ def write_sparse(path: Path, data: bytes, mode: int) -> None:
         file.write(data.rstrip(b"\0"))
         file.truncate(len(data))
     path.chmod(mode)
+
+
+def apply_damage(folder: Path, ops: Iterable[dict[str, Any]]) -> None:
+    """Apply a fuzz trial's `ops` (or a broker-damage case's `damage`) to a writable copy, in order. Fuzz: the copy of `base/<partition>`;
+    broker-damage: the copy of `clean`. Damage of kind `damage` may be incomplete (`create` without its data): take `before/` there."""
+    for op in ops:
+        path = folder / op["file"]
+        match op["op"]:
+            case "flipBit" | "write":
+                with open(path, "r+b") as file:
+                    file.seek(op["position"])
+                    file.write(bytes.fromhex(op["new"]))
+            case "truncate":
+                os.truncate(path, op["newSize"])
+            case "append":
+                with open(path, "ab") as file:
+                    file.write(bytes.fromhex(op["data"]))
+            case "cut":
+                data = path.read_bytes()
+                path.write_bytes(data[: op["position"]] + data[op["position"] + op["bytes"] :])
+            case "delete":
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            case "create":
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes((folder / op["copyOf"]).read_bytes() if "copyOf" in op else op["new"].encode())
+            case "rename":
+                path.rename(folder / op["to"])
+            case "rewrite":
+                path.write_bytes(bytes.fromhex(op["newHex"]) if "newHex" in op else op["new"].encode())
+            case "createDir":
+                path.mkdir(parents=True)
+            case other:
+                raise ValueError(f"no such damage: {other}")
