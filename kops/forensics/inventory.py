@@ -185,9 +185,7 @@ def classify(path: str, size: int = 0, mtime_ms: int = 0) -> FileEntry:
         return entry
     parsed = parse_log_file(name)
     if parsed is not None:
-        entry.kind, entry.offset, entry.suffix = parsed.kind, parsed.offset, parsed.suffix
-        if parsed.kind == "checkpoint":
-            entry.epoch = _snapshot_epoch(name)
+        entry.kind, entry.offset, entry.suffix, entry.epoch = parsed.kind, parsed.offset, parsed.suffix, parsed.epoch
         return entry
     # A file somebody renamed: the extension still tells how to read it, as it does for Kafka's own dump tool.
     stem, _, extension = name.rpartition(".")
@@ -196,11 +194,6 @@ def classify(path: str, size: int = 0, mtime_ms: int = 0) -> FileEntry:
         number = stem.split(".")[0]
         entry.offset = int(number) if number.isascii() and number.isdigit() and int(number) < 1 << 63 else None
     return entry
-
-
-def _snapshot_epoch(name: str) -> int | None:
-    epoch = name[21:31]
-    return int(epoch) if epoch.isascii() and epoch.isdigit() else None
 
 
 class _Walker:
@@ -256,7 +249,7 @@ class _Walker:
         entries, dirs = listed
         if _looks_like_partition(entries):
             self.inventory.loose_partitions.append(partition_from(path, entries, dirs))
-        elif _looks_like_log_dir(entries, dirs):
+        elif _looks_like_log_dir(entries):
             self.log_dir(path, entries, dirs)
         elif not entries and not dirs and _partition_name(path) is not None:
             self.inventory.loose_partitions.append(partition_from(path, entries, dirs))
@@ -319,7 +312,7 @@ def _looks_like_partition(entries: Iterable[FileEntry]) -> bool:
     return any(_is_partition_file(entry) for entry in entries)
 
 
-def _looks_like_log_dir(entries: list[FileEntry], dirs: list[str]) -> bool:
+def _looks_like_log_dir(entries: list[FileEntry]) -> bool:
     broker_kinds = set(BROKER_FILES.values())
     return any(entry.kind in broker_kinds for entry in entries)
 
@@ -331,7 +324,7 @@ def _partition_name(path: str) -> tuple[str, int, str, str | None] | None:
         parsed = parse_partition_dir(name)
     except DecodeError:
         return None
-    return parsed.topic, parsed.partition, parsed.state, parsed.uuid
+    return parsed.topic, parsed.partition, parsed.state, parsed.unique_id or None
 
 
 def partition_from(path: str, entries: Sequence[FileEntry], dirs: Sequence[str] = ()) -> PartitionDir:
