@@ -62,8 +62,8 @@ def _finish(out: Output | None, *, keep: bool) -> OutputError | None:
     import signal
     import threading
 
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    in_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
     try:
         if keep:
             out.keep()
@@ -73,6 +73,9 @@ def _finish(out: Output | None, *, keep: bool) -> OutputError | None:
         discard_stdout()
     except OutputError as failure:
         return failure
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
     return None
 
 

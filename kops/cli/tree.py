@@ -35,12 +35,10 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("completion", "completion:completion", "Print the completion script for bash, zsh or fish"),
 )
 
-_BY_PATH = {entry.path: entry for entry in COMMANDS}
-
 
 def find(path: tuple[str, ...]) -> Entry | None:
     """The command at exactly this path."""
-    return _BY_PATH.get(path)
+    return next((entry for entry in COMMANDS if entry.path == path), None)
 
 
 def is_group(path: tuple[str, ...]) -> bool:
