@@ -4,28 +4,36 @@ Source: Kafka's `org.apache.kafka.common.record.internal`. Positions are bytes i
 """
 
 from kops.records.batch import Batch, decrement_sequence, increment_sequence
+from kops.records.build import BatchBuilder, build_batch, empty_batch, end_txn_marker
+from kops.records.columns import Columns, scan_columns
 from kops.records.compression import compress, decompress
 from kops.records.crc import crc32, crc32c
 from kops.records.damage import Damage
 from kops.records.record import ControlRecord, Record, read_control_record
 from kops.records.scan import file_batches, read_batches, scan
-from kops.records.source import BytesSource, ByteSource
+from kops.records.source import ByteSource, BytesSource
 
 __all__ = [
     "Batch",
+    "BatchBuilder",
     "ByteSource",
     "BytesSource",
+    "Columns",
     "ControlRecord",
     "Damage",
     "Record",
+    "build_batch",
     "compress",
     "crc32",
     "crc32c",
     "decompress",
     "decrement_sequence",
+    "empty_batch",
+    "end_txn_marker",
     "file_batches",
     "increment_sequence",
     "read_batches",
     "read_control_record",
     "scan",
+    "scan_columns",
 ]

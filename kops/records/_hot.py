@@ -91,8 +91,8 @@ def _skip_headers(data: bytes, position: i64, count: i64, end: i64) -> i64:
 def validate_records(data: bytes, start: i64, end: i64, count: i64) -> tuple[i64, i64, i64, i64, i64]:
     """Look at every record of the uncompressed set `data[start:end]` without making objects.
 
-    -> (status, position, first offset delta, last offset delta, largest timestamp delta). Status OK; UNREADABLE: `position` is where the bad
-    record begins; NOT_INCREASING: all can be read, but the record at `position` does not come after the one before it; LEFT_OVER: bytes
+    -> (status, position, first offset delta, last offset delta, largest timestamp delta). Status OK; UNREADABLE: `position` is where the
+    bad record begins; NOT_INCREASING: all can be read, but the record at `position` does not come after the one before it; LEFT_OVER: bytes
     remain from `position` on.
     """
     position = start

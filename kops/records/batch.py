@@ -23,6 +23,7 @@ BATCH_OVERHEAD: Final = 61
 MESSAGE_OVERHEAD_V0: Final = 14
 MESSAGE_OVERHEAD_V1: Final = 22
 MAX_INT: Final = 0x7FFFFFFF
+MAX_LONG: Final = 0x7FFFFFFFFFFFFFFF
 
 HEADER_V2: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_LEGACY: Final = struct.Struct(">qiIbb")
@@ -38,8 +39,8 @@ class Batch:
     """One batch. It lies in `buffer` at `index` (in the file at `position`) and takes `size` bytes, the 12 of offset and length included.
 
     The fields are the header's as they stand (nothing is checked, see `crc_ok` and `check`); times in ms; what a format lacks is -1.
-    v0 and v1: `last_offset` is the outer message's offset, `count` None and `base_offset` found by decompressing when it is asked for (where
-    that fails it is `last_offset`; `read_base_offset` raises instead, as Kafka does).
+    v0 and v1: `last_offset` is the outer message's offset, `count` None and `base_offset` found by decompressing when it is asked for
+    (where that fails it is `last_offset`; `read_base_offset` raises instead, as Kafka does).
     """
 
     __slots__ = (
@@ -61,19 +62,31 @@ class Batch:
         "size",
     )
 
+    attributes: int
     base_offset: int
+    base_sequence: int
+    base_timestamp: int
     count: int | None
+    crc: int
+    last_offset: int
+    magic: int
+    max_timestamp: int
+    partition_leader_epoch: int
+    producer_epoch: int
+    producer_id: int
+    size: int
 
     def __init__(self, buffer: bytes, index: int = 0, position: int | None = None) -> None:
-        """Read the header at `index`. DecodeError (`torn-tail`) where `buffer` ends within it, `unknown-magic` for a negative magic."""
+        """Read the header at `index`. DecodeError (`torn-tail`) where `buffer` ends within it."""
         self.buffer = buffer
         self.index = index
         self.position = index if position is None else position
         try:
             magic = buffer[index + 16]
-            if magic > 1:
+            if 1 < magic < 128:
                 self._read_header(buffer, index)
             else:
+                # As Kafka has it, a negative magic is no v2 and so goes with the old formats.
                 self._read_legacy_header(buffer, index, magic)
         except (struct.error, IndexError):
             raise DecodeError("the bytes end within a batch header", code="torn-tail", position=self.position) from None
@@ -94,9 +107,9 @@ class Batch:
             self.base_sequence,
             self.count,
         ) = HEADER_V2.unpack_from(buffer, index)
-        if self.magic < 0:
-            raise DecodeError(f"unknown magic {self.magic}", code="unknown-magic", position=self.position)
-        self.last_offset = self.base_offset + last_offset_delta
+        last_offset = self.base_offset + last_offset_delta
+        # A sum that wraps, as in Java.
+        self.last_offset = last_offset if last_offset <= MAX_LONG else last_offset - (1 << 64)
         self.size = length + LOG_OVERHEAD
 
     def _read_legacy_header(self, buffer: bytes, index: int, magic: int) -> None:

@@ -6,17 +6,16 @@ The hardware library `crc32c` stands in front; where it can't be imported, `crcm
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Callable
-from typing import Any
 
 Buffer = bytes | bytearray | memoryview
 
 _POLYNOMIAL = 0x11EDC6F41
-_implementation: Callable[[Any, int], int] | None = None
 
 
-def portable_crc32c() -> Callable[[Any, int], int]:
+def portable_crc32c() -> Callable[..., int]:
     """CRC-32C by crcmod (its C extension where that was built, else pure Python): the fallback, and the reference of the tests."""
     import crcmod
 
@@ -29,17 +28,14 @@ def portable_crc32c() -> Callable[[Any, int], int]:
     return crc
 
 
-def crc32c_function() -> Callable[[Any, int], int]:
+@functools.cache
+def crc32c_function() -> Callable[..., int]:
     """The fastest CRC-32C there is here: `function(data, value=0) -> int`; hot loops bind it once."""
-    global _implementation
-    if _implementation is None:
-        try:
-            from crc32c import crc32c as hardware
-        except ImportError:
-            _implementation = portable_crc32c()
-        else:
-            _implementation = hardware
-    return _implementation
+    try:
+        from crc32c import crc32c as hardware
+    except ImportError:
+        return portable_crc32c()
+    return hardware
 
 
 def crc32c(data: Buffer, value: int = 0) -> int:

@@ -26,8 +26,8 @@ class Damage:
     """Bytes `position` to `position + length` of a file that are no good batch.
 
     `code`: torn-tail (a batch that is not complete at the end), bad-length (below the minimum, negative or not what the batch has),
-    crc-mismatch, unknown-magic, zeroes, garbage. `reason` is a sentence. `base_offset` and `last_offset` are what the header claims, where it
-    can be read, and `batch` is that header then (its CRC is wrong). `kafka` tells what Kafka does there: `ends`, `throws` or `invalid`.
+    crc-mismatch, unknown-magic, zeroes, garbage. `reason` is a sentence. `base_offset` and `last_offset` are what the header claims, where
+    it can be read, and `batch` is that header then (its CRC is wrong). `kafka` tells what Kafka does there: `ends`, `throws` or `invalid`.
     """
 
     __slots__ = ("base_offset", "batch", "code", "kafka", "last_offset", "length", "position", "reason")

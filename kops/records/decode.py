@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kops.errors import DecodeError
@@ -242,7 +243,7 @@ def _check_legacy(batch: Batch, limit: int) -> list[DecodeError]:
         for inner, offset, _, _ in legacy_messages(batch, message, limit):
             if zlib.crc32(inner[4:]) != int.from_bytes(inner[:4], "big"):
                 problems.append(_bad(batch, f"the checksum of the inner message of offset {offset} is wrong", "bad-inner-crc"))
-    if any(after.offset <= before.offset for before, after in zip(records, records[1:], strict=False)):
+    if any(after.offset <= before.offset for before, after in pairwise(records)):
         problems.append(_bad(batch, "the offsets of its records do not increase", "bad-offsets"))
     if records[-1].offset != batch.last_offset and not (batch.magic == 1 and batch.last_offset == 0):
         reason = f"its last record has the offset {records[-1].offset}, the set has {batch.last_offset}"

@@ -19,7 +19,7 @@ LOG_APPEND_TIME = "LogAppendTime"
 
 
 class Record:
-    """One record. `timestamp` in ms since the epoch (-1: none), `size` in bytes as it stands (uncompressed) in its set, length field included.
+    """One record. `timestamp` in ms since the epoch (-1: none), `size` in bytes as it stands uncompressed, length field included.
 
     `headers`: pairs of key and value; a key that is not UTF-8 stays bytes. `sequence` is -1 without an idempotent producer,
     `leader_epoch` None before format v2 (and where the batch says -1). `attributes` is the record's own signed byte (no meaning yet in v2).

@@ -35,8 +35,8 @@ _CREDIT: Final = 64 << 20
 _CREDIT_A_BYTE: Final = 16
 _CHAIN: Final = 16
 
-# Magic byte of a v2 header with what must stand around it: offset and length not negative before it, then CRC, attributes of known bits with a
-# known codec, an offset delta that is not negative.
+# Magic byte of a v2 header with what must stand around it: offset and length not negative before it, then CRC, attributes of known bits
+# with a known codec, an offset delta that is not negative.
 _V2: Final = re.compile(
     rb"\x02(?<=[\x00-\x7f].{7}[\x00-\x7f].{7}\x02)(?=.{4}\x00[%s][\x00-\x7f])"
     % b"".join(b"\\x%02x" % low for low in range(0x80) if low & 7 <= 4),

@@ -1,6 +1,7 @@
 """The scanner: bytes in, `Batch | Damage` out. There is no second one.
 
-Source: Kafka's `FileLogInputStream.nextBatch` (where its iteration ends or throws), `DefaultRecordBatch.ensureValid`, `LegacyRecord.ensureValid`.
+Source: Kafka's `FileLogInputStream.nextBatch` (where its iteration ends or throws) and the `ensureValid` of `DefaultRecordBatch` and
+`LegacyRecord`.
 What comes behind the first damage is ours: the scan goes on at the next position where a plausible header has a checksum that holds.
 """
 
@@ -33,62 +34,52 @@ def scan(
 ) -> Iterator[Batch | Damage]:
     """Every batch and every damage between the positions `start` and `end`, in order, without a gap.
 
-    `check_crc=False` believes a header whose length fits. `resync=False` stops after the first damage. `max_magic=127` takes a magic above 2
-    for 2, as Kafka does. A batch's `buffer` is the window it was read in (usually 1 MiB), so keep no batches that aren't needed. A claimed
+    `check_crc=False` believes a header whose length fits. `resync=False` stops after the first damage. `max_magic=127` takes a magic above
+    2 for 2, as Kafka does. A batch's `buffer` is the window it was read in (usually 1 MiB), so keep only what is needed. A claimed
     length never makes the scan read or hold more than the file has; a batch above the window's size is checked before it is held.
     """
     size = source.size()
     limit = size if end is None else min(end, size)
+    rescue = Resync(source, limit, max_magic)
+    return scan_on(rescue, start, None, check_crc=check_crc, resync=resync, window=window)
+
+
+def scan_on(rescue: Resync, start: int, last_offset: int | None, *, check_crc: bool, resync: bool, window: int) -> Iterator[Batch | Damage]:
+    """`scan` from `start`, where the batch before ended with `last_offset`, on the credit that `rescue` has left."""
     position = start
     buffer = b""
     base = position
     crc32c = crc32c_function()
-    rescue = Resync(source, limit, max_magic)
-    last_offset: int | None = None
-    while position < limit:
+    while position < rescue.limit:
         index = position - base
         left = len(buffer) - index
-        if left < BATCH_OVERHEAD and left < limit - position:
-            buffer, base, index = source.read(position, min(window, limit - position)), position, 0
-            left = len(buffer)
-            if left < min(window, limit - position):
-                # The file shrank underneath: what is gone is an end like any other.
-                limit = rescue.limit = position + left
-                if not left:
-                    return
-        batch: Batch | None = None
-        if left >= HEADER_SIZE_UP_TO_MAGIC:
-            _, length, _, magic = _PREFIX.unpack_from(buffer, index)
-            total = length + LOG_OVERHEAD
-            if 0 <= magic <= max_magic and total >= (BATCH_OVERHEAD if magic > 1 else LOG_OVERHEAD + MESSAGE_OVERHEAD_V0 + 8 * magic):
-                if total <= left:
-                    batch = Batch(buffer, index, position)
-                elif total <= limit - position:
-                    if total <= window:
-                        buffer, base, index = source.read(position, min(window, limit - position)), position, 0
-                        if len(buffer) >= total:
-                            batch = Batch(buffer, 0, position)
-                        else:
-                            limit = rescue.limit = position + len(buffer)
-                            continue
-                    elif not check_crc or rescue.crc_holds(position, total, magic):
-                        buffer, base, index = source.read(position, total), position, 0
-                        if len(buffer) < total:
-                            limit = rescue.limit = position + len(buffer)
-                            continue
-                        batch = Batch(buffer, 0, position)
-        if batch is not None and (
-            not check_crc
-            or (
-                crc32c(memoryview(buffer)[index + 21 : index + batch.size], 0) == batch.crc
-                if batch.magic > 1
-                else batch.computed_crc() == batch.crc
-            )
-        ):
-            yield batch
-            last_offset = batch.last_offset
-            position += batch.size
-            continue
+        total = _claimed(buffer, index, left, rescue.max_magic)
+        if left < BATCH_OVERHEAD or total > left:
+            # The window ends within this batch: the next one begins with it.
+            ask = min(window, rescue.limit - position)
+            if left < ask:
+                buffer, base, index = rescue.source.read(position, ask), position, 0
+                left = len(buffer)
+                if left < ask:
+                    # The file shrank underneath: what is gone is an end like any other.
+                    rescue.limit = position + left
+                    if not left:
+                        return
+                total = _claimed(buffer, index, left, rescue.max_magic)
+            if left < total <= rescue.limit - position and (not check_crc or rescue.crc_holds(position, total, buffer[index + 16])):
+                buffer, base, index = rescue.source.read(position, total), position, 0
+                left = len(buffer)
+        if 0 < total <= left:
+            batch = Batch(buffer, index, position)
+            if (
+                not check_crc
+                or (batch.magic > 1 and crc32c(memoryview(buffer)[index + 21 : index + total], 0) == batch.crc)
+                or (batch.magic < 2 and batch.computed_crc() == batch.crc)
+            ):
+                yield batch
+                last_offset = batch.last_offset
+                position += total
+                continue
         for damage in rescue.explain(position, last_offset, go_on=resync):
             yield damage
             if not resync:
@@ -96,12 +87,22 @@ def scan(
             position = damage.end
 
 
+def _claimed(buffer: bytes, index: int, left: int, max_magic: int) -> int:
+    """The size that the batch at `index` claims; 0 where its first bytes are no header with a known magic and a size that it can have."""
+    if left < HEADER_SIZE_UP_TO_MAGIC:
+        return 0
+    _, length, _, magic = _PREFIX.unpack_from(buffer, index)
+    total: int = length + LOG_OVERHEAD
+    least = BATCH_OVERHEAD if magic > 1 else LOG_OVERHEAD + MESSAGE_OVERHEAD_V0 + 8 * magic
+    return total if 0 <= magic <= max_magic and total >= least else 0
+
+
 def file_batches(source: ByteSource, start: int = 0, end: int | None = None, *, window: int = WINDOW) -> Iterator[Batch]:
     """What Kafka's `FileRecords.batches()` gives: headers, no checksum looked at (`Batch.ensure_valid` does that).
 
     Ends silently at a batch that is not complete. DecodeError (`bad-length`) where Kafka throws CorruptRecordException: a size below 14;
-    (`unknown-magic`) for a negative magic, (`torn-tail`) for a v2 header that goes beyond the file: Kafka fails there as soon as a field is read.
-    A batch of v2 below 61 bytes is given with the header that its bytes and those behind it make, as Kafka reads it.
+    (`torn-tail`) for a v2 header that goes beyond the file: Kafka fails there as soon as a field is read. A batch of v2 below 61 bytes is
+    given with the header that its bytes and those behind it make, as Kafka reads it; a negative magic makes a message of the old formats.
     """
     size = source.size()
     limit = size if end is None else min(end, size)
@@ -122,7 +123,7 @@ def file_batches(source: ByteSource, start: int = 0, end: int | None = None, *, 
 
 
 def read_batches(data: bytes) -> list[Batch]:
-    """The batches of a record set in memory (a Produce or Fetch body). DecodeError at the first damage; a cut batch at the end is left out."""
+    """The batches of a record set in memory. DecodeError at the first damage; a batch that is cut at the end is left out."""
     from kops.records.source import BytesSource
 
     batches: list[Batch] = []

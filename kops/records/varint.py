@@ -1,6 +1,6 @@
 """Variable-length integers of message format v2: Protocol Buffers' zig-zag varints.
 
-Source: Kafka's `ByteUtils`. As there, a varint ends within 5 bytes and a varlong within 10; bits beyond 32 or 64 in the last byte are dropped.
+Source: Kafka's `ByteUtils`. As there, a varint ends within 5 bytes and a varlong within 10; bits beyond 32 or 64 are dropped.
 """
 
 from __future__ import annotations

@@ -1,0 +1,324 @@
+"""Batches built: every format and codec, byte for byte what Kafka writes where nothing is compressed.
+
+Source: Kafka's `MemoryRecordsBuilder`, `DefaultRecord.writeTo`, `LegacyRecord.write`, `EndTransactionMarker`.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from kops.records.batch import (
+    BATCH_OVERHEAD,
+    CONTROL_MASK,
+    DELETE_HORIZON_MASK,
+    HEADER_V2,
+    LOG_OVERHEAD,
+    MAX_INT,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+)
+from kops.records.compression import ZSTD, codec_id, compress
+from kops.records.crc import crc32c_function
+from kops.records.record import CONTROL_TYPES, CREATE_TIME, LOG_APPEND_TIME, Header, Record
+from kops.records.varint import write_varint
+
+_NULL: Final = b"\x01"
+_SMALL: Final = tuple(write_varint(value) for value in range(64))
+
+
+class BatchBuilder:
+    """One batch in the making. Times in ms, -1 where there is none; ValueError for what Kafka's builder refuses.
+
+    v0 and v1 without a codec make one message a record, one behind the other; with a codec, one message around all of them.
+    """
+
+    def __init__(
+        self,
+        *,
+        magic: int = 2,
+        codec: int | str = "none",
+        base_offset: int = 0,
+        timestamp_type: str = CREATE_TIME,
+        log_append_time: int = -1,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        transactional: bool = False,
+        control: bool = False,
+        partition_leader_epoch: int = -1,
+        delete_horizon_ms: int | None = None,
+        level: int | None = None,
+    ) -> None:
+        self.magic = magic
+        self.codec = codec_id(codec)
+        self.base_offset = base_offset
+        self.timestamp_type = timestamp_type
+        self.log_append_time = log_append_time
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.transactional = transactional
+        self.control = control
+        self.partition_leader_epoch = partition_leader_epoch
+        self.delete_horizon_ms = delete_horizon_ms
+        self.level = level
+        self.base_timestamp: int | None = delete_horizon_ms
+        self.max_timestamp = -1
+        self.last_offset: int | None = None
+        self.count = 0
+        self._parts: list[bytes] = []
+        self._check()
+
+    def _check(self) -> None:
+        if self.magic not in (0, 1, 2):
+            raise ValueError(f"magic {self.magic}; known are 0, 1 and 2")
+        if self.magic < 2:
+            extras = (self.transactional, self.control, self.delete_horizon_ms is not None, self.producer_id != -1, self.codec == ZSTD)
+            if any(extras):
+                raise ValueError(f"format v{self.magic} has no producers, transactions, control batches, delete horizon or zstd")
+        if self.transactional and self.producer_id == -1:
+            raise ValueError("a transactional batch needs a producer id")
+        if self.producer_id != -1:
+            if self.producer_epoch == -1:
+                raise ValueError("a producer id needs a producer epoch")
+            if self.base_sequence < 0 and not self.control:
+                raise ValueError("a producer id needs a base sequence")
+
+    def append(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] = (),
+        *,
+        offset: int | None = None,
+    ) -> int:
+        """Add a record; -> its offset (the next one unless `offset` says another)."""
+        if offset is None:
+            offset = self.base_offset if self.last_offset is None else self.last_offset + 1
+        if self.last_offset is not None and offset <= self.last_offset:
+            raise ValueError(f"offset {offset} behind offset {self.last_offset}")
+        if not 0 <= offset - self.base_offset <= MAX_INT:
+            raise ValueError(f"offset {offset} in a batch that begins at {self.base_offset}")
+        if timestamp < -1:
+            raise ValueError(f"timestamp {timestamp}")
+        if self.magic > 1:
+            if self.base_timestamp is None:
+                self.base_timestamp = timestamp
+            self._parts.append(write_record(offset - self.base_offset, timestamp - self.base_timestamp, key, value, headers))
+        else:
+            if headers:
+                raise ValueError(f"format v{self.magic} has no headers")
+            if self.timestamp_type == LOG_APPEND_TIME:
+                timestamp = self.log_append_time
+            inner = offset - self.base_offset if self.magic and self.codec else offset
+            self._parts.append(write_message(self.magic, inner, timestamp, key, value, timestamp_type=self.timestamp_type))
+        self.count += 1
+        self.last_offset = offset
+        if self.magic and timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+        return offset
+
+    def append_record(self, record: Record) -> int:
+        """Add a record as it was read, its offset kept."""
+        return self.append(record.timestamp, record.key, record.value, record.headers, offset=record.offset)
+
+    def append_control(self, timestamp: int, control_type: str, value: bytes, *, offset: int | None = None) -> int:
+        """Add a control record of this type (`ABORT`, `COMMIT`, `LEADER_CHANGE` ...)."""
+        if not self.control:
+            raise ValueError("control records stand in control batches only")
+        return self.append(timestamp, struct.pack(">hh", 0, CONTROL_TYPES.index(control_type)), value, offset=offset)
+
+    def append_end_txn_marker(self, timestamp: int, commit: bool, coordinator_epoch: int, *, offset: int | None = None) -> int:
+        """Add a transaction marker."""
+        return self.append_control(timestamp, "COMMIT" if commit else "ABORT", struct.pack(">hi", 0, coordinator_epoch), offset=offset)
+
+    def build(self, *, last_offset: int | None = None) -> bytes:
+        """The batch; b"" without records (see `empty_batch`). `last_offset` overrides the last record's, as compaction does."""
+        if self.last_offset is None:
+            return b""
+        last = self.last_offset if last_offset is None else last_offset
+        body = b"".join(self._parts)
+        if self.magic < 2:
+            return self._build_legacy(body, last) if self.codec else body
+        latest = self.log_append_time if self.timestamp_type == LOG_APPEND_TIME else self.max_timestamp
+        attributes = self.codec | (DELETE_HORIZON_MASK if self.delete_horizon_ms is not None else 0)
+        attributes |= _attributes(self.timestamp_type, self.transactional, self.control)
+        return write_batch(
+            compress(self.codec, body, level=self.level) if self.codec else body,
+            base_offset=self.base_offset,
+            last_offset=last,
+            count=self.count,
+            attributes=attributes,
+            base_timestamp=-1 if self.base_timestamp is None else self.base_timestamp,
+            max_timestamp=latest,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+            partition_leader_epoch=self.partition_leader_epoch,
+        )
+
+    def _build_legacy(self, body: bytes, last: int) -> bytes:
+        packed = compress(self.codec, body, magic=self.magic, level=self.level)
+        latest = self.log_append_time if self.timestamp_type == LOG_APPEND_TIME else self.max_timestamp
+        return write_message(self.magic, last, latest, None, packed, codec=self.codec, timestamp_type=self.timestamp_type)
+
+
+def write_batch(
+    body: bytes,
+    *,
+    base_offset: int,
+    last_offset: int,
+    count: int,
+    attributes: int = 0,
+    base_timestamp: int = -1,
+    max_timestamp: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    partition_leader_epoch: int = -1,
+    magic: int = 2,
+) -> bytes:
+    """A v2 batch around `body` (the records, compressed as `attributes` say), with its checksum. Fields are taken as they are."""
+    batch = bytearray(
+        HEADER_V2.pack(
+            base_offset,
+            BATCH_OVERHEAD - LOG_OVERHEAD + len(body),
+            partition_leader_epoch,
+            magic,
+            0,
+            attributes,
+            last_offset - base_offset,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            count,
+        )
+    )
+    batch += body
+    function = crc32c_function()
+    with memoryview(batch) as view:
+        crc = function(view[21:], 0)
+    batch[17:21] = crc.to_bytes(4, "big")
+    return bytes(batch)
+
+
+def write_record(offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()) -> bytes:
+    """A record of format v2, its length in front."""
+    parts = [b"\x00", _varint(timestamp_delta), _varint(offset_delta)]
+    for field in (key, value):
+        if field is None:
+            parts.append(_NULL)
+        else:
+            parts.append(_varint(len(field)))
+            parts.append(field)
+    parts.append(_varint(len(headers)))
+    for name, content in headers:
+        raw = name.encode() if isinstance(name, str) else name
+        parts.append(_varint(len(raw)))
+        parts.append(raw)
+        if content is None:
+            parts.append(_NULL)
+        else:
+            parts.append(_varint(len(content)))
+            parts.append(content)
+    record = b"".join(parts)
+    return _varint(len(record)) + record
+
+
+def write_message(
+    magic: int,
+    offset: int,
+    timestamp: int,
+    key: bytes | None,
+    value: bytes | None,
+    *,
+    codec: int = 0,
+    timestamp_type: str = CREATE_TIME,
+) -> bytes:
+    """A message of format v0 or v1 with offset and length in front; with a codec, `value` is the compressed set."""
+    attributes = codec | (TIMESTAMP_TYPE_MASK if magic and timestamp_type == LOG_APPEND_TIME else 0)
+    parts = [bytes((magic, attributes)), struct.pack(">q", timestamp) if magic else b""]
+    for field in (key, value):
+        parts.append(b"\xff\xff\xff\xff" if field is None else len(field).to_bytes(4, "big") + field)
+    content = b"".join(parts)
+    return struct.pack(">qiI", offset, len(content) + 4, zlib.crc32(content)) + content
+
+
+def empty_batch(
+    *,
+    base_offset: int,
+    last_offset: int,
+    timestamp: int = -1,
+    timestamp_type: str = CREATE_TIME,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    partition_leader_epoch: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytes:
+    """The header that compaction leaves of a batch without records (`DefaultRecordBatch.writeEmptyHeader`)."""
+    return write_batch(
+        b"",
+        base_offset=base_offset,
+        last_offset=last_offset,
+        count=0,
+        attributes=_attributes(timestamp_type, transactional, control),
+        max_timestamp=timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        partition_leader_epoch=partition_leader_epoch,
+    )
+
+
+def end_txn_marker(
+    offset: int,
+    timestamp: int,
+    *,
+    commit: bool,
+    coordinator_epoch: int,
+    producer_id: int,
+    producer_epoch: int,
+    partition_leader_epoch: int = -1,
+) -> bytes:
+    """The control batch that ends a transaction (`MemoryRecords.withEndTransactionMarker`)."""
+    builder = BatchBuilder(
+        base_offset=offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+        partition_leader_epoch=partition_leader_epoch,
+    )
+    builder.append_end_txn_marker(timestamp, commit, coordinator_epoch)
+    return builder.build()
+
+
+def build_batch(records: Iterable[Record], **fields: object) -> bytes:
+    """A batch of these records, offsets kept; the base offset is the first one's unless `fields` (those of `BatchBuilder`) say another."""
+    all_records = list(records)
+    if all_records:
+        fields.setdefault("base_offset", all_records[0].offset)
+    builder = BatchBuilder(**fields)  # type: ignore[arg-type]
+    for record in all_records:
+        builder.append_record(record)
+    return builder.build()
+
+
+def _varint(value: int) -> bytes:
+    return _SMALL[value] if 0 <= value < 64 else write_varint(value)
+
+
+def _attributes(timestamp_type: str, transactional: bool, control: bool) -> int:
+    return (
+        (TIMESTAMP_TYPE_MASK if timestamp_type == LOG_APPEND_TIME else 0)
+        | (TRANSACTIONAL_MASK if transactional else 0)
+        | (CONTROL_MASK if control else 0)
+    )
