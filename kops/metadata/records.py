@@ -252,3 +252,19 @@ def read_metadata_record(value: bytes) -> MetadataRecord:
     if position != len(value):
         raise DecodeError(f"{len(value) - position} byte(s) of garbage after {message.name}", code="bad-metadata-record", position=position)
     return MetadataRecord(message.name, version, fields)
+
+
+def read_kraft_voters(raw: bytes) -> list[tuple[int, str]]:
+    """The voters of a KRaftVotersRecord (version 0): node id and directory id of each."""
+    _, position = _int16(raw, 0)
+    count, position = read_unsigned_varint(raw, position)
+    endpoint = _struct(_compact_string, _compact_string, _uint16)
+    voters: list[tuple[int, str]] = []
+    for _ in range(max(count - 1, 0)):
+        node_id, position = _int32(raw, position)
+        directory_id, position = _uuid(raw, position)
+        _, position = _array(endpoint)(raw, position)
+        _, position = _struct(_int16, _int16)(raw, position)
+        position = _read_tags(raw, position, {}, {})
+        voters.append((node_id, directory_id))
+    return voters
