@@ -1,0 +1,227 @@
+"""The settings of a topic in Kafka 4.3, and how a broker's settings become their defaults.
+
+Sources: Kafka's LogConfig and TopicConfig (names, types, defaults, limits), ServerTopicConfigSynonyms and KafkaConfig.extractLogConfigMap
+(which broker setting is the default of which topic setting; of several the first that is set counts).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kops.config.definition import ConfigDef, ConfigKey, Validator, Value, at_least, between, list_of, one_of
+from kops.config.java import LONG_MAX
+from kops.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_HOUR_MS: Final = 3_600_000
+_MINUTE_MS: Final = 60_000
+_MIB: Final = 1 << 20
+_THROTTLED = re.compile(r"(?:[0-9]+:[0-9]+)?", re.ASCII)
+
+
+def _is_throttled_list(value: Value) -> bool:
+    if not isinstance(value, list):
+        return False
+    replicas = [replica.strip() for replica in value]
+    return "".join(replicas) == "*" or all(_THROTTLED.fullmatch(replica) for replica in replicas)
+
+
+_THROTTLED_LIST: Final = Validator(_is_throttled_list, "* or a list of partition:broker")
+_GZIP_LEVEL: Final = Validator(lambda value: isinstance(value, int) and (value == -1 or 1 <= value <= 9), "1 to 9, or -1")
+_COMPRESSION: Final = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+_TIMESTAMP_TYPE: Final = one_of("CreateTime", "LogAppendTime")
+_CLEANUP_POLICY: Final = list_of("compact", "delete")
+
+TOPIC_CONFIG_DEF: Final = ConfigDef(
+    (
+        ConfigKey("segment.bytes", "int", 1 << 30, at_least(_MIB)),
+        ConfigKey("segment.ms", "long", 168 * _HOUR_MS, at_least(1)),
+        ConfigKey("segment.jitter.ms", "long", 0, at_least(0)),
+        ConfigKey("segment.index.bytes", "int", 10 * _MIB, at_least(4)),
+        ConfigKey("flush.messages", "long", LONG_MAX, at_least(1)),
+        ConfigKey("flush.ms", "long", LONG_MAX, at_least(0)),
+        ConfigKey("retention.bytes", "long", -1),
+        ConfigKey("retention.ms", "long", 168 * _HOUR_MS, at_least(-1)),
+        ConfigKey("max.message.bytes", "int", _MIB + 12, at_least(0)),
+        ConfigKey("index.interval.bytes", "int", 4096, at_least(0)),
+        ConfigKey("delete.retention.ms", "long", 24 * _HOUR_MS, at_least(0)),
+        ConfigKey("min.compaction.lag.ms", "long", 0, at_least(0)),
+        ConfigKey("max.compaction.lag.ms", "long", LONG_MAX, at_least(1)),
+        ConfigKey("file.delete.delay.ms", "long", 60_000, at_least(0)),
+        ConfigKey("min.cleanable.dirty.ratio", "double", 0.5, between(0, 1)),
+        ConfigKey("cleanup.policy", "list", ["delete"], _CLEANUP_POLICY),
+        ConfigKey("unclean.leader.election.enable", "boolean", False),
+        ConfigKey("min.insync.replicas", "int", 1, at_least(1)),
+        ConfigKey("compression.type", "string", "producer", _COMPRESSION),
+        ConfigKey("compression.gzip.level", "int", -1, _GZIP_LEVEL),
+        ConfigKey("compression.lz4.level", "int", 9, between(1, 17)),
+        ConfigKey("compression.zstd.level", "int", 3, between(-131072, 22)),
+        ConfigKey("preallocate", "boolean", False),
+        ConfigKey("message.timestamp.type", "string", "CreateTime", _TIMESTAMP_TYPE),
+        ConfigKey("message.timestamp.before.max.ms", "long", LONG_MAX, at_least(0)),
+        ConfigKey("message.timestamp.after.max.ms", "long", _HOUR_MS, at_least(0)),
+        ConfigKey("leader.replication.throttled.replicas", "list", [], _THROTTLED_LIST),
+        ConfigKey("follower.replication.throttled.replicas", "list", [], _THROTTLED_LIST),
+        ConfigKey("remote.storage.enable", "boolean", False),
+        ConfigKey("local.retention.ms", "long", -2, at_least(-2)),
+        ConfigKey("local.retention.bytes", "long", -2, at_least(-2)),
+        ConfigKey("remote.log.copy.disable", "boolean", False),
+        ConfigKey("remote.log.delete.on.disable", "boolean", False),
+        ConfigKey("internal.segment.bytes", "int", None, internal=True),
+    )
+)
+
+# The broker settings that are defaults of topic settings: (topic setting, factor, key); the first that is given counts.
+_BROKER_KEYS: Final[tuple[tuple[str, int, ConfigKey], ...]] = (
+    ("segment.bytes", 1, ConfigKey("log.segment.bytes", "int", 1 << 30, at_least(_MIB))),
+    ("segment.ms", 1, ConfigKey("log.roll.ms", "long", None, at_least(1))),
+    ("segment.ms", _HOUR_MS, ConfigKey("log.roll.hours", "int", 168, at_least(1))),
+    ("segment.jitter.ms", 1, ConfigKey("log.roll.jitter.ms", "long", None, at_least(0))),
+    ("segment.jitter.ms", _HOUR_MS, ConfigKey("log.roll.jitter.hours", "int", 0, at_least(0))),
+    ("segment.index.bytes", 1, ConfigKey("log.index.size.max.bytes", "int", 10 * _MIB, at_least(4))),
+    ("flush.messages", 1, ConfigKey("log.flush.interval.messages", "long", LONG_MAX, at_least(1))),
+    ("flush.ms", 1, ConfigKey("log.flush.interval.ms", "long", None)),
+    ("flush.ms", 1, ConfigKey("log.flush.scheduler.interval.ms", "long", LONG_MAX)),
+    ("retention.bytes", 1, ConfigKey("log.retention.bytes", "long", -1)),
+    ("retention.ms", 1, ConfigKey("log.retention.ms", "long", None)),
+    ("retention.ms", _MINUTE_MS, ConfigKey("log.retention.minutes", "int", None)),
+    ("retention.ms", _HOUR_MS, ConfigKey("log.retention.hours", "int", 168)),
+    ("max.message.bytes", 1, ConfigKey("message.max.bytes", "int", _MIB + 12, at_least(0))),
+    ("index.interval.bytes", 1, ConfigKey("log.index.interval.bytes", "int", 4096, at_least(0))),
+    ("delete.retention.ms", 1, ConfigKey("log.cleaner.delete.retention.ms", "long", 24 * _HOUR_MS, at_least(0))),
+    ("min.compaction.lag.ms", 1, ConfigKey("log.cleaner.min.compaction.lag.ms", "long", 0, at_least(0))),
+    ("max.compaction.lag.ms", 1, ConfigKey("log.cleaner.max.compaction.lag.ms", "long", LONG_MAX, at_least(1))),
+    ("file.delete.delay.ms", 1, ConfigKey("log.segment.delete.delay.ms", "long", 60_000, at_least(0))),
+    ("min.cleanable.dirty.ratio", 1, ConfigKey("log.cleaner.min.cleanable.ratio", "double", 0.5, between(0, 1))),
+    ("cleanup.policy", 1, ConfigKey("log.cleanup.policy", "list", ["delete"], _CLEANUP_POLICY)),
+    ("unclean.leader.election.enable", 1, ConfigKey("unclean.leader.election.enable", "boolean", False)),
+    ("min.insync.replicas", 1, ConfigKey("min.insync.replicas", "int", 1, at_least(1))),
+    ("compression.type", 1, ConfigKey("compression.type", "string", "producer", _COMPRESSION)),
+    ("compression.gzip.level", 1, ConfigKey("compression.gzip.level", "int", -1, _GZIP_LEVEL)),
+    ("compression.lz4.level", 1, ConfigKey("compression.lz4.level", "int", 9, between(1, 17))),
+    ("compression.zstd.level", 1, ConfigKey("compression.zstd.level", "int", 3, between(-131072, 22))),
+    ("preallocate", 1, ConfigKey("log.preallocate", "boolean", False)),
+    ("message.timestamp.type", 1, ConfigKey("log.message.timestamp.type", "string", "CreateTime", _TIMESTAMP_TYPE)),
+    ("message.timestamp.before.max.ms", 1, ConfigKey("log.message.timestamp.before.max.ms", "long", LONG_MAX, at_least(0))),
+    ("message.timestamp.after.max.ms", 1, ConfigKey("log.message.timestamp.after.max.ms", "long", _HOUR_MS, at_least(0))),
+    ("local.retention.ms", 1, ConfigKey("log.local.retention.ms", "long", -2, at_least(-2))),
+    ("local.retention.bytes", 1, ConfigKey("log.local.retention.bytes", "long", -2, at_least(-2))),
+)
+BROKER_CONFIG_DEF: Final = ConfigDef(key for _, _, key in _BROKER_KEYS)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic's settings; each field is Kafka's name with `_` for `.`, times in ms, sizes in bytes."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 168 * _HOUR_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 * _MIB
+    flush_messages: int = LONG_MAX
+    flush_ms: int = LONG_MAX
+    retention_bytes: int = -1
+    retention_ms: int = 168 * _HOUR_MS
+    max_message_bytes: int = _MIB + 12
+    index_interval_bytes: int = 4096
+    delete_retention_ms: int = 24 * _HOUR_MS
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
+    file_delete_delay_ms: int = 60_000
+    min_cleanable_dirty_ratio: float = 0.5
+    cleanup_policy: tuple[str, ...] = ("delete",)
+    unclean_leader_election_enable: bool = False
+    min_insync_replicas: int = 1
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    preallocate: bool = False
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_after_max_ms: int = _HOUR_MS
+    leader_replication_throttled_replicas: tuple[str, ...] = ()
+    follower_replication_throttled_replicas: tuple[str, ...] = ()
+    remote_storage_enable: bool = False
+    local_retention_ms: int = -2
+    local_retention_bytes: int = -2
+    remote_log_copy_disable: bool = False
+    remote_log_delete_on_disable: bool = False
+    internal_segment_bytes: int | None = None
+
+    @property
+    def segment_size(self) -> int:
+        """The size at which a segment is rolled: `internal.segment.bytes` where it is set."""
+        return self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
+
+    @property
+    def compact(self) -> bool:
+        """Whether the log is compacted."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def delete(self) -> bool:
+        """Whether old segments are deleted by retention."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def init_file_size(self) -> int:
+        """How far a new `.log` is preallocated."""
+        return self.segment_size if self.preallocate else 0
+
+    @property
+    def max_segment_ms(self) -> int:
+        """The age at which a segment is rolled."""
+        if self.compact and self.max_compaction_lag_ms > 0:
+            return min(self.max_compaction_lag_ms, self.segment_ms)
+        return self.segment_ms
+
+
+def topic_config(overrides: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None) -> TopicConfig:
+    """The settings of a topic: `overrides` by topic names over a broker's server.properties over Kafka's defaults.
+
+    Raises UsageError for an unknown topic setting or a value that is not allowed; unknown broker settings are other parts' business.
+    """
+    values = broker_defaults(broker) if broker else {}
+    values.update(TOPIC_CONFIG_DEF.parse(overrides or {}))
+    arguments: dict[str, Any] = {
+        name.replace(".", "_"): tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
+    config = TopicConfig(**arguments)
+    low, high = config.min_compaction_lag_ms, config.max_compaction_lag_ms
+    if low > high:
+        raise UsageError(f"min.compaction.lag.ms={low}: not allowed; allowed: max.compaction.lag.ms ({high}) or less")
+    return config
+
+
+def broker_defaults(properties: Mapping[str, str]) -> dict[str, Value]:
+    """The topic settings, by topic names, that a broker's server.properties give defaults for (KafkaConfig.extractLogConfigMap)."""
+    values: dict[str, Value] = {}
+    for name, factor, key in _BROKER_KEYS:
+        if name in values or key.name not in properties:
+            continue
+        value = key.parse(properties[key.name])
+        if factor != 1 and isinstance(value, int):
+            value *= factor
+        values[name] = value
+    retention = values.get("retention.ms")
+    if isinstance(retention, int):
+        if retention == 0:
+            raise UsageError("log.retention.ms=0: not allowed; allowed: 1 or more, or a negative number for no limit")
+        values["retention.ms"] = max(retention, -1)
+    return values
+
+
+def parse_settings(arguments: Iterable[str]) -> dict[str, str]:
+    """`key=value` arguments. Raises UsageError for one without `=`."""
+    settings = {}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"{argument}: not a setting; allowed: key=value")
+        settings[key.strip()] = value
+    return settings
