@@ -1,8 +1,8 @@
 """The registry of finding codes: what each means, what Apache Kafka 4.3 does with it, and the remedy.
 
-The manual page kops-findings is generated from it, so each text is a whole sentence. Severities are the usual ones of the code; a finding may
-carry another where its circumstances are known (its detail says why). What Kafka does was taken from the log loader (LogLoader, LogSegment,
-ProducerStateManager, LogManager) and from running brokers on damaged directories.
+The manual page kops-findings is generated from it, so each text is a whole sentence. Severities are the usual ones of the code; a finding
+may carry another where its circumstances are known (its detail says why). What Kafka does was taken from the log loader (LogLoader,
+LogSegment, ProducerStateManager, LogManager) and from running brokers on damaged directories.
 """
 
 from __future__ import annotations

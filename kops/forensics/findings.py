@@ -1,7 +1,7 @@
 """What an inspection found: one shape for `verify`, `index check`, `repair` and Spark.
 
-A finding is `{severity, code, file, position, length, base_offset, last_offset, records, detail, fix}` in every output of kops. The codes are
-stable; their texts stand in `kops.forensics.finding_codes`, from which the manual page kops-findings is made.
+A finding is `{severity, code, file, position, length, base_offset, last_offset, records, detail, fix}` in every output of kops. The codes
+are stable; their texts stand in `kops.forensics.finding_codes`, from which the manual page kops-findings is made.
 
 Severities: `error` - records are lost, unreadable or wrong, or Kafka fails on it; `warning` - something is wrong but Kafka makes it good by
 itself without losing records, or may be wrong; `info` - worth a word, nothing is wrong (what a crash or a deletion leaves, say). Errors and
@@ -25,8 +25,8 @@ class Finding:
     """One thing found.
 
     `file` is a path as the person gave it (or below it); `position` and `length` are bytes in that file; `base_offset` and `last_offset`
-    (inclusive) are the offsets concerned: for damage the offsets that cannot be read; `records` is how many of them are known to have held a
-    record (None: not known). What does not apply is None.
+    (inclusive) are the offsets concerned: for damage the offsets that cannot be read; `records` is how many of them are known to have held
+    a record (None: not known). What does not apply is None.
     """
 
     severity: str
