@@ -1,9 +1,9 @@
 """Java's .properties files, read and written as java.util.Properties does.
 
 A logical line is `key=value`, `key:value` or `key value`; a line whose first character is `#` or `!` is a comment; an odd number of
-backslashes at a line's end continues it; `\\uXXXX`, `\\t`, `\\n`, `\\r`, `\\f` and a backslash before anything else are escapes. Kafka reads
-its files by Properties.load(InputStream), which takes every byte as one character (ISO-8859-1), and writes `meta.properties` through a
-UTF-8 writer.
+backslashes at a line's end continues it; `\\uXXXX`, `\\t`, `\\n`, `\\r`, `\\f` and a backslash before anything else are escapes. Kafka
+reads its files by Properties.load(InputStream), which takes every byte as one character (ISO-8859-1), and writes `meta.properties`
+through a UTF-8 writer.
 """
 
 from __future__ import annotations
