@@ -1,0 +1,45 @@
+"""Fixtures for all tests, and which hot loop they run on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kops._compiled import HOT_MODULES, status
+
+if TYPE_CHECKING:
+    from tests.support.oracle import Oracle
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say whether the compiled loop is tested, or its source."""
+    found = []
+    for name in HOT_MODULES:
+        try:
+            found.append(f"{name} {status(name).state}")
+        except ModuleNotFoundError:
+            found.append(f"{name} absent")
+    return [f"kops: {', '.join(found)}"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """KOPS_EXPECT=compiled|interpreted makes the run fail at once where the hot loop is another: so a gate can't test the wrong one."""
+    expected = os.environ.get("KOPS_EXPECT")
+    if expected is None:
+        return
+    for name in HOT_MODULES:
+        state = status(name).state
+        if (state == "compiled") != (expected == "compiled"):
+            raise pytest.UsageError(f"{name} is {state}, not {expected} (make compile builds it, KOPS_PURE=1 takes the source)")
+
+
+@pytest.fixture(scope="session")
+def oracle() -> Iterator[Oracle]:
+    """Apache Kafka 4.3.0 in one JVM for the whole session (of a worker); see tests/support/oracle.py."""
+    from tests.support.oracle import Oracle
+
+    with Oracle() as started:
+        yield started
