@@ -1,0 +1,289 @@
+"""All producers of one partition, their open transactions, and the snapshots of that on disk (Kafka ProducerStateManager).
+
+`ProducerState` is the map in memory; `ProducerStateManager` adds the `.snapshot` files of a directory. The order in which producers stand
+in a snapshot is that of Java's HashMap, so it is kept track of.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING
+
+from kops.errors import DecodeError
+from kops.storage.java_values import HashOrder
+from kops.storage.load_errors import CorruptSnapshotError, illegal_argument, io_error
+from kops.storage.producer_append import BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateEntry, TxnMetadata
+from kops.storage.producer_snapshot import ProducerSnapshotEntry, read_producer_snapshot, write_producer_snapshot
+from kops.storage.segment_files import DELETED, SNAPSHOT, offset_from_file, segment_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kops.files import Files
+    from kops.storage.file_records import FileBatch
+
+DEFAULT_EXPIRATION_MS = 86_400_000
+DEFAULT_MAX_TRANSACTION_TIMEOUT_MS = 900_000
+
+
+class ProducerState:
+    """Producers by id and transactions by first offset, as of `map_end_offset`: the offset behind the last batch that was read."""
+
+    def __init__(self) -> None:
+        self.producers: dict[int, ProducerStateEntry] = {}
+        self.ongoing_txns: dict[int, TxnMetadata] = {}
+        self.unreplicated_txns: dict[int, TxnMetadata] = {}
+        self.map_end_offset = 0
+        self._order = HashOrder()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no producer and no transaction whose marker is above the high watermark."""
+        return not self.producers and not self.unreplicated_txns
+
+    def ordered(self) -> list[ProducerStateEntry]:
+        """The producers as Java iterates them."""
+        return [self.producers[producer_id] for producer_id in self._order.iterate(self.producers)]
+
+    def _put(self, entry: ProducerStateEntry) -> None:
+        producers = self.producers
+        is_new = entry.producer_id not in producers
+        producers[entry.producer_id] = entry
+        if is_new:
+            self._order.added(producers, entry.producer_id)
+
+    def load_entry(self, entry: ProducerStateEntry) -> None:
+        """Take a producer from a snapshot, with the transaction it had open."""
+        self._put(entry)
+        first_offset = entry.current_txn_first_offset
+        if first_offset is not None:
+            self.ongoing_txns[first_offset] = TxnMetadata(entry.producer_id, first_offset)
+
+    def prepare_update(self, producer_id: int) -> ProducerAppendInfo:
+        """What batches of this producer are to be added to, before `update` makes it the state."""
+        return ProducerAppendInfo(self.producers.get(producer_id) or ProducerStateEntry(producer_id))
+
+    def update(self, info: ProducerAppendInfo) -> None:
+        """Make what was appended the producer's state."""
+        current = self.producers.get(info.entry.producer_id)
+        if current is None:
+            self._put(info.entry)
+        else:
+            current.update(info.entry)
+        for txn in info.started:
+            self.ongoing_txns[txn.first_offset] = txn
+
+    def complete_txn(self, completed: CompletedTxn) -> None:
+        """A transaction is decided; it waits for the high watermark."""
+        txn = self.ongoing_txns.pop(completed.first_offset, None)
+        if txn is None:
+            illegal_argument(f"Attempted to complete transaction {completed} which was not started")
+        txn.last_offset = completed.last_offset
+        self.unreplicated_txns[completed.first_offset] = txn
+
+    def last_stable_offset(self, completed: CompletedTxn) -> int:
+        """The offset up to which everything is decided once this transaction is: the next one's beginning, or behind its marker."""
+        others = [txn.first_offset for txn in self.ongoing_txns.values() if txn.producer_id != completed.producer_id]
+        return min(others, default=completed.last_offset + 1)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of a transaction that is open, or decided above the high watermark."""
+        return min([*self.ongoing_txns, *self.unreplicated_txns], default=None)
+
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
+        """Forget the transactions that were decided below it."""
+        self._remove_unreplicated_below(high_watermark)
+
+    def _remove_unreplicated_below(self, offset: int) -> None:
+        unreplicated = self.unreplicated_txns
+        for first_offset, txn in list(unreplicated.items()):
+            if txn.last_offset is not None and txn.last_offset < offset:
+                del unreplicated[first_offset]
+
+    def _clear(self) -> None:
+        self.producers.clear()
+        self.ongoing_txns.clear()
+        self.unreplicated_txns.clear()
+
+    def load_batches(self, batches: Iterable[FileBatch]) -> None:
+        """Read batches back in one go (UnifiedLog.loadProducersFromRecords): the state changes behind the last of them."""
+        loaded: dict[int, ProducerAppendInfo] = {}
+        order = HashOrder()
+        completed = []
+        for batch in batches:
+            if batch.magic < 2:
+                continue
+            producer_id = batch.header().producer_id
+            if producer_id < 0:
+                continue
+            info = loaded.get(producer_id)
+            if info is None:
+                info = loaded[producer_id] = self.prepare_update(producer_id)
+                order.added(loaded, producer_id)
+            txn = info.append(batch)
+            if txn is not None:
+                completed.append(txn)
+        for producer_id in order.iterate(loaded):
+            self.update(loaded[producer_id])
+        for txn in completed:
+            self.complete_txn(txn)
+
+
+class ProducerStateManager(ProducerState):
+    """The state and the snapshots of one partition directory; opening it lists the snapshots."""
+
+    def __init__(self, files: Files, directory: str, expiration_ms: int) -> None:
+        super().__init__()
+        self._files = files
+        self._directory = directory
+        self.expiration_ms = expiration_ms
+        self._last_snapshot_offset = 0
+        self._snapshots = self._list_snapshots()
+
+    def _list_snapshots(self) -> dict[int, str]:
+        """Path by offset; two names of one offset: the later name."""
+        found = {}
+        for name in self._files.list(self._directory):
+            path = posixpath.join(self._directory, name)
+            if name.endswith(SNAPSHOT) and not self._files.stat(path).is_dir:
+                found[offset_from_file(name)] = path
+        return found
+
+    @property
+    def latest_snapshot_offset(self) -> int | None:
+        """The newest snapshot's offset."""
+        return max(self._snapshots, default=None)
+
+    @property
+    def oldest_snapshot_offset(self) -> int | None:
+        """The oldest snapshot's offset."""
+        return min(self._snapshots, default=None)
+
+    # taking and loading -----------------------------------------------------------------------------------------------------------
+
+    def take_snapshot(self) -> str | None:
+        """Write the state to a snapshot if it is newer than the last one; the path written.
+
+        An older file of that name is written over, not cut: what is longer in it stays behind the new contents, as with Kafka.
+        """
+        if self.map_end_offset <= self._last_snapshot_offset:
+            return None
+        path = segment_path(self._directory, self.map_end_offset, SNAPSHOT)
+        data = write_producer_snapshot([_to_snapshot(entry) for entry in self.ordered()])
+        with self._files.open(path, "create") as file:
+            file.write(0, data)
+            file.sync()
+        self._snapshots[self.map_end_offset] = path
+        self._last_snapshot_offset = self.map_end_offset
+        return path
+
+    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
+        """Go back to the newest snapshot within the log; snapshots outside of it are deleted."""
+        for offset in sorted(self._snapshots):
+            if offset > log_end_offset or offset <= log_start_offset:
+                self._remove_snapshot(offset)
+        if log_end_offset != self.map_end_offset:
+            self._clear()
+            self._load_from_snapshot(log_start_offset, now_ms)
+        else:
+            self.on_log_start_offset_incremented(log_start_offset)
+
+    def _load_from_snapshot(self, log_start_offset: int, now_ms: int) -> None:
+        while self._snapshots:
+            offset = max(self._snapshots)
+            try:
+                entries = self._read_snapshot(self._snapshots[offset])
+            except CorruptSnapshotError:
+                self._remove_snapshot(offset)
+                continue
+            for entry in entries:
+                if not self._is_expired(entry, now_ms):
+                    self.load_entry(entry)
+            self._last_snapshot_offset = self.map_end_offset = offset
+            return
+        self._last_snapshot_offset = self.map_end_offset = log_start_offset
+
+    def _read_snapshot(self, path: str) -> list[ProducerStateEntry]:
+        try:
+            return [_from_snapshot(entry) for entry in read_producer_snapshot(self._files.read_all(path), file=path)]
+        except DecodeError as error:
+            raise CorruptSnapshotError(str(error)) from error
+
+    def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
+        return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp >= self.expiration_ms
+
+    def remove_expired_producers(self, now_ms: int) -> None:
+        """Forget the producers that wrote nothing for the time of expiry and have no transaction open."""
+        for producer_id in [entry.producer_id for entry in self.producers.values() if self._is_expired(entry, now_ms)]:
+            del self.producers[producer_id]
+
+    def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
+        """The log begins later now."""
+        self._remove_unreplicated_below(log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+        latest = self.latest_snapshot_offset
+        self._last_snapshot_offset = log_start_offset if latest is None else latest
+
+    # removing ---------------------------------------------------------------------------------------------------------------------
+
+    def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
+        """List the snapshots anew and delete those that belong to no segment, but the newest if it is above all segments."""
+        base_offsets = set(segment_base_offsets)
+        self._snapshots = self._list_snapshots()
+        strays = [offset for offset in sorted(self._snapshots) if offset not in base_offsets]
+        for offset in strays[:-1]:
+            self._remove_snapshot(offset)
+        if strays and base_offsets and strays[-1] < max(base_offsets):
+            self._remove_snapshot(strays[-1])
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Forget everything, delete all snapshots."""
+        self._clear()
+        for snapshot in sorted(self._snapshots):
+            self._remove_snapshot(snapshot)
+        self._last_snapshot_offset = 0
+        self.map_end_offset = offset
+
+    def remove_and_mark_for_deletion(self, offset: int) -> str | None:
+        """Rename the snapshot of a segment that is given up; one that is gone already is none."""
+        path = self._snapshots.pop(offset, None)
+        if path is None:
+            return None
+        try:
+            self._files.rename(path, path + DELETED)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise io_error(error) from error
+        return path + DELETED
+
+    def _remove_snapshot(self, offset: int) -> None:
+        path = self._snapshots.pop(offset)
+        if self._files.exists(path):
+            self._files.unlink(path)
+
+
+def _to_snapshot(entry: ProducerStateEntry) -> ProducerSnapshotEntry:
+    first_offset = entry.current_txn_first_offset
+    return ProducerSnapshotEntry(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
+        last_sequence=entry.last_sequence,
+        last_offset=entry.last_data_offset,
+        offset_delta=entry.last_offset_delta,
+        timestamp=entry.last_timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_first_offset=-1 if first_offset is None else first_offset,
+    )
+
+
+def _from_snapshot(entry: ProducerSnapshotEntry) -> ProducerStateEntry:
+    first_offset = entry.current_txn_first_offset
+    state = ProducerStateEntry(
+        entry.producer_id, entry.producer_epoch, entry.coordinator_epoch, entry.timestamp, None if first_offset < 0 else first_offset
+    )
+    if entry.last_offset >= 0:
+        batch = BatchMetadata(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
+        state.add_batch(entry.producer_epoch, batch)
+    return state

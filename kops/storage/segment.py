@@ -1,0 +1,416 @@
+"""A segment of a log: the `.log` file and its three indexes (Kafka LogSegment, LogSegments, LazyIndex)."""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from kops.storage.file_records import FileRecords, LogView
+from kops.storage.java_values import to_int, to_long
+from kops.storage.load_errors import LoadError, NoSuchFileError, SegmentOverflowError, illegal_argument, io_error
+from kops.storage.mapped_index import OffsetIndex, TimeIndex, TimestampOffset
+from kops.storage.recovery import Indexes, Pass, RebuiltIndexes, rebuild_indexes
+from kops.storage.segment_files import INDEX, LOG, TIME_INDEX, TXN_INDEX, segment_path
+from kops.storage.txn_index_file import TransactionIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kops.config import TopicConfig
+    from kops.files import Files
+    from kops.storage.epoch_cache import LeaderEpochFileCache
+    from kops.storage.file_records import FileBatch, OffsetSpan
+    from kops.storage.producer_state import ProducerState
+
+__all__ = ["FetchData", "LogSegment", "LogSegments", "RebuiltIndexes", "rebuild_indexes"]
+
+_COPY_BYTES = 1 << 20
+_UNKNOWN = TimestampOffset(-1, -1)
+
+
+class FetchData(NamedTuple):
+    """What a read found: the first batch's base offset and position, and the batches (None: an empty answer)."""
+
+    offset: int
+    position: int
+    records: LogView | None
+
+    @property
+    def next_offset(self) -> int | None:
+        """The offset behind the last batch, None where there is none."""
+        batch = self.records.last_batch() if self.records is not None else None
+        return None if batch is None else batch.next_offset
+
+
+class LogSegment:
+    """One open segment. The indexes are opened when they are first needed; opening one that is missing creates it, preallocated."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        config: TopicConfig,
+        *,
+        already_exists: bool = False,
+        initial_size: int = 0,
+        preallocate: bool = False,
+        suffix: str = "",
+    ) -> None:
+        self._files = files
+        self.base_offset = base_offset
+        self._max_index_size = config.max_index_size
+        self._index_interval_bytes = config.index_interval_bytes
+        path = segment_path(directory, base_offset, LOG, suffix)
+        try:
+            self.log = FileRecords.open(files, path, already_exists=already_exists, initial_size=initial_size, preallocate=preallocate)
+        except OSError as error:
+            raise io_error(error) from error
+        self.offset_index_path = segment_path(directory, base_offset, INDEX, suffix)
+        self.time_index_path = segment_path(directory, base_offset, TIME_INDEX, suffix)
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self.txn_index = TransactionIndex(files, segment_path(directory, base_offset, TXN_INDEX, suffix), base_offset)
+        self._largest = _UNKNOWN
+        self._bytes_since_last_index_entry = 0
+
+    def __str__(self) -> str:
+        modified = self._files.stat(self.log.path).mtime_ms if self._files.exists(self.log.path) else 0
+        return (
+            f"LogSegment(baseOffset={self.base_offset}, size={self.size}, lastModifiedTime={modified},"
+            f" largestRecordTimestamp={self._largest.timestamp})"
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log."""
+        return self.log.size
+
+    @property
+    def name(self) -> str:
+        """The log file's name."""
+        return posixpath.basename(self.log.path)
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The offset index, open."""
+        if self._offset_index is None:
+            self._offset_index = OffsetIndex(self._files, self.offset_index_path, self.base_offset, self._max_index_size)
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index, open."""
+        if self._time_index is None:
+            self._time_index = TimeIndex(self._files, self.time_index_path, self.base_offset, self._max_index_size)
+        return self._time_index
+
+    @property
+    def largest(self) -> TimestampOffset:
+        """The largest timestamp and its batch's last offset, as far as the time index tells, (-1, base offset) where it is empty."""
+        if self._largest is _UNKNOWN:
+            self._largest = self.time_index.last_entry
+        return self._largest
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp (ms), or where there is none the time of the file's last modification."""
+        timestamp = self.largest.timestamp
+        return timestamp if timestamp >= 0 else self._files.stat(self.log.path).mtime_ms
+
+    # checking and recovering ------------------------------------------------------------------------------------------------------
+
+    def sanity_check(self, *, time_index_newly_created: bool) -> None:
+        """NoSuchFileError without an offset index, CorruptIndexError where the transaction index is not this segment's.
+
+        Nothing else is looked at: what is above the recovery point is rebuilt anyway.
+        """
+        if not self._files.exists(self.offset_index_path):
+            raise NoSuchFileError(f"Offset index file {self.offset_index_path} does not exist")
+        if time_index_newly_created:
+            self.time_index.resize(0)
+        self.txn_index.sanity_check()
+
+    def recover(self, producers: ProducerState, epochs: LeaderEpochFileCache) -> int:
+        """Rebuild the indexes from the log, cut it at the first batch that is not good; the number of bytes cut off."""
+        indexes = Indexes(self.offset_index, self.time_index, self.txn_index)
+        for index in indexes:
+            index.reset()
+        self._largest = _UNKNOWN
+
+        def overflow(offset: int) -> LoadError:
+            return SegmentOverflowError(self, offset)
+
+        run = Pass(self.log, self.base_offset, indexes, self._index_interval_bytes, producers, epochs, overflow)
+        try:
+            run.run()
+        finally:
+            self._largest = run.largest
+        truncated = self.log.size - run.valid_bytes
+        self.log.truncate_to(run.valid_bytes)
+        self.offset_index.trim_to_valid_size()
+        self.time_index.maybe_append(*self.largest, skip_full_check=True)
+        self.time_index.trim_to_valid_size()
+        return truncated
+
+    def has_overflow(self) -> bool:
+        """Whether the last offset is too far from the base offset for an index entry."""
+        next_offset = self.read_next_offset()
+        return next_offset > self.base_offset and not self._fits(to_long(next_offset - 1))
+
+    def _fits(self, offset: int) -> bool:
+        return self.offset_index.relative_offset(offset) is not None
+
+    # reading ----------------------------------------------------------------------------------------------------------------------
+
+    def translate_offset(self, offset: int, start_position: int = 0) -> OffsetSpan | None:
+        """The batch with `offset` or the first one behind it, None behind the last."""
+        position = self.offset_index.lookup(offset).position
+        return self.log.search_for_offset(offset, max(position, start_position))
+
+    def read(self, start_offset: int, max_size: int, max_position: int | None, *, min_one_batch: bool = False) -> FetchData | None:
+        """Batches from the one with `start_offset` on, at most `max_size` bytes and up to `max_position`; None behind the last one."""
+        if max_size < 0:
+            illegal_argument(f"Invalid max size {max_size} for log read from segment {self.log}")
+        found = self.translate_offset(start_offset)
+        if found is None:
+            return None
+        max_size = max(max_size, found.size) if min_one_batch else max_size
+        if max_size == 0 or max_position is None:
+            return FetchData(found.offset, found.position, None)
+        size = min(to_int(max_position - found.position), max_size)
+        return FetchData(found.offset, found.position, self.log.slice(found.position, size))
+
+    def read_next_offset(self) -> int:
+        """The offset behind the last batch, found from the index's last entry on; the base offset of an empty segment."""
+        fetched = self.read(self.offset_index.last_offset, self.log.size, self.log.size)
+        next_offset = None if fetched is None else fetched.next_offset
+        return self.base_offset if next_offset is None else next_offset
+
+    # writing ----------------------------------------------------------------------------------------------------------------------
+
+    def append(self, largest_offset: int, data: bytes, batches: list[FileBatch]) -> None:
+        """Write whole batches (`data`, described by `batches`) at the end, and the index entries that are due."""
+        if not data:
+            return
+        position = self.log.size
+        if not self._fits(largest_offset):
+            raise SegmentOverflowError(self, largest_offset)
+        self.log.append(data)
+        for batch in batches:
+            timestamp, last_offset = batch.max_timestamp, batch.last_offset
+            if timestamp > self.largest.timestamp:
+                self._largest = TimestampOffset(timestamp, last_offset)
+            if self._bytes_since_last_index_entry > self._index_interval_bytes:
+                self.offset_index.append(last_offset, position)
+                self.time_index.maybe_append(*self.largest)
+                self._bytes_since_last_index_entry = 0
+            position += batch.size
+            self._bytes_since_last_index_entry += batch.size
+
+    def append_from(self, source: LogView, start: int) -> int:
+        """Copy batches of another segment from a byte position on, as far as their offsets fit here; the number of bytes copied."""
+        position = start
+        while position < start + source.size:
+            copied = self._append_chunk(source, position)
+            if copied == 0:
+                break
+            position += copied
+        return position - start
+
+    def _append_chunk(self, source: LogView, position: int) -> int:
+        size = 0
+        batches = []
+        for batch in source.batches(position):
+            if not self._fits(batch.last_offset) or (size and size + batch.size >= _COPY_BYTES):
+                break
+            batches.append(batch)
+            size += batch.size
+        if batches:
+            self.append(batches[-1].last_offset, source.read_at(position, size), batches)
+        return size
+
+    def truncate_to(self, offset: int) -> int:
+        """Remove the batches from `offset` on, from the indexes too; the number of bytes cut off."""
+        found = self.translate_offset(offset)
+        offsets, times = self.offset_index, self.time_index
+        offsets.truncate_to(offset)
+        times.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        offsets.resize(offsets.max_index_size)
+        times.resize(times.max_index_size)
+        cut = 0 if found is None else self.log.truncate_to(found.position)
+        self._bytes_since_last_index_entry = 0
+        if self.largest.timestamp >= 0:
+            self._largest = self._read_largest()
+        return cut
+
+    def _read_largest(self) -> TimestampOffset:
+        last = self.time_index.last_entry
+        behind = TimestampOffset(*self.log.largest_timestamp_after(self.offset_index.lookup(last.offset).position))
+        return behind if behind.timestamp > last.timestamp else last
+
+    def resize_indexes(self, size: int) -> None:
+        """Make room in the indexes, for the segment that is written to."""
+        self.offset_index.resize(size)
+        self.time_index.resize(size)
+
+    def on_become_inactive(self) -> None:
+        """The segment is written no more: close the time index with the largest timestamp, give back what was preallocated."""
+        self.time_index.maybe_append(*self.largest, skip_full_check=True)
+        self.offset_index.trim_to_valid_size()
+        self.time_index.trim_to_valid_size()
+        self.log.truncate_to(self.log.size)
+
+    # files ------------------------------------------------------------------------------------------------------------------------
+
+    def change_suffixes(self, old: str, new: str) -> None:
+        """Rename all files of the segment."""
+        try:
+            path = _replace_suffix(self.log.path, old, new)
+            self._files.rename(self.log.path, path)
+            self.log.path = path
+            self.offset_index_path = self._rename_index(self._offset_index, self.offset_index_path, old, new)
+            self.time_index_path = self._rename_index(self._time_index, self.time_index_path, old, new)
+            self.txn_index.rename_to(_replace_suffix(self.txn_index.path, old, new))
+        except OSError as error:
+            raise io_error(error) from error
+
+    def _rename_index(self, index: OffsetIndex | TimeIndex | None, path: str, old: str, new: str) -> str:
+        target = _replace_suffix(path, old, new)
+        if index is not None:
+            index.rename_to(target)
+        elif self._files.exists(path):
+            self._files.rename(path, target)
+        return target
+
+    def has_suffix(self, suffix: str) -> bool:
+        """Whether all files of the segment have it."""
+        return all(path.endswith(suffix) for path in self._paths())
+
+    def _paths(self) -> tuple[str, str, str, str]:
+        return self.log.path, self.offset_index_path, self.time_index_path, self.txn_index.path
+
+    def flush(self) -> None:
+        """Force log and indexes to the disk."""
+        self.log.flush()
+        for index in (self._offset_index, self._time_index):
+            if index is not None:
+                index.flush()
+        self.txn_index.flush()
+
+    def close(self) -> None:
+        """Close as a clean stop does: the largest timestamp into the time index, indexes trimmed."""
+        if self._largest is not _UNKNOWN:
+            with contextlib.suppress(LoadError):  # Kafka logs a warning and goes on
+                self.time_index.maybe_append(*self._largest, skip_full_check=True)
+        for index in (self._offset_index, self._time_index):
+            if index is not None:
+                index.close()
+        self.log.close()
+        self.txn_index.close()
+
+    def close_handlers(self) -> None:
+        """Let go of the files as they are: nothing is trimmed, nothing added."""
+        for index in (self._offset_index, self._time_index):
+            if index is not None:
+                index.close_handler()
+        self.log.file.close()
+        self.txn_index.close()
+
+    def delete(self) -> None:
+        """Remove all files of the segment that are there."""
+        self.close_handlers()
+        for path in self._paths():
+            if self._files.exists(path):
+                self._files.unlink(path)
+
+
+class LogSegments:
+    """The segments of a log by base offset."""
+
+    def __init__(self) -> None:
+        self._segments: dict[int, LogSegment] = {}
+        self._offsets: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __iter__(self) -> Iterator[LogSegment]:
+        return iter([self._segments[offset] for offset in self._offsets])
+
+    def __contains__(self, base_offset: int) -> bool:
+        return base_offset in self._segments
+
+    @property
+    def base_offsets(self) -> list[int]:
+        """Base offsets, ascending."""
+        return list(self._offsets)
+
+    def add(self, segment: LogSegment) -> None:
+        """Put a segment in, in place of one with the same base offset."""
+        if segment.base_offset not in self._segments:
+            self._offsets.insert(bisect_left(self._offsets, segment.base_offset), segment.base_offset)
+        self._segments[segment.base_offset] = segment
+
+    def remove(self, base_offset: int) -> None:
+        """Take a segment out."""
+        if self._segments.pop(base_offset, None) is not None:
+            self._offsets.remove(base_offset)
+
+    def clear(self) -> None:
+        """Take all out."""
+        self._segments.clear()
+        self._offsets.clear()
+
+    @property
+    def first(self) -> LogSegment | None:
+        """The one with the lowest base offset."""
+        return self._segments[self._offsets[0]] if self._offsets else None
+
+    @property
+    def last(self) -> LogSegment | None:
+        """The one that is written to."""
+        return self._segments[self._offsets[-1]] if self._offsets else None
+
+    @property
+    def active(self) -> LogSegment:
+        """The last one of a log that was loaded."""
+        return self._segments[self._offsets[-1]]
+
+    def floor(self, offset: int) -> LogSegment | None:
+        """The one with the largest base offset not above `offset`."""
+        place = bisect_right(self._offsets, offset)
+        return self._segments[self._offsets[place - 1]] if place else None
+
+    def lower(self, offset: int) -> LogSegment | None:
+        """The one with the largest base offset below `offset`."""
+        place = bisect_left(self._offsets, offset)
+        return self._segments[self._offsets[place - 1]] if place else None
+
+    def higher(self, offset: int) -> LogSegment | None:
+        """The one with the smallest base offset above `offset`."""
+        place = bisect_right(self._offsets, offset)
+        return self._segments[self._offsets[place]] if place < len(self._offsets) else None
+
+    def values(self, start: int, end: int) -> list[LogSegment]:
+        """From the one that holds `start` to the last one that begins below `end`."""
+        if start == end:
+            return []
+        if end < start:
+            illegal_argument(f"Invalid log segment range: requested segments from offset {start} which is greater than limit offset {end}")
+        first = max(bisect_right(self._offsets, start) - 1, 0)
+        return [self._segments[offset] for offset in self._offsets[first : bisect_left(self._offsets, end)]]
+
+    def close(self) -> None:
+        """Close all."""
+        for segment in self:
+            segment.close()
+
+
+def _replace_suffix(path: str, old: str, new: str) -> str:
+    if not path.endswith(old):
+        illegal_argument(f"Expected string to end with '{old}' but string is {path}")
+    return path[: len(path) - len(old)] + new

@@ -1,0 +1,36 @@
+"""Names and paths of a segment's files as the loader builds and reads them (Kafka LogFileUtils)."""
+
+from __future__ import annotations
+
+import posixpath
+
+from kops.config.java import NumberFormatError
+from kops.errors import DecodeError
+from kops.storage.load_errors import NUMBER_FORMAT, LoadError
+from kops.storage.names import offset_from_file_name
+
+LOG = ".log"
+INDEX = ".index"
+TIME_INDEX = ".timeindex"
+TXN_INDEX = ".txnindex"
+SNAPSHOT = ".snapshot"
+CLEANED = ".cleaned"
+SWAP = ".swap"
+DELETED = ".deleted"
+
+
+def segment_path(directory: str, base_offset: int, kind: str, suffix: str = "") -> str:
+    """The path of a segment's file; twenty digits behind a minus where the offset is negative, as Java formats them."""
+    digits = f"{abs(base_offset):020d}"
+    return posixpath.join(directory, f"{'-' if base_offset < 0 else ''}{digits}{kind}{suffix}")
+
+
+def offset_from_file(name: str) -> int:
+    """The offset in front of the first dot; what Java throws is raised where there is none."""
+    try:
+        return offset_from_file_name(name)
+    except DecodeError as error:
+        if isinstance(error.__cause__, NumberFormatError):
+            raise LoadError(str(error.__cause__), exception=NUMBER_FORMAT) from error
+        reason = f"begin 0, end -1, length {len(name)}"
+        raise LoadError(reason, exception="java.lang.StringIndexOutOfBoundsException") from error
