@@ -20,7 +20,7 @@ NOT_INCREASING: Final = 2
 LEFT_OVER: Final = 3
 
 _MAX64: Final = 9223372036854775807
-_WRAP: Final = 18446744073709551616
+_SAFE: Final = 4611686018427387904
 
 
 def is_compiled() -> bool:
@@ -88,80 +88,102 @@ def _skip_headers(data: bytes, position: i64, count: i64, end: i64) -> i64:
     return position
 
 
-def validate_records(data: bytes, start: i64, end: i64, count: i64) -> tuple[i64, i64, i64, i64, i64]:
+def validate_records(data: bytes, start: i64, end: i64, count: i64) -> tuple[i64, i64, i64, i64]:
     """Look at every record of the uncompressed set `data[start:end]` without making objects.
 
-    -> (status, position, first offset delta, last offset delta, largest timestamp delta). Status OK; UNREADABLE: `position` is where the
-    bad record begins; NOT_INCREASING: all can be read, but the record at `position` does not come after the one before it; LEFT_OVER: bytes
-    remain from `position` on.
+    -> (status, position, last offset delta, largest timestamp delta). Status OK; UNREADABLE: `position` is where the bad record begins;
+    NOT_INCREASING: all can be read, but the record at `position` does not come after the one before it; LEFT_OVER: bytes remain from
+    `position` on. Without a record the deltas are -1 and -2**63 + 1.
     """
-    position = start
+    # A jump beyond a record's end is not looked for field by field: positions only grow, so it shows where the record must end.
+    position: i64 = start
     begin: i64 = start
     status: i64 = OK
     where: i64 = -1
-    first: i64 = -1
-    last: i64 = -1
+    last: i64 = -0x7FFFFFFFFFFFFFFF
     most: i64 = -0x7FFFFFFFFFFFFFFF
-    number: i64 = 0
-    length: i64
     stop: i64
     byte: i64
+    high: i64
     value: i64
     try:
-        while number < count:
+        for _ in range(count):
             begin = position
+            # Length.
             byte = data[position]
-            position += 1
             if byte < 128:
-                length = byte >> 1
+                value = byte >> 1
+                position += 1
                 if byte & 1:
-                    return UNREADABLE, begin, first, last, most
+                    return UNREADABLE, begin, last, most
             else:
-                length, position = read_varint(data, position - 1)
-                if position < 0:
-                    return UNREADABLE, begin, first, last, most
-            stop = position + length
-            if stop > end or length < 6:
-                return UNREADABLE, begin, first, last, most
+                high = data[position + 1]
+                if high < 128 and not byte & 1:
+                    value = (byte - 128 + (high << 7)) >> 1
+                    position += 2
+                else:
+                    value, position = read_varint(data, position)
+                    if position < 0:
+                        return UNREADABLE, begin, last, most
+            stop = position + value
+            if stop > end or value < 6:
+                return UNREADABLE, begin, last, most
             # One byte of attributes, then the timestamp's delta.
             byte = data[position + 1]
             if byte < 128:
+                value = byte >> 1
                 position += 2
-                value = (byte >> 1) ^ -(byte & 1)
+                if byte & 1:
+                    value = -1 - value
             else:
-                value, position = read_varlong(data, position + 1)
-                if position < 0:
-                    return UNREADABLE, begin, first, last, most
+                high = data[position + 2]
+                if high < 128:
+                    value = (byte - 128 + (high << 7)) >> 1
+                    position += 3
+                    if byte & 1:
+                        value = -1 - value
+                else:
+                    value, position = read_varlong(data, position + 1)
+                    if position < 0:
+                        return UNREADABLE, begin, last, most
             if value > most:
                 most = value
+            # Offset delta.
             byte = data[position]
             if byte < 128:
+                value = byte >> 1
                 position += 1
-                value = (byte >> 1) ^ -(byte & 1)
+                if byte & 1:
+                    value = -1 - value
             else:
-                value, position = read_varint(data, position)
-                if position < 0:
-                    return UNREADABLE, begin, first, last, most
-            if number == 0:
-                first = value
-            elif value <= last and status == OK:
+                high = data[position + 1]
+                if high < 128:
+                    value = (byte - 128 + (high << 7)) >> 1
+                    position += 2
+                    if byte & 1:
+                        value = -1 - value
+                else:
+                    value, position = read_varint(data, position)
+                    if position < 0:
+                        return UNREADABLE, begin, last, most
+            if value <= last and status == OK:
                 status = NOT_INCREASING
                 where = begin
             last = value
             # Key.
             byte = data[position]
-            if byte < 128:
+            if byte == 1:
+                position += 1
+            elif byte < 128:
                 position += 1
                 if not byte & 1:
                     position += byte >> 1
             else:
                 value, position = read_varint(data, position)
                 if position < 0:
-                    return UNREADABLE, begin, first, last, most
+                    return UNREADABLE, begin, last, most
                 if value > 0:
                     position += value
-            if position >= stop:
-                return UNREADABLE, begin, first, last, most
             # Value.
             byte = data[position]
             if byte < 128:
@@ -169,32 +191,34 @@ def validate_records(data: bytes, start: i64, end: i64, count: i64) -> tuple[i64
                 if not byte & 1:
                     position += byte >> 1
             else:
-                value, position = read_varint(data, position)
-                if position < 0:
-                    return UNREADABLE, begin, first, last, most
-                if value > 0:
-                    position += value
-            if position >= stop:
-                return UNREADABLE, begin, first, last, most
+                high = data[position + 1]
+                if high < 128 and not byte & 1:
+                    position += 2 + ((byte - 128 + (high << 7)) >> 1)
+                else:
+                    value, position = read_varint(data, position)
+                    if position < 0:
+                        return UNREADABLE, begin, last, most
+                    if value > 0:
+                        position += value
+            # Headers.
             if data[position]:
                 value, position = read_varint(data, position)
                 if position < 0:
-                    return UNREADABLE, begin, first, last, most
+                    return UNREADABLE, begin, last, most
                 position = _skip_headers(data, position, value, stop)
             else:
                 position += 1
             if position != stop:
-                return UNREADABLE, begin, first, last, most
-            number += 1
+                return UNREADABLE, begin, last, most
     except IndexError:
-        return UNREADABLE, begin, first, last, most
+        return UNREADABLE, begin, last, most
     if position != end:
-        return LEFT_OVER, position, first, last, most
-    return status, where, first, last, most
+        return LEFT_OVER, position, last, most
+    return status, where, last, most
 
 
 Header = tuple[str | bytes, bytes | None]
-Row = tuple[int, int, bytes | None, bytes | None, list[Header], int, int, int]
+Row = tuple[int, int, str, bytes | None, bytes | None, list[Header], int, int | None, int, int]
 
 
 def _read_headers(data: bytes, position: i64, count: i64, end: i64, out: list[Header]) -> i64:
@@ -227,49 +251,54 @@ def _read_headers(data: bytes, position: i64, count: i64, end: i64, out: list[He
 
 
 def decode_records(
-    data: bytes, start: i64, end: i64, count: i64, base_offset: i64, base_timestamp: i64, fixed_timestamp: bool, rows: list[Row]
+    data: bytes,
+    start: i64,
+    end: i64,
+    count: i64,
+    base_offset: i64,
+    base_timestamp: i64,
+    timestamp_type: str,
+    base_sequence: i64,
+    leader_epoch: int | None,
+    rows: list[Row],
 ) -> i64:
-    """Append a row for each record of `data[start:end]`: (offset, timestamp, key, value, headers, size, attributes, offset delta).
+    """Append a row for each record of `data[start:end]`, with the fields of `kops.records.Record` in its order.
 
-    -> position behind the last record, or -1 - position of the record that can't be read (the rows before it are there).
-    `fixed_timestamp`: `base_timestamp` is that of every record (LogAppendTime). Sums wrap at 64 bits, as in Java.
+    -> the position behind the last record, or -1 - position of the record that can't be read (the rows before it are there).
+    With `timestamp_type` LogAppendTime, `base_timestamp` is that of every record. Sums wrap at 64 bits, as in Java.
     """
-    position = start
+    fixed = timestamp_type == "LogAppendTime"
+    position: i64 = start
     begin: i64 = start
-    number: i64 = 0
-    length: i64
     stop: i64
+    byte: i64
+    high: i64
     value: i64
-    offset_delta: i64
+    size: i64
     offset: i64
     timestamp: i64
-    key: bytes | None
-    payload: bytes | None
+    attributes: i64
+    sequence: i64 = -1
     headers: list[Header]
     try:
-        while number < count:
+        for _ in range(count):
             begin = position
-            length, position = read_varint(data, position)
-            stop = position + length
-            if position < 0 or length < 6 or stop > end:
+            value, position = read_varint(data, position)
+            stop = position + value
+            if position < 0 or value < 6 or stop > end:
                 return -1 - begin
-            attributes: i64 = data[position]
-            value, position = read_varlong(data, position + 1)
-            if position < 0:
-                return -1 - begin
-            if fixed_timestamp:
-                timestamp = base_timestamp
+            attributes = data[position]
+            byte = data[position + 1]
+            if byte < 128:
+                value = (byte >> 1) ^ -(byte & 1)
+                position += 2
             else:
+                value, position = read_varlong(data, position + 1)
+                if position < 0:
+                    return -1 - begin
+            timestamp = base_timestamp if fixed else base_timestamp + value
+            if not -_SAFE < timestamp < _SAFE and not fixed:
                 timestamp = _add(base_timestamp, value)
-            byte: i64 = data[position]
-            if byte < 128:
-                offset_delta = (byte >> 1) ^ -(byte & 1)
-                position += 1
-            else:
-                offset_delta, position = read_varint(data, position)
-                if position < 0:
-                    return -1 - begin
-            offset = _add(base_offset, offset_delta)
             byte = data[position]
             if byte < 128:
                 value = (byte >> 1) ^ -(byte & 1)
@@ -278,26 +307,42 @@ def decode_records(
                 value, position = read_varint(data, position)
                 if position < 0:
                     return -1 - begin
-            key = None
-            if value >= 0:
-                if position + value >= stop:
-                    return -1 - begin
-                key = data[position : position + value]
-                position += value
+            offset = base_offset + value
+            if not -_SAFE < offset < _SAFE:
+                offset = _add(base_offset, value)
+            if base_sequence >= 0:
+                sequence = base_sequence + value
+                if sequence > 0x7FFFFFFF:
+                    sequence -= 0x80000000
+            # Key.
             byte = data[position]
-            if byte < 128:
-                value = (byte >> 1) ^ -(byte & 1)
+            key: bytes | None = None
+            if byte == 1:
                 position += 1
             else:
-                value, position = read_varint(data, position)
+                size, position = read_varint(data, position)
                 if position < 0:
                     return -1 - begin
-            payload = None
-            if value >= 0:
-                if position + value >= stop:
-                    return -1 - begin
-                payload = data[position : position + value]
-                position += value
+                if size >= 0:
+                    key = data[position : position + size]
+                    position += size
+            # Value.
+            byte = data[position]
+            payload: bytes | None = None
+            if byte == 1:
+                position += 1
+            else:
+                high = data[position + 1]
+                if byte > 127 and high < 128 and not byte & 1:
+                    size = (byte - 128 + (high << 7)) >> 1
+                    position += 2
+                else:
+                    size, position = read_varint(data, position)
+                    if position < 0:
+                        return -1 - begin
+                if size >= 0:
+                    payload = data[position : position + size]
+                    position += size
             headers = []
             if data[position]:
                 value, position = read_varint(data, position)
@@ -310,8 +355,7 @@ def decode_records(
                 return -1 - begin
             if attributes > 127:
                 attributes -= 256
-            rows.append((offset, timestamp, key, payload, headers, stop - begin, attributes, offset_delta))
-            number += 1
+            rows.append((offset, timestamp, timestamp_type, key, payload, headers, sequence, leader_epoch, stop - begin, attributes))
     except IndexError:
         return -1 - begin
     return position

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from kops.records.batch import Batch
 
 _LEGACY_SIZE = 12
+_as_record: Callable[[hot.Row], Record] = partial(tuple.__new__, Record)
 
 
 def _bad(batch: Batch, reason: str, code: str = "bad-records") -> DecodeError:
@@ -60,19 +63,21 @@ def read_some(batch: Batch, limit: int) -> tuple[list[Record], DecodeError | Non
         raise _bad(batch, f"the batch claims {count} records")
     data, start, end = body(batch, limit)
     fixed = batch.attributes & 8 != 0
+    epoch = batch.partition_leader_epoch if batch.partition_leader_epoch >= 0 else None
     rows: list[hot.Row] = []
     stop = hot.decode_records(
-        data, start, end, count, batch.base_offset, batch.max_timestamp if fixed else batch.base_timestamp, fixed, rows
+        data,
+        start,
+        end,
+        count,
+        batch.base_offset,
+        batch.max_timestamp if fixed else batch.base_timestamp,
+        LOG_APPEND_TIME if fixed else CREATE_TIME,
+        batch.base_sequence,
+        epoch,
+        rows,
     )
-    kind = LOG_APPEND_TIME if fixed else CREATE_TIME
-    epoch = batch.partition_leader_epoch if batch.partition_leader_epoch >= 0 else None
-    sequence = batch.base_sequence
-    if sequence < 0:
-        records = [Record(r[0], r[1], kind, r[2], r[3], r[4], -1, epoch, r[5], r[6]) for r in rows]
-    else:
-        from kops.records.batch import increment_sequence
-
-        records = [Record(r[0], r[1], kind, r[2], r[3], r[4], increment_sequence(sequence, r[7]), epoch, r[5], r[6]) for r in rows]
+    records = list(map(_as_record, rows))
     if stop < 0:
         return records, _bad(batch, why_unreadable(data, -1 - stop, end, len(rows)))
     if stop != end:
@@ -217,7 +222,7 @@ def _check_v2(batch: Batch, limit: int) -> list[DecodeError]:
     if count < 0:
         raise _bad(batch, f"the batch claims {count} records")
     data, start, end = body(batch, limit) if count or not batch.compressed else (b"", 0, 0)
-    status, position, _, last, most = hot.validate_records(data, start, end, count)
+    status, position, last, most = hot.validate_records(data, start, end, count)
     if status == hot.UNREADABLE:
         records, error = read_some(batch, limit)
         return [error or _bad(batch, why_unreadable(data, position, end, len(records)))]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kops.errors import DecodeError
 
@@ -18,17 +19,31 @@ CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 
 
-class Record:
+class _Record(NamedTuple):
+    offset: int
+    timestamp: int
+    timestamp_type: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+    sequence: int
+    leader_epoch: int | None
+    size: int
+    attributes: int
+
+
+class Record(_Record):
     """One record. `timestamp` in ms since the epoch (-1: none), `size` in bytes as it stands uncompressed, length field included.
 
     `headers`: pairs of key and value; a key that is not UTF-8 stays bytes. `sequence` is -1 without an idempotent producer,
     `leader_epoch` None before format v2 (and where the batch says -1). `attributes` is the record's own signed byte (no meaning yet in v2).
+    It is a tuple, because a million of them are made from the hot loop's rows in a moment.
     """
 
-    __slots__ = ("attributes", "headers", "key", "leader_epoch", "offset", "sequence", "size", "timestamp", "timestamp_type", "value")
+    __slots__ = ()
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         offset: int,
         timestamp: int,
         timestamp_type: str,
@@ -39,28 +54,9 @@ class Record:
         leader_epoch: int | None = None,
         size: int = 0,
         attributes: int = 0,
-    ) -> None:
-        self.offset = offset
-        self.timestamp = timestamp
-        self.timestamp_type = timestamp_type
-        self.key = key
-        self.value = value
-        self.headers = [] if headers is None else headers
-        self.sequence = sequence
-        self.leader_epoch = leader_epoch
-        self.size = size
-        self.attributes = attributes
-
-    def _fields(self) -> tuple[object, ...]:
-        return tuple(getattr(self, name) for name in Record.__slots__)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Record) and self._fields() == other._fields()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"Record(offset={self.offset}, timestamp={self.timestamp}, key={self.key!r}, value={self.value!r}, headers={self.headers!r})"
+    ) -> Record:
+        fields = (offset, timestamp, timestamp_type, key, value, headers or [], sequence, leader_epoch, size, attributes)
+        return tuple.__new__(cls, fields)
 
 
 ABORT = "ABORT"
