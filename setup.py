@@ -25,8 +25,8 @@ def notice(reason: str) -> None:
 
 def extensions() -> list[Extension]:
     """The extensions mypyc makes of the hot modules; none where that is impossible or unwanted."""
-    names = runpy.run_path(str(ROOT / "kops" / "_compiled.py"))["HOT_MODULES"]
-    sources = [name.replace(".", "/") + ".py" for name in names]
+    declared = runpy.run_path(str(ROOT / "kops" / "_compiled.py"))
+    sources = [name.replace(".", "/") + ".py" for name in declared["HOT_MODULES"]]
     sources = [source for source in sources if (ROOT / source).exists()]
     if not sources:
         return []
@@ -40,7 +40,7 @@ def extensions() -> list[Extension]:
         return []
     try:
         found: list[Extension] = mypycify(
-            ["--config-file=", *sources], opt_level="3", debug_level="0", group_name="kops_hot", target_dir=GENERATED
+            ["--config-file=", *sources], opt_level="3", debug_level="0", group_name=declared["GROUP"], target_dir=GENERATED
         )
     except SystemExit as error:  # how mypycify says that the sources don't check
         notice(f"mypyc ended with {error.code}")

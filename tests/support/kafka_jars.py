@@ -20,7 +20,7 @@ from .corpus import PROJECT
 
 KAFKA_VERSION = "4.3.0"
 SLF4J_VERSION = "1.7.36"
-CACHE = PROJECT / ".cache" / "kafka"
+CACHE = Path(os.environ.get("KOPS_TEST_CACHE") or PROJECT / ".cache") / "kafka"
 FETCH_TIMEOUT_S = 900
 
 

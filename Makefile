@@ -1,0 +1,61 @@
+# make demo: sets everything up and shows the main job.   make test: sets everything up and runs the tests.
+# Needs a Python 3.11 or newer and access to the package registries; KOPS_PYTHON=/path/to/python names one that is not found by itself.
+
+PY = .venv/bin/python
+HOT = $(wildcard kops/records/_hot.py kops/forensics/_hot_dump.py)
+
+.PHONY: help setup compile demo test test-slow lint format bench man clean distclean
+
+help:
+	@echo "make demo       show the main job on real Kafka data (sets everything up first)"
+	@echo "make test       linters, types, layers and the fast tests    make test-slow   the slow tests"
+	@echo "make bench      kops and Kafka's own tools on the same files  make lint        linters, types and layers only"
+	@echo "make setup      .venv with everything                        make compile     the hot loop as C (optional)"
+	@echo "make man        write the manual pages from the commands      make format      format the source"
+	@echo "make clean      remove what was built and cached              make distclean   and the .venv"
+
+setup: .venv/.kops-set-up
+
+.venv/.kops-set-up: pyproject.toml setup.py tools/setup.sh tools/find_python.sh
+	@sh tools/setup.sh
+	@touch $@
+
+compile: build/.kops-compiled
+
+build/.kops-compiled: $(HOT) setup.py kops/_compiled.py | setup
+	@mkdir -p build
+	@$(PY) setup.py -q build_ext --inplace --force
+	@touch $@
+
+demo: setup compile
+	@$(PY) tools/demo.py
+
+lint: setup
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	.venv/bin/lint-imports
+
+test: lint compile
+	@sh tools/tests.sh fast
+
+test-slow: setup compile
+	@sh tools/tests.sh slow
+
+bench: setup compile
+	@$(PY) -m tests.bench
+
+man: setup
+	@$(PY) tools/make_man.py
+
+format: setup
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+clean:
+	rm -rf build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -f *__mypyc.*.so kops/records/*.so kops/forensics/*.so
+	find kops tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf .venv
