@@ -6,7 +6,9 @@ Bytes that are not what a format says raise `DecodeError` and nothing else; what
 
 from __future__ import annotations
 
-from typing import ClassVar
+TYPE_CHECKING = False  # typing itself is not imported: `kops --help` comes through here
+if TYPE_CHECKING:
+    from typing import ClassVar
 
 
 class KopsError(Exception):

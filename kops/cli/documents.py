@@ -85,9 +85,10 @@ class JsonDocument:
         yield "\n}\n"
 
     def _array(self, key: str, values: Iterable[Any]) -> Iterator[str]:
+        # The state changes after a piece has been taken: until then it is not part of what has to be closed.
         comma = ""
-        self._open = "]"
         yield f"{self._comma}\n  {compact(key)}: ["
+        self._open = "]"
         for value in values:
             yield f"{comma}\n    {compact(value)}"
             comma = ","

@@ -22,6 +22,8 @@ DEBUG = "KOPS_DEBUG"
 
 def say(text: str) -> None:
     """A line on stderr; a stderr that is closed or full can't be told anything, so that is ignored."""
+    if sys.stderr is None:
+        return
     try:
         print(printable(text), file=sys.stderr, flush=True)
     except (OSError, ValueError):

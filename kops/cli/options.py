@@ -17,6 +17,7 @@ from typer.core import TyperCommand
 
 from kops.cli import exit_codes
 from kops.cli.output import FORMATS, Output
+from kops.cli.sink import OutputClosed
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -167,10 +168,13 @@ def run(entry: Entry, arguments: list[str], boundary: Boundary) -> int:
     """Parse the arguments of a command and run it; returns the exit code, lets every error pass to the boundary."""
     built = build(entry, boundary)
     try:
-        with built.make_context(entry.name, arguments) as context:
-            return cast(int, built.invoke(context))
-    except typer.Exit as leave:
+        context = built.make_context(entry.name, arguments)
+    except typer.Exit as leave:  # --help
         return leave.exit_code
+    except BrokenPipeError:
+        raise OutputClosed from None
+    with context:
+        return cast(int, built.invoke(context))
 
 
 def open_output(spec: Spec, common: dict[str, Any], values: dict[str, Any]) -> Output:

@@ -12,6 +12,8 @@ from types import TracebackType
 
 EVERY_S = 0.1
 BAR_CELLS = 24
+SHORTEST_BAR = 6
+GAP = "  "
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -63,18 +65,16 @@ class Progress:
     def text(self, elapsed_s: float, columns: int) -> str:
         """The line as it is drawn after so many seconds, cut to the terminal's width."""
         rate = self.done / elapsed_s if elapsed_s > 0 else 0.0
-        parts = [self.label]
-        if self.total:
-            share = min(1.0, self.done / self.total)
-            cells = int(share * BAR_CELLS * 8)
-            bar = ("█" * (cells // 8) + (EIGHTHS[cells % 8] if cells < BAR_CELLS * 8 else "")).ljust(BAR_CELLS)
-            parts += [f"{share:4.0%}", bar, f"{self._amount(self.done)} of {self._amount(self.total)}"]
-        else:
-            parts.append(self._amount(self.done))
-        parts.append(f"{self._amount(rate)}/s")
-        if self.total and rate > 0:
+        if not self.total:
+            return f"{self.label}  {self._amount(self.done)}  {self._amount(rate)}/s"[: max(columns - 1, 0)]
+        share = min(1.0, self.done / self.total)
+        parts = [self.label, f"{share:4.0%}", f"{self._amount(self.done)} of {self._amount(self.total)}", f"{self._amount(rate)}/s"]
+        if rate > 0:
             parts.append(f"{_clock((self.total - self.done) / rate)} left")
-        return "  ".join(parts)[: max(columns - 1, 0)]
+        room = min(BAR_CELLS, columns - 1 - sum(len(part) + len(GAP) for part in parts))
+        if room >= SHORTEST_BAR:
+            parts.insert(2, _bar(share, room))
+        return GAP.join(parts)[: max(columns - 1, 0)]
 
     def _amount(self, value: float) -> str:
         if self.unit == "B":
@@ -97,6 +97,11 @@ class Progress:
             sys.stderr.flush()
         except (OSError, ValueError):
             self.enabled = False
+
+
+def _bar(share: float, cells: int) -> str:
+    eighths = int(share * cells * 8)
+    return ("█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()).ljust(cells)
 
 
 def _clock(seconds: float) -> str:

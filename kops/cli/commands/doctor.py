@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib import metadata, util
+from importlib import metadata
 from typing import Any
 
+from kops._compiled import HOT_MODULES, status
 from kops.cli.options import command
 from kops.cli.output import Column, Output
 from kops.errors import MissingDependencyError
@@ -22,7 +23,6 @@ LIGHT = (
 )
 SPARK = (("pyspark", "kops scan"), ("pyarrow", "kops scan, Parquet"))
 COLORS = {"ok": "green", "missing": "red", "optional": "yellow"}
-COMPILED_ENDINGS = (".so", ".pyd")
 
 
 @command(
@@ -51,13 +51,24 @@ def _items() -> Iterator[dict[str, Any]]:
     for name, purpose in LIGHT:
         version = _version(name)
         yield _item(name, "ok" if version else "missing", version, purpose, None if version else "pip install kops")
-    compiled = [name for name in ("kops.records._hot", "kops.forensics._hot_dump") if _is_compiled(name)]
-    fast = "compiled" if compiled else None
-    yield _item("fast loop", "ok" if fast else "optional", fast, "speed", None if fast else "install a C compiler, then install kops again")
+    yield _fast_loop()
     spark = [(name, purpose, _version(name)) for name, purpose in SPARK]
     for name, purpose, version in spark:
         yield _item(name, "ok" if version else "optional", version, purpose, None if version else "pip install 'kops[spark]'")
     yield _java(needed=spark[0][2] is not None)
+
+
+def _fast_loop() -> dict[str, Any]:
+    states = [status(name) for name in HOT_MODULES]
+    if all(one.state == "compiled" for one in states):
+        return _item("fast loop", "ok", "compiled", "speed")
+    remedies = {
+        "interpreted": "install a C compiler, then install kops again",
+        "pure": "unset KOPS_PURE",
+        "stale": "install kops again (in a checkout: make compile)",
+    }
+    worst = next(one for one in states if one.state != "compiled")
+    return _item("fast loop", "optional", worst.state, "speed", remedies[worst.state])
 
 
 def _java(*, needed: bool) -> dict[str, Any]:
@@ -75,8 +86,3 @@ def _version(distribution: str) -> str | None:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _is_compiled(module: str) -> bool:
-    found = util.find_spec(module)
-    return found is not None and found.origin is not None and found.origin.endswith(COMPILED_ENDINGS)

@@ -1,0 +1,116 @@
+"""Commands for the tests of the frame: registered below `kops log` and `kops probe`, each does one thing a real command may do.
+
+`python tests/cli/probe.py log slow …` runs the command line with them in a process of its own; `register()` adds them in this process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from kops.cli import main as frame
+from kops.cli import tree
+from kops.cli.exit_codes import PROBLEMS
+from kops.cli.options import command
+from kops.cli.output import Column, Output
+from kops.errors import DecodeError, NotFoundError, UsageError
+
+FORMATS = ("table", "wide", "json", "jsonl", "yaml", "csv")
+COLUMNS = (Column("name"), Column("size", kind="bytes"), Column("time", kind="time_ms"), Column("note", wide=True))
+ROWS = (
+    {"name": "orders-0", "size": 1536, "time": 1700000000123, "note": None},
+    {"name": "páté\x1b[31m", "size": None, "time": -1, "note": 'a "b", c'},
+)
+
+
+@command(formats=FORMATS, examples=[("Two rows.", "kops log rows")])
+def rows(out: Output, head: Annotated[int, typer.Option("--total", help="A number.")] = 2) -> None:
+    """Print two rows."""
+    out.rows(ROWS, COLUMNS, schema="kops.probe/v1", key="things", total=head)
+
+
+@command(formats=("jsonl", "json", "table"), examples=[("Many rows.", "kops log many")])
+def many(out: Output, count: Annotated[int, typer.Argument(help="How many.")] = 100_000) -> int:
+    """Print many rows, find a problem early."""
+    out.status |= PROBLEMS
+    out.rows(({"number": number} for number in range(count)), [Column("number", kind="int")], schema="kops.probe/v1")
+    return 0
+
+
+@command(formats=("json", "jsonl", "yaml", "csv", "table"), examples=[("Rows until Ctrl-C.", "kops log slow")])
+def slow(out: Output) -> None:
+    """Print rows until somebody interrupts."""
+    out.resume = "kops log slow --again"
+
+    def numbers() -> Iterator[dict[str, Any]]:
+        for number in itertools.count():
+            if number == 3:
+                out.say("ready")
+                time.sleep(60)
+            yield {"number": number}
+
+    out.rows(numbers(), [Column("number", kind="int")], schema="kops.probe/v1")
+
+
+@command(formats=("text", "json"), examples=[("Fail.", "kops log fail usage")])
+def fail(out: Output, how: Annotated[str, typer.Argument(help="The way.")]) -> None:
+    """Print a line, then fail."""
+    out.line("half")
+    if how == "usage":
+        raise UsageError("--level no is not one of quick, crc")
+    if how == "decode":
+        raise DecodeError("the length is negative", position=17, file="x.log")
+    if how == "missing":
+        raise NotFoundError("no such directory: x")
+    if how == "os":
+        os.stat("/nowhere/at all")
+    if how == "memory":
+        raise MemoryError
+    if how == "bug":
+        raise ZeroDivisionError("a bug")
+    if how == "interrupt":
+        raise KeyboardInterrupt
+    if how == "document":
+        document = {"first": 1, "rows": iter(_until_bad()), "never": 2}
+        out.document(document, schema="kops.probe/v1")
+
+
+def _until_bad() -> Iterator[dict[str, int]]:
+    yield {"number": 1}
+    yield {"number": 2}
+    raise DecodeError("no more")
+
+
+@command(examples=[("Words.", "kops log words x")])
+def words(out: Output, paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Inputs.")]) -> None:
+    """Say something on every channel, draw a progress bar."""
+    with out.progress("reading", 10_000) as bar:
+        for _ in range(10):
+            bar.update(1000)
+            time.sleep(0.03)
+        out.say("said")
+        out.detail("in detail")
+        out.warn("warned")
+    out.line(out.paint("painted", "red"))
+
+
+PROBES = ("rows", "many", "slow", "fail", "words")
+
+
+def register() -> list[tree.Entry]:
+    """The probes as entries of the tree, below `log` (a sum of exit codes) and `probe` (plain ones)."""
+    sys.modules["kops.cli.commands.probe"] = sys.modules[__name__]
+    entries = [tree.Entry(f"{group} {name}", f"probe:{name}", f"Probe {name}") for group in ("log", "probe") for name in PROBES]
+    tree.GROUPS[("probe",)] = "Probes of the frame"
+    return entries
+
+
+if __name__ == "__main__":
+    tree.COMMANDS += tuple(register())
+    sys.exit(frame.main())

@@ -1,0 +1,96 @@
+"""Every exception has an exit code in both schemes, and one line of words."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import kops as package
+from kops.cli import exit_codes
+from kops.errors import KopsError
+from tests.cli.conftest import Ran, kops_process
+
+Kops = Callable[..., Ran]
+LOG = ("log", "verify")
+ELSEWHERE = ("doctor",)
+
+# Class → exit code below `kops log|evidence|scan`, exit code elsewhere.
+CODES = {
+    "KopsError": (8, 1),
+    "DecodeError": (8, 1),
+    "UsageError": (16, 2),
+    "NotFoundError": (8, 3),
+    "LockHeldError": (8, 1),
+    "MissingDependencyError": (8, 1),
+    "OutputError": (8, 1),
+}
+
+
+def subclasses(of: type[KopsError]) -> Iterator[type[KopsError]]:
+    yield of
+    for one in of.__subclasses__():
+        yield from subclasses(one)
+
+
+def test_every_error_class_is_listed_with_its_codes() -> None:
+    for module in pkgutil.walk_packages(package.__path__, "kops."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    found = {}
+    for kind in set(subclasses(KopsError)):
+        if kind.__module__.startswith("kops."):
+            error = kind.__new__(kind)
+            found[kind.__name__] = (exit_codes.of_error(error, LOG), exit_codes.of_error(error, ELSEWHERE))
+    assert found == CODES
+
+
+@pytest.mark.usefixtures("probes")
+@pytest.mark.parametrize(
+    ("how", "log_code", "plain_code", "words"),
+    [
+        ("usage", 16, 2, "--level no is not one of quick, crc"),
+        ("decode", 8, 1, "x.log:17: the length is negative"),
+        ("missing", 8, 3, "no such directory: x"),
+        ("os", 8, 1, "No such file or directory: /nowhere/at all"),
+        ("memory", 8, 1, "out of memory"),
+        ("bug", 8, 1, "internal error, ZeroDivisionError: a bug (KOPS_DEBUG=1 shows where)"),
+    ],
+)
+def test_an_error_is_one_line(kops: Kops, how: str, log_code: int, plain_code: int, words: str) -> None:
+    for group, code in (("log", log_code), ("probe", plain_code)):
+        ran = kops(group, "fail", how)
+        assert ran.code == code
+        assert ran.err == f"kops: error: {words}\n"
+        assert ran.out == b"half\n"
+
+
+@pytest.mark.usefixtures("probes")
+def test_debug_shows_where(kops: Kops, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOPS_DEBUG", "1")
+    ran = kops("log", "fail", "bug")
+    assert "Traceback" in ran.err
+    assert "in fail" in ran.err
+    assert ran.err.endswith("kops: error: internal error, ZeroDivisionError: a bug (KOPS_DEBUG=1 shows where)\n")
+
+
+@pytest.mark.usefixtures("probes")
+def test_an_error_in_the_middle_of_a_document_leaves_it_parseable(kops: Kops) -> None:
+    import json
+
+    ran = kops("log", "fail", "document", "--format", "json")
+    assert ran.code == 8
+    document = json.loads(ran.text.removeprefix("half\n"))
+    assert document == {"schema": "kops.probe/v1", "first": 1, "rows": [{"number": 1}, {"number": 2}], "error": "no more"}
+
+
+def test_a_process_ends_with_the_code_and_no_traceback() -> None:
+    ran = kops_process("log", "fail", "bug")
+    assert (ran.code, ran.out) == (8, b"half\n")
+    assert ran.err == "kops: error: internal error, ZeroDivisionError: a bug (KOPS_DEBUG=1 shows where)\n"
+
+
+def test_control_characters_in_words_are_escaped(kops: Kops) -> None:
+    assert kops("\x1b[31mred").err == "kops: error: no such command: kops \\x1b[31mred (see kops --help)\n"

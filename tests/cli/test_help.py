@@ -1,0 +1,150 @@
+"""Help is complete, true and cheap: what it imports is counted here (its time is in the benchmark)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from kops.cli import exit_codes, tree
+from kops.cli.main import main
+from kops.cli.options import build, load, spec_of, words
+from kops.cli.output import FORMATS
+from tests.cli.conftest import PROJECT, Ran
+
+Kops = Callable[..., Ran]
+# Each of these costs 10 to 200 ms to import.
+HEAVY = {
+    "rich",
+    "numpy",
+    "pyarrow",
+    "pyspark",
+    "py4j",
+    "tabulate",
+    "tqdm",
+    "crc32c",
+    "crcmod",
+    "lz4",
+    "zstandard",
+    "cramjam",
+    "click",
+    "asyncio",
+}
+ENTRIES = pytest.mark.parametrize("entry", tree.COMMANDS, ids=lambda entry: "-".join(entry.path))
+
+
+def groups() -> list[tuple[str, ...]]:
+    return [(), *sorted({entry.path[:depth] for entry in tree.COMMANDS for depth in range(1, len(entry.path))})]
+
+
+def imported(*arguments: str) -> set[str]:
+    """The top-level modules that a run of the command line has imported in a fresh interpreter."""
+    script = (
+        "import sys; from kops.cli.main import main; code = main(sys.argv[1:]); names = sorted(sys.modules); "
+        "print(code, *names, *(name.partition('.')[0] for name in names), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *arguments], cwd=PROJECT, capture_output=True, text=True, timeout=120, check=True)
+    code, *modules = done.stderr.split()
+    assert code == "0"
+    return set(modules)
+
+
+@pytest.mark.parametrize("arguments", [["--version"], *([*path, "--help"] for path in groups())], ids=" ".join)
+def test_help_of_groups_imports_next_to_nothing(arguments: list[str]) -> None:
+    modules = imported(*arguments)
+    assert not modules & (HEAVY | {"typer", "typing", "dataclasses", "inspect", "re", "json", "pathlib"})
+    frame = {"main", "tree", "exit_codes", "sink"}
+    assert {name for name in modules if name.startswith("kops.")} <= {
+        "kops._compiled",
+        "kops.errors",
+        "kops.cli",
+        *(f"kops.cli.{name}" for name in frame),
+    }
+
+
+@ENTRIES
+def test_help_of_a_command_imports_nothing_heavy(entry: tree.Entry) -> None:
+    modules = imported(*entry.path, "--help")
+    assert not modules & HEAVY
+    others = {other.target.partition(":")[0] for other in tree.COMMANDS} - {entry.target.partition(":")[0]}
+    assert not modules & {f"kops.cli.commands.{name}" for name in others}
+
+
+@ENTRIES
+def test_help_of_a_command_says_it_all(entry: tree.Entry, kops: Kops) -> None:
+    for flag in ("--help", "-h"):
+        ran = kops(*entry.path, flag)
+        assert (ran.code, ran.err) == (0, "")
+    assert ran.text.startswith(f"Usage: {entry.name} ")
+    for title in ("Common options:", "Examples:", "Exit codes"):
+        assert f"\n{title}" in ran.text
+    first = (load(entry).__doc__ or "").strip().splitlines()[0]
+    assert first.endswith(".")
+    assert " ".join(first.split()) in " ".join(ran.text.split())
+
+
+@ENTRIES
+def test_the_examples_of_a_command_parse(entry: tree.Entry) -> None:
+    spec = spec_of(load(entry))
+    assert spec.examples
+    for what, line in spec.examples:
+        assert what.endswith(".")
+        command = line[line.index("kops") :].removesuffix('")')
+        arguments = words(command)
+        depth = len(entry.path)
+        assert tuple(arguments[:depth]) == entry.path, line
+        with build(entry).make_context(entry.name, arguments[depth:]):
+            pass
+
+
+@ENTRIES
+def test_the_formats_of_a_command_are_known_or_its_own(entry: tree.Entry) -> None:
+    formats = spec_of(load(entry)).formats
+    assert len(set(formats)) == len(formats)
+    assert set(formats) <= {*FORMATS, "kafka"}
+
+
+@ENTRIES
+def test_every_option_has_a_help_text(entry: tree.Entry) -> None:
+    from kops.cli.pages import page
+
+    made = page(entry)
+    for parameter in (*made.arguments, *made.options):
+        assert parameter.help.strip(), parameter.flags or parameter.value
+
+
+def test_the_tree_is_in_order() -> None:
+    paths = [entry.path for entry in tree.COMMANDS]
+    assert len(set(paths)) == len(paths)
+    for entry in tree.COMMANDS:
+        assert not entry.help.endswith(".")
+        assert len(entry.help) <= 90
+        for depth in range(1, len(entry.path)):
+            assert entry.path[:depth] in tree.GROUPS
+            assert tree.find(entry.path[:depth]) is None
+
+
+@pytest.mark.parametrize("path", groups(), ids=lambda path: "-".join(("kops", *path)))
+def test_help_of_a_group_lists_what_is_in_it_and_nothing_else(path: tuple[str, ...], kops: Kops) -> None:
+    ran = kops(*path, "--help")
+    assert (ran.code, ran.err) == (0, "")
+    listed = ran.text.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in listed] == [name for name, _ in tree.children(path)]
+    assert max(len(line) for line in ran.text.splitlines()) <= 140
+    if path:
+        assert all(str(code) in ran.text for code, _ in exit_codes.meanings(path))
+
+
+def test_python_m_kops_is_the_same() -> None:
+    done = subprocess.run([sys.executable, "-m", "kops", "--version"], cwd=PROJECT, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("kops ")
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    import tomllib
+
+    assert main(["--version"]) == 0
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    assert capsys.readouterr().out == f"kops {project['version']}\n"

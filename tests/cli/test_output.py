@@ -1,0 +1,182 @@
+"""The formats: what rows and documents look like in each, streamed, and safe whatever the data holds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kops.cli import documents
+from kops.cli.output import Column, human_bytes, iso_time
+from kops.cli.table import table, width
+from tests.cli import probe
+from tests.cli.conftest import Ran
+
+pytestmark = pytest.mark.usefixtures("probes")
+Kops = Callable[..., Ran]
+
+# What JSON and YAML can hold; no NaN (unequal to itself).
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=12)
+
+
+def test_table(kops: Kops) -> None:
+    ran = kops("log", "rows")
+    assert ran.text.splitlines() == [
+        "NAME             SIZE  TIME",
+        "orders-0      1.5 KiB  2023-11-14T22:13:20.123Z",
+        "páté\\x1b[31m        -  1969-12-31T23:59:59.999Z",
+    ]
+
+
+def test_wide_shows_all_columns(kops: Kops) -> None:
+    assert kops("log", "rows", "--format", "wide").text.splitlines()[0].split() == ["NAME", "SIZE", "TIME", "NOTE"]
+
+
+def test_json_has_schema_head_and_rows(kops: Kops) -> None:
+    document = json.loads(kops("log", "rows", "--format", "json").text)
+    assert document == {"schema": "kops.probe/v1", "total": 2, "things": list(probe.ROWS)}
+    assert list(document) == ["schema", "total", "things"]
+
+
+def test_jsonl_is_one_document_a_row_with_its_schema(kops: Kops) -> None:
+    lines = [json.loads(line) for line in kops("log", "rows", "--format", "jsonl").text.splitlines()]
+    assert lines == [{"schema": "kops.probe/v1", **row} for row in probe.ROWS]
+
+
+def test_yaml_is_the_json_document(kops: Kops) -> None:
+    assert yaml.safe_load(kops("log", "rows", "--format", "yaml").text) == json.loads(kops("log", "rows", "--format", "json").text)
+
+
+def test_csv_has_every_column_and_quotes(kops: Kops) -> None:
+    rows = list(csv.DictReader(io.StringIO(kops("log", "rows", "--format", "csv").text)))
+    assert rows == [
+        {"name": "orders-0", "size": "1536", "time": "1700000000123", "note": ""},
+        {"name": "páté\x1b[31m", "size": "", "time": "-1", "note": 'a "b", c'},
+    ]
+
+
+@pytest.mark.parametrize("text_format", ["json", "yaml"])
+@given(document=st.dictionaries(st.text(), VALUES, max_size=5))
+def test_documents_round_trip(text_format: str, document: dict[str, Any]) -> None:
+    writer = documents.JsonDocument if text_format == "json" else documents.YamlDocument
+    text = "".join(writer(document))
+    read = json.loads(text) if text_format == "json" else yaml.safe_load(text)
+    assert (read or {}) == document
+
+
+@given(values=st.lists(VALUES, max_size=4), late=VALUES)
+def test_streamed_documents_round_trip(values: list[Any], late: Any) -> None:
+    for read, writer in ((json.loads, documents.JsonDocument), (yaml.safe_load, documents.YamlDocument)):
+        text = "".join(writer({"rows": iter(values), "total": lambda: late}))
+        assert read(text) == {"rows": values, "total": late}
+
+
+@given(values=st.lists(VALUES, min_size=1, max_size=4), pieces=st.integers(0, 8))
+def test_a_document_can_be_ended_after_any_piece(values: list[Any], pieces: int) -> None:
+    writer = documents.JsonDocument({"head": 1, "rows": iter(values), "tail": 2})
+    text = ""
+    ended = False
+    for number, piece in enumerate(writer):
+        if number > pieces:
+            ended = True
+            break
+        text += piece
+    read = json.loads(text + writer.ending({"interrupted": True}) if ended else text)
+    assert read.get("rows", []) == values[: len(read.get("rows", []))]
+    assert read.get("interrupted", False) is ended
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "yes",
+        "No",
+        "null",
+        "~",
+        "1e3",
+        "0x10",
+        "1:30",
+        "2024-01-01",
+        "- a",
+        "a: b",
+        "a #b",
+        " a",
+        "a ",
+        "",
+        "=",
+        "!x",
+        "'",
+        '"',
+        "\x85",
+        "\u2028",
+    ],
+)
+def test_yaml_strings_stay_strings(text: str) -> None:
+    assert yaml.safe_load(documents.yaml_scalar(text)) == text
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), 1e300, 1e-7, 1e16, -0.0, 0.1])
+def test_yaml_floats(value: float) -> None:
+    assert yaml.safe_load(documents.yaml_scalar(value)) == value
+
+
+def test_what_json_has_no_shape_for() -> None:
+    from dataclasses import dataclass
+    from pathlib import Path
+
+    @dataclass
+    class Point:
+        x: int
+
+    assert json.loads(documents.compact({"bytes": b"\x00\xff", "set": {2, 1}, "path": Path("a/b"), "point": Point(1)})) == {
+        "bytes": "AP8=",
+        "set": [1, 2],
+        "path": "a/b",
+        "point": {"x": 1},
+    }
+    with pytest.raises(TypeError, match="no JSON for complex"):
+        documents.compact(1j)
+
+
+def test_an_undecodable_file_name_survives_every_format(kops: Kops, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = b"bad-\xff.log".decode("utf-8", "surrogateescape")
+    monkeypatch.setattr(probe, "ROWS", ({"name": name, "size": 1, "time": 0, "note": None},))
+    assert b"bad-\\xff.log" in kops("log", "rows").out
+    assert json.loads(kops("log", "rows", "--format", "jsonl").out)["name"] == name
+    assert b"bad-\xff.log" in kops("log", "rows", "--format", "csv").out
+    assert yaml.safe_load(kops("log", "rows", "--format", "yaml").text)["things"][0]["name"] == name
+
+
+def test_tables_align_wide_letters_and_stream_after_the_look_ahead() -> None:
+    rows = ({"name": name, "count": number} for number, name in enumerate(["日本", "ab", *["x"] * 2000]))
+    lines = list(table(rows, [Column("name"), Column("count", kind="int")]))
+    assert lines[:3] == ["NAME  COUNT", "日本      0", "ab        1"]
+    assert len(lines) == 2003
+    assert len({width(line) for line in lines[:1000]}) == 1
+
+
+def test_an_empty_table_prints_nothing() -> None:
+    assert list(table([], [Column("name")])) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (1 << 30, "1.0 GiB"), (-2048, "-2.0 KiB")]
+)
+def test_human_bytes(size: int, text: str) -> None:
+    assert human_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "text"),
+    [(0, "1970-01-01T00:00:00.000Z"), (-1, "1969-12-31T23:59:59.999Z"), (1 << 62, str(1 << 62)), (-(1 << 62), str(-(1 << 62)))],
+)
+def test_iso_time(time_ms: int, text: str) -> None:
+    assert iso_time(time_ms) == text

@@ -1,0 +1,169 @@
+"""Where data goes, and what happens when it can't: closed pipes, full disks, -o FILE, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import PROJECT, Ran, kops_process
+
+Kops = Callable[..., Ran]
+PROBE = [sys.executable, "-m", "tests.cli.probe"]
+
+
+def run_shell(line: str) -> Ran:
+    """A line of bash, `kops` in it being the command line with the probes; the exit code is that of kops."""
+    script = f'kops() {{ {sys.executable} -m tests.cli.probe "$@"; }}; {line}; exit ${{PIPESTATUS[0]}}'
+    done = subprocess.run(["bash", "-c", script], cwd=PROJECT, capture_output=True, timeout=120, check=False)
+    return Ran(done.returncode, done.stdout, done.stderr.decode())
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("kops log many 1000000 --format jsonl | head -1", 4),
+        ("kops log many 1000000 --format json | head -1", 4),
+        ("kops log many 1000000 --format table | head -1", 4),
+        ("kops probe rows --format jsonl | true", 0),
+        ("kops --help | true", 0),
+        ("kops log rows --help | true", 0),
+    ],
+)
+def test_a_reader_that_goes_away_is_no_error(line: str, code: int) -> None:
+    ran = run_shell(line)
+    assert (ran.code, ran.err) == (code, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("kops log rows > /dev/full", 8),
+        ("kops log many > /dev/full", 12),
+        ("kops log rows -o /dev/full", 8),
+        ("kops probe rows > /dev/full", 1),
+        ("kops --help > /dev/full", 1),
+        ("kops log rows --help > /dev/full", 8),
+    ],
+)
+def test_a_full_disk_is_one_clear_line(line: str, code: int) -> None:
+    ran = run_shell(line)
+    assert ran.code == code
+    assert ran.err.startswith("kops: error: ")
+    assert "No space left on device" in ran.err
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("line", ["kops log rows >&-", "kops --help >&-"])
+def test_a_closed_stdout_is_one_clear_line(line: str) -> None:
+    ran = run_shell(line)
+    assert ran.code in (1, 8)
+    assert ran.err == "kops: error: cannot write to standard output: it is closed\n"
+
+
+def test_a_closed_stderr_changes_nothing() -> None:
+    ran = run_shell("kops log words x 2>&-")
+    assert (ran.code, ran.out) == (0, b"painted\n")
+
+
+@pytest.mark.usefixtures("probes")
+class TestFiles:
+    def test_the_file_holds_what_stdout_would(self, kops: Kops, tmp_path: Path) -> None:
+        printed = kops("log", "rows", "--format", "json").out
+        ran = kops("log", "rows", "--format", "json", "-o", str(tmp_path / "out.json"))
+        assert (ran.code, ran.out, ran.err) == (0, b"", "")
+        assert (tmp_path / "out.json").read_bytes() == printed
+        assert os.listdir(tmp_path) == ["out.json"]
+
+    def test_minus_is_stdout(self, kops: Kops) -> None:
+        assert kops("log", "rows", "-o", "-").out == kops("log", "rows").out
+
+    def test_a_failing_run_leaves_no_half_file_and_keeps_the_old_one(self, kops: Kops, tmp_path: Path) -> None:
+        target = tmp_path / "out.txt"
+        assert kops("log", "fail", "decode", "-o", str(target)).code == 8
+        assert os.listdir(tmp_path) == []
+        target.write_text("old")
+        assert kops("log", "fail", "bug", "-o", str(target)).code == 8
+        assert os.listdir(tmp_path) == ["out.txt"]
+        assert target.read_text() == "old"
+
+    def test_an_interrupted_run_keeps_what_it_had(self, kops: Kops, tmp_path: Path) -> None:
+        ran = kops("log", "fail", "interrupt", "-o", str(tmp_path / "out.txt"))
+        assert ran.code == 32
+        assert (tmp_path / "out.txt").read_text() == "half\n"
+        assert ran.err == f"kops: interrupted; what was printed into {tmp_path / 'out.txt'} is whole as far as it goes\n"
+        assert kops("probe", "fail", "interrupt").code == 130
+
+    def test_mode_and_link_of_an_old_file_stay(self, kops: Kops, tmp_path: Path) -> None:
+        target, link = tmp_path / "real", tmp_path / "link"
+        target.write_text("old")
+        target.chmod(0o640)
+        link.symlink_to(target)
+        assert kops("log", "rows", "-o", str(link)).code == 0
+        assert link.is_symlink()
+        assert target.stat().st_mode & 0o777 == 0o640
+        assert target.read_text().startswith("NAME")
+
+    def test_no_directory_no_file(self, kops: Kops, tmp_path: Path) -> None:
+        target = tmp_path / "none" / "out"
+        ran = kops("log", "rows", "-o", str(target))
+        assert (ran.code, ran.err) == (8, f"kops: error: cannot write to {target}: No such file or directory\n")
+
+    def test_an_input_is_never_the_output(self, kops: Kops, tmp_path: Path) -> None:
+        source = tmp_path / "source"
+        source.write_text("data")
+        ran = kops("log", "words", str(source), "-o", str(source))
+        assert (ran.code, ran.err) == (16, f"kops: error: -o {source} would replace the input\n")
+        segment = tmp_path / "00000000000000000000.log"
+        segment.write_text("data")
+        assert kops("log", "rows", "-o", str(segment)).code == 16
+        assert (source.read_text(), segment.read_text()) == ("data", "data")
+
+
+def interrupt_when_ready(*arguments: str) -> Ran:
+    """Run a probe that says `ready` on stderr, send it Ctrl-C then."""
+    with subprocess.Popen([*PROBE, *arguments], cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"ready\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        return Ran(process.returncode, out, err.decode())
+
+
+@pytest.mark.parametrize("text_format", ["json", "jsonl", "csv", "yaml"])
+def test_ctrl_c_leaves_whole_partial_results_and_says_how_to_resume(text_format: str) -> None:
+    ran = interrupt_when_ready("log", "slow", "--format", text_format)
+    assert ran.code == 32
+    assert ran.err == "kops: interrupted; what was printed is whole as far as it goes. To resume: kops log slow --again\n"
+    numbers = [{"number": number} for number in range(3)]
+    if text_format == "json":
+        assert json.loads(ran.out) == {"schema": "kops.probe/v1", "rows": numbers, "interrupted": True}
+    elif text_format == "jsonl":
+        assert [json.loads(line)["number"] for line in ran.text.splitlines()] == [0, 1, 2]
+    elif text_format == "csv":
+        assert ran.text == "number\n0\n1\n2\n"
+    else:
+        import yaml
+
+        assert yaml.safe_load(ran.text) == {"schema": "kops.probe/v1", "rows": numbers, "interrupted": True}
+
+
+def test_ctrl_c_is_quick() -> None:
+    started = time.monotonic()
+    assert interrupt_when_ready("log", "slow").code == 32
+    assert time.monotonic() - started < 30
+
+
+def test_words_go_to_stderr_and_quiet_and_verbose_choose_them() -> None:
+    assert kops_process("log", "words", "x").err == "said\nkops: warning: warned\n"
+    assert kops_process("log", "words", "x", "-q").err == "kops: warning: warned\n"
+    assert kops_process("log", "words", "x", "-v").err == "said\nin detail\nkops: warning: warned\n"
+    assert kops_process("log", "words", "x").out == b"painted\n"

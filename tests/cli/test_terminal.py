@@ -1,0 +1,78 @@
+"""What a person at a terminal sees: colour and a progress bar there, never elsewhere."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from kops.cli.progress import Progress
+from tests.cli.conftest import PROJECT
+
+PROBE = [sys.executable, "-m", "tests.cli.probe"]
+
+
+def at_terminal(*arguments: str, **settings: str) -> str:
+    """Everything a run prints when stdout and stderr are one terminal."""
+    environment = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "TERM")} | {"TERM": "xterm"} | settings
+    leader, follower = pty.openpty()
+    process = subprocess.Popen([*PROBE, *arguments], cwd=PROJECT, stdin=follower, stdout=follower, stderr=follower, env=environment)
+    os.close(follower)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(leader, 65536)
+        except OSError:  # Linux says EIO when the last writer has gone
+            break
+        if not piece:
+            break
+        seen += piece
+    os.close(leader)
+    assert process.wait(60) == 0
+    return seen.decode()
+
+
+def test_a_terminal_gets_colour_and_a_bar_that_goes_away() -> None:
+    seen = at_terminal("log", "words", "x")
+    assert "\x1b[31mpainted\x1b[0m" in seen
+    assert "reading" in seen
+    assert "B/s" in seen
+    assert " left" in seen
+    assert seen.index("\r\x1b[K") < seen.index("said")
+
+
+@pytest.mark.parametrize(("arguments", "settings"), [(["--no-color"], {}), ([], {"NO_COLOR": "1"}), ([], {"TERM": "dumb"})])
+def test_no_colour_when_told(arguments: list[str], settings: dict[str, str]) -> None:
+    seen = at_terminal("log", "words", "x", *arguments, **settings)
+    assert "painted" in seen
+    assert "\x1b[31m" not in seen
+
+
+def test_quiet_has_no_bar() -> None:
+    assert "reading" not in at_terminal("log", "words", "x", "-q")
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "elapsed_s", "text"),
+    [
+        (0, 1 << 20, 0.0, "scan    0%                            0 B of 1.0 MiB  0 B/s"),
+        (1 << 19, 1 << 20, 2.0, "scan   50%  ████████████              512.0 KiB of 1.0 MiB  256.0 KiB/s  0:02 left"),
+        (1 << 20, 1 << 20, 2.0, "scan  100%  ████████████████████████  1.0 MiB of 1.0 MiB  512.0 KiB/s  0:00 left"),
+        (2048, None, 1.0, "scan  2.0 KiB  2.0 KiB/s"),
+        (1, 1 << 20, 1.0, "scan    0%                            1 B of 1.0 MiB  1 B/s  291:16:15 left"),
+    ],
+)
+def test_the_bars_text(done: int, total: int | None, elapsed_s: float, text: str) -> None:
+    bar = Progress("scan", total, "B", enabled=False)
+    bar.update(done)
+    assert bar.text(elapsed_s, 200).rstrip() == text
+    assert len(bar.text(elapsed_s, 20)) <= 19
+
+
+def test_units_of_ones_own() -> None:
+    bar = Progress("scan", 10_000, "batches", enabled=False)
+    bar.set(5000)
+    assert bar.text(1.0, 200) == "scan   50%  ████████████              5,000 batches of 10,000 batches  5,000 batches/s  0:01 left"

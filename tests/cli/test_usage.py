@@ -1,0 +1,81 @@
+"""Wrong words: one line on stderr, nothing on stdout, the right exit code, the nearest right word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import kops.cli.exit_codes as codes
+from tests.cli.conftest import Ran
+
+pytestmark = pytest.mark.usefixtures("probes")
+Kops = Callable[..., Ran]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["docter"], 2, "no such command: kops docter, did you mean kops doctor? (see kops --help)"),
+        (["xyzzy"], 2, "no such command: kops xyzzy (see kops --help)"),
+        (["log", "row"], 16, "no such command: kops log row, did you mean kops log rows? (see kops log --help)"),
+        (["completio"], 2, "no such command: kops completio, did you mean kops completion? (see kops --help)"),
+        (["log"], 16, "kops log needs a command:"),
+        (["probe"], 2, "kops probe needs a command: rows, many, slow, fail, words (see kops probe --help)"),
+        (["--formt", "json", "log", "rows"], 2, "no such option before a command: --formt, did you mean --format? (see kops --help)"),
+        (["log", "--formt=json", "rows"], 16, "no such option before a command: --formt, did you mean --format? (see kops log --help)"),
+        (["log", "-o"], 16, "option -o needs a value (see kops log --help)"),
+        (["log", "rows", "--formt", "json"], 16, "no such option: --formt, did you mean --format? (see kops log rows --help)"),
+        (["probe", "rows", "--totl", "1"], 2, "no such option: --totl, did you mean --total? (see kops probe rows --help)"),
+        (["log", "rows", "-x"], 16, "no such option: -x (see kops log rows --help)"),
+        (["log", "rows", "extra"], 16, "got unexpected extra argument(s) (extra) (see kops log rows --help)"),
+        (["log", "rows", "--total"], 16, "option '--total' requires an argument (see kops log rows --help)"),
+        (["log", "rows", "--total", "many"], 16, "invalid value for '--total'"),
+        (["log", "words"], 16, "missing argument 'PATH...' (see kops log words --help)"),
+        (["log", "rows", "--format", "xml"], 16, "--format xml is not one of table, wide, json, jsonl, yaml, csv"),
+        (["probe", "rows", "--format", "xml"], 2, "--format xml is not one of table, wide, json, jsonl, yaml, csv"),
+        (["log", "words", "x", "--format", "json"], 16, "no such option: --format"),
+        (["log", "rows", "-q", "-v"], 16, "-q and -v exclude each other"),
+    ],
+)
+def test_wrong_usage(kops: Kops, arguments: list[str], code: int, words: str) -> None:
+    ran = kops(*arguments)
+    assert ran.code == code
+    assert ran.out == b""
+    assert ran.err.startswith(f"kops: error: {words}")
+    assert ran.err.count("\n") == 1
+
+
+def test_a_command_typed_without_its_group_is_found(kops: Kops) -> None:
+    assert "did you mean kops log rows or kops probe rows?" in kops("rows").err
+
+
+def test_no_arguments_show_the_help_and_are_wrong_usage(kops: Kops) -> None:
+    ran = kops()
+    assert ran.code == codes.PLAIN_USAGE
+    assert ran.text.startswith("Usage: kops")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--format", "json", "log", "rows"],
+        ["--format=json", "log", "rows"],
+        ["log", "--format", "json", "rows"],
+        ["log", "rows", "--format", "json"],
+        ["log", "rows", "--format=json"],
+        ["-q", "log", "--no-color", "rows", "--format=json"],
+    ],
+)
+def test_common_options_may_stand_anywhere(kops: Kops, arguments: list[str]) -> None:
+    ran = kops(*arguments)
+    assert ran.code == 0
+    assert ran.text.startswith('{\n  "schema": "kops.probe/v1"')
+
+
+@pytest.mark.parametrize("flag", ["--version", "-V"])
+def test_version(kops: Kops, flag: str) -> None:
+    import kops as package
+
+    ran = kops(flag)
+    assert (ran.code, ran.text, ran.err) == (0, f"kops {package.__version__}\n", "")
