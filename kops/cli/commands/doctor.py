@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib import metadata
 from typing import Any
 
 from kops._compiled import HOT_MODULES, status
@@ -82,6 +81,8 @@ def _java(*, needed: bool) -> dict[str, Any]:
 
 
 def _version(distribution: str) -> str | None:
+    from importlib import metadata
+
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
