@@ -170,7 +170,7 @@ class ProducerStateManager(ProducerState):
         if self.map_end_offset <= self._last_snapshot_offset:
             return None
         path = segment_path(self._directory, self.map_end_offset, SNAPSHOT)
-        data = write_producer_snapshot([_to_snapshot(entry) for entry in self.ordered()])
+        data = snapshot_bytes(self)
         with self._files.open(path, "create") as file:
             file.write(0, data)
             file.sync()
@@ -262,6 +262,11 @@ class ProducerStateManager(ProducerState):
         path = self._snapshots.pop(offset)
         if self._files.exists(path):
             self._files.unlink(path)
+
+
+def snapshot_bytes(state: ProducerState) -> bytes:
+    """The contents of a `.snapshot` file of this state."""
+    return write_producer_snapshot([_to_snapshot(entry) for entry in state.ordered()])
 
 
 def _to_snapshot(entry: ProducerStateEntry) -> ProducerSnapshotEntry:
