@@ -283,30 +283,55 @@ def decode_records(
     try:
         for _ in range(count):
             begin = position
-            value, position = read_varint(data, position)
+            # Length.
+            byte = data[position]
+            high = data[position + 1]
+            if byte > 127 and high < 128 and not byte & 1:
+                value = (byte - 128 + (high << 7)) >> 1
+                position += 2
+            else:
+                value, position = read_varint(data, position)
+                if position < 0:
+                    return -1 - begin
             stop = position + value
-            if position < 0 or value < 6 or stop > end:
+            if value < 6 or stop > end:
                 return -1 - begin
             attributes = data[position]
+            # Timestamp delta.
             byte = data[position + 1]
             if byte < 128:
                 value = (byte >> 1) ^ -(byte & 1)
                 position += 2
             else:
-                value, position = read_varlong(data, position + 1)
-                if position < 0:
-                    return -1 - begin
+                high = data[position + 2]
+                if high < 128:
+                    value = (byte - 128 + (high << 7)) >> 1
+                    position += 3
+                    if byte & 1:
+                        value = -1 - value
+                else:
+                    value, position = read_varlong(data, position + 1)
+                    if position < 0:
+                        return -1 - begin
             timestamp = base_timestamp if fixed else base_timestamp + value
             if not -_SAFE < timestamp < _SAFE and not fixed:
                 timestamp = _add(base_timestamp, value)
+            # Offset delta.
             byte = data[position]
             if byte < 128:
                 value = (byte >> 1) ^ -(byte & 1)
                 position += 1
             else:
-                value, position = read_varint(data, position)
-                if position < 0:
-                    return -1 - begin
+                high = data[position + 1]
+                if high < 128:
+                    value = (byte - 128 + (high << 7)) >> 1
+                    position += 2
+                    if byte & 1:
+                        value = -1 - value
+                else:
+                    value, position = read_varint(data, position)
+                    if position < 0:
+                        return -1 - begin
             offset = base_offset + value
             if not -_SAFE < offset < _SAFE:
                 offset = _add(base_offset, value)
