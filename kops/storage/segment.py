@@ -61,7 +61,7 @@ class LogSegment:
     ) -> None:
         self._files = files
         self.base_offset = base_offset
-        self._max_index_size = config.max_index_size
+        self._max_index_size = config.segment_index_bytes
         self._index_interval_bytes = config.index_interval_bytes
         path = segment_path(directory, base_offset, LOG, suffix)
         try:
@@ -75,6 +75,8 @@ class LogSegment:
         self.txn_index = TransactionIndex(files, segment_path(directory, base_offset, TXN_INDEX, suffix), base_offset)
         self._largest = _UNKNOWN
         self._bytes_since_last_index_entry = 0
+        self.damage: LoadError | None = None
+        """Why the last recovery ended before the end of the file, None where that was no error."""
 
     def __str__(self) -> str:
         modified = self._files.stat(self.log.path).mtime_ms if self._files.exists(self.log.path) else 0
@@ -148,6 +150,7 @@ class LogSegment:
             run.run()
         finally:
             self._largest = run.largest
+            self.damage = run.damage
         truncated = self.log.size - run.valid_bytes
         self.log.truncate_to(run.valid_bytes)
         self.offset_index.trim_to_valid_size()

@@ -1,0 +1,134 @@
+"""Loads of damaged partition directories on an overlay, and what became of the files: what the tests of the loader compare with Kafka."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from dataclasses import dataclass, field
+from typing import Any
+
+from kops.config.topic import TopicConfig
+from kops.files import File, Files, OsFiles, OverlayFiles
+from kops.storage.load_errors import LoadError
+from kops.storage.loader import LoadedLog, load_partition
+
+Listing = dict[str, list[Any]]
+_CHUNK = 1 << 20
+_ZEROS = bytes(_CHUNK)
+
+
+@dataclass
+class Outcome:
+    """How a load and the close after it ended; `changed` maps names of new and different files to [size, sha256]."""
+
+    error: LoadError | None = None
+    log_start_offset: int | None = None
+    log_end_offset: int | None = None
+    segments: int | None = None
+    producers: int | None = None
+    changed: Listing = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)
+
+    def result(self) -> dict[str, Any]:
+        """In the shape of a trial's `result`, without messages."""
+        if self.error is not None:
+            return {"ok": False, "class": self.error.exception}
+        return {
+            "ok": True,
+            "logStartOffset": self.log_start_offset,
+            "logEndOffset": self.log_end_offset,
+            "segments": self.segments,
+            "producers": self.producers,
+        }
+
+
+def overlay() -> OverlayFiles:
+    """Writes stay in memory."""
+    return OverlayFiles(OsFiles(read_only=True))
+
+
+def listing(files: Files, directory: str, *, known: dict[tuple[str, int], str] | None = None) -> Listing:
+    """Size and sha256 of every file in a directory."""
+    found: Listing = {}
+    for name in files.list(directory):
+        path = posixpath.join(directory, name)
+        if not files.stat(path).is_dir:
+            with files.open(path) as file:
+                found[name] = [file.size(), digest(file)]
+    return found
+
+
+def digest(file: File) -> str:
+    """sha256 of a whole file."""
+    sha = hashlib.sha256()
+    position = 0
+    while data := file.read(position, _CHUNK):
+        sha.update(data)
+        position += len(data)
+    return sha.hexdigest()
+
+
+def apply_operations(files: Files, directory: str, operations: list[dict[str, Any]]) -> None:
+    """Damage a directory as the corpus describes it."""
+    for operation in operations:
+        path = posixpath.join(directory, operation["file"])
+        kind = operation["op"]
+        if kind == "delete":
+            files.unlink(path)
+        elif kind == "truncate":
+            with files.open(path, "rw") as file:
+                file.truncate(operation["newSize"])
+        elif kind == "append":
+            with files.open(path, "rw") as file:
+                assert file.size() == operation["oldSize"]
+                file.write(file.size(), bytes.fromhex(operation["data"]))
+        elif kind in ("write", "flipBit"):
+            old, new = bytes.fromhex(operation["old"]), bytes.fromhex(operation["new"])
+            with files.open(path, "rw") as file:
+                assert file.read(operation["position"], len(old)) == old
+                file.write(operation["position"], new)
+        else:
+            raise AssertionError(operation)
+
+
+def load_and_close(
+    files: Files,
+    directory: str,
+    config: TopicConfig,
+    *,
+    clean_shutdown: bool,
+    recovery_point: int,
+    now_ms: int,
+    log_start_offset: int = 0,
+    producer_id_expiration_ms: int = 2**31 - 1,
+) -> Outcome:
+    """Load a partition, close it if that went well, and compare the directory with what it was."""
+    before = listing(files, directory)
+    outcome = Outcome()
+    try:
+        log = load_partition(
+            files,
+            directory,
+            config,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            clean_shutdown=clean_shutdown,
+            now_ms=now_ms,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+        )
+    except LoadError as error:
+        outcome.error = error
+    else:
+        _describe(log, outcome)
+        log.close()
+    after = listing(files, directory)
+    outcome.changed = {name: value for name, value in after.items() if before.get(name) != value}
+    outcome.removed = sorted(name for name in before if name not in after)
+    return outcome
+
+
+def _describe(log: LoadedLog, outcome: Outcome) -> None:
+    outcome.log_start_offset = log.log_start_offset
+    outcome.log_end_offset = log.log_end_offset
+    outcome.segments = len(log.segments)
+    outcome.producers = len(log.producers.producers)
