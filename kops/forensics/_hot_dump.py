@@ -4,9 +4,9 @@
 Formats: the record layout of Kafka's `DefaultRecord.readFrom`, the lines of `DumpLogSegments.dumpBatchRecords`. What can't be read ends the
 batch and `reason` says so; the lines before it stand, as they do in Kafka, which reads an uncompressed batch record by record.
 
-Two ways through a batch, chosen as it goes. The general one is `kops.records._hot.decode_records`. Where neighbours have the same layout (the
-same sizes of key and value and the same widths of the varints, so the same number of bytes), the whole run of them is checked column by
-column with strided slices and taken apart by `struct`, so an interpreter, too, handles it at a few hundred nanoseconds a record.
+Two ways through a batch, chosen as it goes. The general one is `kops.records._hot.decode_records`. Where neighbours have the same layout
+(the same sizes of key and value and the same widths of the varints, so the same number of bytes), the whole run of them is checked column
+by column with strided slices and taken apart by `struct`, so an interpreter, too, handles a record in a few hundred nanoseconds.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ LONG_LIMIT: Final = 1 << 63
 
 HIGH: Final = bytes(128) + b"\x01" * 128
 LOW: Final = b"\x01" * 128 + bytes(128)
-
-_Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str | bytes, bytes | None]], int, int, int]
 
 FIELD: Final = ("", "B", "H", "HB")
 """`struct` codes of a varint of 1, 2 and 3 bytes."""
@@ -54,17 +52,6 @@ def _two_byte_table() -> list[int]:
 
 ONE_BYTE: Final = [(raw >> 1) ^ -(raw & 1) for raw in range(128)]
 TWO_BYTES: Final[list[int]] = []
-
-
-def increment_sequence(sequence: int, increment: int) -> int:
-    """The sequence number `increment` further on, which wraps to 0 after the largest int32."""
-    if sequence > INT_MAX - increment:
-        return _int32(increment - (INT_MAX - sequence) - 1)
-    return _int32(sequence + increment)
-
-
-def _int32(value: int) -> int:
-    return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
 def _utf8_error(error: UnicodeError) -> tuple[str, int]:
@@ -110,6 +97,7 @@ class RecordLines:
         self.count = 0
         self.reason = ""
         self._label = b""
+        self._type = ""
         self._sequenced = False
         self._stamped = False
         self._templates: list[bytes] = []
@@ -138,6 +126,7 @@ class RecordLines:
         sequenced = base_sequence >= 0
         if label != self._label or sequenced != self._sequenced or stamped != self._stamped or not self._templates:
             self._label, self._sequenced, self._stamped = label, sequenced, stamped
+            self._type = label.decode()
             self._templates = self._make_templates()
             self._layouts = {}
         self._base_offset, self._base_timestamp, self._base_sequence = base_offset, timestamp, base_sequence
@@ -164,9 +153,11 @@ class RecordLines:
                 left -= taken
                 chunk = FIRST_CHUNK if taken else min(chunk * 2, MAX_CHUNK)
             if not taken:
-                rows: list[_Row] = []
+                rows: list[_hot.Row] = []
                 wanted = min(left, chunk)
-                position = _hot.decode_records(body, position, end, wanted, self._base_offset, self._base_timestamp, self._stamped, rows)
+                position = _hot.decode_records(
+                    body, position, end, wanted, self._base_offset, self._base_timestamp, self._type, self._base_sequence, None, rows
+                )
                 self._lines(lines, rows)
                 if position < 0:
                     return position
@@ -174,17 +165,17 @@ class RecordLines:
         self._chunk = chunk
         return position
 
-    def _lines(self, lines: list[bytes], rows: list[_Row]) -> None:
+    def _lines(self, lines: list[bytes], rows: list[_hot.Row]) -> None:
         """Append a line for each row and keep an eye on the offsets."""
         expected = self.previous + 1
         plain = self.metadata and self.contents and not self._sequenced
         neither, only_value, only_key, both = self._templates[:4]
-        for offset, timestamp, key, value, headers, _, _, step in rows:
+        for offset, timestamp, _, key, value, headers, sequence, _, _, _ in rows:
             if offset != expected:
                 self.gaps[expected - 1] = offset
             expected = offset + 1
             if headers or not plain:
-                lines.append(self._line(offset, timestamp, step, key, value, headers))
+                lines.append(self._line(offset, timestamp, sequence, key, value, headers))
             elif key is None:
                 if value is None:
                     lines.append(neither % (offset, timestamp))
@@ -200,17 +191,17 @@ class RecordLines:
         self,
         offset: int,
         timestamp: int,
-        step: int,
+        sequence: int,
         key: bytes | None,
         value: bytes | None,
-        headers: list[tuple[str | bytes, bytes | None]],
+        headers: list[_hot.Header],
     ) -> bytes:
         """One line, for all the records that no template is made for."""
         line = b""
         if self.metadata:
             sizes = (-1 if key is None else len(key), -1 if value is None else len(value))
             if self._sequenced:
-                line = self._templates[4] % (offset, timestamp, *sizes, increment_sequence(self._base_sequence, step))
+                line = self._templates[4] % (offset, timestamp, *sizes, sequence)
             else:
                 line = self._templates[4] % (offset, timestamp, *sizes)
             line += b",".join([name.encode() if isinstance(name, str) else name for name, _ in headers]) + b"]"

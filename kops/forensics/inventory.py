@@ -1,8 +1,8 @@
 """What lies on disk, before anything is decoded: paths in, a typed tree of log directories, partitions, segments and files out.
 
-Names follow Kafka's `UnifiedLog`/`LocalLog`/`LogFileUtils` (files), `LocalLog.parseTopicPartitionName` (folders), `Snapshots.parse` (KRaft snapshots) and
-`LogManager` (checkpoints of a log directory). Nothing is opened for writing, file contents are not read at all, and what cannot be listed
-becomes a `Problem` beside the rest instead of an end.
+Names follow Kafka's `UnifiedLog`, `LocalLog` and `LogFileUtils` (files), `LocalLog.parseTopicPartitionName` (folders), `Snapshots.parse`
+(KRaft snapshots) and `LogManager` (checkpoints of a log directory). Nothing is opened, contents are not read at all, and what cannot be
+listed becomes a `Problem` beside the rest instead of an end.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Segment:
 class PartitionDir:
     """One partition's folder. `topic` is None where the folder's name is no partition's (a copy called `rescue`, say).
 
-    `state` is `""` (live), `delete`, `stray` or `future` and `uuid` the id in such a name. `segments` are sorted by base offset, live ones first; a
-    producer snapshot stands with the segment of its offset, or in `files` when there is no such segment (the newest one, usually).
+    `state` is `""` (live), `delete`, `stray` or `future` and `uuid` the id in such a name. `segments` are sorted by base offset, live ones
+    first; a producer snapshot stands with the segment of its offset, or in `files` when there is none (the newest one, usually).
     """
 
     path: str
@@ -147,7 +147,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Inventory:
-    """All that was found under the given paths, in their order: log directories, partitions named on their own, files named on their own."""
+    """All that was found under the given paths, in their order: log directories, partitions and files named on their own."""
 
     log_dirs: list[LogDir] = field(default_factory=list)
     loose_partitions: list[PartitionDir] = field(default_factory=list)
@@ -189,7 +189,7 @@ def classify(path: str, size: int = 0, mtime_ms: int = 0) -> FileEntry:
         return entry
     # A file somebody renamed: the extension still tells how to read it, as it does for Kafka's own dump tool.
     stem, _, extension = name.rpartition(".")
-    if stem and extension in SEGMENT_KINDS or extension == "checkpoint" and stem:
+    if (stem and extension in SEGMENT_KINDS) or (extension == "checkpoint" and stem):
         entry.kind = extension
         number = stem.split(".")[0]
         entry.offset = int(number) if number.isascii() and number.isdigit() and int(number) < 1 << 63 else None

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,7 +27,7 @@ from kops.records import Batch, Damage, scan
 from kops.records.build import write_batch
 from kops.records.decode import read_some
 
-__all__ = ["Aside", "Bad", "Item", "chain", "item_batch", "mend_epochs", "mend_sequences", "read_items"]
+__all__ = ["Aside", "Bad", "Item", "chain", "item_batch", "mend_epochs", "mend_sequences", "read_items", "stream_items"]
 
 LIMIT: Final = 1 << 30
 _MAX_OFFSET: Final = (1 << 63) - 1
@@ -54,6 +54,28 @@ class Item:
     crc: int
     data: bytes | None = None
     note: str = ""
+
+    @classmethod
+    def of(cls, path: str, batch: Batch, *, data: bytes | None = None, note: str = "") -> Item:
+        """What is kept of a batch that was read from `path`."""
+        return cls(
+            path,
+            batch.position,
+            batch.size,
+            batch.base_offset,
+            batch.last_offset,
+            batch.magic,
+            batch.attributes,
+            batch.partition_leader_epoch,
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.max_timestamp,
+            -1 if batch.count is None else batch.count,
+            batch.crc,
+            data,
+            note,
+        )
 
     @property
     def span(self) -> int:
@@ -102,58 +124,44 @@ class Aside:
     why: str
 
 
-def _item(path: str, batch: Batch) -> Item:
-    return Item(
-        path,
-        batch.position,
-        batch.size,
-        batch.base_offset,
-        batch.last_offset,
-        batch.magic,
-        batch.attributes,
-        batch.partition_leader_epoch,
-        batch.producer_id,
-        batch.producer_epoch,
-        batch.base_sequence,
-        batch.max_timestamp,
-        -1 if batch.count is None else batch.count,
-        batch.crc,
-    )
-
-
-def read_items(
-    files: Files, path: str, *, deep: bool = True, on_bytes: Callable[[int], None] | None = None
-) -> tuple[list[Item], list[Bad]]:
-    """Every batch of a log that can be read, in file order, and what lies between them.
-
-    `deep`: the records are parsed, too; a batch whose header contradicts them is mended where the records leave no doubt, else it is bad.
-    """
+def read_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | None = None) -> tuple[list[Item], list[Bad]]:
+    """Every batch of a log that can be read, in file order, and what lies between them (see `stream_items`)."""
     items: list[Item] = []
     bad: list[Bad] = []
+    for found in stream_items(files, path, on_bytes=on_bytes):
+        if isinstance(found, Bad):
+            bad.append(found)
+        else:
+            items.append(found)
+    return items, bad
+
+
+def stream_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | None = None) -> Iterator[Item | Bad]:
+    """The batches of a log that can be read, and what lies between them, in file order.
+
+    The records are parsed, too: a batch whose header contradicts them is mended where they leave no doubt, else it is bad.
+    """
     with files.open(path) as file:
         for found in scan(file):
             if on_bytes is not None:
                 on_bytes(found.length if isinstance(found, Damage) else found.size)
             if isinstance(found, Damage):
-                bad.append(Bad(path, found.position, found.length, found.code, found.reason, found.base_offset, found.last_offset))
+                yield Bad(path, found.position, found.length, found.code, found.reason, found.base_offset, found.last_offset)
                 continue
-            problems = found.check(LIMIT) if deep else []
-            if not problems:
-                items.append(_item(path, found))
-                continue
-            mended = mend_contents(found)
-            if mended is not None:
-                batch = Batch(mended)
-                batch.position = found.position
-                items.append(
-                    replace(_item(path, batch), size=found.size, data=mended, note=f"header mended from its records: {problems[0].reason}")
-                )
-            elif problems[0].code == "bad-offsets":
-                items.append(_item(path, found))  # readable as it is; nothing is known that would be righter
-            else:
-                first = problems[0]
-                bad.append(Bad(path, found.position, found.size, first.code, first.reason, found.base_offset, found.last_offset))
-    return items, bad
+            problems = found.check(LIMIT)
+            yield _judge(path, found, problems[0]) if problems else Item.of(path, found)
+
+
+def _judge(path: str, batch: Batch, problem: DecodeError) -> Item | Bad:
+    """A batch whose checksum holds and whose contents do not fit its header."""
+    data = mend_contents(batch)
+    if data is not None:
+        mended = Batch(data)
+        mended.position = batch.position
+        return Item.of(path, mended, data=data, note=f"header mended from its records: {problem.reason}")
+    if problem.code == "bad-offsets":
+        return Item.of(path, batch)  # readable as it is; nothing is known that would be righter
+    return Bad(path, batch.position, batch.size, problem.code, problem.reason, batch.base_offset, batch.last_offset)
 
 
 def item_batch(files: Files, item: Item) -> Batch:

@@ -1,0 +1,135 @@
+"""What the parts of the Kafka-style dump share: flags, where text goes, and Java's way with paths, sums and hash maps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from kops.config.java import NumberFormatError, parse_long
+from kops.errors import DecodeError
+from kops.files import File
+from kops.forensics.dump_decoders import Decoder
+
+INT_MAX: Final = 0x7FFFFFFF
+DEFAULT_MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024
+WINDOW: Final = 1 << 20
+KNOWN_SUFFIXES: Final = (".log", ".checkpoint", ".index", ".timeindex", ".snapshot", ".txnindex")
+
+
+@dataclass(slots=True)
+class DumpOptions:
+    """The flags of Kafka's tool, named as they are there. A decoder is None for strings."""
+
+    print_data_log: bool = False
+    deep_iteration: bool = False
+    skip_record_metadata: bool = False
+    verify_index_only: bool = False
+    index_sanity_check: bool = False
+    max_bytes: int = INT_MAX
+    max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE
+    key_decoder: Decoder | None = None
+    value_decoder: Decoder | None = None
+
+    @property
+    def deep(self) -> bool:
+        """Whether records are looked at."""
+        return self.deep_iteration or self.print_data_log
+
+
+@dataclass(slots=True)
+class DumpProblem:
+    """Something that is wrong with a file: where, and a sentence. `ends_kafka`: Kafka's tool ends here with an exception."""
+
+    path: str
+    position: int | None
+    reason: str
+    ends_kafka: bool = False
+    failed: bool = False
+
+    def __str__(self) -> str:
+        where = self.path if self.position is None else f"{self.path}:{self.position}"
+        return f"{where}: {self.reason}"
+
+
+@dataclass(slots=True)
+class DumpText:
+    """Where the text goes: `out` takes bytes for stdout, `err` bytes for stderr (whole lines); `problems` collects what was wrong."""
+
+    out: Callable[[bytes], object]
+    err: Callable[[bytes], object]
+    problems: list[DumpProblem] = field(default_factory=list)
+
+
+class WindowSource:
+    """A file read in windows, so that the small reads of a walk over batches don't each become a system call."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._window = b""
+        self._start = 0
+
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._file.size()
+
+    def read(self, position: int, size: int) -> bytes:
+        """Bytes from `position`, short at the end."""
+        start = position - self._start
+        if start < 0 or start + size > len(self._window):
+            if size >= WINDOW:
+                return self._file.read(position, size)
+            self._window = self._file.read(position, WINDOW)
+            self._start = position
+            start = 0
+        return self._window[start : start + size]
+
+
+def java_path(path: str) -> str:
+    """A path as `java.io.File` prints it: no doubled and no trailing slashes."""
+    out = path
+    while "//" in out:
+        out = out.replace("//", "/")
+    return out[:-1] if len(out) > 1 and out.endswith("/") else out
+
+
+def base_offset_of(path: str) -> int:
+    """The number in front of the first dot of the file's name. DecodeError where Kafka throws NumberFormatException."""
+    name = os.path.basename(path)
+    try:
+        return parse_long(name.split(".")[0])
+    except NumberFormatError as error:
+        raise DecodeError(f"the file's name does not begin with an offset: {error}", code="file-name", file=path) from None
+
+
+def wrap_long(value: int) -> int:
+    """As Java's 64-bit sum has it."""
+    return value if -(1 << 63) <= value < 1 << 63 else ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
+
+
+def wrap_int(value: int) -> int:
+    """As Java's 32-bit sum has it."""
+    return value if -(1 << 31) <= value < 1 << 31 else ((value + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
+
+
+def absolute_path(path: str) -> str:
+    """`File.getAbsolutePath`: the working directory in front, nothing resolved."""
+    return path if path.startswith("/") else java_path(f"{os.getcwd()}/{path}")
+
+
+def java_hash_order(keys: Iterable[str]) -> list[str]:
+    """The keys in the order in which a java.util.HashMap that got them one after the other walks through them."""
+    ordered = list(keys)
+    size = 16
+    while len(ordered) > size * 3 // 4:
+        size *= 2
+
+    def bucket(key: str) -> int:
+        code = 0
+        units = key.encode("utf-16-be", "surrogatepass")
+        for at in range(0, len(units), 2):
+            code = (code * 31 + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+        return (code ^ code >> 16) & (size - 1)
+
+    return sorted(ordered, key=bucket)
