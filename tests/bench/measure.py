@@ -1,0 +1,62 @@
+"""Run commands one after the other, round by round, and compare their medians: CPU seconds (user and system), wall, peak memory."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Contender:
+    """A command line; `allowed` are exit codes that mean it did its work. Its output goes nowhere."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    allowed: tuple[int, ...] = (0,)
+
+
+@dataclass(slots=True)
+class Figure:
+    """Medians over the rounds; `rss_mib` is the largest peak."""
+
+    name: str
+    cpu_s: float
+    wall_s: float
+    rss_mib: float
+
+
+def run(contender: Contender) -> tuple[float, float, float]:
+    """(CPU seconds, wall seconds, peak MiB) of one run, process start and children included. RuntimeError where it fails."""
+    started = time.perf_counter()
+    with open(os.devnull, "wb") as nowhere:
+        process = subprocess.Popen(
+            contender.command, stdout=nowhere, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env={**os.environ, **contender.environment}
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - started
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in contender.allowed:
+        raise RuntimeError(f"{' '.join(contender.command)}: exit code {process.returncode}")
+    return usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024
+
+
+def compare(contenders: Sequence[Contender], rounds: int) -> list[Figure]:
+    """Interleaved: every contender once a round, so that a busy moment hits all of them."""
+    taken: dict[str, list[tuple[float, float, float]]] = {each.name: [] for each in contenders}
+    for _ in range(rounds):
+        for each in contenders:
+            taken[each.name].append(run(each))
+    return [
+        Figure(
+            name,
+            statistics.median(cpu for cpu, _, _ in values),
+            statistics.median(wall for _, wall, _ in values),
+            max(rss for _, _, rss in values),
+        )
+        for name, values in taken.items()
+    ]
