@@ -1,0 +1,162 @@
+"""Salvaged records as tables: jsonl in the shape in which kops lists records everywhere, and Parquet. Markers of transactions are left
+out.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kops.errors import KopsError, MissingDependencyError
+from kops.files import Files, OsFiles
+from kops.forensics.recover import RecoveredPartition, RecoverReport
+from kops.forensics.recover_runs import Run
+from kops.forensics.recover_write import batches
+from kops.forensics.repair_chain import LIMIT
+
+if TYPE_CHECKING:
+    from kops.records import Batch, Record
+
+_FLUSH: Final = 1 << 20
+_ROWS: Final = 50_000
+
+
+def require_pyarrow() -> Any:
+    """The pyarrow module. Raises MissingDependencyError that names the extra which brings it."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise MissingDependencyError("--as parquet needs pyarrow: pip install 'kops[spark]' (or pyarrow alone)") from error
+    return pyarrow
+
+
+def write_table(files: Files, out_files: Files, path: str, report: RecoverReport, entry: RecoveredPartition, runs: Sequence[Run]) -> None:
+    """All records of a partition into one file. An interruption ends it behind the last whole batch; `entry.complete` says so."""
+    partition = entry.name.rpartition("-")[2]
+    rows = _Rows(entry, batches(files, runs, report.renumbered), int(partition) if partition.isdigit() else 0)
+    if report.shape == "jsonl":
+        _write_jsonl(out_files, path, rows)
+    else:
+        _write_parquet(out_files, path, rows)
+
+
+class _Rows:
+    """The batches of a partition with their records, counted as they go by; Ctrl-C ends them between two batches."""
+
+    def __init__(self, entry: RecoveredPartition, found: Iterator[Batch], partition: int) -> None:
+        self.entry = entry
+        self.found = found
+        self.partition = partition
+
+    def __iter__(self) -> Iterator[tuple[Batch, list[Record]]]:
+        entry = self.entry
+        while True:
+            try:
+                batch = next(self.found, None)
+            except KeyboardInterrupt:
+                entry.complete = False
+                return
+            if batch is None:
+                return
+            records = [] if batch.is_control else batch.records(LIMIT)
+            entry.batches += 1
+            entry.bytes += batch.size
+            entry.records += len(records)
+            if entry.first_offset is None:
+                entry.first_offset = batch.base_offset
+            entry.last_offset = batch.last_offset
+            yield batch, records
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _document(record: Record, batch: Batch, partition: int) -> dict[str, Any]:
+    return {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "tsType": record.timestamp_type,
+        "key": _text(record.key),
+        "value": _text(record.value),
+        "headers": [[name if isinstance(name, str) else name.decode("utf-8", "replace"), _text(value)] for name, value in record.headers],
+        "leaderEpoch": record.leader_epoch,
+        "partition": partition,
+        "batch": {
+            "baseOffset": batch.base_offset,
+            "codec": batch.codec,
+            "producerId": batch.producer_id,
+            "producerEpoch": batch.producer_epoch,
+            "sequence": record.sequence,
+            "transactional": batch.is_transactional,
+        },
+    }
+
+
+def _write_jsonl(files: Files, path: str, rows: _Rows) -> None:
+    with files.open(path, "new") as file:
+        position = 0
+        lines: list[bytes] = []
+        size = 0
+        for batch, records in rows:
+            for record in records:
+                line = json.dumps(_document(record, batch, rows.partition), separators=(",", ":")).encode() + b"\n"
+                lines.append(line)
+                size += len(line)
+            if size >= _FLUSH:
+                file.write(position, b"".join(lines))
+                position, size, lines = position + size, 0, []
+        file.write(position, b"".join(lines))
+        file.sync()
+
+
+def _write_parquet(files: Files, path: str, rows: _Rows) -> None:
+    if not isinstance(files, OsFiles):
+        raise KopsError("Parquet is written to the real file system only")
+    pyarrow = require_pyarrow()
+    from pyarrow import parquet
+
+    header = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
+    schema = pyarrow.schema(
+        [
+            pyarrow.field("partition", pyarrow.int32(), nullable=False),
+            pyarrow.field("offset", pyarrow.int64(), nullable=False),
+            pyarrow.field("timestamp", pyarrow.int64(), nullable=False),
+            pyarrow.field("tsType", pyarrow.string(), nullable=False),
+            ("key", pyarrow.binary()),
+            ("value", pyarrow.binary()),
+            ("headers", pyarrow.list_(header)),
+            ("leaderEpoch", pyarrow.int32()),
+            ("producerId", pyarrow.int64()),
+            ("sequence", pyarrow.int32()),
+        ]
+    )
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        waiting: list[dict[str, Any]] = []
+        for batch, records in rows:
+            waiting += [_row(record, batch, rows.partition) for record in records]
+            if len(waiting) >= _ROWS:
+                writer.write_table(pyarrow.Table.from_pylist(waiting, schema=schema))
+                waiting = []
+        writer.write_table(pyarrow.Table.from_pylist(waiting, schema=schema))
+    with files.open(path, "rw") as file:
+        file.sync()
+
+
+def _row(record: Record, batch: Batch, partition: int) -> dict[str, Any]:
+    return {
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "tsType": record.timestamp_type,
+        "key": record.key,
+        "value": record.value,
+        "headers": [
+            {"key": name if isinstance(name, str) else name.decode("utf-8", "replace"), "value": value} for name, value in record.headers
+        ],
+        "leaderEpoch": record.leader_epoch,
+        "producerId": batch.producer_id,
+        "sequence": record.sequence,
+    }
