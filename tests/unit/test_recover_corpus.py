@@ -10,7 +10,7 @@ import pytest
 
 from kops.files import OsFiles
 from kops.forensics.recover import recover
-from kops.records import Batch, Damage, Record, scan
+from kops.records import Damage, Record, scan
 from tests.support import corpus
 
 
