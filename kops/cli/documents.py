@@ -36,13 +36,17 @@ def plain(value: Any) -> Any:
     raise TypeError(f"no JSON for {type(value).__name__}")
 
 
+_READABLE = json.JSONEncoder(ensure_ascii=False, default=plain).encode
+_ASCII = json.JSONEncoder(default=plain).encode
+
+
 def compact(value: Any) -> str:
     """One line of JSON; readable UTF-8 where that is possible (a lone surrogate, from an undecodable file name, becomes an escape)."""
-    text = json.dumps(value, ensure_ascii=False, default=plain, separators=(", ", ": "))
+    text = _READABLE(value)
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        text = json.dumps(value, default=plain, separators=(", ", ": "))
+        text = _ASCII(value)
     return text
 
 

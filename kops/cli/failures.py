@@ -132,7 +132,7 @@ def _usage_message(error: BaseException, path: tuple[str, ...]) -> str | None:
         return None
     message = error.message if getattr(error, "possibilities", None) is not None else error.format_message()
     near = getattr(error, "possibilities", None)
-    message = message.rstrip(".")
+    message = " ".join(message.split()).rstrip(".")
     message = message[:1].lower() + message[1:]
     if near:
         message += f", did you mean {near[0]}?"
