@@ -26,7 +26,12 @@ class AbortedTxn(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
-    version: int = CURRENT_VERSION
+    stored_version: int = CURRENT_VERSION
+
+    @property
+    def version(self) -> int:
+        """The version as Kafka sees it: the first of its two bytes alone."""
+        return self.stored_version >> 8
 
 
 def read_transaction_index(data: bytes, *, file: str | None = None) -> list[AbortedTxn]:
@@ -55,7 +60,7 @@ def check_transaction_index(entries: Iterable[AbortedTxn], base_offset: int, *, 
 
 def write_transaction_index(entries: Iterable[AbortedTxn]) -> bytes:
     """The file's bytes."""
-    return b"".join(_ENTRY.pack(e.version, e.producer_id, e.first_offset, e.last_offset, e.last_stable_offset) for e in entries)
+    return b"".join(_ENTRY.pack(e.stored_version, e.producer_id, e.first_offset, e.last_offset, e.last_stable_offset) for e in entries)
 
 
 def collect_aborted_txns(entries: Iterable[AbortedTxn], fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTxn], bool]:
