@@ -1,0 +1,169 @@
+"""House rules no linter has: layers, sizes, docstrings, the class table, what must not stand in a file, what starts fast."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kops
+from kops._compiled import HOT_MODULES, source_of
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+MAX_FILE_LINES = 700
+MAX_FUNCTION_LINES = 70
+NOT_OURS = {".git", ".venv", ".cache", "build", "dist", "__pycache__", "spark-warehouse"}
+NOT_OURS |= {".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache"}
+TEXT = {".py", ".md", ".toml", ".sh", ".xml", ".json", ".cfg", ".ini", ".txt", ".yml", ".yaml", ".1", ".7", ""}
+HEAVY = {"pyspark", "pyarrow", "numpy", "crc32c", "lz4", "zstandard", "cramjam", "tabulate", "typer", "asyncio", "rich", "yaml"}
+# Written in two halves, so that this file does not hold them.
+REGISTRIES = [
+    "pypi" + ".org",
+    "python" + "hosted.org",
+    "repo1." + "maven",
+    "repo.maven" + ".apache",
+    "central" + ".sonatype",
+    "index-" + "url",
+]
+LEFT_OVERS = ["TO" + "DO", "FIX" + "ME", "XX" + "X:", "/wo" + "rk/", "/ro" + "ot/"]
+NEVER_IN_TESTS = [r"pytest\.s" + r"kip", r"x" + r"fail\(", r"import" + r"orskip", r"mark\.s" + r"kip"]
+
+
+def files(*folders: str) -> Iterator[Path]:
+    """The project's own text files, below some folders or all."""
+    for start in [PROJECT / folder for folder in folders] or [PROJECT]:
+        for folder, names, found in os.walk(start):
+            names[:] = sorted(name for name in names if name not in NOT_OURS and not name.endswith(".egg-info"))
+            yield from (Path(folder, name) for name in sorted(found) if Path(name).suffix in TEXT and not name.endswith(".pyc"))
+
+
+def sources(*folders: str) -> list[Path]:
+    """Python sources."""
+    return [path for path in files(*folders) if path.suffix == ".py"]
+
+
+def shown(path: Path) -> str:
+    return path.relative_to(PROJECT).as_posix()
+
+
+def modules(*packages: str) -> list[str]:
+    """Dotted names of all modules below some packages, without the packages' own `__init__`."""
+    found = [path.relative_to(PROJECT).with_suffix("").as_posix().replace("/", ".") for path in sources(*packages)]
+    return [name for name in found if not name.endswith(("__init__", "__main__"))]
+
+
+def test_layers() -> None:
+    """The contracts in pyproject.toml: arrows point down only, pyspark and the terminal's packages in their places, records pure."""
+    command = [sys.executable, "-c", "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_package_has_its_layer() -> None:
+    contracts = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    named = {name.strip() for layer in contracts[0]["layers"] for name in layer.split("|")}
+    packages = {f"kops.{path.parent.name}" for path in (PROJECT / "kops").glob("*/__init__.py")}
+    assert packages <= named
+
+
+@pytest.mark.parametrize("path", sources("kops", "tests", "tools"), ids=shown)
+def test_sizes(path: Path) -> None:
+    """No file of 700 lines, no function of 70."""
+    text = path.read_text()
+    assert text.count("\n") < MAX_FILE_LINES
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            assert node.end_lineno - node.lineno + 1 < MAX_FUNCTION_LINES, f"{shown(path)}:{node.lineno} {node.name}"
+
+
+@pytest.mark.parametrize("path", sources("kops", "tools"), ids=shown)
+def test_modules_open_with_a_docstring(path: Path) -> None:
+    """What the module is for."""
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_no_blind_except() -> None:
+    """Bugs crash: nobody catches Exception, BaseException or everything."""
+    blind = []
+    for path in sources("kops", "tools", "tests"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")):
+                reraises = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
+                if not reraises:
+                    blind.append(f"{shown(path)}:{node.lineno}")
+    assert blind == []
+
+
+def test_nothing_left_over() -> None:
+    """No address of a package registry, no path of one machine, nothing put off."""
+    found = []
+    for path in files():
+        if path.name == "LICENSE" or path.suffix == ".zst":
+            continue
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        found += [f"{shown(path)}: {word}" for word in [*REGISTRIES, *LEFT_OVERS] if word in text]
+    assert found == []
+
+
+def test_no_test_is_passed_over() -> None:
+    pattern = re.compile("|".join(NEVER_IN_TESTS))
+    assert [shown(path) for path in sources("tests") if pattern.search(path.read_text())] == []
+
+
+def class_table() -> dict[str, str]:
+    """The modules in ARCHITECTURE.md's class table → Kafka's classes."""
+    text = (PROJECT / "ARCHITECTURE.md").read_text()
+    table: dict[str, str] = {}
+    for line in text[text.index("| Kafka class | kops module |") :].splitlines()[2:]:
+        if not line.startswith("|"):
+            break
+        classes, named = (cell.strip() for cell in line.strip().strip("|").split("|")[:2])
+        for name in re.findall(r"`([a-z0-9_.]+)`", named):
+            table[name if name.startswith("kops.") else f"kops.{name}"] = classes
+    return table
+
+
+def test_the_class_table_is_complete() -> None:
+    """Every module of records, storage and metadata says which of Kafka's classes it is; every module named is there."""
+    table = class_table()
+    packages = [f"kops/{name}" for name in ("records", "storage", "metadata") if (PROJECT / "kops" / name).is_dir()]
+    assert sorted(set(modules(*packages)) - set(table)) == [], "modules missing in ARCHITECTURE.md's class table"
+    there = {*modules("kops"), *(f"kops.{path.parent.name}" for path in (PROJECT / "kops").glob("*/__init__.py"))}
+    assert sorted(set(table) - there) == [], "modules named in ARCHITECTURE.md that do not exist"
+    assert all(table.values())
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys\nfrom kops.cli.main import main\nstatus = main(['--help'])\n"
+        "print(status, *sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=True)
+    status, *imported = done.stderr.split()
+    assert (status, HEAVY & set(imported)) == ("0", set())
+    assert "log" in done.stdout
+
+
+def test_one_version() -> None:
+    assert tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"] == kops.__version__
+
+
+def test_the_hot_modules_are_there() -> None:
+    assert [name for name in HOT_MODULES if not Path(source_of(name)).exists()] == []
+
+
+def test_the_licence_is_apache_2() -> None:
+    text = (PROJECT / "LICENSE").read_text()
+    assert "Apache License\n                           Version 2.0, January 2004" in text
+    assert "END OF TERMS AND CONDITIONS" in text
