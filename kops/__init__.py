@@ -1,7 +1,85 @@
-"""kops reads, verifies, rebuilds and recovers the files of Apache Kafka, byte-compatible with Apache Kafka 4.3."""
+"""kops reads, verifies, rebuilds and recovers the files of Apache Kafka, byte-compatible with Apache Kafka 4.3.
+
+The public API is that of `kops.api`, here loaded name by name when it is used: `import kops` itself imports next to nothing.
+"""
 
 from kops import _compiled
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kops.api import (
+        Batch,
+        BatchBuilder,
+        BytesSource,
+        Damage,
+        DecodeError,
+        FileEntry,
+        Files,
+        Inventory,
+        KopsError,
+        LockHeldError,
+        LogDir,
+        MissingDependencyError,
+        NotFoundError,
+        OsFiles,
+        PartitionDir,
+        Record,
+        Segment,
+        UsageError,
+        build_batch,
+        forecast,
+        open_partition,
+        open_paths,
+        read_records,
+        recover,
+        scan,
+        scan_file,
+    )
+
 __version__ = "0.1.0"
 
+__all__ = [
+    "Batch",
+    "BatchBuilder",
+    "BytesSource",
+    "Damage",
+    "DecodeError",
+    "FileEntry",
+    "Files",
+    "Inventory",
+    "KopsError",
+    "LockHeldError",
+    "LogDir",
+    "MissingDependencyError",
+    "NotFoundError",
+    "OsFiles",
+    "PartitionDir",
+    "Record",
+    "Segment",
+    "UsageError",
+    "build_batch",
+    "forecast",
+    "open_partition",
+    "open_paths",
+    "read_records",
+    "recover",
+    "scan",
+    "scan_file",
+]
+
 _compiled.install()
+
+
+def __getattr__(name: str) -> object:
+    """A name of the public API, on first use (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module 'kops' has no attribute {name!r}")
+    from kops import api
+
+    value: object = getattr(api, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

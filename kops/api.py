@@ -1,0 +1,156 @@
+"""The public Python API: what `kops log` does, as functions. Everything here is exported from `kops` itself, loaded when it is first used.
+
+Inputs are only ever read, unless a function's name says that it writes (`recover` writes to another place, `rebuild_indexes` and
+`apply_repair` mend in place). Paths may be files, partition directories, log directories or folders of those.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Literal
+
+from kops.errors import DecodeError, KopsError, LockHeldError, MissingDependencyError, NotFoundError, UsageError
+from kops.files import Files, OsFiles
+from kops.forensics.inventory import FileEntry, Inventory, LogDir, PartitionDir, Segment, open_partition, open_paths
+from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, build_batch, scan
+
+if TYPE_CHECKING:
+    from kops.forensics.forecast import Forecast
+    from kops.forensics.recover import RecoverReport
+
+Path = str | os.PathLike[str]
+
+__all__ = [
+    "Batch",
+    "BatchBuilder",
+    "BytesSource",
+    "Damage",
+    "DecodeError",
+    "FileEntry",
+    "Files",
+    "Inventory",
+    "KopsError",
+    "LockHeldError",
+    "LogDir",
+    "MissingDependencyError",
+    "NotFoundError",
+    "OsFiles",
+    "PartitionDir",
+    "Record",
+    "Segment",
+    "UsageError",
+    "build_batch",
+    "forecast",
+    "open_partition",
+    "open_paths",
+    "read_records",
+    "recover",
+    "scan",
+    "scan_file",
+]
+
+
+def scan_file(path: Path, *, check_crc: bool = True, resync: bool = True, files: Files | None = None) -> Iterator[Batch | Damage]:
+    """Every batch of a `.log` file, and every damage between them, in order and without a gap.
+
+    `check_crc=False` believes headers whose length fits; `resync=False` stops after the first damage, as a broker's recovery does. A
+    batch keeps the window of the file in memory that it was read in: keep only what is needed. Raises NotFoundError or OSError; wrong
+    bytes are no error but a `Damage`.
+    """
+    source = files if files is not None else OsFiles(read_only=True)
+    name = os.fspath(path)
+    if not source.exists(name):
+        raise NotFoundError(f"{name}: no such file")
+    return _scan(source, name, check_crc, resync)
+
+
+def _scan(files: Files, path: str, check_crc: bool, resync: bool) -> Iterator[Batch | Damage]:
+    with closing(files.open(path)) as log:
+        yield from scan(log, check_crc=check_crc, resync=resync)
+
+
+def read_records(
+    path: Path, *, isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted", files: Files | None = None
+) -> Iterator[Record]:
+    """The records of a partition directory, or one `.log` file, as a consumer would get them; damage is passed over.
+
+    `read_committed` leaves out the records of aborted transactions (by the markers in the log itself) and stops at the first transaction
+    that is still open. Raises NotFoundError, OSError, and DecodeError for a batch whose contents are wrong under a right checksum.
+    """
+    from kops.records.isolation import aborted_transactions, read_committed, read_uncommitted
+
+    logs = _logs(path, files)
+    if isolation == "read_uncommitted":
+        chosen: Iterable[Batch] = read_uncommitted(_batches(logs, files))
+    elif isolation == "read_committed":
+        chosen = read_committed(
+            _batches(logs, files), aborted_transactions(_batches(logs, files)), _last_stable_offset(_batches(logs, files))
+        )
+    else:
+        raise UsageError(f"isolation {isolation!r} is not one of read_uncommitted, read_committed")
+    return (record for batch in chosen for record in batch.records())
+
+
+def _logs(path: Path, files: Files | None) -> list[str]:
+    found = open_paths([path], files)
+    logs = [entry.path for entry in found.loose_files if entry.kind == "log"]
+    partitions = list(found.partitions())
+    if len(partitions) + len(logs) != 1:
+        raise UsageError(f"{os.fspath(path)}: not one partition directory and not one .log file")
+    return logs or [segment.log.path for segment in partitions[0].live_segments if segment.log is not None]
+
+
+def _batches(logs: list[str], files: Files | None) -> Iterator[Batch]:
+    return (item for log in logs for item in scan_file(log, files=files) if isinstance(item, Batch))
+
+
+def _last_stable_offset(batches: Iterable[Batch]) -> int | None:
+    """The first offset of the oldest transaction without a marker; None where all are decided."""
+    open_since: dict[int, int] = {}
+    for batch in batches:
+        if batch.is_control and batch.has_producer_id:
+            open_since.pop(batch.producer_id, None)
+        elif batch.is_transactional:
+            open_since.setdefault(batch.producer_id, batch.base_offset)
+    return min(open_since.values(), default=None)
+
+
+def forecast(
+    *paths: Path,
+    assume: Literal["clean", "crash"] | None = None,
+    recovery_point: int | None = None,
+    config: Mapping[str, str] | None = None,
+    now_ms: int | None = None,
+    files: Files | None = None,
+) -> Forecast:
+    """What the start of an Apache Kafka 4.3 broker would truncate, delete or refuse, and what that loses.
+
+    `paths` are all log directories of one broker, or partition directories, each taken alone. `assume` and `recovery_point` ask about
+    another state than the one found on disk, `config` holds topic settings (`segment.bytes`, ...), `now_ms` is the time of the start
+    (default: now). The loader itself runs, on a copy-on-write overlay in memory. Raises NotFoundError, UsageError.
+    """
+    from kops.forensics.forecast import ForecastOptions
+    from kops.forensics.forecast import forecast as run
+
+    options = ForecastOptions(
+        now_ms=int(time.time() * 1000) if now_ms is None else now_ms,
+        clean_shutdown=None if assume is None else assume == "clean",
+        recovery_point=recovery_point,
+        overrides=dict(config or {}),
+    )
+    return run(files if files is not None else OsFiles(read_only=True), [os.fspath(path) for path in paths], options)
+
+
+def recover(
+    *paths: Path, out: Path, shape: Literal["segment", "jsonl", "parquet"] = "segment", renumber: bool = False, files: Files | None = None
+) -> RecoverReport:
+    """Write every intact batch of `paths` below `out`, at its offset (`renumber`: without gaps); returns the report written there, too.
+
+    `shape`: `segment` (directories that Apache Kafka opens), `jsonl` or `parquet`. Raises NotFoundError, UsageError, OSError.
+    """
+    from kops.forensics.recover import recover as run
+
+    return run(paths, out, shape=shape, renumber=renumber, files=files)
