@@ -47,7 +47,7 @@ def overlay() -> OverlayFiles:
     return OverlayFiles(OsFiles(read_only=True))
 
 
-def listing(files: Files, directory: str, *, known: dict[tuple[str, int], str] | None = None) -> Listing:
+def listing(files: Files, directory: str) -> Listing:
     """Size and sha256 of every file in a directory."""
     found: Listing = {}
     for name in files.list(directory):

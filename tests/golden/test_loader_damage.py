@@ -1,0 +1,188 @@
+"""Every damage case in every mode: the loader leaves the partition as the real broker did.
+
+The real run goes on after loading, so before comparing our side does what it did: the partition gets a leader (one more leader epoch), a
+consumer reads every segment (which opens their indexes), the broker stops cleanly. Cases of 2.8.2 were loaded by that broker: it
+writes producers into a snapshot in another order, and completes a swap by another way (KAFKA-14190 and before); the 4.3 loader's way with
+the same directories is compared in tests/differential.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kops.config.topic import TopicConfig
+from kops.files import OverlayFiles
+from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint
+from kops.storage.epoch_cache import FILE_NAME as EPOCHS
+from kops.storage.leader_epoch_checkpoint import read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
+from kops.storage.load_errors import LoadError
+from kops.storage.loader import LoadedLog, load_partition
+from kops.storage.producer_snapshot import read_producer_snapshot
+from tests.support import corpus, loading
+
+MODES = ("full", "left", "clean")
+LOADED = ("loaded", "loaded-consumer-error")
+SWAPS = ("damage-2.8.2-leftover-swap", "damage-2.8.2-leftover-swap-log-only")
+
+
+class Run:
+    """One case in one mode, loaded on an overlay."""
+
+    def __init__(self, case_id: str, mode: str) -> None:
+        self.case = corpus.load(case_id)
+        self.mode: dict[str, Any] = self.case.json["modes"][mode]
+        self.directory = str(self.case.root / self.case.json["damagedDir"])
+        self.name = posixpath.basename(self.directory)
+        self.after = self.case.root / "after" / mode
+        self.files: OverlayFiles = loading.overlay()
+        self._remove_what_tools_left()
+        self.log: LoadedLog | None = None
+        self.error: LoadError | None = None
+        try:
+            self.log = load_partition(
+                self.files,
+                self.directory,
+                TopicConfig(index_interval_bytes=self.case.json["config"]["index.interval.bytes"]),
+                recovery_point=0 if mode == "full" else self._recovery_point(),
+                clean_shutdown=mode == "clean",
+                now_ms=self.case.json["clockMs"],
+                producer_id_expiration_ms=2**31 - 1,
+            )
+        except LoadError as error:
+            self.error = error
+
+    def _remove_what_tools_left(self) -> None:
+        """The dump tool made a missing index anew in two of the stored folders, after the broker's run; case.json has the right list."""
+        known = self.case.json["before"]
+        for name in self.files.list(self.directory):
+            if f"{self.name}/{name}" not in known:
+                self.files.unlink(posixpath.join(self.directory, name))
+
+    def _recovery_point(self) -> int:
+        data = self.case.read("before/recovery-point-offset-checkpoint")
+        topic, _, partition = self.name.rpartition("-")
+        return read_offset_checkpoint(data).get(TopicPartition(topic, int(partition)), 0)
+
+    def finish(self) -> loading.Listing:
+        """Take a leader, read every index, stop cleanly; what is in the folder then. A stray log gets no leader and is not closed."""
+        assert self.log is not None
+        if self.is_stray:
+            self.log.close_handlers()
+            return loading.listing(self.files, self.directory)
+        for segment in self.log.segments:
+            assert segment.offset_index.length >= 0
+        expected = self.expected_files()
+        if EPOCHS in expected:
+            latest = read_leader_epoch_checkpoint(self.expected_bytes(EPOCHS))[-1]
+            self.log.epochs.assign(latest.epoch, latest.start_offset)
+        self.log.close()
+        return loading.listing(self.files, self.directory)
+
+    @property
+    def is_stray(self) -> bool:
+        return any(path.endswith("-stray") for path in self._folders())
+
+    def _folders(self) -> set[str]:
+        return {path.partition("/")[0] for path in self.mode["after"]}
+
+    def folder(self) -> str:
+        """The partition's folder after the run: a stray one was renamed, and a new one made in its place."""
+        return next((name for name in self._folders() if name.endswith("-stray")), self.name)
+
+    def expected_files(self) -> loading.Listing:
+        """Without a temporary file that a task of the broker left when its folder was renamed under it."""
+        folder = self.folder() + "/"
+        return {
+            path.removeprefix(folder): [entry["size"], entry["sha256"]]
+            for path, entry in self.mode["after"].items()
+            if path.startswith(folder) and not path.endswith(".tmp")
+        }
+
+    def expected_bytes(self, name: str) -> bytes:
+        """A file after the run; one that did not change is stored with the damaged folder only."""
+        changed = self.after / self.folder() / name
+        return (changed if changed.exists() else Path(self.directory) / name).read_bytes()
+
+
+def cases() -> list[Any]:
+    return [pytest.param(case_id, mode, id=f"{case_id}-{mode}") for case_id in corpus.cases("damage") for mode in MODES]
+
+
+@pytest.mark.parametrize(("case_id", "mode"), cases())
+def test_the_log_ends_as_the_broker_left_it(case_id: str, mode: str) -> None:
+    run = Run(case_id, mode)
+    if run.mode["outcome"] not in LOADED:
+        assert run.error is not None
+        assert run.error.kind == run.mode["outcome"]
+        told = (run.error.exception, run.error.reason.partition("/")[0])
+        assert any(text in line for line in run.mode["log"] for text in told), run.error
+        return
+    assert run.error is None
+    assert run.log is not None
+    if not run.is_stray:
+        consumer = run.mode["consumer"]
+        assert (run.log.log_start_offset, run.log.log_end_offset) == (consumer["beginningOffset"], consumer["endOffset"])
+    found = run.finish()
+    expected = run.expected_files()
+    if case_id in SWAPS:
+        found, expected = _logs(found), _logs(expected)
+    assert sorted(found) == sorted(expected)
+    for name in expected:
+        if found[name] != expected[name]:
+            assert case_id.startswith("damage-2.8.2-"), name
+            assert name.endswith(".snapshot"), name
+            _assert_same_producers(run, name)
+
+
+def _logs(files: loading.Listing) -> loading.Listing:
+    return {name: value for name, value in files.items() if name.endswith(".log")}
+
+
+def _assert_same_producers(run: Run, name: str) -> None:
+    found = read_producer_snapshot(run.files.read_all(posixpath.join(run.directory, name)))
+    expected = read_producer_snapshot(run.expected_bytes(name))
+    assert sorted(found, key=lambda entry: entry.producer_id) == sorted(expected, key=lambda entry: entry.producer_id)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_is_written_to_the_directory_itself(mode: str) -> None:
+    run = Run("damage-4.3.0-torn-tail", mode)
+    names = [name for name in run.case.json["before"] if name.startswith(run.name + "/")]
+    before = {name: [entry["size"], entry["sha256"]] for name, entry in run.case.json["before"].items()}
+    run.finish()
+    untouched = loading.overlay()
+    found = loading.listing(untouched, run.directory)
+    assert found == {name.removeprefix(run.name + "/"): before[name] for name in names}
+
+
+def test_what_was_done_is_told() -> None:
+    """Segments given up, cut and recovered come out as a list, with what was lost."""
+    run = Run("damage-4.3.0-flip-body-old", "full")
+    assert run.log is not None
+    kinds = [action.kind for action in run.log.actions]
+    cut = next(action for action in run.log.actions if action.kind == "segment-truncated")
+    assert kinds.count("segment-removed") == len([name for name in run.expected_files() if name.endswith(".log.deleted")])
+    assert cut.offset == run.log.log_end_offset
+    assert cut.old_size is not None
+    assert cut.new_size is not None
+    assert cut.old_size > cut.new_size
+    assert "crc" in cut.reason
+
+
+def test_a_clean_stop_is_believed() -> None:
+    """With the marker nothing is recovered, whatever is in the files."""
+    run = Run("damage-4.3.0-flip-body-old", "clean")
+    assert run.log is not None
+    assert run.log.actions == []
+
+
+def test_baseline_needs_no_change() -> None:
+    run = Run("damage-4.3.0-none", "clean")
+    assert run.log is not None
+    assert run.log.actions == []
+    run.log.close()
+    assert write_leader_epoch_checkpoint(run.log.epochs.entries) == run.files.read_all(posixpath.join(run.directory, EPOCHS))
