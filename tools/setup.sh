@@ -45,9 +45,8 @@ elif ! $py -m pip --version >/dev/null 2>&1; then
 fi
 
 say "installing kops[spark,dev] (the first time about 850 MB)"
-# The hot loop is built by `make compile`, which sees edits. "compat" is an editable install by a path alone: the usual one
-# puts an import finder into every Python start, which `kops --help` would pay for.
-if ! KOPS_NO_COMPILE=1 $py -m pip install -q --disable-pip-version-check --config-settings editable_mode=compat -e '.[spark,dev]'; then
+# The hot loop is built by `make compile`, which sees edits.
+if ! KOPS_NO_COMPILE=1 $py -m pip install -q --disable-pip-version-check -e '.[spark,dev]'; then
   say "pip failed: is a package registry reachable (network, proxy, pip's configuration)?"
   exit 1
 fi
