@@ -70,15 +70,17 @@ __all__ = [
 _compiled.install()
 
 
-def __getattr__(name: str) -> object:
-    """A name of the public API, on first use (PEP 562)."""
-    if name not in __all__:
-        raise AttributeError(f"module 'kops' has no attribute {name!r}")
-    from kops import api
+if not TYPE_CHECKING:  # a checker sees the imports above, and so knows what is not there
 
-    value: object = getattr(api, name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        """A name of the public API, on first use (PEP 562)."""
+        if name not in __all__:
+            raise AttributeError(f"module 'kops' has no attribute {name!r}")
+        from kops import api
+
+        value: object = getattr(api, name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

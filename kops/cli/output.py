@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC
 from typing import Any
@@ -20,6 +21,7 @@ from kops.errors import KopsError
 
 FORMATS = ("table", "wide", "json", "jsonl", "yaml", "csv")
 BUFFER_BYTES = 64 * 1024
+HOLD_BACK_S = 0.2  # what a slow command prints is handed on after so long, whoever watches
 COLORS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36", "bold": "1", "dim": "2"}
 
 
@@ -69,6 +71,7 @@ class Output:
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._progress: Progress | None = None
+        self._drained = 0.0
         if self.file is not None:
             self._opened = FileSink(self.file)
 
@@ -129,6 +132,8 @@ class Output:
         self._pending_bytes += len(chunk)
         if self._pending_bytes >= BUFFER_BYTES:
             self._drain()
+        elif time.monotonic() - self._drained >= HOLD_BACK_S:
+            self.flush()
 
     def line(self, text: str = "") -> None:
         """A line of text."""
@@ -235,7 +240,10 @@ class Output:
             getattr(sink, how)()
 
     def _drain(self) -> None:
+        self._drained = time.monotonic()
         if self._pending:
+            if self._progress is not None and self.is_terminal:
+                self._progress.clear()
             pending = b"".join(self._pending)
             self._pending.clear()
             self._pending_bytes = 0

@@ -167,3 +167,12 @@ def test_words_go_to_stderr_and_quiet_and_verbose_choose_them() -> None:
     assert kops_process("log", "words", "x", "-q").err == "kops: warning: warned\n"
     assert kops_process("log", "words", "x", "-v").err == "said\nin detail\nkops: warning: warned\n"
     assert kops_process("log", "words", "x").out == b"painted\n"
+
+
+def test_slow_output_is_handed_on_before_the_end() -> None:
+    with subprocess.Popen(
+        [*PROBE, "log", "slow", "--format", "jsonl"], cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["number"] == 0
+        process.kill()
