@@ -1,0 +1,407 @@
+"""The interface to files: the same behaviour from the system's files, from memory and from an overlay."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kops.errors import KopsError, LockHeldError
+from kops.files import Files, MemoryFiles, OsFiles, OverlayFiles, ReadOnlyError
+
+
+def system(root: Path) -> tuple[Files, str]:
+    return OsFiles(), str(root)
+
+
+def memory(root: Path) -> tuple[Files, str]:
+    files = MemoryFiles()
+    files.mkdir("/data")
+    return files, "/data"
+
+
+def overlay(root: Path) -> tuple[Files, str]:
+    return OverlayFiles(OsFiles(read_only=True)), str(root)
+
+
+def overlay_of_overlay(root: Path) -> tuple[Files, str]:
+    return OverlayFiles(OverlayFiles(OsFiles(read_only=True))), str(root)
+
+
+@pytest.fixture(params=[system, memory, overlay, overlay_of_overlay])
+def tree(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
+    make: Callable[[Path], tuple[Files, str]] = request.param
+    return make(tmp_path)
+
+
+def test_write_read_truncate(tree: tuple[Files, str]) -> None:
+    files, root = tree
+    path = f"{root}/log"
+    with files.open(path, "create") as file:
+        assert file.size() == 0
+        assert file.read(0, 10) == b""
+        file.write(3, b"abc")
+        assert file.size() == 6
+        assert file.read(0, 100) == b"\0\0\0abc"
+        assert file.read(4, 1) == b"b"
+        assert file.read(6, 1) == b""
+        assert file.read(100, 1) == b""
+        file.write(1, memoryview(b"xyzw"))
+        file.write(5, bytearray(b""))
+        assert file.read(0, 6) == b"\0xyzwc"
+        file.truncate(2)
+        assert (file.size(), file.read(0, 9)) == (2, b"\0x")
+        file.truncate(4)
+        assert file.read(0, 9) == b"\0x\0\0"
+        files.preallocate(file, 8)
+        files.preallocate(file, 5)
+        assert file.size() == 8
+        file.sync()
+        assert file.path == path
+    assert files.read_all(path) == b"\0x" + bytes(6)
+    file.close()
+
+
+def test_modes(tree: tuple[Files, str]) -> None:
+    files, root = tree
+    path = f"{root}/a"
+    for mode in ("r", "rw"):
+        with pytest.raises(FileNotFoundError):
+            files.open(path, mode)
+    files.open(path, "new").close()
+    with pytest.raises(FileExistsError):
+        files.open(path, "new")
+    with files.open(path, "create") as file:
+        file.write(0, b"kept")
+    with files.open(path, "create") as file:
+        assert file.read(0, 10) == b"kept"
+    with files.open(path) as file:
+        writes: list[Callable[[], None]] = [lambda: file.write(0, b"x"), lambda: file.truncate(0), file.sync]
+        for write in writes:
+            with pytest.raises(ReadOnlyError):
+                write()
+    with pytest.raises(IsADirectoryError):
+        files.open(root)
+    with pytest.raises(FileNotFoundError):
+        files.open(f"{root}/no/such", "create")
+    with pytest.raises(NotADirectoryError):
+        files.open(f"{path}/below", "create")
+
+
+def test_a_closed_file_is_an_error(tree: tuple[Files, str]) -> None:
+    files, root = tree
+    file = files.open(f"{root}/a", "create")
+    file.write(0, b"x")
+    file.close()
+    file.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.size()
+
+
+def test_directories(tree: tuple[Files, str]) -> None:
+    files, root = tree
+    files.mkdir(f"{root}/d")
+    with pytest.raises(FileExistsError):
+        files.mkdir(f"{root}/d")
+    with pytest.raises(FileNotFoundError):
+        files.mkdir(f"{root}/x/y")
+    files.write_all(f"{root}/d/b", b"2")
+    files.write_all(f"{root}/d/a", b"1")
+    files.mkdir(f"{root}/d/c")
+    files.write_all(f"{root}/d/c/e", b"3")
+    files.sync_dir(f"{root}/d")
+    assert files.list(f"{root}/d") == ["a", "b", "c"]
+    assert list(files.walk(root)) == [f"{root}/d/a", f"{root}/d/b", f"{root}/d/c/e"]
+    with pytest.raises(OSError) as error:
+        files.rmdir(f"{root}/d")
+    assert error.value.errno == errno.ENOTEMPTY
+    with pytest.raises(NotADirectoryError):
+        files.rmdir(f"{root}/d/a")
+    with pytest.raises(NotADirectoryError):
+        files.list(f"{root}/d/a")
+    with pytest.raises(FileNotFoundError):
+        files.list(f"{root}/none")
+    with pytest.raises(OSError):
+        files.unlink(f"{root}/d")
+    files.unlink(f"{root}/d/c/e")
+    files.rmdir(f"{root}/d/c")
+    assert not files.exists(f"{root}/d/c")
+    assert not files.exists(f"{root}/d/a/below")
+    assert files.exists(f"{root}/d/a")
+    assert files.absolute(f"{root}/d/../d/./a") == f"{root}/d/a"
+
+
+def test_rename(tree: tuple[Files, str]) -> None:
+    files, root = tree
+    files.write_all(f"{root}/a", b"old")
+    files.write_all(f"{root}/b", b"new")
+    files.rename(f"{root}/b", f"{root}/a")
+    assert (files.list(root), files.read_all(f"{root}/a")) == (["a"], b"new")
+    files.mkdir(f"{root}/d")
+    files.rename(f"{root}/a", f"{root}/d/a")
+    files.mkdir(f"{root}/e")
+    files.rename(f"{root}/d", f"{root}/e")
+    assert files.read_all(f"{root}/e/a") == b"new"
+    files.rename(f"{root}/e", f"{root}/e")
+    with pytest.raises(FileNotFoundError):
+        files.rename(f"{root}/d", f"{root}/x")
+    files.mkdir(f"{root}/d")
+    with pytest.raises(OSError) as error:
+        files.rename(f"{root}/d", f"{root}/e")
+    assert error.value.errno == errno.ENOTEMPTY
+    with pytest.raises(NotADirectoryError):
+        files.rename(f"{root}/d", f"{root}/e/a")
+    with pytest.raises(IsADirectoryError):
+        files.rename(f"{root}/e/a", f"{root}/d")
+    with pytest.raises(OSError) as error:
+        files.rename(f"{root}/e", f"{root}/e/below")
+    assert error.value.errno == errno.EINVAL
+
+
+def test_an_open_file_survives_its_name(tree: tuple[Files, str]) -> None:
+    files, root = tree
+    files.write_all(f"{root}/a", b"one")
+    with files.open(f"{root}/a", "rw") as file:
+        files.rename(f"{root}/a", f"{root}/b")
+        file.write(3, b"+")
+        assert files.read_all(f"{root}/b") == b"one+"
+        files.unlink(f"{root}/b")
+        assert file.read(0, 9) == b"one+"
+    assert files.list(root) == []
+
+
+def test_stat_and_times(tree: tuple[Files, str]) -> None:
+    files, root = tree
+    files.write_all(f"{root}/a", b"four")
+    files.set_mtime(f"{root}/a", 1_700_000_000_123)
+    status = files.stat(f"{root}/a")
+    assert (status.size, status.mtime_ms, status.is_dir) == (4, 1_700_000_000_123, False)
+    assert status.mode & 0o600 == 0o600
+    assert files.stat(root).is_dir
+    with files.open(f"{root}/a", "rw") as file:
+        file.write(0, b"F")
+    assert files.stat(f"{root}/a").mtime_ms > 1_700_000_000_123
+    for missing in (files.stat, lambda path: files.set_mtime(path, 0), files.unlink, files.read_all, files.rmdir):
+        with pytest.raises(FileNotFoundError):
+            missing(f"{root}/none")
+
+
+def test_write_atomic(tree: tuple[Files, str]) -> None:
+    files, root = tree
+    files.write_all(f"{root}/a", b"old contents")
+    files.write_all(f"{root}/a.tmp", b"left by a crash, and longer")
+    files.write_atomic(f"{root}/a", b"new")
+    assert (files.list(root), files.read_all(f"{root}/a")) == (["a"], b"new")
+
+
+def test_lock(tree: tuple[Files, str]) -> None:
+    files, root = tree
+    with files.lock(root) as lock:
+        assert files.list(root) == [".lock"]
+        with pytest.raises(LockHeldError, match="held"):
+            files.lock(root)
+        assert files.read_all(f"{root}/.lock") == b""
+        with pytest.raises(LockHeldError):
+            files.lock(root)
+    lock.release()
+    files.lock(root).release()
+    assert files.list(root) == [".lock"]
+
+
+LOCKER = """
+import fcntl, os, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+try:
+    fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    print("refused")
+else:
+    print("taken", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_lock_against_another_process(tmp_path: Path) -> None:
+    files = OsFiles()
+    path = str(tmp_path / ".lock")
+    reader = OsFiles(read_only=True)
+    assert reader.lock_owner(str(tmp_path)) is None
+    with files.lock(str(tmp_path)):
+        # Closing another descriptor of the file would drop a record lock; it must not.
+        files.read_all(path)
+        assert reader.lock_owner(str(tmp_path)) == os.getpid()
+        assert subprocess.run([sys.executable, "-c", LOCKER, path], capture_output=True, text=True, check=True).stdout == "refused\n"
+    with subprocess.Popen([sys.executable, "-c", LOCKER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "taken\n"
+        with pytest.raises(LockHeldError, match=f"process {other.pid}"):
+            files.lock(str(tmp_path))
+        assert reader.lock_owner(str(tmp_path)) == other.pid
+        other.communicate("")
+    files.lock(str(tmp_path)).release()
+    assert reader.lock_owner(str(tmp_path)) is None
+
+
+def test_read_only_files_write_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    (tmp_path / "d").mkdir()
+    files = OsFiles(read_only=True)
+    a, d, new = str(tmp_path / "a"), str(tmp_path / "d"), str(tmp_path / "new")
+    attempts: list[Callable[[], object]] = [
+        lambda: files.open(a, "rw"),
+        lambda: files.open(new, "create"),
+        lambda: files.open(new, "new"),
+        lambda: files.write_all(a, b""),
+        lambda: files.write_atomic(a, b""),
+        lambda: files.rename(a, new),
+        lambda: files.unlink(a),
+        lambda: files.rmdir(d),
+        lambda: files.mkdir(new),
+        lambda: files.set_mtime(a, 0),
+        lambda: files.sync_dir(d),
+        lambda: files.lock(d),
+        lambda: files.link(a, new),
+    ]
+    before = os.stat(a).st_mtime_ns
+    for attempt in attempts:
+        with pytest.raises(ReadOnlyError) as error:
+            attempt()
+        assert isinstance(error.value, KopsError)
+    assert (sorted(os.listdir(tmp_path)), os.listdir(d), os.stat(a).st_mtime_ns) == (["a", "d"], [], before)
+
+
+def test_a_file_that_shrinks_gives_fewer_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(bytes(10_000_000))
+    with OsFiles(read_only=True).open(str(path)) as file:
+        assert len(file.read(0, 10_000_000)) == 10_000_000
+        os.truncate(path, 5)
+        assert file.read(0, 1 << 40) == bytes(5)
+        assert file.read(3, 100) == bytes(2)
+        assert file.read(1 << 40, 1 << 40) == b""
+
+
+def test_short_writes_and_reads_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite, pread = os.pwrite, os.pread
+    calls = []
+
+    def write_some(fd: int, data: memoryview, position: int) -> int:
+        calls.append(len(data))
+        return pwrite(fd, data[:3], position)
+
+    monkeypatch.setattr(os, "pwrite", write_some)
+    monkeypatch.setattr(os, "pread", lambda fd, size, position: pread(fd, min(size, 4), position))
+    with OsFiles().open(str(tmp_path / "a"), "create") as file:
+        file.write(0, b"0123456789")
+        assert calls == [10, 7, 4, 1]
+        assert file.read(0, 10) == b"0123456789"
+        assert file.read(2, 100) == b"23456789"
+
+
+def test_overlay_leaves_its_base_alone(tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / "a.log").write_bytes(b"0123456789")
+    (tmp_path / "t-0" / "b.log").write_bytes(b"bbb")
+    (tmp_path / "t-0" / "same").write_bytes(b"same")
+    (tmp_path / "meta").write_bytes(b"m")
+    root = str(tmp_path)
+    files = OverlayFiles(OsFiles(read_only=True))
+    assert files.changes(root) == ([], [], [], [], [])
+    with files.open(f"{root}/t-0/a.log", "rw") as file:
+        file.truncate(4)
+        file.truncate(6)
+        file.write(5, b"!")
+    with files.open(f"{root}/t-0/same", "rw") as file:
+        file.write(0, b"sa")
+    files.unlink(f"{root}/meta")
+    files.rename(f"{root}/t-0/b.log", f"{root}/t-0/b.log.deleted")
+    files.mkdir(f"{root}/u-0")
+    files.write_all(f"{root}/u-0/c.log", b"c")
+    assert files.read_all(f"{root}/t-0/a.log") == b"0123\0!"
+    changes = files.changes(root)
+    assert changes.created == [f"{root}/t-0/b.log.deleted", f"{root}/u-0/c.log"]
+    assert changes.changed == [f"{root}/t-0/a.log"]
+    assert changes.removed == [f"{root}/meta", f"{root}/t-0/b.log"]
+    assert (changes.created_dirs, changes.removed_dirs) == ([f"{root}/u-0"], [])
+    assert (tmp_path / "t-0" / "a.log").read_bytes() == b"0123456789"
+    assert sorted(os.listdir(tmp_path / "t-0")) == ["a.log", "b.log", "same"]
+    assert sorted(os.listdir(tmp_path)) == ["meta", "t-0"]
+
+
+def test_overlay_moves_whole_directories(tmp_path: Path) -> None:
+    (tmp_path / "t-0" / "sub").mkdir(parents=True)
+    (tmp_path / "t-0" / "a.log").write_bytes(b"a")
+    (tmp_path / "t-0" / "sub" / "b").write_bytes(b"b")
+    root = str(tmp_path)
+    files = OverlayFiles(OsFiles(read_only=True))
+    files.rename(f"{root}/t-0", f"{root}/t-0.x-delete")
+    assert files.list(root) == ["t-0.x-delete"]
+    assert list(files.walk(root)) == [f"{root}/t-0.x-delete/a.log", f"{root}/t-0.x-delete/sub/b"]
+    changes = files.changes(root)
+    assert changes.created == [f"{root}/t-0.x-delete/a.log", f"{root}/t-0.x-delete/sub/b"]
+    assert changes.removed == [f"{root}/t-0/a.log", f"{root}/t-0/sub/b"]
+    assert changes.created_dirs == [f"{root}/t-0.x-delete", f"{root}/t-0.x-delete/sub"]
+    assert changes.removed_dirs == [f"{root}/t-0", f"{root}/t-0/sub"]
+    files.rename(f"{root}/t-0.x-delete", f"{root}/t-0")
+    assert files.changes(root) == ([], [], [], [], [])
+    files.unlink(f"{root}/t-0/sub/b")
+    files.rmdir(f"{root}/t-0/sub")
+    files.mkdir(f"{root}/t-0/sub")
+    assert files.list(f"{root}/t-0/sub") == []
+    assert files.changes(root).removed == [f"{root}/t-0/sub/b"]
+    assert files.changes(root).removed_dirs == []
+    files.rmdir(f"{root}/t-0/sub")
+    files.write_all(f"{root}/t-0/sub", b"now a file")
+    assert files.changes(root).removed_dirs == [f"{root}/t-0/sub"]
+    assert files.changes(root).created == [f"{root}/t-0/sub"]
+
+
+def test_overlay_of_a_large_file_costs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)
+    files = OverlayFiles(OsFiles(read_only=True))
+    with files.open(str(path), "rw") as log:
+        log.truncate(1 << 39)
+        log.write((1 << 39) - 2, b"1234")
+        assert log.size() == (1 << 39) + 2
+        assert log.read((1 << 39) - 4, 100) == b"\0\x001234"
+        log.truncate(1 << 41)
+        assert log.read((1 << 40) + 5, 3) == bytes(3)
+    assert files.changes(str(tmp_path)).changed == [str(path)]
+
+
+def test_a_time_of_its_own() -> None:
+    files = MemoryFiles(now_ms=lambda: 42)
+    files.write_all("/a", b"")
+    assert files.stat("/a").mtime_ms == 42
+    assert files.stat("/").is_dir
+    assert files.read_all("a") == b""
+    with pytest.raises(OSError) as error:
+        files.open("/a").fileno()
+    assert error.value.errno == errno.ENOTSUP
+
+
+def test_descriptor_of_the_system(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    with OsFiles(read_only=True).open(str(tmp_path / "a")) as file:
+        assert os.pread(file.fileno(), 3, 0) == b"abc"
+        with pytest.raises(OSError):
+            os.write(file.fileno(), b"x")
+
+
+def test_hard_links(tree: tuple[Files, str]) -> None:
+    files, root = tree
+    files.write_all(f"{root}/a", b"one")
+    files.link(f"{root}/a", f"{root}/b")
+    with pytest.raises(FileExistsError):
+        files.link(f"{root}/a", f"{root}/b")
+    with pytest.raises(FileNotFoundError):
+        files.link(f"{root}/none", f"{root}/c")
+    files.unlink(f"{root}/a")
+    assert files.read_all(f"{root}/b") == b"one"
