@@ -1,13 +1,14 @@
 """Where the scan goes on behind a damage, and what the damage is called.
 
 The work is linear in the bytes that are damaged, whatever they hold: candidates are found by a regular expression over the fixed bytes of a
-header, and the bytes whose checksum is computed in vain are paid from a credit that grows with the bytes passed.
+header, and the bytes whose checksum is computed in vain are paid from credits that grow with the bytes passed.
 """
 
 from __future__ import annotations
 
 import heapq
 import re
+import struct
 import zlib
 from collections.abc import Iterator
 from typing import Final
@@ -30,7 +31,7 @@ from kops.records.damage import (
 from kops.records.source import ByteSource
 
 CHUNK: Final = 1 << 20
-_ZERO_BLOCK: Final = 4096
+_FIRST_CHUNK: Final = 16 << 10
 _CREDIT: Final = 64 << 20
 _CREDIT_A_BYTE: Final = 16
 _CHAIN: Final = 16
@@ -47,6 +48,8 @@ _LEGACY: Final = re.compile(
     rb"[\x00\x01](?<=[\x00-\x7f].{7}[\x00-\x07].{3}.{5})(?<!\x00\x00\x00\x00.{5})(?=[\x00-\x03\x08-\x0b][\x00-\x7f\xff])", re.DOTALL
 )
 _BEFORE_MAGIC: Final = 16
+_HEADER_VIEW: Final = 64
+_INT: Final = struct.Struct(">i")
 
 
 class Resync:
@@ -56,7 +59,9 @@ class Resync:
         self.source = source
         self.limit = limit
         self.max_magic = max_magic
-        self._credit = _CREDIT
+        # Apart for each power of two of a claimed size, so that lies about large batches don't keep small ones from being looked at.
+        self._spent = [0] * 32
+        self._searched = 0
 
     # checksums ------------------------------------------------------------------------------------------------------------------------
 
@@ -106,33 +111,59 @@ class Resync:
     def find(self, start: int, end: int, last_offset: int | None) -> int | None:
         """The first position from `start` on, before `end`, where a good batch stands."""
         at = start
+        reading = _FIRST_CHUNK
         while at < end:
-            data = self.source.read(at, min(CHUNK, self.limit - at))
+            data = self.source.read(at, min(reading, end - at + _HEADER_VIEW, self.limit - at))
             if not data:
                 return None
-            reach = min(len(data), end - at)
-            for index in self._candidates(data, reach):
-                if self._accept(at + index, last_offset):
-                    return at + index
-            # A header may begin just before the next chunk: its magic byte was out of sight then.
-            step = len(data) - 64 if at + len(data) < self.limit else len(data)
-            self._credit += _CREDIT_A_BYTE * step
-            at += max(step, 1)
+            reading = min(reading * 4, CHUNK)
+            zeroes = len(data) - len(data.lstrip(b"\x00"))
+            if zeroes > _HEADER_VIEW:
+                # No header has so many in front of its magic byte and length, and a preallocated tail may be long.
+                step = zeroes - _HEADER_VIEW // 2
+            else:
+                for index in self._candidates(data, min(len(data), end - at)):
+                    if self._accept(at + index, last_offset):
+                        return at + index
+                # A header may begin just before the next chunk: its magic byte was out of sight then.
+                step = len(data) - _HEADER_VIEW if at + len(data) < self.limit and len(data) > _HEADER_VIEW else len(data)
+            self._searched += step
+            at += step
         return None
 
     def _candidates(self, data: bytes, reach: int) -> Iterator[int]:
         """Indexes below `reach` where a header may begin, in order."""
-        seen = -1
-        for index in heapq.merge(self._matches(_V2, data), self._matches(_LEGACY, data)):
+        for index in heapq.merge(self._v2_candidates(data), self._legacy_candidates(data)):
             if index >= reach:
                 return
-            if index > seen:
-                seen = index
-                yield index
+            yield index
 
-    def _matches(self, pattern: re.Pattern[bytes], data: bytes) -> Iterator[int]:
-        for match in pattern.finditer(data):
+    def _v2_candidates(self, data: bytes) -> Iterator[int]:
+        for match in _V2.finditer(data):
             yield match.start() - _BEFORE_MAGIC
+
+    def _legacy_candidates(self, data: bytes) -> Iterator[int]:
+        """Of a message of v0 or v1; where key and value are in sight, they must fill it exactly."""
+        unpack = _INT.unpack_from
+        last = len(data) - 4
+        for match in _LEGACY.finditer(data):
+            magic = match.start()
+            room = unpack(data, magic - 8)[0] - (22 if data[magic] else 14)
+            if room < 0:
+                continue
+            at = magic + (10 if data[magic] else 2)
+            if at <= last:
+                key = unpack(data, at)[0]
+                if key > room or key < -1:
+                    continue
+                if key > 0:
+                    at += key
+                    room -= key
+                if at + 4 <= last:
+                    value = unpack(data, at + 4)[0]
+                    if value != room and (value != -1 or room):
+                        continue
+            yield magic - _BEFORE_MAGIC
 
     def _accept(self, position: int, last_offset: int | None) -> bool:
         batch = self._plausible(position)
@@ -143,10 +174,11 @@ class Resync:
                 return False
         elif not self._message_fits(batch):
             return False
-        if batch.size > self._credit:
+        kind = batch.size.bit_length()
+        if self._spent[kind] > _CREDIT + _CREDIT_A_BYTE * self._searched:
             return False
         if not self.crc_holds(position, batch.size, batch.magic):
-            self._credit -= batch.size
+            self._spent[kind] += batch.size
             return False
         if last_offset is None or batch.last_offset > last_offset:
             return True
@@ -174,19 +206,55 @@ class Resync:
         if not go_on:
             if first.code != CRC_MISMATCH:
                 first.length = self.limit - position
+                if first.code == BAD_LENGTH and self._zeroes(position, self.limit) == first.length:
+                    first.code, first.reason = ZEROES, f"{first.length} zero bytes"
             return [first]
         if first.length and self._chain_holds(first):
-            inner = self._find_inner(first, last_offset)
+            self._mend_magic(first)
+            inner = None if first.mended else self._find_inner(first, last_offset)
             if inner is not None:
                 first.length = inner - position
                 first.reason += f"; a good batch stands inside its bytes, at {inner}"
+                self._mend_length(first)
             return [first]
         found = self.find(position + 1, self.limit, last_offset)
         stop = self.limit if found is None else found
-        if not first.length or stop < first.end:
-            return self._hole(position, stop, first, found)
-        rest = self._hole(first.end, stop, self._name(first.end), found) if first.end < stop else []
+        claimed, first.length = first.length, stop - position
+        if self._mend_length(first):
+            return [first]
+        first.length = claimed
+        self._mend_magic(first)
+        if not claimed or stop < first.end or not _continues(first, last_offset):
+            return self._hole(position, stop, first, found, last_offset)
+        rest = self._hole(first.end, stop, self._name(first.end), found, last_offset) if first.end < stop else []
         return [first, *rest]
+
+    def _mend_length(self, damage: Damage) -> bool:
+        """Whether the checksum holds for the bytes of the damage: then the length field alone was wrong."""
+        batch = damage.batch
+        if batch is None or not 0 <= batch.magic <= self.max_magic or not self._least(batch.magic) <= damage.length < 1 << 31:
+            return False
+        if not self.crc_holds(damage.position, damage.length, batch.magic):
+            return False
+        data = self.source.read(damage.position, damage.length)
+        data = data[:8] + (damage.length - LOG_OVERHEAD).to_bytes(4, "big") + data[12:]
+        damage.code = BAD_LENGTH
+        claimed = batch.size - LOG_OVERHEAD
+        damage.mend(Batch(data, 0, damage.position), f"the length field says {claimed}, the batch has {damage.length - LOG_OVERHEAD}")
+        return True
+
+    def _mend_magic(self, damage: Damage) -> None:
+        """Look whether the checksum holds with another magic."""
+        claimed = damage.batch
+        if claimed is None or damage.length > CHUNK or damage.code not in (CRC_MISMATCH, UNKNOWN_MAGIC):
+            return
+        data = self.source.read(damage.position, damage.length)
+        for magic in (2, 1, 0):
+            if magic != claimed.magic and len(data) >= self._least(magic):
+                batch = Batch(data[:16] + bytes((magic,)) + data[17:], 0, damage.position)
+                if batch.crc_ok:
+                    damage.mend(batch, f"the magic byte says {claimed.magic}, the checksum holds for a batch of magic {magic}")
+                    return
 
     def _name(self, position: int) -> Damage:
         """What the bytes at `position` claim to be. `length` is the claimed size where it can be, else 0."""
@@ -198,6 +266,10 @@ class Resync:
         length = int.from_bytes(data[8:12], "big", signed=True)
         magic = data[16] if data[16] < 128 else data[16] - 256
         batch = self._header(position)
+        if batch is None and length >= MESSAGE_OVERHEAD_V0 and 0 <= magic <= self.max_magic:
+            torn = Damage(position, 0, TORN_TAIL, f"the batch claims {length + LOG_OVERHEAD} bytes, {left} are left")
+            torn.base_offset = int.from_bytes(data[:8], "big", signed=True)
+            return torn
         if length < MESSAGE_OVERHEAD_V0:
             reason = f"the length field says {length}, at least {MESSAGE_OVERHEAD_V0} are needed"
             return Damage(position, 0, BAD_LENGTH, reason, kafka=THROWS, batch=batch)
@@ -245,29 +317,32 @@ class Resync:
             at = batch.end
         return found if at == damage.end else None
 
-    def _hole(self, position: int, stop: int, named: Damage, found: int | None) -> list[Damage]:
+    def _hole(self, position: int, stop: int, named: Damage, found: int | None, last_offset: int | None) -> list[Damage]:
         """Damages for `position` to `stop`, where no good batch begins."""
+        length = stop - position
         zeroes = self._zeroes(position, stop)
-        if zeroes == stop - position:
-            return [Damage(position, zeroes, ZEROES, f"{zeroes} zero bytes", kafka=named.kafka)]
-        if zeroes >= 64:
-            rest = self._hole(position + zeroes, stop, self._name(position + zeroes), found)
-            return [Damage(position, zeroes, ZEROES, f"{zeroes} zero bytes", kafka=named.kafka), *rest]
-        named.length = stop - position
-        if named.code == TORN_TAIL and found is not None:
+        if length > HEADER_SIZE_UP_TO_MAGIC and (zeroes == length or zeroes >= 64):
+            first = Damage(position, zeroes, ZEROES, f"{zeroes} zero bytes", kafka=named.kafka)
+            if zeroes == length:
+                return [first]
+            return [first, *self._hole(position + zeroes, stop, self._name(position + zeroes), found, last_offset)]
+        named.length = length
+        if named.mended:
+            return [named]
+        if not self._believable(named, last_offset):
+            named = Damage(position, length, GARBAGE, f"{length} bytes that are no batch", kafka=named.kafka)
+        elif named.code == TORN_TAIL and found is not None:
             named.code = BAD_LENGTH
-        elif named.code == UNKNOWN_MAGIC or not self._believable(named):
-            named.code = GARBAGE
-            named.reason = f"{named.length} bytes that are no batch"
-            named.batch = named.base_offset = named.last_offset = None
         return [named]
 
-    def _believable(self, damage: Damage) -> bool:
-        """Whether the bytes look like a batch header whose length alone is wrong."""
+    def _believable(self, damage: Damage, last_offset: int | None) -> bool:
+        """Whether the bytes look like a batch header of which something alone is wrong."""
         batch = damage.batch
-        if damage.code != BAD_LENGTH:
-            return True
-        return batch is not None and 0 <= batch.magic <= self.max_magic and batch.base_offset >= 0 and not batch.attributes & ~0x7F
+        if batch is None:
+            return damage.code == TORN_TAIL
+        if not 0 <= batch.magic <= self.max_magic or batch.attributes & ~0x7F:
+            return False
+        return _continues(damage, last_offset)
 
     def _zeroes(self, position: int, stop: int) -> int:
         """How many zero bytes stand from `position` on."""
@@ -281,3 +356,9 @@ class Resync:
             if rest:
                 break
         return at - position
+
+
+def _continues(damage: Damage, last_offset: int | None) -> bool:
+    """Whether the offset that the header claims can come after the last good batch's."""
+    claimed = damage.last_offset
+    return claimed is not None and claimed >= 0 and (last_offset is None or 0 < claimed - last_offset <= 1 << 32)
