@@ -49,20 +49,6 @@ _LOG = (
         HEAL,
     ),
     CodeText(
-        "batch-offset-invalid",
-        "error",
-        "The offset field of a batch cannot be right.",
-        "A recovery may refuse to start, delete the segment, or serve wrong offsets.",
-        HEAL,
-    ),
-    CodeText(
-        "batch-header-invalid",
-        "error",
-        "A field of a batch's header cannot be right although the checksum fits.",
-        "Consumers fail on it or get wrong records; recovery does not see it.",
-        HEAL,
-    ),
-    CodeText(
         "unreadable-bytes",
         "error",
         "A range of bytes in the log is no batch.",
@@ -168,13 +154,6 @@ _LOG = (
         "bring the missing segment back (kops log undelete, a backup), or let a healthy replica replace the directory",
     ),
     CodeText(
-        "segment-gap-possible",
-        "info",
-        "Offsets are missing between two segments of a log that was or may have been compacted, which is how compaction works.",
-        "None.",
-        NOTHING,
-    ),
-    CodeText(
         "segment-overlap",
         "error",
         "A segment holds offsets at or behind the base offset of the next one.",
@@ -223,13 +202,6 @@ _LOG = (
         "None.",
         "a broker is at work there; verify again when it is stopped",
     ),
-    CodeText(
-        "records-missing-count",
-        "info",
-        "Fewer records than offsets, as compaction and aborted batches leave them.",
-        "None.",
-        NOTHING,
-    ),
 )
 
 _STATE = (
@@ -249,9 +221,9 @@ _STATE = (
     ),
     CodeText(
         "producer-epoch-back",
-        "error",
+        "warning",
         "The epoch of a producer goes back.",
-        "A recovery refuses the batch and may delete the segment.",
+        "Kafka logs a warning when it recovers the log; a leader would not have taken the batch.",
         HEAL,
     ),
     CodeText(
@@ -322,13 +294,6 @@ _STATE = (
         "warning",
         "A producer snapshot that Kafka writes is missing.",
         "Kafka reads the producers' state from the log instead, which takes longer.",
-        NOTHING,
-    ),
-    CodeText(
-        "snapshot-without-segment",
-        "info",
-        "A producer snapshot lies at an offset where no segment begins.",
-        "Kafka deletes it when it loads the log, unless it is the newest.",
         NOTHING,
     ),
     CodeText(
@@ -432,13 +397,6 @@ _INDEX = (
         "Look-ups read more than they need; time look-ups may miss records.",
         REBUILD,
     ),
-    CodeText(
-        "index-unchecked",
-        "info",
-        "An index could not be checked, because its log is damaged there.",
-        "None.",
-        NOTHING,
-    ),
 )
 
 _DIRECTORY = (
@@ -465,9 +423,16 @@ _DIRECTORY = (
     ),
     CodeText(
         "file-unknown",
-        "warning",
-        "A file in a partition directory is none of Kafka's.",
-        "A broker may fail on its name when it starts.",
+        "info",
+        "A file is none of Kafka's.",
+        "None.",
+        NOTHING,
+    ),
+    CodeText(
+        "file-name-invalid",
+        "error",
+        "A file is called like one of a segment, but its name does not begin with an offset.",
+        "The broker does not start.",
         "move it away",
     ),
     CodeText(
@@ -574,6 +539,27 @@ _DIRECTORY = (
         "The cleaner's offset of a partition lies outside of its log.",
         "The cleaner begins again at the start of the log.",
         NOTHING,
+    ),
+    CodeText(
+        "topic-id-differs",
+        "error",
+        "Two partitions of one topic have different topic ids.",
+        "A KRaft broker takes the one that it does not know for a stray one: the partition is empty until it has replicated.",
+        "kops log repair writes the right id into partition.metadata",
+    ),
+    CodeText(
+        "bootstrap-malformed",
+        "error",
+        "bootstrap.checkpoint cannot be read.",
+        "The node does not start, unless the damage lies where it does not look.",
+        "copy it from another node of the cluster",
+    ),
+    CodeText(
+        "directory-id-missing",
+        "warning",
+        "meta.properties has no directory.id, although the broker is of a version that writes one.",
+        "The broker makes up a new one, and its partitions in the directory are given up as strays.",
+        "write the old directory.id back before any start",
     ),
     CodeText(
         "checkpoint-unknown-partition",

@@ -101,6 +101,8 @@ class SegmentFacts:
     `size` is the file's when the scan began; `scanned_to` the position up to which was read (below `end` where the file shrank or the scan
     was stopped). Lists are in the order of the file. `gaps` counts all breaks forward, `breaks` keeps the first ten thousand breaks.
     `short_batches` counts batches of v2 with fewer records than offsets, as only compaction leaves them.
+    `is_blurred`: there are compressed sets of v0 or v1 whose first offsets were not looked at (levels quick and crc), so holes can't be
+    seen.
     """
 
     start: int
@@ -117,6 +119,7 @@ class SegmentFacts:
     max_timestamp: int = -1
     gaps: int = 0
     short_batches: int = 0
+    is_blurred: bool = False
     breaks: list[Break] = field(default_factory=list)
     damages: list[DamageFact] = field(default_factory=list)
     contents: list[ContentError] = field(default_factory=list)
@@ -157,6 +160,7 @@ class SegmentFacts:
         self.records += after.records
         self.short_batches += after.short_batches
         self.magics |= after.magics
+        self.is_blurred |= after.is_blurred
         self.max_timestamp = max(self.max_timestamp, after.max_timestamp)
         self.first = self.first or after.first
         self.last = after.last or self.last
@@ -205,16 +209,20 @@ class Window:
         row = self.rows[number]
         return Head(self.positions[number], row[1] + 12, self.base_offsets[number], self.last_offsets[number], row[12], row[3])
 
-    def mend_legacy(self, last: Head | None, *, deep: bool) -> None:
+    def mend_legacy(self, last: Head | None, *, deep: bool) -> bool:
         """Give compressed sets of v0 and v1 their first offset, which only decompressing tells: done when `deep` says so or nothing is
-        before the set (`last` is the batch before the window), else it is taken for the one behind the set before."""
+        before the set (`last` is the batch before the window), else it is taken for the one behind the set before. Returns whether there
+        are any."""
+        found = False
         bases = list(self.base_offsets)
         before = last.last_offset if last is not None else None
         for number, row in enumerate(self.rows):
             if row[3] < 2 and row[5] & 7:
+                found = True
                 bases[number] = self.columns.batch(number).base_offset if deep or before is None else min(before + 1, row[0])
             before = self.last_offsets[number]
         self.base_offsets = bases
+        return found
 
 
 class FactsBuilder:
@@ -354,7 +362,7 @@ def scan_segment_facts(
         else:
             window = Window(item)
             if min(window.magics) < 2:
-                window.mend_legacy(builder.facts.last, deep=deep)
+                builder.facts.is_blurred |= window.mend_legacy(builder.facts.last, deep=deep) and not deep
             builder.window(window)
             if deep:
                 _check_contents(builder, window)
