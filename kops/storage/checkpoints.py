@@ -57,7 +57,7 @@ def read_checkpoint(data: bytes, parse: Callable[[str], T | None], *, file: str 
             return []
         version = _header_number(line, number)
         if version != VERSION:
-            raise DecodeError(f"version {version} of a checkpoint file is unknown, {VERSION} was expected", code=MALFORMED, file=file)
+            raise DecodeError(f"line 1: version {version} is unknown, {VERSION} was expected", code=MALFORMED, file=file)
         number = 2
         line = next(lines, None)
         if line is None:

@@ -27,7 +27,10 @@ def lower_bound(entries: int, entry_size: int, key: Callable[[int], int], target
 
 
 def upper_bound(entries: int, entry_size: int, key: Callable[[int], int], target: int) -> int:
-    """The slot of the smallest entry whose `key(slot)` is at least `target`, -1 if there is none."""
+    """The slot of the smallest entry whose `key(slot)` is at least `target`, -1 if there is none.
+
+    As in Kafka a first entry that equals `target` is passed over: the search ends on it without comparing it.
+    """
     if entries == 0:
         return -1
     first_warm = max(0, entries - 1 - _WARM_BYTES // entry_size)

@@ -89,7 +89,7 @@ class OffsetIndex:
         return OffsetPosition(self.base_offset, 0) if slot == -1 else self[slot]
 
     def upper_bound(self, position: int) -> OffsetPosition | None:
-        """The entry with the smallest position at or behind `position`, None where there is none (fetchUpperBoundOffset)."""
+        """The entry with the smallest position at or behind `position`, None where there is none (OffsetIndex.fetchUpperBoundOffset)."""
         slot = upper_bound(self.entries, ENTRY_SIZE, self._position, position)
         return None if slot == -1 else self[slot]
 
