@@ -6,16 +6,20 @@ import doctest
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-import kops
+import kops as package
 from kops import api
 from kops.cli import tree
 from kops.cli.options import build, words
-from tests.cli.conftest import PROJECT
+from tests.cli.conftest import PROJECT, Ran
 from tests.support import corpus
+from tools import demo
+
+Kops = Callable[..., Ran]
 
 
 def test_the_examples_of_the_api_run(tmp_path: Path) -> None:
@@ -26,14 +30,14 @@ def test_the_examples_of_the_api_run(tmp_path: Path) -> None:
 
 
 def test_every_name_of_the_api_is_exported_and_documented() -> None:
-    assert kops.__all__ == api.__all__
+    assert package.__all__ == api.__all__
     assert sorted(api.__all__) == api.__all__
     for name in api.__all__:
-        assert getattr(kops, name) is getattr(api, name)
+        assert getattr(package, name) is getattr(api, name)
         assert getattr(api, name).__doc__
-    assert set(api.__all__) <= set(dir(kops))
+    assert set(api.__all__) <= set(dir(package))
     with pytest.raises(AttributeError, match="module 'kops' has no attribute 'nothing'"):
-        _ = kops.nothing  # type: ignore[attr-defined]
+        _ = package.nothing  # type: ignore[attr-defined]
 
 
 def test_importing_kops_is_cheap() -> None:
@@ -42,16 +46,56 @@ def test_importing_kops_is_cheap() -> None:
     assert done.stdout.split() == ["__future__", "kops", "kops._compiled"]
 
 
-def command_lines(document: str) -> list[str]:
-    """The lines of a document that begin with `$ kops`."""
-    text = (PROJECT / document).read_text()
-    return [line.removeprefix("$ ") for line in re.findall(r"^\$ kops .*$", text, re.MULTILINE)]
+def sessions() -> Iterator[tuple[str, str]]:
+    """The command lines of the README's console blocks, each with the output shown under it."""
+    text = (PROJECT / "README.md").read_text()
+    for block in re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            line, _, output = part.partition("\n")
+            yield line, output
+
+
+def shown(output: str) -> re.Pattern[str]:
+    """What an output has to look like: as shown, `…` standing for anything."""
+    return re.compile("".join(".*" if piece == "…" else re.escape(piece) for piece in re.split("(…)", output.strip())) + r"\Z", re.DOTALL)
+
+
+def runs_on_spark(line: str) -> bool:
+    return "kops scan" in line or "spark-submit" in line
+
+
+def test_the_readme_shows_what_kops_prints(tmp_path: Path, kops: Kops, monkeypatch: pytest.MonkeyPatch) -> None:
+    lay_out(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    code = 0
+    ran = 0
+    for line, output in sessions():
+        if runs_on_spark(line):
+            continue
+        if line == "echo $?":
+            assert output.strip() == str(code)
+            continue
+        result = kops(*words(line))
+        code = result.code
+        ran += 1
+        assert shown(output).match((result.text + result.err).strip()), f"{line}\n{result.text}{result.err}"
+    assert ran >= 8
+
+
+def lay_out(folder: Path) -> None:
+    """What the README's lines work on: three brokers as Kafka left them in `brokers`, a damaged copy in `damaged`."""
+    case = corpus.load(demo.CASE)
+    for broker in demo.BROKERS:
+        case.copy(folder / "brokers" / broker, f"nodes/{broker}")
+        case.copy(folder / "damaged" / broker, f"nodes/{broker}")
+    demo.damage(folder / "damaged")
 
 
 def test_the_command_lines_of_the_readme_parse() -> None:
-    lines = command_lines("README.md")
-    assert lines
-    for line in lines:
+    for line, _ in sessions():
+        if not line.startswith("kops "):
+            assert line == "echo $?" or runs_on_spark(line)
+            continue
         arguments = words(line)
         entry = next((e for e in tree.COMMANDS if tuple(arguments[: len(e.path)]) == e.path), None)
         assert entry is not None, line
