@@ -269,6 +269,14 @@ def snapshot_bytes(state: ProducerState) -> bytes:
     return write_producer_snapshot([_to_snapshot(entry) for entry in state.ordered()])
 
 
+def load_snapshot(entries: Iterable[ProducerSnapshotEntry]) -> ProducerState:
+    """The state that a `.snapshot` file tells; no producer is taken for expired."""
+    state = ProducerState()
+    for entry in entries:
+        state.load_entry(_from_snapshot(entry))
+    return state
+
+
 def _to_snapshot(entry: ProducerStateEntry) -> ProducerSnapshotEntry:
     first_offset = entry.current_txn_first_offset
     return ProducerSnapshotEntry(
