@@ -59,9 +59,10 @@ class MappedIndex:
             self._data = bytearray(self._read_prefix())
             self.entries = self.length // self.entry_size
         else:
-            if max_index_size < self.entry_size:
-                illegal_argument(f"Invalid max index size: {max_index_size}")
             self._file = files.open(path, "create")
+            if max_index_size < self.entry_size:
+                self._file.close()
+                illegal_argument(f"Invalid max index size: {max_index_size}")
             self.length = self._round_down(max_index_size)
             files.preallocate(self._file, self.length)
             self._data = bytearray()
