@@ -1,0 +1,108 @@
+"""Installing: the scripts that set a machine up, and the three ways a light install ends (compiled, no compiler, no mypyc)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+FIND = PROJECT / "tools" / "find_python.sh"
+SCAN = (
+    "import sys\nfrom kops.records import BytesSource, scan\n"
+    "print(sum(len(batch.records()) for batch in scan(BytesSource(open(sys.argv[1], 'rb').read()))))"
+)
+
+
+def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program outside the project's folder, with a few variables changed; its output, whatever its exit code."""
+    settings = {
+        name: value for name, value in os.environ.items() if name not in ("KOPS_PURE", "KOPS_EXPECT", "PYTHONPATH", "KOPS_NO_COMPILE")
+    }
+    return subprocess.run([str(part) for part in command], env=settings | environment, cwd="/", capture_output=True, text=True, check=False)
+
+
+def program(path: Path, text: str) -> Path:
+    """A small shell program."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_find_python_passes_over_names_that_do_not_run(tmp_path: Path) -> None:
+    """As pyenv's shims: the name is there, running it fails; or it runs and is too old."""
+    program(tmp_path / "python3.14", "echo 'pyenv: python3.14: command not found' >&2; exit 127")
+    program(tmp_path / "python3.13", "exit 1")
+    good = program(tmp_path / "python3.12", f'exec {sys.executable} "$@"')
+    found = run("/bin/sh", FIND, PATH=str(tmp_path))
+    assert (found.returncode, found.stdout) == (0, f"{good}\n")
+    assert run("/bin/sh", FIND, PATH=str(tmp_path), KOPS_PYTHON=sys.executable).stdout == f"{sys.executable}\n"
+
+
+def test_find_python_says_what_to_do(tmp_path: Path) -> None:
+    program(tmp_path / "python3", "exit 1")
+    found = run("/bin/sh", FIND, PATH=str(tmp_path))
+    assert (found.returncode, found.stdout) == (1, "")
+    assert "Install one" in found.stderr
+
+
+def test_the_wheel_of_pip_brings_itself(tmp_path: Path) -> None:
+    """What setup.sh does where there is neither ensurepip nor any pip."""
+    assert run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "v").returncode == 0
+    python = tmp_path / "v" / "bin" / "python"
+    assert run(python, "-m", "pip", "--version").returncode != 0
+    (wheel,) = (PROJECT / "tools" / "bootstrap").glob("pip-*.whl")
+    brought = run(python, f"{wheel}/pip", "install", "-q", "--no-index", wheel)
+    assert brought.returncode == 0, brought.stderr
+    assert run(python, "-m", "pip", "--version").stdout.startswith(f"pip {wheel.name.split('-')[1]} ")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A copy of what an install needs, without anything built."""
+    target = tmp_path / "source"
+    target.mkdir()
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(PROJECT / name, target)
+    shutil.copytree(PROJECT / "kops", target / "kops", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    return target
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("way", "state", "words"),
+    [
+        ("compiler", "compiled", ""),
+        ("broken compiler", "interpreted", "the C compiler failed"),
+        ("no mypyc", "interpreted", "mypyc is not there"),
+    ],
+)
+def test_an_install_succeeds_with_and_without_compiler(tmp_path: Path, source: Path, way: str, state: str, words: str) -> None:
+    """A fresh environment, light install; the same log is read in all three."""
+    environment = tmp_path / "v"
+    assert run(sys.executable, "-m", "venv", "--without-pip", environment).returncode == 0
+    python = environment / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--disable-pip-version-check", "-v"]
+    variables = {"CC": "/bin/false"} if way == "broken compiler" else {}
+    options: list[str] = []
+    if way == "no mypyc":
+        assert run(*pip, "setuptools>=77").returncode == 0
+        options = ["--no-build-isolation"]
+    installed = run(*pip, *options, source, **variables)
+    assert installed.returncode == 0, installed.stdout + installed.stderr
+    assert words in installed.stdout + installed.stderr
+    asked = run(environment / "bin" / "kops", "doctor", "--format", "json")
+    assert asked.returncode == 0, asked.stderr
+    (loop,) = (item for item in json.loads(asked.stdout)["items"] if item["item"] == "fast loop")
+    assert (loop["version"], loop["state"]) == (state, "ok" if state == "compiled" else "optional")
+    from tests.support import corpus
+
+    case = corpus.load("v2-4.3.0-transactions")
+    log = next(path for path in case.files("data") if path.endswith(".log"))
+    assert run(python, "-c", SCAN, case.root / log).stdout == run(sys.executable, "-c", SCAN, case.root / log).stdout != ""
