@@ -1,0 +1,78 @@
+"""Which source of a hot module an import takes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+from kops._compiled import HOT_MODULES, load_hot, source_of, status
+
+PACKAGE = Path(source_of(HOT_MODULES[0])).parent.parent
+PROGRAM = (
+    "from kops._compiled import HOT_MODULES, status; import importlib\n"
+    "print(*(status(name).state for name in HOT_MODULES), *(importlib.import_module(name).__file__ for name in HOT_MODULES))"
+)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the package with an extension beside each hot module that can't be loaded: taking it is an ImportError."""
+    shutil.copytree(PACKAGE, tmp_path / "kops", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    for name in HOT_MODULES:
+        source = tmp_path / Path(*name.split(".")).with_suffix(".py")
+        source.with_suffix(EXTENSION_SUFFIXES[0]).write_bytes(b"no machine code")
+        os.utime(source.with_suffix(EXTENSION_SUFFIXES[0]), (source.stat().st_mtime,) * 2)
+    return tmp_path
+
+
+def imported(checkout: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KOPS_")}
+    command = [sys.executable, "-c", PROGRAM]
+    return subprocess.run(command, cwd=checkout, env=environment | variables, capture_output=True, text=True, check=False)
+
+
+def test_an_extension_is_taken(checkout: Path) -> None:
+    done = imported(checkout)
+    assert done.returncode == 1
+    assert "ImportError" in done.stderr
+
+
+def test_kops_pure_takes_the_source(checkout: Path) -> None:
+    done = imported(checkout, KOPS_PURE="1")
+    states, files = done.stdout.split()[:2], done.stdout.split()[2:]
+    assert states == ["pure", "pure"], done.stderr
+    assert files == [str(checkout / Path(*name.split(".")).with_suffix(".py")) for name in HOT_MODULES]
+
+
+def test_an_extension_older_than_its_source_is_not_taken(checkout: Path) -> None:
+    for name in HOT_MODULES:
+        extension = checkout / Path(*name.split(".")).with_suffix(EXTENSION_SUFFIXES[0])
+        os.utime(extension, (extension.stat().st_mtime - 60,) * 2)
+    assert imported(checkout).stdout.split()[:2] == ["stale", "stale"]
+
+
+def test_without_an_extension(checkout: Path) -> None:
+    for name in HOT_MODULES:
+        (checkout / Path(*name.split(".")).with_suffix(EXTENSION_SUFFIXES[0])).unlink()
+    assert imported(checkout).stdout.split()[:2] == ["interpreted", "interpreted"]
+
+
+@pytest.mark.parametrize("name", HOT_MODULES)
+def test_the_interpreted_twin(name: str) -> None:
+    """It stands beside the active module, whichever that is, and has the same names."""
+    active, twin = load_hot(name), load_hot(name, pure=True)
+    assert active is sys.modules[name]
+    assert twin is not active
+    assert twin.__file__ == source_of(name)
+    assert {key for key in vars(twin) if not key.startswith("_")} <= set(vars(active))
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"kops\.records\._cold"):
+        status("kops.records._cold")
