@@ -10,7 +10,7 @@ from kops.cli import tree
 from kops.cli.main import HELP_FLAGS
 from kops.cli.options import COMMON_NAMES, KopsCommand, build, load
 
-_CHOICES = re.compile(r"[a-z0-9-]+(?:\|[a-z0-9-]+)+\Z")
+_CHOICES = re.compile(r"[a-z0-9_-]+(?:\|[a-z0-9_-]+)+\Z")
 
 
 class Parameter:
