@@ -33,6 +33,7 @@ from kops.forensics.dump_text import (
     wrap_int,
     wrap_long,
 )
+from kops.forensics.filters import RecordFilter
 from kops.records import Batch, Damage, file_batches, scan
 from kops.records import decode as records_decode
 from kops.records.compression import DEFAULT_LIMIT
@@ -91,6 +92,7 @@ class LogText:
         self.options = options
         self.text = text
         self.lines = RecordLines(options.print_data_log, not options.skip_record_metadata)
+        self._wanted: set[int] | None = None
 
     def problem(self, position: int | None, reason: str, *, ends_kafka: bool = False) -> None:
         """Note what is wrong."""
@@ -168,6 +170,8 @@ class LogText:
 
     def batch(self, batch: Batch) -> bool:
         """A batch's line and its records; False where Kafka's tool ends."""
+        if self.options.filter is not None and not self._passes(batch, self.options.filter):
+            return True
         self.text.out(batch_head(batch))
         self.text.out(batch_tail(batch))
         if not batch.crc_ok:
@@ -181,7 +185,7 @@ class LogText:
         try:
             if batch.magic < 2:
                 self._legacy(batch)
-            elif batch.is_control or self.options.key_decoder or self.options.value_decoder:
+            elif batch.is_control or self.options.key_decoder or self.options.value_decoder or self._wanted is not None:
                 self._slowly(batch)
             else:
                 self._records(batch)
@@ -189,6 +193,24 @@ class LogText:
             self.problem(batch.position, error.reason, ends_kafka=True)
             return False
         return True
+
+    def _passes(self, batch: Batch, wanted: RecordFilter) -> bool:
+        """Whether the batch is shown; its records are those in `_wanted` then (None: all)."""
+        if not wanted.batch_may_match(batch):
+            return False
+        if wanted.of_records:
+            try:
+                self._wanted = {record.offset for record in batch.records() if wanted.record_matches(record)}
+            except DecodeError:
+                self._wanted = None  # what can't be read is shown as far as it goes
+        return self._wanted is None or bool(self._wanted)
+
+    def _shown(self, offset: int) -> bool:
+        """Count the record at `offset`; whether it is to be printed."""
+        if offset != self.lines.previous + 1:
+            self.lines.gaps[self.lines.previous] = offset
+        self.lines.previous = offset
+        return self._wanted is None or offset in self._wanted
 
     def _records(self, batch: Batch) -> None:
         """The records of a v2 batch that holds ordinary records."""
@@ -222,7 +244,8 @@ class LogText:
             records.pop()  # bytes are left behind it: Kafka finds that out while it reads the last record
         label = _TIMESTAMP_TYPES[batch.timestamp_type]
         for record in records:
-            self._consecutive(record.offset)
+            if not self._shown(record.offset):
+                continue
             line = b""
             if not self.options.skip_record_metadata:
                 names = [name.encode() if isinstance(name, str) else java_text(name) for name, _ in record.headers]
@@ -259,16 +282,12 @@ class LogText:
             space = b" "
         return line if shown_value is None else line + space + b"payload: " + shown_value
 
-    def _consecutive(self, offset: int) -> None:
-        if offset != self.lines.previous + 1:
-            self.lines.gaps[self.lines.previous] = offset
-        self.lines.previous = offset
-
     def _legacy(self, batch: Batch) -> None:
         """The records of a v0 or v1 batch: one message, or those inside a compressed one."""
         label = _TIMESTAMP_TYPES[batch.timestamp_type]
         for message, offset, timestamp in _legacy_messages(batch):
-            self._consecutive(offset)
+            if not self._shown(offset):
+                continue
             line = b""
             place = 6 if message[4] == 0 else 14
             if not self.options.skip_record_metadata:

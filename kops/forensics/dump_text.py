@@ -11,6 +11,7 @@ from kops.config.java import NumberFormatError, parse_long
 from kops.errors import DecodeError
 from kops.files import File
 from kops.forensics.dump_decoders import Decoder
+from kops.forensics.filters import RecordFilter
 
 INT_MAX: Final = 0x7FFFFFFF
 DEFAULT_MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024
@@ -20,7 +21,7 @@ KNOWN_SUFFIXES: Final = (".log", ".checkpoint", ".index", ".timeindex", ".snapsh
 
 @dataclass(slots=True)
 class DumpOptions:
-    """The flags of Kafka's tool, named as they are there. A decoder is None for strings."""
+    """The flags of Kafka's tool, named as they are there. A decoder is None for strings; `filter` (ours) leaves batches and records out."""
 
     print_data_log: bool = False
     deep_iteration: bool = False
@@ -31,6 +32,7 @@ class DumpOptions:
     max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE
     key_decoder: Decoder | None = None
     value_decoder: Decoder | None = None
+    filter: RecordFilter | None = None
 
     @property
     def deep(self) -> bool:

@@ -1,0 +1,133 @@
+"""Which batches and records a person wants to see, and how keys and values are written as text.
+
+Offsets and times are closed ranges (both ends are in). A batch is skipped by its header alone wherever that can be told.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kops.errors import UsageError
+from kops.records import Batch, Record
+
+ENCODINGS: Final = ("utf8", "hex", "base64")
+
+
+@dataclass(slots=True)
+class RecordFilter:
+    """Conditions, all of which must hold; None and empty ones don't count. Times in ms.
+
+    `key` is searched in the key's bytes (a null key never matches), `headers` holds (key, value) pairs, the value None for "any value",
+    `control` True wants control records only and False none of them.
+    """
+
+    from_offset: int | None = None
+    to_offset: int | None = None
+    from_time: int | None = None
+    to_time: int | None = None
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    leader_epoch: int | None = None
+    key: re.Pattern[bytes] | None = None
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()
+    control: bool | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything passes."""
+        return self == RecordFilter()
+
+    @property
+    def of_records(self) -> bool:
+        """Whether a batch's header alone can't tell."""
+        wanted = (self.from_offset, self.to_offset, self.from_time, self.to_time, self.key)
+        return any(value is not None for value in wanted) or bool(self.headers)
+
+    def batch_may_match(self, batch: Batch) -> bool:
+        """False where no record of the batch can match, as its header has it (a v0 or v1 batch may hold offsets below its own)."""
+        if self.from_offset is not None and batch.last_offset < self.from_offset:
+            return False
+        if self.to_offset is not None and batch.magic > 1 and batch.base_offset > self.to_offset:
+            return False
+        # The largest timestamp of a format without timestamps is -1, and so are those of its records.
+        if self.from_time is not None and batch.max_timestamp < self.from_time:
+            return False
+        return (
+            self.producer_id in (None, batch.producer_id)
+            and self.producer_epoch in (None, batch.producer_epoch)
+            and self.leader_epoch in (None, batch.partition_leader_epoch)
+            and self.control in (None, batch.is_control)
+        )
+
+    def record_matches(self, record: Record) -> bool:
+        """Whether a record of a batch that may match does."""
+        offset, timestamp = record.offset, record.timestamp
+        return (
+            (self.from_offset is None or offset >= self.from_offset)
+            and (self.to_offset is None or offset <= self.to_offset)
+            and (self.from_time is None or timestamp >= self.from_time)
+            and (self.to_time is None or timestamp <= self.to_time)
+            and (self.key is None or (record.key is not None and self.key.search(record.key) is not None))
+            and all(_has_header(record, key, value) for key, value in self.headers)
+        )
+
+
+def _has_header(record: Record, key: bytes, value: bytes | None) -> bool:
+    for name, content in record.headers:
+        same = (name.encode() if isinstance(name, str) else name) == key
+        if same and (value is None or content == value):
+            return True
+    return False
+
+
+def parse_time(text: str, option: str) -> int:
+    """Milliseconds since 1970 from a number (ms) or ISO date and time (UTC unless it says otherwise). UsageError naming the option."""
+    if text.lstrip("-").isascii() and text.lstrip("-").isdigit():
+        return int(text)
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{option} {text}: neither milliseconds since 1970 nor an ISO time like 2026-11-21T13:05:00Z") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    whole = moment.astimezone(UTC).replace(microsecond=0, tzinfo=UTC)
+    return int(whole.timestamp()) * 1000 + moment.microsecond // 1000
+
+
+def parse_key(text: str, option: str) -> re.Pattern[bytes]:
+    """A regular expression over the key's bytes. UsageError naming the option."""
+    try:
+        return re.compile(text.encode("utf-8", "surrogateescape"))
+    except re.error as error:
+        raise UsageError(f"{option} {text}: no regular expression: {error}") from None
+
+
+def parse_headers(texts: Sequence[str]) -> tuple[tuple[bytes, bytes | None], ...]:
+    """`K=V` (this value) or `K` (any value), as UTF-8."""
+    pairs = []
+    for text in texts:
+        key, equals, value = text.partition("=")
+        pairs.append((key.encode("utf-8", "surrogateescape"), value.encode("utf-8", "surrogateescape") if equals else None))
+    return tuple(pairs)
+
+
+def encode_bytes(data: bytes | None, encoding: str) -> str | None:
+    """Bytes as text; `utf8` shows what is no UTF-8 as U+FFFD, so only `hex` and `base64` can be turned back. None stays None."""
+    if data is None:
+        return None
+    if encoding == "base64":
+        return base64.b64encode(data).decode("ascii")
+    return data.hex() if encoding == "hex" else data.decode("utf-8", "replace")
+
+
+def check_encoding(encoding: str, option: str) -> str:
+    """The encoding, if it is one. UsageError naming the option."""
+    if encoding not in ENCODINGS:
+        raise UsageError(f"{option} {encoding}: not one of {', '.join(ENCODINGS)}")
+    return encoding
