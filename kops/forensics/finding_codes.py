@@ -527,6 +527,13 @@ _DIRECTORY = (
         "set the number in log-start-offset-checkpoint back before any start",
     ),
     CodeText(
+        "log-start-ahead",
+        "warning",
+        "The log start offset of a partition lies behind the offset up to which records were deleted.",
+        "Consumers do not get the records between, and the next retention run deletes them.",
+        "set the number in log-start-offset-checkpoint back before any start",
+    ),
+    CodeText(
         "log-start-below-base",
         "warning",
         "The log start offset of a partition lies before its first segment.",
@@ -609,6 +616,13 @@ _DIRECTORY = (
         "quorum-state cannot be read.",
         "The node does not start.",
         "restore it; on a node whose log is whole it may be removed",
+    ),
+    CodeText(
+        "quorum-state-wrong",
+        "warning",
+        "quorum-state does not agree with itself or with the metadata log.",
+        "The node corrects it with the next election.",
+        "remove it on a node whose log is whole",
     ),
     CodeText(
         "quorum-state-missing",

@@ -200,7 +200,8 @@ def _check_in_dir(plan: PartitionPlan, results: list[SegmentResult], files: File
         start, end, torn = view.start_offset, view.end_offset, view.tail_is_damaged
         yield from check_offsets(plan.partition, plan.context, start, end, plan.dir_path, torn=torn)
     if plan.partition.topic == METADATA_TOPIC and not plan.partition.state:
-        yield from check_metadata(plan.partition, view.start_offset, files)
+        epochs = [run.epoch for segment in view.segments for run in segment.facts.epochs]
+        yield from check_metadata(plan.partition, view.start_offset, max(epochs, default=-1), files)
 
 
 def verify(

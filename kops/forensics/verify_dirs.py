@@ -48,7 +48,7 @@ class DirContext:
         if partition.topic is None or partition.state in ("delete", "stray"):
             return PartitionContext(clean_stop=False)
         if partition.topic == METADATA_TOPIC:
-            return PartitionContext(clean_stop=self.clean_stop, cleaner_known=True)
+            return PartitionContext(clean_stop=self.clean_stop, cleaner_known=True, needs_metadata=self.is_kraft)
         key = (partition.topic, partition.partition)
         # The checkpoints of a partition that moves speak of the one that is moved.
         known = {} if partition.state == "future" else self.offsets
@@ -73,11 +73,12 @@ def read_dir(log_dir: LogDir, files: Files) -> tuple[DirContext, list[Finding]]:
     marker = log_dir.file("clean-shutdown")
     context = DirContext(log_dir.path, clean_stop=marker is not None)
     findings: list[Finding] = []
-    if marker is not None:
-        findings += _marker(marker, context, files)
     meta = log_dir.file("meta-properties")
     if meta is not None:
         findings += _meta(meta, context, files)
+    if marker is not None:
+        findings += _marker(marker, context, files)
+    findings += _meta_and_marker(meta, context)
     # A directory that was formatted and never used has neither checkpoints nor partitions.
     context.has_run = any(log_dir.file(name) is not None for name in CHECKPOINTS) or marker is not None
     for name in CHECKPOINTS:
@@ -121,6 +122,8 @@ def _marker(entry: FileEntry, context: DirContext, files: Files) -> Iterator[Fin
         yield finding("clean-shutdown-malformed", entry.path, f"{mark.problem}: {data[:80]!r}")
     elif mark.problem is None and mark.version != CURRENT_VERSION:
         yield finding("clean-shutdown-malformed", entry.path, f"version {mark.version} is unknown")
+    elif not data and context.is_kraft and context.meta is not None and context.meta.directory_id is not None:
+        yield finding("clean-shutdown-malformed", entry.path, "the file is empty, as versions before those with a directory.id wrote it")
 
 
 def _meta(entry: FileEntry, context: DirContext, files: Files) -> Iterator[Finding]:
@@ -309,7 +312,7 @@ def _one_broker(group: list[tuple[LogDir, DirContext]]) -> Iterator[Finding]:
                 )
             elif meta.directory_id is not None and meta.directory_id in ids:
                 yield finding("meta-properties-differ", path, f"directory.id {meta.directory_id} is that of {ids[meta.directory_id]}, too")
-            elif meta.directory_id is None and first.directory_id is not None:
+            elif meta.directory_id is None and first.directory_id is not None and not context.marker_has_epoch:
                 yield finding("directory-id-missing", path, f"no directory.id, but {members[0][0].path} has one")
             if meta.directory_id is not None:
                 ids.setdefault(meta.directory_id, log_dir.path)

@@ -22,6 +22,8 @@ from kops.forensics.findings import Finding, finding
 
 OFFSET_ENTRY_SIZE = 8
 TIME_ENTRY_SIZE = 12
+_BEHIND = 3
+_FAR = 2
 _LIMIT = 100_000_000
 """Bytes of an index that are looked at; Kafka's largest is log.index.size.max.bytes (10 MiB by default)."""
 
@@ -81,13 +83,13 @@ class IndexSamples:
 
     `at_position`: position → (base offset, last offset) of the batch that begins there. `last_offsets`: offsets of index entries that are
     the last offset of some batch. `at_offset`: offset of a time index entry → (that batch's maximum timestamp, the largest of the range
-    through that batch). `through`: offset of an index entry → the largest timestamp of the range through it. `next_base`: the first
-    batch's base offset of the range behind, kept by merging. `max_timestamp`: of the range, -1 without any.
+    through that batch, that batch's position). `through`: offset of an index entry → the largest timestamp of the range through it.
+    `max_timestamp`: of the range, -1 without any.
     """
 
     at_position: dict[int, tuple[int, int]] = field(default_factory=dict)
     last_offsets: set[int] = field(default_factory=set)
-    at_offset: dict[int, tuple[int, int]] = field(default_factory=dict)
+    at_offset: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     through: dict[int, int] = field(default_factory=dict)
     max_timestamp: int = -1
 
@@ -96,8 +98,8 @@ class IndexSamples:
         self.at_position.update(after.at_position)
         self.last_offsets |= after.last_offsets
         before = self.max_timestamp
-        for offset, (own, running) in after.at_offset.items():
-            self.at_offset[offset] = (own, max(before, running))
+        for offset, (own, running, position) in after.at_offset.items():
+            self.at_offset[offset] = (own, max(before, running), position)
         for offset, running in after.through.items():
             self.through[offset] = max(before, running)
         self.max_timestamp = max(before, after.max_timestamp)
@@ -138,7 +140,7 @@ class IndexSampler:
                     continue
                 through = max(running[number], samples.max_timestamp)
                 if is_time:
-                    samples.at_offset[offset] = (timestamps[number], through)
+                    samples.at_offset[offset] = (timestamps[number], through, positions[number])
                 else:
                     samples.through[offset] = through
         samples.max_timestamp = max(samples.max_timestamp, *timestamps)
@@ -164,6 +166,7 @@ class SegmentView:
     clean_stop: bool | None
     has_timestamps: bool
     is_dead: bool = False
+    is_disordered: bool = False
 
 
 def check_sanity(index: IndexFile, view: SegmentView) -> Iterator[Finding]:
@@ -254,7 +257,7 @@ def check_entries(index: IndexFile, samples: IndexSamples, view: SegmentView) ->
 
 def check_time_entries(index: IndexFile, samples: IndexSamples, view: SegmentView) -> Iterator[Finding]:
     """The time index against the batches (level full)."""
-    if not view.has_timestamps:
+    if not view.has_timestamps or view.is_disordered:
         return
     disorder = _disorder(index)
     wrong: dict[int, str] = {}
@@ -276,22 +279,60 @@ def check_time_entries(index: IndexFile, samples: IndexSamples, view: SegmentVie
 def check_complete(index: IndexFile | None, time_index: IndexFile | None, samples: IndexSamples, view: SegmentView) -> Iterator[Finding]:
     """What each index shows is missing in the other: Kafka writes a time entry with an offset entry whenever there is a larger timestamp,
     and one at the end of a segment (level full)."""
-    if view.is_dead or view.damaged or view.last_offset is None:
+    if view.is_dead or view.damaged or view.is_disordered or view.last_offset is None:
         return
     if time_index is not None and view.has_timestamps:
         yield from _time_index_complete(index, time_index, samples, view)
-    if index is not None and time_index is not None and not _disorder(index) and not _disorder(time_index):
-        last = index.offsets[-1] if index.offsets else view.base_offset - 1
-        behind = len(time_index.offsets) - bisect_right(time_index.offsets, last)
-        # One time entry is written when a segment is rolled, one each time a broker stops while it is active, none else.
-        if not view.is_active and behind > 3 + len(index.offsets):
+
+
+@dataclass(slots=True)
+class IndexSpacing:
+    """How far apart the entries of a segment's offset index are, in bytes of the log: the least distance (0: no entry), and the positions
+    of the time index's batches behind the last of them."""
+
+    path: str
+    entries: int
+    least: int
+    last_position: int
+    behind: list[int]
+    next_offset: int
+    last_offset: int
+
+
+def measure_spacing(index: IndexFile | None, time_index: IndexFile | None, samples: IndexSamples, view: SegmentView) -> IndexSpacing | None:
+    """The spacing of a segment's offset index, None where it can't be told."""
+    if index is None or time_index is None or view.is_dead or view.damaged or view.last_offset is None:
+        return None
+    if _disorder(index) or _disorder(time_index) or (index.numbers and index.numbers[-1] >= view.log_size):
+        return None
+    last = index.offsets[-1] if index.offsets else view.base_offset - 1
+    seen = [samples.at_offset.get(offset) for offset in time_index.offsets[bisect_right(time_index.offsets, last) :]]
+    positions = sorted({found[2] for found in seen if found is not None})
+    distances = [after - before for before, after in pairwise([0, *index.numbers])]
+    least = min(distances, default=0)
+    last_position = index.numbers[-1] if index.numbers else 0
+    return IndexSpacing(index.path, len(index.offsets), least, last_position, positions, last + 1, view.last_offset)
+
+
+def check_spacing(spacings: list[IndexSpacing]) -> Iterator[Finding]:
+    """Offset indexes of a partition that lost entries at their ends (level full).
+
+    Kafka writes an entry as soon as more than index.interval.bytes lie behind the last one, so that setting is less than every distance
+    between entries. Where time index entries behind the last entry are further apart than that, an entry of the offset index stood between
+    them. (A restart and a roll write a time index entry alone, so one or two prove nothing.)
+    """
+    interval = min((spacing.least for spacing in spacings if spacing.least > 0), default=0)
+    for spacing in spacings:
+        places = [place for place in (spacing.last_position, *spacing.behind) if place >= spacing.last_position]
+        far = sum(1 for before, after in pairwise(places) if after - before > interval)
+        if interval > 0 and len(spacing.behind) >= _BEHIND and far >= _FAR:
             yield finding(
                 "index-incomplete",
-                index.path,
-                f"{len(index.offsets)} entries, but the time index has {behind} behind the last of them",
-                position=len(index.offsets) * index.entry_size,
-                base_offset=last + 1,
-                last_offset=view.last_offset,
+                spacing.path,
+                f"{spacing.entries} entries, but the time index has {len(spacing.behind)} behind the last of them",
+                position=spacing.entries * OFFSET_ENTRY_SIZE,
+                base_offset=spacing.next_offset,
+                last_offset=spacing.last_offset,
             )
 
 

@@ -53,8 +53,8 @@ class LogSegment:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind its last good batch."""
-        highest = self.facts.highest_offset
+        """The offset behind its last good batch that stands where it should."""
+        highest = sane_last_offset(self.facts)
         return self.base_offset if highest is None else max(self.base_offset, highest + 1)
 
 
@@ -122,6 +122,25 @@ def _cleaned_to(view: LogView) -> int:
     return reached
 
 
+def is_ahead(breaks: list[Break], number: int) -> bool:
+    """Whether the batch behind this break claims offsets far ahead, and the one behind it goes on where the others were."""
+    before, after = breaks[number]
+    if after.base_offset <= before.last_offset or number + 1 >= len(breaks):
+        return False
+    following = breaks[number + 1]
+    return following.before == after and before.last_offset < following.after.base_offset <= after.last_offset
+
+
+def sane_last_offset(facts: SegmentFacts) -> int | None:
+    """The highest last offset of the batches, those left out whose neighbours speak against it; None without any batch."""
+    if not facts.breaks or facts.last is None:
+        return facts.highest_offset
+    wrong = {found.after for number, found in enumerate(facts.breaks) if is_ahead(facts.breaks, number)}
+    wrong |= {found.before for found in facts.breaks if _ends_too_far(found)}
+    heads = [found.before for found in facts.breaks if found.before not in wrong]
+    return max((head.last_offset for head in (*heads, facts.last)), default=None)
+
+
 def _ends_too_far(found: Break) -> bool:
     """Whether the first of the two claims a last offset that its records and the batch behind speak against."""
     before, after = found
@@ -139,16 +158,20 @@ def check_log(view: LogView) -> Iterator[Finding]:
         yield from _order(view, segment)
         yield from _range(view, segment)
         yield from _headers(segment)
+        odd = {head.position for head in segment.facts.odd_counts}
         for content in segment.facts.contents:
-            yield _content(segment, content)
+            if content.head.position not in odd:
+                yield _content(segment, content)
 
 
 # damage -------------------------------------------------------------------------------------------------------------------------------
 
 
 def _damages(view: LogView, segment: LogSegment, following: LogSegment | None) -> Iterator[Finding]:
-    for fact in segment.facts.damages:
-        low = fact.before.last_offset + 1 if fact.before is not None else segment.base_offset
+    facts = segment.facts.damages
+    told = -1
+    for number, fact in enumerate(facts):
+        low = max(fact.before.last_offset + 1 if fact.before is not None else segment.base_offset, told + 1)
         if fact.after is not None:
             high: int | None = fact.after.base_offset - 1
         elif following is not None:
@@ -157,7 +180,13 @@ def _damages(view: LogView, segment: LogSegment, following: LogSegment | None) -
             high = view.known_end - 1
         else:
             high = None
-        yield _damage(view, segment, fact, low, high)
+        neighbour = facts[number + 1] if number + 1 < len(facts) else None
+        begins = neighbour.base_offset if neighbour is not None and neighbour.before == fact.before else None
+        if begins is not None and low <= begins and (high is None or begins <= high):
+            high = begins - 1  # the next damage in the same hole says where it begins
+        found = _damage(view, segment, fact, low, high)
+        told = -1 if found.last_offset is None else found.last_offset
+        yield found
 
 
 def _damage(view: LogView, segment: LogSegment, fact: DamageFact, low: int, high: int | None) -> Finding:
@@ -196,7 +225,8 @@ def _lost(view: LogView, fact: DamageFact, low: int, high: int | None) -> tuple[
         span = claimed_last - claimed_first + 1
         believable = fact.count is not None and 0 <= fact.count <= span
         if high is not None or (believable and fact.count == span):
-            return claimed_first, claimed_last, fact.count if believable else None
+            known = fact.count if believable else None if claimed_first < view.cleaned_to else span
+            return claimed_first, claimed_last, known
     if high is None:
         if fact.code in ("zeroes", "garbage"):
             return None, None, None
@@ -248,11 +278,12 @@ def _order(view: LogView, segment: LogSegment) -> Iterator[Finding]:
             if absorbed == missing:
                 absorbed = None  # the batches that stand before their time
                 continue
-            ahead = following is not None and following.before == after
-            if ahead and following is not None and before.last_offset < following.after.base_offset <= after.last_offset:
+            if following is not None and is_ahead(breaks, number):
                 skip = number + 1
                 yield _misplaced(view, segment, before, after, following.after)
                 absorbed = (after.base_offset, after.last_offset)
+            elif before.last_offset < segment.base_offset <= after.base_offset:
+                view.misplaced.add((segment.path, before.position))  # told as outside of the segment
             elif after.base_offset > view.cleaned_to:
                 view.holes.append(missing)
                 yield _gap(segment, before, after)
@@ -355,13 +386,14 @@ def _range(view: LogView, segment: LogSegment) -> Iterator[Finding]:
         return
     # A misplaced batch is told already; only where nothing else explains it is the whole segment wrong.
     if facts.lowest_offset < segment.base_offset and (first.base_offset < segment.base_offset or not facts.breaks):
+        behind = next((found.after for found in facts.breaks if found.before == first and first.last_offset < segment.base_offset), None)
         yield finding(
             "offset-outside-segment",
             segment.path,
             f"the segment holds offset {facts.lowest_offset}, but its name says that it begins with {segment.base_offset}",
             position=first.position,
-            base_offset=facts.lowest_offset,
-            last_offset=segment.base_offset - 1,
+            base_offset=facts.lowest_offset if behind is None else segment.base_offset,
+            last_offset=(segment.base_offset if behind is None else behind.base_offset) - 1,
         )
     if facts.highest_offset - segment.base_offset > _MAX_INT and not view.misplaced:
         yield finding(
@@ -427,10 +459,7 @@ def _content(segment: LogSegment, content: ContentError) -> Finding:
 
 
 def _between(view: LogView, before: LogSegment, after: LogSegment) -> Iterator[Finding]:
-    highest = before.facts.highest_offset
-    sane = highest is not None and highest - before.base_offset <= _MAX_INT and not before.facts.breaks
-    if highest is not None and (sane or before.facts.last is not None) and before.facts.last is not None:
-        highest = highest if sane else before.facts.last.last_offset
+    highest = sane_last_offset(before.facts)
     end = before.base_offset if highest is None else highest + 1
     if end > after.base_offset:
         yield finding(

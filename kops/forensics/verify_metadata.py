@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from kops.files import Files
     from kops.forensics.inventory import FileEntry, PartitionDir
     from kops.records import Batch
+    from kops.storage.quorum_state import QuorumState
 
 
-def check_metadata(partition: PartitionDir, start: int, files: Files) -> Iterator[Finding]:
-    """Findings about quorum-state and the snapshots; `start` is the metadata log's first offset (level full)."""
+def check_metadata(partition: PartitionDir, start: int, last_epoch: int, files: Files) -> Iterator[Finding]:
+    """Findings about quorum-state and the snapshots; `start` is the metadata log's first offset, `last_epoch` the highest leader
+    epoch of its batches (level full)."""
     from kops.storage.quorum_state import read_quorum_state
 
     entry = partition.file("quorum-state")
@@ -27,7 +29,7 @@ def check_metadata(partition: PartitionDir, start: int, files: Files) -> Iterato
         yield finding("quorum-state-missing", f"{partition.path}/quorum-state")
     else:
         try:
-            read_quorum_state(files.read_all(entry.path), file=entry.path)
+            yield from _quorum(entry, read_quorum_state(files.read_all(entry.path), file=entry.path), last_epoch)
         except DecodeError as error:
             yield finding("quorum-state-malformed", entry.path, error.reason)
     snapshots = [entry for entry in partition.files if entry.kind == "checkpoint" and entry.suffix == ""]
@@ -41,6 +43,14 @@ def check_metadata(partition: PartitionDir, start: int, files: Files) -> Iterato
             base_offset=0,
             last_offset=start - 1,
         )
+
+
+def _quorum(entry: FileEntry, state: QuorumState, last_epoch: int) -> Iterator[Finding]:
+    voters = state.current_voters
+    if voters and state.leader_id >= 0 and state.leader_id not in voters:
+        yield finding("quorum-state-wrong", entry.path, f"leader {state.leader_id} is not among the voters {voters}")
+    if state.leader_epoch < last_epoch:
+        yield finding("quorum-state-wrong", entry.path, f"epoch {state.leader_epoch}, but the log has batches of epoch {last_epoch}")
 
 
 def check_snapshot(entry: FileEntry, files: Files) -> Iterator[Finding]:

@@ -16,14 +16,17 @@ from kops.forensics.verify_facts import CRC, FULL, SegmentFacts, scan_segment_fa
 from kops.forensics.verify_index import (
     IndexFile,
     IndexSamples,
+    IndexSpacing,
     SegmentView,
     check_complete,
     check_entries,
     check_sanity,
+    check_spacing,
     check_time_entries,
+    measure_spacing,
     read_index,
 )
-from kops.forensics.verify_log import LogSegment, LogView, PartitionContext, check_log, view_log
+from kops.forensics.verify_log import LogSegment, LogView, PartitionContext, check_log, sane_last_offset, view_log
 from kops.forensics.verify_state import (
     check_epoch_file,
     check_epoch_order,
@@ -64,6 +67,7 @@ class SegmentResult:
     task: SegmentTask
     facts: SegmentFacts | None
     findings: list[Finding] = field(default_factory=list)
+    spacing: IndexSpacing | None = None
 
 
 def load_index(files: Files, path: str | None, kind: str, base_offset: int) -> IndexFile | None:
@@ -81,9 +85,9 @@ def verify_segment(task: SegmentTask, files: Files, progress: Callable[[int], No
             facts = scan_segment_facts(source, 0, None, task.level, index=index, time_index=time_index, progress=progress)
     except (OSError, KopsError) as error:
         return SegmentResult(task, None, [*findings, unreadable(task.path, error)])
-    findings += check_indexes(task, facts, index, time_index)
+    checked, spacing = check_indexes(task, facts, index, time_index)
     facts.samples = IndexSamples()
-    return SegmentResult(task, facts, findings)
+    return SegmentResult(task, facts, findings + checked, spacing)
 
 
 def _load(files: Files, path: str | None, kind: str, base_offset: int, findings: list[Finding]) -> IndexFile | None:
@@ -103,17 +107,19 @@ def unreadable(path: str, error: OSError | KopsError) -> Finding:
 def check_indexes(task: SegmentTask, facts: SegmentFacts, index: IndexFile | None, time_index: IndexFile | None) -> list[Finding]:
     """Findings about a segment's offset and time index, from the facts about the whole of its log; against its batches where level is
     full."""
+    backward = [found for found in facts.breaks if found.after.base_offset <= found.before.last_offset]
     view = SegmentView(
         log_path=task.path,
         base_offset=task.base_offset,
         log_size=facts.size,
-        last_offset=facts.highest_offset,
+        last_offset=sane_last_offset(facts),
         max_timestamp=facts.max_timestamp,
-        damaged=[(fact.position, fact.end) for fact in facts.damages],
+        damaged=[(fact.position, fact.end) for fact in facts.damages] + [(found.before.position, found.after.end) for found in backward],
         is_active=task.is_active,
         clean_stop=task.clean_stop,
         has_timestamps=bool(facts.magics - {0}),
         is_dead=task.is_dead,
+        is_disordered=bool(backward),
     )
     findings: list[Finding] = []
     for each in (index, time_index):
@@ -125,7 +131,8 @@ def check_indexes(task: SegmentTask, facts: SegmentFacts, index: IndexFile | Non
         if time_index is not None:
             findings += check_time_entries(time_index, facts.samples, view)
         findings += check_complete(index, time_index, facts.samples, view)
-    return findings
+        return findings, measure_spacing(index, time_index, facts.samples, view)
+    return findings, None
 
 
 def segment_tasks(partition: PartitionDir, level: str, context: PartitionContext) -> list[SegmentTask]:
@@ -156,6 +163,7 @@ def check_partition(
 ) -> list[Finding]:
     """Everything about one partition: what its segments' facts say together, and at level `full` the files beside them."""
     findings = [found for result in results for found in result.findings]
+    findings += check_spacing([result.spacing for result in results if result.spacing is not None])
     view = partition_view(partition, results, context)
     findings += check_log(view)
     findings += check_epoch_order(view)

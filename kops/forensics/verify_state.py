@@ -6,6 +6,7 @@ and when a log is closed), TransactionIndex, PartitionMetadataFile, LogLoader (w
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -83,21 +84,24 @@ def check_epoch_file(partition: PartitionDir, view: LogView, files: Files) -> It
         return
     yield from _beyond_end(path, effective, view)
     yield from _epochs_agree(path, effective, runs)
-    if effective and view.segments and effective[0].start_offset < _log_start(view):
-        first = effective[0].start_offset
-        low, high = first, _log_start(view) - 1
+    if effective and view.segments:
+        yield from _beginning(path, effective[0].start_offset, view)
+
+
+def _beginning(path: str, known: int, view: LogView) -> Iterator[Finding]:
+    """Where the log begins: Kafka moves the first epoch's start up when it deletes the beginning."""
+    base, checkpoint = view.start_offset, view.context.log_start
+    if known < base:
         yield finding(
             "log-start-missing",
             view.segments[0].path,
-            f"the log begins with offset {high + 1}, but leader-epoch-checkpoint knows the log from {first} on, and Kafka moves it up "
-            "when it deletes the beginning",
-            base_offset=low,
-            last_offset=high,
+            f"the log begins with offset {base}, but leader-epoch-checkpoint knows it from {known} on",
+            base_offset=known,
+            last_offset=base - 1,
         )
-
-
-def _log_start(view: LogView) -> int:
-    return max(view.start_offset, view.context.log_start or 0) if view.context.log_start else view.start_offset
+    elif checkpoint is not None and view.context.clean_stop and known < checkpoint <= view.end_offset:
+        detail = f"log-start-offset-checkpoint says {checkpoint}, but {os.path.basename(path)} knows the log from {known} on"
+        yield finding("log-start-ahead", view.segments[0].path, detail, base_offset=known, last_offset=checkpoint - 1)
 
 
 def _beyond_end(path: str, entries: list[EpochEntry], view: LogView) -> Iterator[Finding]:
@@ -174,9 +178,13 @@ def check_producers(partition: PartitionDir, view: LogView, files: Files) -> Ite
 def _sequences(breaks: list[tuple[SequenceBreak, str]], view: LogView) -> Iterator[Finding]:
     holes = sorted(view.holes)
     gaps: dict[int, SequenceBreak] = {}
+    told: set[tuple[str, int]] = set()
     for found, path in breaks:
         before, after = found.before, found.after
-        if after.base_offset <= before.last_offset or _hole_between(holes, before.last_offset, after.base_offset):
+        places = {(path, before.position), (path, after.position)}
+        goes_back = after.base_offset <= before.last_offset
+        if goes_back or places & view.misplaced or (path, before.position) in told or _hole_between(holes, before, after):
+            told.add((path, after.position))
             continue
         earlier = gaps.get(found.producer_id)
         goes_on = earlier is not None and earlier.after.position == before.position and after.first_sequence > earlier.before.last_sequence
@@ -206,8 +214,8 @@ def _sequence_finding(found: SequenceBreak, path: str) -> Finding:
     )
 
 
-def _hole_between(holes: list[tuple[int, int]], last: int, base: int) -> bool:
-    return any(first > last and end < base for first, end in holes)
+def _hole_between(holes: list[tuple[int, int]], before: Seen, after: Seen) -> bool:
+    return any(first > before.last_offset and last < after.base_offset for first, last in holes)
 
 
 # snapshots ----------------------------------------------------------------------------------------------------------------------------
@@ -324,9 +332,9 @@ def _check_transaction_index(
     except DecodeError as error:
         yield finding("transaction-index-malformed", entry.path, error.reason, position=error.position)
         return
-    strange = next((number for number, found in enumerate(entries) if found.version != 0), None)
+    strange = next((number for number, found in enumerate(entries) if found.stored_version != 0), None)
     if strange is not None:
-        detail = f"entry {strange} has version {entries[strange].version}"
+        detail = f"entry {strange} has version {entries[strange].stored_version}"
         yield finding("transaction-index-malformed", entry.path, detail, position=strange * ENTRY_SIZE, length=ENTRY_SIZE)
         return
     if len(data) % ENTRY_SIZE:
@@ -385,8 +393,8 @@ def check_files(partition: PartitionDir, *, needs_time_index: bool) -> Iterator[
             continue
         log = segment.log
         if segment.suffix in (".cleaned", ".swap"):
-            for each in segment.files.values():
-                yield finding("leftover-" + segment.state, each.path, base_offset=segment.base_offset)
+            names = ", ".join(each.name for each in segment.files.values())
+            yield finding("leftover-" + segment.state, (log or entry).path, names, base_offset=segment.base_offset)
         elif segment.suffix:
             yield finding("leftover-deleted", (log or entry).path, base_offset=segment.base_offset)
         elif dead:
