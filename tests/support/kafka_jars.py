@@ -77,6 +77,8 @@ def by_ivy(version: str, folder: Path) -> str | None:
     problem = ran([*command, "--packages", ",".join(packages), str(program)], folder, environment)
     if problem is None:
         (folder / "ivy" / "jars").rename(folder / "jars")
+        for jar in (Path(pyspark.__file__).parent / "jars").glob("scala-library-2.13.*.jar"):
+            shutil.copy(jar, folder / "jars")  # Spark leaves out what it has itself
     return problem
 
 
