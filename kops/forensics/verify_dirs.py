@@ -140,11 +140,16 @@ def _meta(entry: FileEntry, context: DirContext, files: Files) -> Iterator[Findi
         yield finding("meta-properties-malformed", entry.path, "neither cluster.id nor a node's id is in it")
     elif meta.version == 0 and meta.node_id is None:
         yield finding("meta-properties-malformed", entry.path, "broker.id is not in it (version 0)")
-    elif meta.version == 0 and context.marker_has_epoch:
-        yield finding(
-            "meta-properties-malformed", entry.path, "version 0, as ZooKeeper's brokers have it, where a KRaft broker has stopped"
-        )
-    elif meta.version == 1 and meta.directory_id is None and context.marker_has_epoch:
+
+
+def _meta_and_marker(entry: FileEntry | None, context: DirContext) -> Iterator[Finding]:
+    meta = context.meta
+    if entry is None or meta is None or not context.marker_has_epoch:
+        return
+    if meta.version == 0 and meta.node_id is not None:
+        detail = "version 0, as ZooKeeper's brokers have it, where a KRaft broker has stopped"
+        yield finding("meta-properties-malformed", entry.path, detail)
+    elif meta.version == 1 and meta.directory_id is None:
         yield finding("directory-id-missing", entry.path)
 
 
