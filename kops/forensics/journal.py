@@ -351,6 +351,10 @@ def _do(files: Files, journal: Journal, number: int) -> int | None:
             files.rename(step.path, step.target)
             files.sync_dir(directory)
         return None
+    if isinstance(step, Remove) and files.exists(step.path) and files.stat(step.path).is_dir:
+        files.rename(step.path, journal.backup(number))
+        files.sync_dir(directory)
+        return None
     if journal.existed[number]:
         _back_up(files, journal, number)
     if isinstance(step, Remove):
@@ -382,7 +386,7 @@ def _sibling(files: Files, directory: str, staged: str) -> str | None:
 
 def _back_up(files: Files, journal: Journal, number: int) -> None:
     backup = journal.backup(number)
-    if files.exists(backup):
+    if files.exists(backup) or not files.exists(journal.steps[number].path):
         return
     _duplicate(files, journal.steps[number].path, backup)
     files.sync_dir(posixpath.dirname(backup))
@@ -510,7 +514,9 @@ def _restore(files: Files, journal: Journal, number: int) -> None:
             files.unlink(path)
         return
     backup = journal.backup(number)
-    if files.exists(backup):
+    if files.exists(backup) and files.stat(backup).is_dir:
+        files.rename(backup, path)
+    elif files.exists(backup):
         _duplicate(files, backup, staged)
         files.rename(staged, path)
         if files.exists(staged):

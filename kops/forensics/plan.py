@@ -82,7 +82,7 @@ class Move(_Step):
 
 @dataclass(frozen=True, slots=True)
 class Remove(_Step):
-    """Take a file away (into the backup)."""
+    """Take a file, or a whole directory, away (into the backup)."""
 
 
 Step = Put | Move | Remove

@@ -30,7 +30,6 @@ from kops.forensics.repair_partition import PartitionRepair, Steps
 from kops.forensics.repair_topics import TopicIds
 from kops.forensics.verify import verify
 from kops.storage.meta_properties import MetaProperties, read_meta_properties
-from kops.storage.recovery import DEFAULT_INDEX_INTERVAL_BYTES
 
 __all__ = ["MODES", "RepairReport", "apply_plan", "plan_repair", "repair", "rollback"]
 
@@ -85,12 +84,13 @@ def plan_repair(
     *,
     mode: Mode = "all",
     files: Files | None = None,
-    index_interval: int = DEFAULT_INDEX_INTERVAL_BYTES,
+    index_interval: int | None = None,
     on_bytes: Callable[[int], None] | None = None,
 ) -> list[Plan]:
     """What a repair of log directories, or of partitions' folders, would do; one plan a log directory. Nothing is written.
 
-    `mode`: `all`, or `preen` for only what loses nothing. Raises NotFoundError, UsageError (a path that is neither), OSError.
+    `mode`: `all`, or `preen` for only what loses nothing. `index_interval`: the topics' index.interval.bytes (default: as the indexes
+    that are there tell). Raises NotFoundError, UsageError (a path that is neither), OSError.
     """
     reader = files if files is not None else OsFiles(read_only=True)
     targets, inventory = _targets(paths, reader)
@@ -105,7 +105,7 @@ def repair(
     mode: Mode = "plan",
     files: Files | None = None,
     journal: str | None = None,
-    index_interval: int = DEFAULT_INDEX_INTERVAL_BYTES,
+    index_interval: int | None = None,
     now_ms: Callable[[], int] | None = None,
     on_bytes: Callable[[int], None] | None = None,
     on_step: Callable[[int, int, Step], None] | None = None,
@@ -191,7 +191,7 @@ def _plan(
     topics: TopicIds,
     metas: dict[str, MetaProperties],
     preen: bool,
-    index_interval: int,
+    index_interval: int | None,
     on_bytes: Callable[[int], None] | None,
 ) -> Plan:
     steps = Steps()

@@ -15,6 +15,7 @@ from kops.files import Files
 from kops.forensics.findings import Finding
 from kops.forensics.inventory import PartitionDir, Segment
 from kops.forensics.plan import Copy, Data, Move, Part, PlannedFiles, Put, Remove, Step
+from kops.forensics.repair_index import infer_index_interval
 from kops.forensics.repair_log import MendedLog, TargetSegment, arrange, fill, mend_log
 from kops.records import Damage, scan
 from kops.storage.leader_epoch_checkpoint import (
@@ -121,14 +122,14 @@ class PartitionRepair:
     """
 
     def __init__(
-        self, files: Files, partition: PartitionDir, steps: Steps, *, preen: bool, topic_id: str | None, index_interval: int
+        self, files: Files, partition: PartitionDir, steps: Steps, *, preen: bool, topic_id: str | None, index_interval: int | None
     ) -> None:
         self.files = files
         self.partition = partition
         self.steps = steps
         self.preen = preen
         self.topic_id = topic_id
-        self.index_interval = index_interval
+        self._index_interval = index_interval
         self.held_back = 0
         self.notes: list[str] = []
         self._mended: MendedLog | None = None
@@ -159,6 +160,13 @@ class PartitionRepair:
         if codes & {"partition-metadata-missing", "partition-metadata-malformed"}:
             changed |= self._metadata()
         return changed
+
+    @property
+    def index_interval(self) -> int:
+        """The partition's index.interval.bytes: as given, else as its own indexes tell."""
+        if self._index_interval is None:
+            self._index_interval = infer_index_interval(self.files, self.partition)
+        return self._index_interval
 
     def planned(self) -> PlannedFiles:
         """The files as the steps so far leave them."""

@@ -34,6 +34,9 @@ def build(files: Files, top: str) -> Plan:
     files.mkdir(top)
     folder = top + "/t-0"
     files.mkdir(folder)
+    files.mkdir(top + "/foreign")
+    files.write_all(top + "/foreign/x", b"x")
+    files.set_mtime(top + "/foreign/x", NOW)
     for name, data in {"a.log": b"0123456789", "b.log": b"abcdefghij", "a.index": b"xx", "old.swap": b"left", "18.log": b"moved"}.items():
         files.write_all(f"{folder}/{name}", data)
         files.set_mtime(f"{folder}/{name}", NOW - len(name) * 1000)
@@ -52,6 +55,7 @@ def build(files: Files, top: str) -> Plan:
         Remove(f"{folder}/old.swap", "remove-leftover", "w", True),
         Move(f"{folder}/18.log", "rename", "w", True, f"{folder}/21.log"),
         Put(f"{folder}/empty", "make", "w", True, ()),
+        Remove(f"{top}/foreign", "remove-foreign-directory", "w", True),
     ]
     return Plan(top, steps)
 
@@ -169,7 +173,7 @@ def test_rollback_keeps_inodes_and_nanoseconds(tmp_path: Path) -> None:
     journal = apply_plan(files, plan)
     assert journal is not None
     assert identity() != before
-    assert rollback(files, journal) == 7
+    assert rollback(files, journal) == 8
     assert identity() == before
     assert rollback(files, open_journal(files, journal.path)) == 0
 
