@@ -1,0 +1,1 @@
+"""Kafka's settings: definitions with names, types and defaults, and Java's .properties."""

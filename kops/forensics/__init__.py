@@ -1,0 +1,1 @@
+"""Files offline: open, list, dump, verify, forecast, repair, recover."""

@@ -1,0 +1,1 @@
+"""The scanners as Spark DataFrames; the only place that imports pyspark."""
