@@ -33,10 +33,11 @@ _ALLOWED: Final[dict[Kind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """A limit: `allows(value)` and the words for what it allows."""
+    """A limit: `allows(value)` and the words for what it allows; `distinct` takes repeated elements out of a list first."""
 
     allows: Callable[[Value], bool]
     words: str
+    distinct: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,8 @@ class ConfigKey:
         return self.check(value, text)
 
     def check(self, value: Value, text: str | None = None) -> Value:
-        """The value itself where the limit allows it, a list without repeated elements. Raises UsageError as `parse` does."""
-        if isinstance(value, list):
+        """The value where the limit allows it. Raises UsageError as `parse` does."""
+        if isinstance(value, list) and self.validator is not None and self.validator.distinct:
             value = list(dict.fromkeys(value))
         if self.validator is not None and not self.validator.allows(value):
             raise UsageError(f"{self.name}={value if text is None else text}: not allowed; allowed: {self.allowed}")
@@ -114,7 +115,7 @@ def one_of(*values: str) -> Validator:
 
 def list_of(*values: str) -> Validator:
     """A list of some words, maybe empty."""
-    return Validator(lambda value: isinstance(value, list) and all(v in values for v in value), "a list of " + ", ".join(values))
+    return Validator(lambda value: isinstance(value, list) and all(v in values for v in value), "a list of " + ", ".join(values), True)
 
 
 def _parse(text: str, kind: Kind) -> Value:

@@ -55,13 +55,17 @@ def write_properties(values: Mapping[str, str], *, comments: Iterable[str] = (),
 def store_order(keys: Iterable[str]) -> list[str]:
     """The order in which Properties.store (Java 9 and later) writes keys that were set in the order given.
 
-    It is that of a ConcurrentHashMap whose table starts with 16 places and doubles at three quarters: by the low bits of the spread hash.
+    It is that of a ConcurrentHashMap whose table starts with 16 bins and doubles at three quarters: bin by bin, in a bin by insertion until
+    a doubling turns parts of it around. (More than seven keys in one bin, which would become a tree, are not foreseen.)
     """
-    names = list(dict.fromkeys(keys))
-    places = 16
-    while len(names) >= places * 3 // 4:
-        places *= 2
-    return sorted(names, key=lambda name: _spread(string_hash(name)) & (places - 1))
+    bins: list[list[tuple[int, str]]] = [[] for _ in range(16)]
+    for count, key in enumerate(dict.fromkeys(keys), 1):
+        hashed = _spread(string_hash(key))
+        bins[hashed & (len(bins) - 1)].append((hashed, key))
+        if count >= len(bins) * 3 // 4:
+            halves = [_split_bin(nodes, len(bins)) for nodes in bins]
+            bins = [low for low, _ in halves] + [high for _, high in halves]
+    return [key for nodes in bins for _, key in nodes]
 
 
 def string_hash(text: str) -> int:
@@ -100,13 +104,14 @@ def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
         backslashes = len(line) - len(line.rstrip("\\"))
         if backslashes % 2:
             pending += line[:-1]
-            continued = True
-            if number < last:
+            # Where the file ends there is nothing to continue with; a CR LF there hides that from Java.
+            ends = number == last or (number == last - 1 and not natural[last] and not text.endswith("\r\n"))
+            if not ends:
+                continued = True
                 continue
         else:
             pending += line
-        if pending:
-            yield first, pending
+        yield first, pending
         pending = ""
         continued = False
     if pending:
@@ -176,6 +181,18 @@ def _utf16(text: str) -> list[int]:
     """The text's UTF-16 units, which are Java's chars."""
     data = text.encode("utf-16-le", "surrogatepass")
     return [data[i] | data[i + 1] << 8 for i in range(0, len(data), 2)]
+
+
+def _split_bin(nodes: list[tuple[int, str]], bit: int) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    """A bin's two halves when the table doubles: the last run of one half keeps its order, all before it are put in front one by one."""
+    run = len(nodes)
+    while run and (run == len(nodes) or nodes[run - 1][0] & bit == nodes[run][0] & bit):
+        run -= 1
+    low = [node for node in nodes[run:] if not node[0] & bit]
+    high = [node for node in nodes[run:] if node[0] & bit]
+    for node in nodes[:run]:
+        (high if node[0] & bit else low).insert(0, node)
+    return low, high
 
 
 def _spread(hashed: int) -> int:
