@@ -32,6 +32,7 @@ class Entry:
 # In the order in which help lists them.
 COMMANDS: tuple[Entry, ...] = (
     Entry("log dump", "log_dump:dump", "What is in segments, indexes, snapshots and checkpoints"),
+    Entry("log ls", "log_ls:ls", "Segments and their states, ranges, epochs"),
     Entry("log forecast", "log_forecast:forecast", "What a Kafka broker's start would truncate, delete or refuse"),
     Entry("doctor", "doctor:doctor", "What this machine lacks for kops, and how to get it"),
     Entry("completion", "completion:completion", "Print the completion script for bash, zsh or fish"),
