@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         recover,
         scan,
         scan_file,
+        verify,
     )
 
 __version__ = "0.1.0"
@@ -65,6 +66,7 @@ __all__ = [
     "recover",
     "scan",
     "scan_file",
+    "verify",
 ]
 
 _compiled.install()

@@ -20,6 +20,7 @@ from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, build
 if TYPE_CHECKING:
     from kops.forensics.forecast import Forecast
     from kops.forensics.recover import RecoverReport
+    from kops.forensics.verify import VerifyReport
 
 Path = str | os.PathLike[str]
 
@@ -50,6 +51,7 @@ __all__ = [
     "recover",
     "scan",
     "scan_file",
+    "verify",
 ]
 
 
@@ -116,6 +118,19 @@ def _last_stable_offset(batches: Iterable[Batch]) -> int | None:
         elif batch.is_transactional:
             open_since.setdefault(batch.producer_id, batch.base_offset)
     return min(open_since.values(), default=None)
+
+
+def verify(
+    *paths: Path, level: Literal["quick", "crc", "deep", "full"] = "crc", jobs: int | None = 1, files: Files | None = None
+) -> VerifyReport:
+    """Everything that is wrong with files, partition directories or log directories, as findings; `has_problems` says whether there is any.
+
+    `level`: `quick` headers and sizes, `crc` and every checksum, `deep` and every record, `full` and every check across files. `jobs`:
+    processes (None: as many as pay off). Raises NotFoundError, UsageError.
+    """
+    from kops.forensics.verify import verify as run
+
+    return run(paths, level, jobs=jobs, files=files)
 
 
 def forecast(

@@ -116,7 +116,7 @@ def look(demo: Demo) -> None:
     """1: `ls` and `dump`."""
     demo.title("1. What three brokers of Apache Kafka 4.3.0 left on disk")
     demo.kops("log ls n1", code=0, lines=9)
-    demo.kops(f"log dump --format kafka --print-data-log {FLIPPED}", code=0, lines=5, having=("Starting offset: 0",))
+    demo.kops(f"log dump --format kafka --print-data-log {FLIPPED}", code=0, lines=5, having=("Log starting offset: 0",))
     demo.kops("log verify --level full n1 n2 n3", code=0)
 
 

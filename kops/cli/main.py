@@ -137,9 +137,9 @@ def group_help(path: tuple[str, ...]) -> str:
         return INTRO + "\nCommands:\n" + "\n".join(lines) + "\n" + OUTRO
     name = " ".join(("kops", *path))
     head = f"Usage: {name} COMMAND [OPTIONS] [ARGUMENTS]\n\n  {tree.GROUPS[path]}.\n\nCommands:\n"
-    codes = ", ".join(f"{code} {meaning.split(':')[0].split(';')[0]}" for code, meaning in exit_codes.meanings(path))
-    title = "Exit codes (a sum)" if exit_codes.sums(path) else "Exit codes"
-    return head + "\n".join(lines) + f"\n\n{title}: {codes}.\n\n{name} COMMAND --help has examples.\n"
+    codes = [f"  {code:<4}{meaning}" for code, meaning in exit_codes.meanings(path)]
+    title = "Exit codes (a sum):" if exit_codes.sums(path) else "Exit codes:"
+    return "\n".join([head + "\n".join(lines), "", title, *codes, "", f"{name} COMMAND --help has examples.", ""])
 
 
 def _print(text: str) -> int:
