@@ -34,6 +34,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("log dump", "log_dump:dump", "What is in segments, indexes, snapshots and checkpoints"),
     Entry("log ls", "log_ls:ls", "Segments and their states, ranges, epochs"),
     Entry("log forecast", "log_forecast:forecast", "What a Kafka broker's start would truncate, delete or refuse"),
+    Entry("log verify", "log_verify:verify", "Whether everything is on disk as Kafka would have written it; read-only"),
     Entry("doctor", "doctor:doctor", "What this machine lacks for kops, and how to get it"),
     Entry("completion", "completion:completion", "Print the completion script for bash, zsh or fish"),
 )

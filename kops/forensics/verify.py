@@ -44,7 +44,7 @@ _AUTO_JOBS = 4
 @dataclass(slots=True)
 class VerifyReport:
     """What was looked at, and what was found. `segments` and `bytes` are those read; `left_out` the paths of logs that a sample, a time
-    limit or Ctrl-C left unread (`stopped` says which: `sample`, `time`, `interrupted` or "")."""
+    limit or Ctrl-C left unread (`stopped` says which: `sample`, `time`, `interrupted` or ""); `resume_from` is where to go on then."""
 
     paths: list[str]
     level: str = CRC
@@ -55,6 +55,7 @@ class VerifyReport:
     findings: list[Finding] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     stopped: str = ""
+    resume_from: str = ""
 
     @property
     def has_problems(self) -> bool:
@@ -74,7 +75,7 @@ class VerifyReport:
             "findings": [found.to_json() for found in self.findings],
         }
         if self.left_out:
-            document |= {"stopped": self.stopped, "left_out": self.left_out}
+            document |= {"stopped": self.stopped, "resume_from": self.resume_from, "left_out": self.left_out}
         return document
 
 
@@ -211,6 +212,7 @@ def verify(
     jobs: int | None = 1,
     sample: str | None = None,
     max_duration: float | None = None,
+    resume_from: str | None = None,
     files: Files | None = None,
     progress: Callable[[int], None] | None = None,
     on_start: Callable[[int], None] | None = None,
@@ -226,6 +228,9 @@ def verify(
 
     plan = plan_verify(paths, level, files)
     tasks, left_out = choose(plan.tasks, sample)
+    if resume_from is not None:
+        tasks, earlier = _resume(plan, tasks, resume_from)
+        left_out = earlier + left_out
     report = VerifyReport(plan.paths, level, left_out=left_out, stopped="sample" if left_out else "")
     if on_start is not None:
         on_start(sum(task.size for task in tasks))
@@ -243,7 +248,8 @@ def verify(
     if unread:
         report.left_out = report.left_out + unread
         report.stopped = "interrupted" if interrupted else "time"
-    _count(report, results)
+        report.resume_from = _first_unread(plan, set(unread))
+    count_results(report, results)
     report.findings = check_plan(plan, results, reader)
     if interrupted:
         raise VerifyInterrupted(report)
@@ -258,7 +264,23 @@ class VerifyInterrupted(KeyboardInterrupt):
         self.report = report
 
 
-def _count(report: VerifyReport, results: dict[str, SegmentResult]) -> None:
+def _resume(plan: VerifyPlan, tasks: list[SegmentTask], resume_from: str) -> tuple[list[SegmentTask], list[str]]:
+    """-> (the tasks from the partition of that `.log` on, the paths of those before)."""
+    wanted = os.path.abspath(resume_from)
+    before: set[str] = set()
+    for each in plan.partitions:
+        if any(os.path.abspath(task.path) == wanted for task in each.tasks):
+            return [task for task in tasks if task.path not in before], [task.path for task in tasks if task.path in before]
+        before |= {task.path for task in each.tasks}
+    raise UsageError(f"--resume-from {resume_from}: no .log of this path is below {', '.join(plan.paths)}")
+
+
+def _first_unread(plan: VerifyPlan, unread: set[str]) -> str:
+    """The first `.log` of the first partition that was not read as a whole."""
+    return next((each.tasks[0].path for each in plan.partitions if any(task.path in unread for task in each.tasks)), "")
+
+
+def count_results(report: VerifyReport, results: dict[str, SegmentResult]) -> None:
     for result in results.values():
         if result.facts is not None:
             report.segments += 1

@@ -75,17 +75,17 @@ def _work(task: SegmentTask) -> SegmentResult:
 def _run_in_processes(
     tasks: list[SegmentTask], files: Files, jobs: int, deadline: float | None, progress: Callable[[int], None] | None
 ) -> Iterator[SegmentResult]:
-    """Largest segments first, so that the last ones to end are small."""
+    """In the order given, so that what is read when somebody stops it is a beginning."""
     import multiprocessing
 
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
     context = multiprocessing.get_context(method)
-    waiting = sorted(tasks, key=lambda task: -task.size)
+    waiting = list(tasks)
     running: list[multiprocessing.pool.AsyncResult[SegmentResult]] = []
     pool = context.Pool(jobs, _start_worker, (files,))
     try:
         while waiting or running:
-            while waiting and len(running) < jobs + 1 and not (deadline is not None and time.monotonic() >= deadline):
+            while waiting and len(running) < 2 * jobs and not (deadline is not None and time.monotonic() >= deadline):
                 running.append(pool.apply_async(_work, (waiting.pop(0),)))
             if not running:
                 return
