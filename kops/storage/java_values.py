@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterator
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -27,32 +27,69 @@ def to_int(value: int) -> int:
 
 
 class HashOrder:
-    """The order in which a `java.util.HashMap<Long, …>` is iterated, which is the order of producers in a snapshot file.
+    """The keys of a `java.util.HashMap<Long, …>` in the order of its iteration: the order of producers in a snapshot file.
 
-    Buckets in turn, within a bucket in order of insertion; the table doubles at three quarters full, or where a chain grows beyond
-    eight in a table smaller than 64, and never shrinks. (Chains that have become trees, more than eight colliding ids in a larger table,
-    keep the order of insertion here; Java may move their root to the front.)
+    Buckets in turn. `put` adds at a bucket's end, `compute_if_absent` at its beginning and doubles the table one call later. A table
+    smaller than 64 doubles, too, where a bucket gets too long; in a larger one that bucket becomes a tree in Java, whose order is not
+    followed here (more than eight ids of 64 that agree in their low bits).
     """
 
-    __slots__ = ("_capacity",)
+    __slots__ = ("_count", "_table")
 
     def __init__(self) -> None:
-        self._capacity = 16
+        self._table: list[list[int]] = [[] for _ in range(16)]
+        self._count = 0
 
-    def added(self, keys: Mapping[int, object], key: int) -> None:
-        """A new key was put; `keys` holds it already."""
-        if self._capacity < _MIN_TREEIFY_CAPACITY and len(keys) > _TREEIFY_THRESHOLD:
-            mask = self._capacity - 1
-            bucket = _spread(key) & mask
-            if sum(1 for other in keys if _spread(other) & mask == bucket) > _TREEIFY_THRESHOLD:
-                self._capacity *= 2
-        if len(keys) > self._capacity * 3 // 4:
-            self._capacity *= 2
+    def _bucket(self, key: int) -> list[int]:
+        return self._table[_spread(key) & (len(self._table) - 1)]
 
-    def iterate(self, keys: Iterable[int]) -> list[int]:
-        """`keys`, given in order of insertion, in the map's order."""
-        mask = self._capacity - 1
-        return sorted(keys, key=lambda key: _spread(key) & mask)
+    def put(self, key: int) -> None:
+        """HashMap.put of a key that is not in it."""
+        bucket = self._bucket(key)
+        bucket.append(key)
+        if len(bucket) > _TREEIFY_THRESHOLD and len(self._table) < _MIN_TREEIFY_CAPACITY:
+            self._resize()
+        self._count += 1
+        if self._is_full:
+            self._resize()
+
+    def before_compute_if_absent(self) -> None:
+        """What HashMap.computeIfAbsent does whether the key is there or not."""
+        if self._is_full:
+            self._resize()
+
+    def compute_if_absent(self, key: int) -> None:
+        """The rest of it for a key that is not in the map."""
+        bucket = self._bucket(key)
+        bucket.insert(0, key)
+        if len(bucket) >= _TREEIFY_THRESHOLD and len(self._table) < _MIN_TREEIFY_CAPACITY:
+            self._resize()
+        self._count += 1
+
+    def remove(self, key: int) -> None:
+        """HashMap.remove of a key that is in it."""
+        self._bucket(key).remove(key)
+        self._count -= 1
+
+    def clear(self) -> None:
+        """HashMap.clear: the table keeps its size."""
+        for bucket in self._table:
+            bucket.clear()
+        self._count = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for bucket in self._table:
+            yield from bucket
+
+    @property
+    def _is_full(self) -> bool:
+        return self._count > len(self._table) * 3 // 4
+
+    def _resize(self) -> None:
+        keys = list(self)
+        self._table = [[] for _ in range(2 * len(self._table))]
+        for key in keys:
+            self._bucket(key).append(key)
 
 
 def _spread(key: int) -> int:

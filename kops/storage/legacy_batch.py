@@ -6,6 +6,7 @@ ones in v1, so the set must be decompressed for it. What goes wrong on the way e
 
 from __future__ import annotations
 
+import zlib
 from struct import Struct, error, unpack_from
 
 from kops.errors import DecodeError
@@ -26,7 +27,10 @@ _ATTRIBUTES = 5
 _KEY_SIZE = (6, 14)
 _MIN_RECORD_SIZE = 14
 _CODEC_MASK = 7
+_GZIP_HEADER = 10
 _INNER = Struct(">qi")
+_LARGEST_ALLOCATION = 512 * 1024 * 1024
+"""Kafka allocates what an inner message claims; more than this is taken to be more than its heap has."""
 
 
 def check_codec(codec: int) -> int:
@@ -75,24 +79,23 @@ def _value(record: bytes, magic: int) -> bytes | None:
 
 
 def _first_inner_offset(offset: int, magic: int, codec: int, value: bytes) -> int:
-    try:
-        inner = compression.decompress(codec, value, magic=magic)
-    except DecodeError as broken:
-        if broken.code == "too-large":
-            raise LoadError("Java heap space", exception="java.lang.OutOfMemoryError") from broken
-        raise LoadError(f"java.io.IOException: {broken.reason}", exception=KAFKA_EXCEPTION) from broken
+    inner, broken = _decompress(codec, value, magic)
     first_position = -1
     first_offset = last_offset = position = 0
     while position + _INNER.size <= len(inner):
         inner_offset, size = _INNER.unpack_from(inner, position)
         if size < _MIN_RECORD_SIZE:
             raise CorruptRecordError(f"Record size is less than the minimum record overhead ({_MIN_RECORD_SIZE})")
+        if size > _LARGEST_ALLOCATION:
+            raise LoadError("Java heap space", exception="java.lang.OutOfMemoryError")
         if position + _INNER.size + size > len(inner):
             break
         if first_position < 0:
             first_position, first_offset = position + _INNER.size, inner_offset
         last_offset = inner_offset
         position += _INNER.size + size
+    if broken is not None:
+        raise broken
     if first_position < 0:
         raise InvalidRecordError("Found invalid compressed record set with no inner records")
     if magic == 1:
@@ -105,3 +108,22 @@ def _first_inner_offset(offset: int, magic: int, codec: int, value: bytes) -> in
     if check_codec(inner[first_position + _ATTRIBUTES] & _CODEC_MASK) != compression.NONE:
         raise InvalidRecordError("Inner messages must not be compressed")
     return first_offset
+
+
+def _decompress(codec: int, value: bytes, magic: int) -> tuple[bytes, LoadError | None]:
+    """The messages inside, and the error that comes behind them where only a gzip stream's trailer is wrong (Java gives the data first)."""
+    try:
+        return compression.decompress(codec, value, magic=magic), None
+    except DecodeError as broken:
+        if broken.code == "too-large":
+            raise LoadError("Java heap space", exception="java.lang.OutOfMemoryError") from broken
+        error = LoadError(f"java.io.IOException: {broken.reason}", exception=KAFKA_EXCEPTION)
+        if codec == compression.GZIP and value[:4] == b"\x1f\x8b\x08\x00":
+            stream = zlib.decompressobj(-15)
+            try:
+                data = stream.decompress(value[_GZIP_HEADER:], compression.DEFAULT_LIMIT)
+            except zlib.error:
+                raise error from broken
+            if stream.eof:
+                return data, error
+        raise error from broken

@@ -43,14 +43,12 @@ class ProducerState:
 
     def ordered(self) -> list[ProducerStateEntry]:
         """The producers as Java iterates them."""
-        return [self.producers[producer_id] for producer_id in self._order.iterate(self.producers)]
+        return [self.producers[producer_id] for producer_id in self._order]
 
     def _put(self, entry: ProducerStateEntry) -> None:
-        producers = self.producers
-        is_new = entry.producer_id not in producers
-        producers[entry.producer_id] = entry
-        if is_new:
-            self._order.added(producers, entry.producer_id)
+        if entry.producer_id not in self.producers:
+            self._order.put(entry.producer_id)
+        self.producers[entry.producer_id] = entry
 
     def load_entry(self, entry: ProducerStateEntry) -> None:
         """Take a producer from a snapshot, with the transaction it had open."""
@@ -103,6 +101,7 @@ class ProducerState:
 
     def _clear(self) -> None:
         self.producers.clear()
+        self._order.clear()
         self.ongoing_txns.clear()
         self.unreplicated_txns.clear()
 
@@ -117,14 +116,15 @@ class ProducerState:
             producer_id = batch.header().producer_id
             if producer_id < 0:
                 continue
+            order.before_compute_if_absent()
             info = loaded.get(producer_id)
             if info is None:
                 info = loaded[producer_id] = self.prepare_update(producer_id)
-                order.added(loaded, producer_id)
+                order.compute_if_absent(producer_id)
             txn = info.append(batch)
             if txn is not None:
                 completed.append(txn)
-        for producer_id in order.iterate(loaded):
+        for producer_id in order:
             self.update(loaded[producer_id])
         for txn in completed:
             self.complete_txn(txn)
@@ -217,6 +217,7 @@ class ProducerStateManager(ProducerState):
         """Forget the producers that wrote nothing for the time of expiry and have no transaction open."""
         for producer_id in [entry.producer_id for entry in self.producers.values() if self._is_expired(entry, now_ms)]:
             del self.producers[producer_id]
+            self._order.remove(producer_id)
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
         """The log begins later now."""

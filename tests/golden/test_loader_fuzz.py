@@ -15,7 +15,7 @@ CASES = corpus.cases("fuzz")
 
 @functools.cache
 def trials(case_id: str) -> list[dict[str, Any]]:
-    """The trials of a case; the one in which Kafka ran out of memory says nothing about the loader and is left out."""
+    """The trials of a case; the one in which Kafka ran out of memory hangs on its heap and is left out."""
     found = corpus.load(case_id).lines("trials.jsonl")
     return [trial for trial in found if trial["result"].get("class") != "java.lang.OutOfMemoryError"]
 
