@@ -1,0 +1,160 @@
+"""Settings of a topic, a broker's defaults for them, and .properties files."""
+
+from __future__ import annotations
+
+import pytest
+
+from kops.config.definition import ConfigDef, ConfigKey
+from kops.config.java import NumberFormatError, parse_int, parse_long, read_lines, split_spaces, trim
+from kops.config.properties import java_date, read_properties, store_order, string_hash, write_properties
+from kops.config.topic import BROKER_CONFIG_DEF, TOPIC_CONFIG_DEF, TopicConfig, broker_defaults, parse_settings, topic_config
+from kops.errors import DecodeError, UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("", {}),
+        ("a=b", {"a": "b"}),
+        ("  a \t=  b c  ", {"a": "b c  "}),
+        ("a:b\nc d\ne", {"a": "b", "c": "d", "e": ""}),
+        ("a==b\nc=:d\ne:=f", {"a": "=b", "c": ":d", "e": "=f"}),
+        ("# c\n ! c\n\n\t\na=b#c", {"a": "b#c"}),
+        ("a=b\\\n   c\\\r\n\td\nx=y", {"a": "bcd", "x": "y"}),
+        ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
+        ("#c\\\na=b", {"a": "b"}),
+        ("a=b\\\n#c", {"a": "b#c"}),
+        ("a=b\\", {"a": "b"}),
+        ("\\", {"": ""}),
+        ("a\\ b\\=c\\:d=e", {"a b=c:d": "e"}),
+        ("a=\\t\\n\\r\\f\\q\\u00e4\\uD83D\\uDE00", {"a": "\t\n\r\fq\u00e4\U0001f600"}),
+        ("a=1\ra=2", {"a": "2"}),
+        ("=v", {"": "v"}),
+        ("a=\\u0020b", {"a": " b"}),
+    ],
+)
+def test_reading_properties(text: str, values: dict[str, str]) -> None:
+    assert read_properties(text) == read_properties(text.encode("latin-1")) == values
+
+
+def test_bytes_are_single_characters() -> None:
+    assert read_properties("ä=ö".encode()) == {"\u00c3\u00a4": "\u00c3\u00b6"}
+
+
+@pytest.mark.parametrize("text", ["x=1\na=\\u12", "x=1\na=\\u12g4", "x=1\na\\u=b", "x=1\na=\\u"])
+def test_a_malformed_escape(text: str) -> None:
+    with pytest.raises(DecodeError, match="line 2") as error:
+        read_properties(text, file="f")
+    assert (error.value.code, error.value.file) == ("properties", "f")
+
+
+def test_writing_properties() -> None:
+    values = {"a b": " c d", "k=:#!": "=:#!", "t": "\t\n\r\f\\", "ä": "\U0001f600"}
+    text = write_properties(values, comments=("", "now"))
+    assert text == "#\n#now\na\\ b=\\ c d\nk\\=\\:\\#\\!=\\=\\:\\#\\!\nt=\\t\\n\\r\\f\\\\\nä=\U0001f600\n"
+    assert read_properties(text) == values
+    assert write_properties({"ä": "\U0001f600"}, escape_unicode=True) == "\\u00E4=\\uD83D\\uDE00\n"
+
+
+def test_order_and_date() -> None:
+    assert store_order(["version", "cluster.id", "node.id", "directory.id"]) == ["node.id", "directory.id", "version", "cluster.id"]
+    assert string_hash("version") == 351608024
+    assert string_hash("") == 0
+    assert java_date(0) == "Thu Jan 01 00:00:00 UTC 1970"
+    assert java_date(1_795_259_263_999) == "Sat Nov 21 11:07:43 UTC 2026"
+
+
+def test_numbers_and_lines() -> None:
+    assert (parse_int("-2147483648"), parse_long("+9223372036854775807")) == (-(2**31), 2**63 - 1)
+    for text in ("", "+", "2147483648", " 1", "1_0", "\U0001d7d9", "1" * 10_000):
+        with pytest.raises(NumberFormatError, match="For input string"):
+            parse_int(text)
+    assert parse_int("0" * 10_000 + "7") == 7
+    assert list(read_lines(b"a\r\nb\rc\n\nd")) == ["a", "b", "c", "", "d"]
+    assert list(read_lines(b"")) == []
+    assert list(read_lines(b"a" * 8191 + b"\r\nb")) == ["a" * 8191, "b"]
+    assert split_spaces(" a\t\x0b b  ") == ["", "a", "b"]
+    assert split_spaces("a\u00a0b") == ["a\u00a0b"]
+    assert split_spaces("") == [""]
+    assert trim("\0 a\u00a0 \t") == "a\u00a0"
+
+
+def test_defaults_of_a_topic() -> None:
+    config = TopicConfig()
+    for name, default in TOPIC_CONFIG_DEF.defaults().items():
+        value = getattr(config, name.replace(".", "_"))
+        assert (list(value) if isinstance(value, tuple) else value) == default, name
+    assert topic_config() == topic_config({}, {}) == config
+    assert hash(config) == hash(TopicConfig())
+    assert (config.segment_size, config.compact, config.delete, config.init_file_size) == (1 << 30, False, True, 0)
+
+
+def test_overrides_over_a_broker_over_kafka() -> None:
+    broker = {"log.segment.bytes": "2097152", "log.index.interval.bytes": "1", "log.dirs": "/data", "broker.id": "x"}
+    config = topic_config({"index.interval.bytes": " 2 ", "cleanup.policy": "compact , delete"}, broker)
+    assert (config.segment_bytes, config.index_interval_bytes, config.cleanup_policy) == (2097152, 2, ("compact", "delete"))
+    assert config.compact
+    assert topic_config({"internal.segment.bytes": "100"}).segment_size == 100
+
+
+@pytest.mark.parametrize(
+    ("broker", "values"),
+    [
+        ({"log.retention.hours": "2"}, {"retention.ms": 7_200_000}),
+        ({"log.retention.hours": "2", "log.retention.minutes": "1"}, {"retention.ms": 60_000}),
+        ({"log.retention.hours": "2", "log.retention.ms": "-7"}, {"retention.ms": -1}),
+        ({"log.roll.hours": "1"}, {"segment.ms": 3_600_000}),
+        ({"log.flush.scheduler.interval.ms": "5", "log.flush.interval.ms": "4"}, {"flush.ms": 4}),
+        ({}, {}),
+    ],
+)
+def test_synonyms(broker: dict[str, str], values: dict[str, int]) -> None:
+    assert broker_defaults(broker) == values
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"segment.bytes": "5"}, ["segment.bytes=5", "1048576 or more"]),
+        ({"segment.bytes": "many"}, ["segment.bytes=many", "32-bit integer", "1048576 or more"]),
+        ({"segment.byte": "5"}, ["segment.byte", "segment.bytes"]),
+        ({"q": "5"}, ["unknown setting q", "segment.bytes", "retention.ms"]),
+        ({"cleanup.policy": "compact,shred"}, ["cleanup.policy=compact,shred", "compact, delete"]),
+        ({"preallocate": "yes"}, ["preallocate=yes", "true or false"]),
+        ({"compression.gzip.level": "0"}, ["compression.gzip.level=0", "1 to 9, or -1"]),
+        ({"min.cleanable.dirty.ratio": "1.5"}, ["min.cleanable.dirty.ratio=1.5", "0 to 1"]),
+        ({"message.timestamp.type": "Now"}, ["Now", "CreateTime or LogAppendTime"]),
+        ({"leader.replication.throttled.replicas": "1"}, ["partition:broker"]),
+        ({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}, ["min.compaction.lag.ms=5", "4"]),
+    ],
+)
+def test_settings_that_are_not_allowed(overrides: dict[str, str], words: list[str]) -> None:
+    with pytest.raises(UsageError) as error:
+        topic_config(overrides)
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "broker", [{"log.retention.ms": "0"}, {"log.segment.bytes": "5"}, {"log.roll.hours": "0"}, {"log.preallocate": "x"}]
+)
+def test_a_broker_that_would_not_start(broker: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match=next(iter(broker))):
+        topic_config({}, broker)
+
+
+def test_arguments() -> None:
+    assert parse_settings(["a=b", "c = d=e"]) == {"a": "b", "c": " d=e"}
+    for argument in ("a", "=b", ""):
+        with pytest.raises(UsageError, match="key=value"):
+            parse_settings([argument])
+
+
+def test_a_definition_of_ones_own() -> None:
+    definition = ConfigDef([ConfigKey("a", "int", 1), ConfigKey("b", "string", None)])
+    assert definition.parse({"b": " x ", "c": "y"}, ignore_unknown=True) == {"b": "x"}
+    assert definition.defaults() == {"a": 1, "b": None}
+    assert definition["a"].allowed == "a 32-bit integer"
+    with pytest.raises(UsageError):
+        definition.parse({"c": "y"})
+    assert "log.segment.bytes" in BROKER_CONFIG_DEF.keys
