@@ -38,7 +38,7 @@ PARTITION_FILES: Final = {
 }
 """Files of a partition's folder that belong to no segment, by name."""
 
-_MAX_DEPTH: Final = 6
+_MAX_DEPTH: Final = 8
 
 
 @dataclass(slots=True)
@@ -305,7 +305,9 @@ class _Walker:
 
 
 def _is_partition_file(entry: FileEntry) -> bool:
-    return entry.kind in SEGMENT_KINDS or entry.kind == "checkpoint" or entry.kind in PARTITION_FILES.values()
+    # A number in the name, or any folder with somebody's `server.log` in it would be a partition.
+    numbered = entry.offset is not None and (entry.kind in SEGMENT_KINDS or entry.kind == "checkpoint")
+    return numbered or entry.kind in PARTITION_FILES.values()
 
 
 def _looks_like_partition(entries: Iterable[FileEntry]) -> bool:

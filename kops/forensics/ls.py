@@ -29,8 +29,8 @@ class SegmentRow:
 
     `name` is `topic-partition`, or the folder's name. `state`: `live`, `deleted`, `cleaned` or `swap`; `dir_state`: that of the partition's
     folder, `""`, `delete`, `stray` or `future`. `size` is that of the `.log`, `total_size` that of all files. `flags`: `active` (the last
-    live one), `empty`, `damaged`, `no-log`, `no-index`, `no-timeindex`, `preallocated` (an index that was not given back its zeros: no clean
-    stop), `bad-index`, `bad-snapshot`.
+    live one), `empty`, `damaged`, `no-log`, `no-index`, `no-timeindex`, `preallocated` (an index still has its zeros: no clean stop),
+    `bad-index`, `bad-snapshot`.
     """
 
     dir: str
