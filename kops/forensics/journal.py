@@ -301,7 +301,7 @@ def _read_step(files: Files, path: str, number: int, document: dict[str, Any]) -
     if document["kind"] == "move":
         return Move(*head, target=document["target"])
     own = posixpath.join(path, "content", f"{number:06}")
-    content = files.read_all(own) if any(part[0] == "own" for part in document["parts"]) else b""
+    content = files.read_all(own) if any(part[0] == "own" and part[2] for part in document["parts"]) else b""
     parts: list[Part] = []
     for name, position, length in document["parts"]:
         parts.append(Data(content[position : position + length]) if name == "own" else Copy(name, position, length))

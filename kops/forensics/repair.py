@@ -23,7 +23,7 @@ from kops.errors import DecodeError, UsageError
 from kops.files import Files, OsFiles
 from kops.forensics.findings import Finding
 from kops.forensics.inventory import BROKER_FILES, Inventory, LogDir, PartitionDir, open_paths
-from kops.forensics.journal import Journal, apply_plan, locked, resume, rollback, unfinished_journals
+from kops.forensics.journal import Journal, apply_plan, locked, open_journal, resume, rollback, unfinished_journals
 from kops.forensics.plan import Plan, PlannedFiles, Step
 from kops.forensics.repair_dirs import DirRepair
 from kops.forensics.repair_partition import PartitionRepair, Steps
@@ -31,7 +31,7 @@ from kops.forensics.repair_topics import TopicIds
 from kops.forensics.verify import verify
 from kops.storage.meta_properties import MetaProperties, read_meta_properties
 
-__all__ = ["MODES", "RepairReport", "apply_plan", "plan_repair", "repair", "rollback"]
+__all__ = ["MODES", "RepairReport", "apply_plan", "open_journal", "plan_repair", "repair", "rollback"]
 
 Mode = Literal["plan", "preen", "all"]
 MODES: Final = ("plan", "preen", "all")

@@ -54,7 +54,7 @@ def build(files: Files, top: str) -> Plan:
         Remove(f"{folder}/b.log", "remove", "w", False),
         Remove(f"{folder}/old.swap", "remove-leftover", "w", True),
         Move(f"{folder}/18.log", "rename", "w", True, f"{folder}/21.log"),
-        Put(f"{folder}/empty", "make", "w", True, ()),
+        Put(f"{folder}/empty", "make", "w", True, (Data(b""),)),
         Remove(f"{top}/foreign", "remove-foreign-directory", "w", True),
     ]
     return Plan(top, steps)
