@@ -10,7 +10,7 @@ import inspect
 import os
 import shlex
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand
@@ -111,6 +111,13 @@ class KopsCommand(TyperCommand):
     entry: Entry
     spec: Spec
 
+    def get_help_option(self, ctx: Any) -> Any:
+        """`--help`, with kops's own coercion as every other parameter."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            Plain.put_into(option)
+        return option
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, the command's options, the common options."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], "Common options": []}
@@ -161,7 +168,57 @@ def build(entry: Entry, boundary: Boundary | None = None) -> KopsCommand:
     assert isinstance(built, KopsCommand)
     built.entry = entry
     built.spec = spec
+    for parameter in built.params:
+        Plain.put_into(parameter)
     return built
+
+
+class Plain:
+    """Turns the text of a value into str, int, float or bool, or a list of them.
+
+    Typer does that with pydantic, whose import costs 100 ms of CPU; a parameter keeps its coercion in `_runtime_param`, so it is put there.
+    Parameters of other types keep Typer's. (A test sees to it that running a command does not import pydantic.)
+    """
+
+    def __init__(self, kind: type, minimum: float | None, maximum: float | None) -> None:
+        self._kind = kind
+        self._minimum = minimum
+        self._maximum = maximum
+
+    @classmethod
+    def put_into(cls, parameter: Any) -> None:
+        """Use it for a parameter of Typer's, if its type is one of those."""
+        annotation = parameter.type_descriptor.annotation
+        if get_origin(annotation) is list:
+            [annotation] = get_args(annotation)
+        if annotation in (str, int, float, bool):
+            parameter._runtime_param = cls(annotation, parameter.min, parameter.max)
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value (a text, several, None, or a default of the right type) as the command gets it; typer.BadParameter for a wrong one."""
+        if param.multiple or param.nargs == -1:
+            return tuple(self._one(element, param, ctx) for element in value or ())
+        return None if value is None else self._one(value, param, ctx)
+
+    def _one(self, value: Any, param: Any, ctx: Any) -> Any:
+        if self._kind in (str, bool):
+            return value
+        try:
+            number = self._kind(value)
+        except ValueError:
+            wanted = "a whole number" if self._kind is int else "a number"
+            raise typer.BadParameter(f"{value!r} is not {wanted}", ctx=ctx, param=param) from None
+        low, high = self._minimum, self._maximum
+        if (low is not None and number < low) or (high is not None and number > high):
+            allowed = (
+                f"from {low} to {high}"
+                if high is not None and low is not None
+                else f"at least {low}"
+                if high is None
+                else f"at most {high}"
+            )
+            raise typer.BadParameter(f"{number} is out of range, allowed is {allowed}", ctx=ctx, param=param)
+        return number
 
 
 def run(entry: Entry, arguments: list[str], boundary: Boundary) -> int:

@@ -30,9 +30,15 @@ ROWS = (
 
 
 @command(formats=FORMATS, examples=[("Two rows.", "kops log rows")])
-def rows(out: Output, head: Annotated[int, typer.Option("--total", help="A number.")] = 2) -> None:
+def rows(
+    out: Output,
+    head: Annotated[int, typer.Option("--total", min=0, max=99, help="A number.")] = 2,
+    share: Annotated[float | None, typer.Option(max=1, help="A share.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A word, many times.")] = None,
+) -> None:
     """Print two rows."""
-    out.rows(ROWS, COLUMNS, schema="kops.probe/v1", key="things", total=head)
+    more = {} if share is None else {"share": share, "tags": tag}
+    out.rows(ROWS, COLUMNS, schema="kops.probe/v1", key="things", total=head, **more)
 
 
 @command(formats=("jsonl", "json", "table"), examples=[("Many rows.", "kops log many")])

@@ -30,7 +30,10 @@ Kops = Callable[..., Ran]
         (["log", "rows", "-x"], 16, "no such option: -x (see kops log rows --help)"),
         (["log", "rows", "extra"], 16, "got unexpected extra argument(s) (extra) (see kops log rows --help)"),
         (["log", "rows", "--total"], 16, "option '--total' requires an argument (see kops log rows --help)"),
-        (["log", "rows", "--total", "many"], 16, "invalid value for '--total'"),
+        (["log", "rows", "--total", "many"], 16, "invalid value for '--total': 'many' is not a whole number (see"),
+        (["log", "rows", "--total", "-1"], 16, "invalid value for '--total': -1 is out of range, allowed is from 0 to 99 (see"),
+        (["log", "rows", "--share", "x"], 16, "invalid value for '--share': 'x' is not a number (see"),
+        (["log", "rows", "--share", "2"], 16, "invalid value for '--share': 2.0 is out of range, allowed is at most 1 (see"),
         (["log", "words"], 16, "missing argument 'PATH...' (see kops log words --help)"),
         (["log", "rows", "--format", "xml"], 16, "--format xml is not one of table, wide, json, jsonl, yaml, csv"),
         (["probe", "rows", "--format", "xml"], 2, "--format xml is not one of table, wide, json, jsonl, yaml, csv"),
@@ -79,3 +82,10 @@ def test_version(kops: Kops, flag: str) -> None:
 
     ran = kops(flag)
     assert (ran.code, ran.text, ran.err) == (0, f"kops {package.__version__}\n", "")
+
+
+def test_values_reach_the_command_as_their_types(kops: Kops) -> None:
+    import json
+
+    ran = kops("log", "rows", "--format", "json", "--total", "7", "--share", "0.5", "--tag", "a", "--tag=b")
+    assert {key: json.loads(ran.text)[key] for key in ("total", "share", "tags")} == {"total": 7, "share": 0.5, "tags": ["a", "b"]}
