@@ -93,15 +93,15 @@ def validate_records(data: bytes, start: i64, end: i64, count: i64) -> tuple[i64
 
     -> (status, position, last offset delta, largest timestamp delta). Status OK; UNREADABLE: `position` is where the bad record begins;
     NOT_INCREASING: all can be read, but the record at `position` does not come after the one before it; LEFT_OVER: bytes remain from
-    `position` on. Without a record the deltas are -1 and -2**63 + 1.
+    `position` on. Without a record both deltas are -2**63.
     """
     # A jump beyond a record's end is not looked for field by field: positions only grow, so it shows where the record must end.
     position: i64 = start
     begin: i64 = start
     status: i64 = OK
     where: i64 = -1
-    last: i64 = -0x7FFFFFFFFFFFFFFF
-    most: i64 = -0x7FFFFFFFFFFFFFFF
+    last: i64 = -_MAX64 - 1
+    most: i64 = -_MAX64 - 1
     stop: i64
     byte: i64
     high: i64

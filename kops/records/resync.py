@@ -49,6 +49,7 @@ _LEGACY: Final = re.compile(
 )
 _BEFORE_MAGIC: Final = 16
 _HEADER_VIEW: Final = 64
+_FARTHEST: Final = 1 << 32
 _INT: Final = struct.Struct(">i")
 
 
@@ -180,9 +181,10 @@ class Resync:
         if not self.crc_holds(position, batch.size, batch.magic):
             self._spent[kind] += batch.size
             return False
-        if last_offset is None or batch.last_offset > last_offset:
+        if last_offset is None or 0 < batch.last_offset - last_offset <= _FARTHEST:
             return True
-        # An offset that goes back may be a batch inside some record's value: believe it only with company.
+        # An offset that goes back or far ahead may be a batch inside some record's value, or a message inside a compressed set, whose offset
+        # no checksum covers: believe it only with company.
         return batch.end == self.limit or self._good(batch.end) is not None
 
     def _message_fits(self, batch: Batch) -> bool:
@@ -217,7 +219,7 @@ class Resync:
                 first.reason += f"; a good batch stands inside its bytes, at {inner}"
                 self._mend_length(first)
             return [first]
-        found = self.find(position + 1, self.limit, last_offset)
+        found = self.find(position + 1, self.limit, _floor(first, last_offset))
         stop = self.limit if found is None else found
         claimed, first.length = first.length, stop - position
         if self._mend_length(first):
@@ -358,7 +360,16 @@ class Resync:
         return at - position
 
 
+def _floor(damage: Damage, last_offset: int | None) -> int | None:
+    """The offset above which the next good batch must lie: a batch below may be one inside the damaged one, such as the messages of v0 and
+    v1 that a compressed set holds as they are where they did not compress."""
+    batch = damage.batch
+    if batch is None or not _continues(damage, last_offset):
+        return last_offset
+    return batch.base_offset if batch.magic > 1 else batch.last_offset
+
+
 def _continues(damage: Damage, last_offset: int | None) -> bool:
     """Whether the offset that the header claims can come after the last good batch's."""
     claimed = damage.last_offset
-    return claimed is not None and claimed >= 0 and (last_offset is None or 0 < claimed - last_offset <= 1 << 32)
+    return claimed is not None and claimed >= 0 and (last_offset is None or 0 < claimed - last_offset <= _FARTHEST)

@@ -91,7 +91,7 @@ def test_three_ways_through_a_file_agree(case_id: str) -> None:
             facts = [(batch.position, batch.size, batch.last_offset, batch.max_timestamp) for batch in good_batches_of(source)]
             assert [(batch.position, batch.size, batch.last_offset, batch.max_timestamp) for batch in file_batches(source)] == facts
             for window in (1 << 20, 700, 61):
-                found = []
+                found: list[tuple[int, ...]] = []
                 for columns in scan_columns(source, window=window):
                     assert isinstance(columns, Columns)
                     found += zip(columns.positions, columns.sizes, columns.last_offsets, columns.max_timestamps, strict=True)

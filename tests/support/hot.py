@@ -1,0 +1,64 @@
+"""Both variants of the hot loop for tests: the source interpreted, and the same source compiled by mypyc where a C compiler is."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from types import ModuleType
+
+from kops._compiled import load_hot, source_of
+from tests.support.corpus import PROJECT
+
+CACHE = PROJECT / ".cache" / "hot"
+
+
+@functools.cache
+def variants() -> tuple[str, ...]:
+    """`interpreted`, and `compiled` where this machine can compile."""
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    found = shutil.which(compiler.split()[0]) is not None and importlib.util.find_spec("mypyc") is not None
+    return ("interpreted", "compiled") if found else ("interpreted",)
+
+
+@functools.cache
+def hot(name: str, variant: str) -> ModuleType:
+    """A hot module (`kops.records._hot`) in one variant; compiled ones are kept in `.cache/hot`, keyed by their source."""
+    if variant == "interpreted":
+        return load_hot(name, pure=True)
+    source = Path(source_of(name))
+    digest = hashlib.sha256(source.read_bytes() + sys.version.encode()).hexdigest()[:20]
+    target = CACHE / f"{source.stem}-{digest}"
+    extension = target / f"{source.stem}{EXTENSION_SUFFIXES[0]}"
+    if not extension.exists():
+        _compile(source, target)
+    spec = importlib.util.spec_from_file_location(source.stem, extension)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _compile(source: Path, target: Path) -> None:
+    """Compile beside and rename: whole or not at all, whoever else does the same meanwhile."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix="compiling-", dir=CACHE))
+    try:
+        shutil.copy(source, beside / source.name)
+        command = [sys.executable, "-m", "mypyc", "--config-file=", source.name]
+        subprocess.run(command, cwd=beside, check=True, capture_output=True, timeout=280)
+        try:
+            beside.rename(target)
+        except OSError:
+            if not target.is_dir():  # else another worker was faster
+                raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
