@@ -50,7 +50,7 @@ def extensions() -> list[Extension]:
     return found
 
 
-class OptionalBuildExt(build_ext):
+class OptionalBuildExt(build_ext):  # type: ignore[misc]  # setuptools' own types are not always there
     """build_ext that builds all extensions or none: half of them would import the missing half."""
 
     def run(self) -> None:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# tests.sh fast|slow: the two rings of tests. What may run beside others runs in two workers, what is marked `serial` alone after it.
-# The tests of the hot loop run on the compiled extension, where there is one, and again on its source.
+# tests.sh fast|slow [options of pytest]: the two rings of tests. What may run beside others runs in two workers, what is marked `serial` alone
+# after it. Where the hot loop is compiled, the tests that may reach it run again on its source. Everything runs, also behind a failure.
 set -eu
 cd "$(dirname "$0")/.."
 py=.venv/bin/python
@@ -8,23 +8,33 @@ workers=${KOPS_TEST_WORKERS:-2}
 case ${1:-fast} in
   fast) ring='not slow' ;;
   slow) ring='slow' ;;
-  *) echo "usage: tests.sh fast|slow" >&2; exit 2 ;;
+  *) echo "usage: tests.sh fast|slow [options of pytest]" >&2; exit 2 ;;
 esac
-shift
+[ $# -eq 0 ] || shift
+failed=0
 
-run() { # pytest; a ring without tests of a kind is no failure
+run() { # words, then pytest's arguments; a ring without tests of a kind is no failure
+  echo "== $1"
+  shift
   status=0
   $py -m pytest -q "$@" || status=$?
-  [ $status -eq 0 ] || [ $status -eq 5 ] || exit $status
+  case $status in
+    0 | 5) ;;
+    2) exit 2 ;; # interrupted
+    *) failed=1 ;;
+  esac
 }
 
-if ls kops/records/_hot.*.so >/dev/null 2>&1 && [ -z "${KOPS_PURE:-}" ]; then
-  KOPS_EXPECT=compiled; export KOPS_EXPECT
-fi
-run -m "($ring) and not serial" -n "$workers" --dist loadfile "$@"
-run -m "($ring) and serial" "$@"
-if [ "${KOPS_EXPECT:-}" = compiled ]; then
-  echo "tests: the hot loop's tests again, interpreted"
+loop=interpreted
+for built in kops/records/_hot.*.so; do
+  [ ! -e "$built" ] || [ -n "${KOPS_PURE:-}" ] || loop=compiled
+done
+KOPS_EXPECT=$loop; export KOPS_EXPECT
+run "$ring, hot loop $loop" -m "($ring) and not serial" -n "$workers" --dist loadfile "$@"
+run "$ring, one at a time" -m "($ring) and serial" "$@"
+if [ $loop = compiled ]; then
   KOPS_PURE=1; KOPS_EXPECT=interpreted; export KOPS_PURE KOPS_EXPECT
-  run -m "($ring) and hot and not serial" -n "$workers" --dist loadfile "$@"
+  run "$ring, hot loop interpreted" -m "($ring) and not serial and not once" -n "$workers" --dist loadfile \
+    tests/unit tests/golden tests/property tests/fuzz "$@"
 fi
+exit $failed

@@ -34,6 +34,7 @@ REGISTRIES = [
 ]
 LEFT_OVERS = ["TO" + "DO", "FIX" + "ME", "XX" + "X:", "/wo" + "rk/", "/ro" + "ot/"]
 NEVER_IN_TESTS = [r"pytest\.s" + r"kip", r"x" + r"fail\(", r"import" + r"orskip", r"mark\.s" + r"kip"]
+pytestmark = pytest.mark.once
 
 
 def files(*folders: str) -> Iterator[Path]:
