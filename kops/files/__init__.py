@@ -5,10 +5,15 @@ with files.open("/data/topic-0/00000000000000000000.log") as log:
     window = log.read(0, 1 << 20)
 """
 
+from __future__ import annotations
+
 from kops.files.api import LOCK_FILE, File, Files, FileStat, Lock, Mode, ReadOnlyError
-from kops.files.faulty import Crash, FaultyFiles
 from kops.files.os_files import OsFile, OsFiles
-from kops.files.tree import Changes, MemoryFiles, OverlayFiles
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kops.files.faulty import Crash, FaultyFiles
+    from kops.files.tree import Changes, MemoryFiles, OverlayFiles
 
 __all__ = [
     "LOCK_FILE",
@@ -26,3 +31,22 @@ __all__ = [
     "OverlayFiles",
     "ReadOnlyError",
 ]
+
+_LATER = {
+    "Changes": "kops.files.tree",
+    "Crash": "kops.files.faulty",
+    "FaultyFiles": "kops.files.faulty",
+    "MemoryFiles": "kops.files.tree",
+    "OverlayFiles": "kops.files.tree",
+}
+
+
+def __getattr__(name: str) -> object:
+    """What an inspection of files does not need is imported when it is asked for."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found: object = getattr(import_module(_LATER[name]), name)
+    globals()[name] = found
+    return found
