@@ -20,8 +20,7 @@ LONG_MAX: Final = 2**63 - 1
 
 # `\s` without UNICODE_CHARACTER_CLASS; Python's would take Unicode's spaces, too.
 SPACES: Final = r"[ \t\n\x0b\f\r]+"
-_SPACES = re.compile(SPACES)
-_LINE_ENDS = re.compile(r"\r\n|\n|\r")
+_LINE_ENDS: Final = r"\r\n|\n|\r"
 _CHUNK: Final = 8192
 # What String.trim removes: everything up to the space.
 _TRIMMED: Final = "".join(map(chr, range(33)))
@@ -55,7 +54,7 @@ def trim(text: str) -> str:
 
 def split_spaces(line: str) -> list[str]:
     """`Pattern.compile("\\\\s+").split(line)`: an empty field first where the line starts with a space, none at the end."""
-    fields = _SPACES.split(line)
+    fields = re.split(SPACES, line)
     if len(fields) > 1:
         while fields and not fields[-1]:
             fields.pop()
@@ -77,10 +76,10 @@ def read_lines(data: bytes) -> Iterator[str]:
             break
         # A CR at the end may be half of a CR LF.
         keep = len(pending) - 1 if pending.endswith("\r") else len(pending)
-        *lines, rest = _LINE_ENDS.split(pending[:keep])
+        *lines, rest = re.split(_LINE_ENDS, pending[:keep])
         pending = rest + pending[keep:]
         yield from lines
-    *lines, rest = _LINE_ENDS.split(pending)
+    *lines, rest = re.split(_LINE_ENDS, pending)
     yield from lines
     if rest:
         yield rest

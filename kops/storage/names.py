@@ -37,11 +37,12 @@ INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state",
 MAX_TOPIC_NAME_LENGTH: Final = 249
 _MAX_NAME_LENGTH: Final = 255
 
-_SEGMENT_FILE = re.compile(r"([0-9]{1,20})\.(log|index|timeindex|txnindex|snapshot)(\.deleted|\.cleaned|\.swap)?", re.ASCII)
-_CHECKPOINT_FILE = re.compile(r"([0-9]{20})-([0-9]{10})(?:-[0-9]+)?\.checkpoint(\.deleted|\.part)?", re.ASCII)
+# Patterns are compiled when they are first used (and kept by `re`): every command imports this module.
+_SEGMENT_FILE: Final = r"([0-9]{1,20})\.(log|index|timeindex|txnindex|snapshot)(\.deleted|\.cleaned|\.swap)?"
+_CHECKPOINT_FILE: Final = r"([0-9]{20})-([0-9]{10})(?:-[0-9]+)?\.checkpoint(\.deleted|\.part)?"
 _NO_SPACE: Final = r"[^ \t\n\x0b\f\r]+"
-_MARKED_DIR = re.compile(rf"({_NO_SPACE})-({_NO_SPACE})\.({_NO_SPACE})-(delete|future|stray)")
-_TOPIC_CHARS = re.compile(r"[a-zA-Z0-9._-]+")
+_MARKED_DIR: Final = rf"({_NO_SPACE})-({_NO_SPACE})\.({_NO_SPACE})-(delete|future|stray)"
+_TOPIC_CHARS: Final = r"[a-zA-Z0-9._-]+"
 
 
 class LogFileName(NamedTuple):
@@ -64,11 +65,11 @@ class PartitionDir(NamedTuple):
 
 def parse_log_file(name: str) -> LogFileName | None:
     """What a file name says, None for anything that Kafka would not have written as part of a log."""
-    found = _SEGMENT_FILE.fullmatch(name)
+    found = re.fullmatch(_SEGMENT_FILE, name)
     if found is not None:
         offset = int(found[1])
         return LogFileName(found[2], offset, found[3] or "") if offset < 1 << 63 else None  # type: ignore[arg-type]
-    found = _CHECKPOINT_FILE.fullmatch(name)
+    found = re.fullmatch(_CHECKPOINT_FILE, name)
     if found is not None and int(found[1]) < 1 << 63 and int(found[2]) < 1 << 31:
         return LogFileName("checkpoint", int(found[1]), found[3] or "", int(found[2]))  # type: ignore[arg-type]
     return None
@@ -110,7 +111,7 @@ def parse_partition_dir(name: str) -> PartitionDir:
     rest = name
     for candidate in ("delete", "future", "stray"):
         if name.endswith("-" + candidate):
-            if _MARKED_DIR.fullmatch(name) is None:
+            if re.fullmatch(_MARKED_DIR, name) is None:
                 raise _not_a_partition(name)
             rest, _, unique_id = name.rpartition(".")
             unique_id = unique_id[: -len(candidate) - 1]
@@ -140,7 +141,7 @@ def topic_name_error(name: str) -> str | None:
         return f"'{name}' is not allowed as a topic name"
     if len(name) > MAX_TOPIC_NAME_LENGTH:
         return f"a topic name may have {MAX_TOPIC_NAME_LENGTH} characters at most, '{name}' has {len(name)}"
-    if _TOPIC_CHARS.fullmatch(name) is None:
+    if re.fullmatch(_TOPIC_CHARS, name) is None:
         return f"'{name}' has characters other than ASCII letters, digits, '.', '_' and '-'"
     return None
 
