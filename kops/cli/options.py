@@ -118,15 +118,21 @@ class KopsCommand(TyperCommand):
             Plain.put_into(option)
         return option
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """`[OPTIONS] PATH...`."""
+        return ["[OPTIONS]", *(argument_name(each) for each in self.params if each.param_type_name == "argument")]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, the command's options, the common options."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], "Common options": []}
         for parameter in self.get_params(ctx):
+            if parameter.param_type_name == "argument":
+                sections["Arguments"].append((argument_name(parameter).strip("[]"), getattr(parameter, "help", None) or ""))
+                continue
             record = parameter.get_help_record(ctx)
             if record is not None:
-                own = "Arguments" if parameter.param_type_name == "argument" else "Options"
                 common = parameter.name in COMMON_NAMES or parameter.name == "help"
-                sections["Common options" if common else own].append(record)
+                sections["Common options" if common else "Options"].append(record)
         for title, records in sections.items():
             if records:
                 with formatter.section(title):
@@ -140,6 +146,14 @@ class KopsCommand(TyperCommand):
         a_sum = " (a sum)" if exit_codes.sums(self.entry.path) else ""
         with formatter.section(f"Exit codes{a_sum}"):
             formatter.write_dl([(str(code), meaning) for code, meaning in exit_codes.meanings(self.entry.path)])
+
+
+def argument_name(parameter: Any) -> str:
+    """How help calls an argument: its metavar, in brackets where it may be left out, with dots where there may be many."""
+    name = str(parameter.metavar or parameter.name.upper()).strip("[]")
+    if parameter.nargs == -1 and not name.endswith("..."):
+        name += "..."
+    return name if parameter.required else f"[{name}]"
 
 
 def build(entry: Entry, boundary: Boundary | None = None) -> KopsCommand:

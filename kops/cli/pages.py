@@ -8,7 +8,7 @@ from typing import Any
 
 from kops.cli import tree
 from kops.cli.main import HELP_FLAGS
-from kops.cli.options import COMMON_NAMES, KopsCommand, build, load
+from kops.cli.options import COMMON_NAMES, KopsCommand, argument_name, build, load
 
 _CHOICES = re.compile(r"[a-z0-9_-]+(?:\|[a-z0-9_-]+)+\Z")
 
@@ -65,7 +65,7 @@ def _parameter(parameter: Any, context: Any, formats: tuple[str, ...]) -> Parame
     is_option = parameter.param_type_name == "option"
     flags = (*parameter.opts, *parameter.secondary_opts) if is_option else ()
     switch = is_option and (parameter.is_flag or parameter.count)
-    value = None if switch else parameter.metavar or _value_name(parameter, context)
+    value = None if switch else parameter.metavar or _value_name(parameter, context) if is_option else argument_name(parameter).strip("[]")
     made = Parameter(flags, value, parameter.help or "", _choices(parameter, formats))
     made.required = parameter.required
     made.many = is_option and (parameter.multiple or parameter.count)
@@ -76,8 +76,6 @@ def _parameter(parameter: Any, context: Any, formats: tuple[str, ...]) -> Parame
 
 
 def _value_name(parameter: Any, context: Any) -> str:
-    if parameter.param_type_name == "argument":
-        return str(parameter.name).upper()
     return str(parameter.display_type(context)).strip("<>").upper()
 
 
