@@ -35,6 +35,8 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("log ls", "log_ls:ls", "Segments and their states, ranges, epochs"),
     Entry("log forecast", "log_forecast:forecast", "What a Kafka broker's start would truncate, delete or refuse"),
     Entry("log verify", "log_verify:verify", "Whether everything is on disk as Kafka would have written it; read-only"),
+    Entry("log repair", "log_repair:repair", "Mend what verify finds, with a journal; -n shows the plan"),
+    Entry("log recover", "log_recover:recover", "Salvage every intact batch past any damage"),
     Entry("doctor", "doctor:doctor", "What this machine lacks for kops, and how to get it"),
     Entry("completion", "completion:completion", "Print the completion script for bash, zsh or fish"),
 )

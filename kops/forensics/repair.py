@@ -31,7 +31,7 @@ from kops.forensics.repair_topics import TopicIds
 from kops.forensics.verify import verify
 from kops.storage.meta_properties import MetaProperties, read_meta_properties
 
-__all__ = ["MODES", "RepairReport", "apply_plan", "open_journal", "plan_repair", "repair", "rollback"]
+__all__ = ["MODES", "RepairReport", "apply_plan", "locked", "open_journal", "plan_repair", "repair", "rollback"]
 
 Mode = Literal["plan", "preen", "all"]
 MODES: Final = ("plan", "preen", "all")
@@ -145,9 +145,8 @@ def repair(
 
 
 def _lock(files: Files, target: _Target) -> Any:
-    """The lock of a log directory. A folder without any file of a broker's is no log directory: there is nothing a broker could hold."""
-    names = set(files.list(target.path))
-    return locked(files, target.path) if target.log_dir is not None or names & set(BROKER_FILES) else ExitStack()
+    """The lock of a log directory. A folder without any file of a broker's is none: there is nothing a broker could hold."""
+    return locked(files, target.path) if target.log_dir is not None else ExitStack()
 
 
 def _targets(paths: Sequence[str | os.PathLike[str]], files: Files) -> tuple[list[_Target], Inventory]:
@@ -162,10 +161,13 @@ def _targets(paths: Sequence[str | os.PathLike[str]], files: Files) -> tuple[lis
         parent = posixpath.dirname(files.absolute(partition.path))
         target = around.get(parent)
         if target is None:
-            target = around[parent] = _Target(parent, None, [], [])
+            log_dir = LogDir(parent) if set(files.list(parent)) & set(BROKER_FILES) else None
+            target = around[parent] = _Target(parent, log_dir, [], [])
             targets.append(target)
         target.partitions.append(partition)
         target.paths.append(partition.path)
+        if target.log_dir is not None:
+            target.log_dir.partitions.append(partition)  # the directory's checkpoints speak of it
     return targets, inventory
 
 

@@ -95,10 +95,8 @@ class DirRepair:
                     offsets[TopicPartition(fields[0], parse_int(fields[1]))] = parse_long(fields[2])
             except NumberFormatError:
                 continue
-        known = {TopicPartition(p.topic, p.partition) for p in self.log_dir.partitions if p.topic is not None}
-        kept = {key: offset for key, offset in offsets.items() if key in known}
-        why = f"{found.detail}; {len(kept)} entries can be kept"
-        return self.steps.put(Put(found.file, "write-checkpoint", why, True, (Data(write_offset_checkpoint(kept)),)))
+        why = f"{found.detail}; {len(offsets)} entries can be read"
+        return self.steps.put(Put(found.file, "write-checkpoint", why, True, (Data(write_offset_checkpoint(offsets)),)))
 
     def _offsets(self, name: str, details: Sequence[str]) -> bool:
         """Entries that lie outside of their logs: set to the log's end, or left out where Kafka then finds the right number itself."""
