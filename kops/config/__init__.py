@@ -1,1 +1,49 @@
-"""Kafka's settings: definitions with names, types and defaults, and Java's .properties."""
+"""Kafka's settings: definitions with names, types and defaults, the settings of a topic, and Java's .properties.
+
+config = topic_config({"segment.bytes": "1048576"}, broker=read_properties(data))
+config.segment_size
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kops.config.definition import ConfigDef, ConfigKey
+    from kops.config.properties import read_properties, write_properties
+    from kops.config.topic import TOPIC_CONFIG_DEF, TopicConfig, broker_defaults, parse_settings, topic_config
+
+__all__ = [
+    "TOPIC_CONFIG_DEF",
+    "ConfigDef",
+    "ConfigKey",
+    "TopicConfig",
+    "broker_defaults",
+    "parse_settings",
+    "read_properties",
+    "topic_config",
+    "write_properties",
+]
+
+_DEFINITION, _PROPERTIES, _TOPIC = "kops.config.definition", "kops.config.properties", "kops.config.topic"
+_LATER = {
+    "TOPIC_CONFIG_DEF": _TOPIC,
+    "ConfigDef": _DEFINITION,
+    "ConfigKey": _DEFINITION,
+    "TopicConfig": _TOPIC,
+    "broker_defaults": _TOPIC,
+    "parse_settings": _TOPIC,
+    "read_properties": _PROPERTIES,
+    "topic_config": _TOPIC,
+    "write_properties": _PROPERTIES,
+}
+
+
+def __getattr__(name: str) -> object:
+    """Imported when asked for: `kops.storage` needs the numbers of `kops.config.java` all the time, the definitions hardly ever."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found: object = getattr(import_module(_LATER[name]), name)
+    globals()[name] = found
+    return found
