@@ -1,1 +1,34 @@
-"""The scanners as Spark DataFrames; the only place that imports pyspark."""
+"""kops on Spark: log directories as DataFrames, and the cluster-wide scans. Only this package imports pyspark, and needs `kops[spark]`.
+
+```python
+from kops.spark import register, spark_session
+
+spark = spark_session("local[2]")
+register(spark)
+spark.read.format("kafkalog").option("mode", "batches").load("/data/broker-1,/data/broker-2").show()
+```
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make `spark.read.format("kafkalog")` known to a session."""
+    from kops.spark.source import KafkaLogDataSource
+
+    spark.dataSource.register(KafkaLogDataSource)
+
+
+def spark_session(master: str | None = None, app_name: str = "kops") -> SparkSession:
+    """A session with what kops needs, see `kops.spark.session`."""
+    from kops.spark.session import spark_session as make
+
+    return make(master, app_name)
+
+
+__all__ = ["register", "spark_session"]

@@ -1,0 +1,261 @@
+"""Parts of segments as Arrow record batches: what the data source's tasks do; needs no Spark.
+
+The scanner is `kops.records.scan`. A damage that reaches to the end of a part is read again without that end, so that it is told as in a
+scan of the whole file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kops.errors import DecodeError
+from kops.files import Files
+from kops.records import Batch, ByteSource, Damage, scan
+from kops.spark.schemas import SCHEMAS, TIMESTAMP_TYPES, arrow_schema
+from kops.spark.splits import Part
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS = 1 << 16
+VALUE_BYTES = 64 << 20
+"""A record batch is given on at this many rows, or at this many bytes of keys and values."""
+_MAX_MICROSECONDS = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a row says of its segment; plain values, they are pickled."""
+
+    path: str
+    topic: str | None
+    partition: int
+    base_offset: int
+    state: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the reader asked for: a mode and some of its columns; batches outside of the offsets and times may be left out."""
+
+    mode: str
+    columns: tuple[str, ...]
+    min_offset: int | None = None
+    max_offset: int | None = None
+    min_timestamp: int | None = None
+    control: bool = True
+
+    def batch(self, batch: Batch) -> bool:
+        """Whether any record of the batch may be asked for."""
+        if self.min_offset is not None and batch.last_offset < self.min_offset:
+            return False
+        if self.max_offset is not None and batch.magic == 2 and batch.base_offset > self.max_offset:
+            return False
+        return self.min_timestamp is None or batch.magic < 1 or batch.max_timestamp >= self.min_timestamp
+
+
+class Table:
+    """Columns being filled, row by row or in runs; only those that are wanted are kept."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._columns: dict[str, list[Any]] = {name: [] for name in wanted.columns}
+        self.rows = 0
+        self.bytes = 0
+
+    def add(self, count: int, values: dict[str, list[Any]], same: dict[str, Any]) -> None:
+        """`count` rows: `values` holds a list a column, `same` what is the same in all of them, the rest is null."""
+        for name, column in self._columns.items():
+            if name in values:
+                column += values[name]
+            else:
+                column += [same.get(name)] * count
+        self.rows += count
+
+    def take(self) -> pa.RecordBatch:
+        """The rows so far as a record batch; the table is empty after it."""
+        import pyarrow as pa
+
+        schema = arrow_schema(self._wanted.mode, list(self._wanted.columns))
+        arrays = [pa.array(self._columns[field.name], type=field.type) for field in schema]
+        for column in self._columns.values():
+            column.clear()
+        self.rows = self.bytes = 0
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def wants(self, name: str) -> bool:
+        """Whether the column is asked for."""
+        return name in self._columns
+
+
+def items(source: ByteSource, part: Part) -> Iterator[Batch | Damage]:
+    """Batches and damages of a part, as a scan of the whole file has them."""
+    for item in scan(source, part.start, part.end):
+        if isinstance(item, Damage) and item.position + item.length >= part.end < source.size():
+            yield next(scan(source, item.position))
+        else:
+            yield item
+
+
+def damage_row(damage: Damage) -> dict[str, Any]:
+    """The struct of column `damage`."""
+    return {
+        "code": damage.code,
+        "reason": damage.reason,
+        "position": damage.position,
+        "length": damage.length,
+        "baseOffset": damage.base_offset,
+        "lastOffset": damage.last_offset,
+    }
+
+
+def read_parts(files: Files, work: list[tuple[Part, Source]], wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    """The rows of some parts, in modes `batches` and `records`. Raises OSError where a file can't be read."""
+    table = Table(wanted)
+    add: Callable[[Table, Wanted, Source, Batch], None] = _add_batch if wanted.mode == "batches" else _add_records
+    for part, source in work:
+        with files.open(part.path) as file:
+            for item in items(file, part):
+                if isinstance(item, Damage):
+                    _add_damage(table, wanted, source, item)
+                elif wanted.batch(item):
+                    add(table, wanted, source, item)
+                if table.rows >= ROWS or table.bytes >= VALUE_BYTES:
+                    yield table.take()
+    if table.rows:
+        yield table.take()
+
+
+def _add_damage(table: Table, wanted: Wanted, source: Source, damage: Damage) -> None:
+    same = {"path": source.path, "topic": source.topic, "partition": source.partition, "damage": damage_row(damage)}
+    if wanted.mode == "records":
+        same["offset"] = damage.base_offset
+    else:
+        same |= {"position": damage.position, "size": damage.length, "baseOffset": damage.base_offset, "lastOffset": damage.last_offset}
+    table.add(1, {}, same)
+
+
+def _add_batch(table: Table, wanted: Wanted, source: Source, batch: Batch) -> None:
+    v2 = batch.magic == 2
+    table.add(
+        1,
+        {},
+        {
+            "path": source.path,
+            "topic": source.topic,
+            "partition": source.partition,
+            "position": batch.position,
+            "size": batch.size,
+            "baseOffset": batch.base_offset,
+            "lastOffset": batch.last_offset,
+            "count": batch.count if v2 else None,
+            "magic": batch.magic,
+            "codec": batch.codec,
+            "timestampType": TIMESTAMP_TYPES[batch.timestamp_type],
+            "baseTimestamp": microseconds(batch.base_timestamp),
+            "maxTimestamp": microseconds(batch.max_timestamp),
+            "leaderEpoch": batch.partition_leader_epoch if v2 else None,
+            "producerId": batch.producer_id if v2 else None,
+            "producerEpoch": batch.producer_epoch if v2 else None,
+            "baseSequence": batch.base_sequence if v2 else None,
+            "isTransactional": batch.is_transactional,
+            "isControl": batch.is_control,
+            "crc": batch.crc,
+        },
+    )
+
+
+def _add_records(table: Table, wanted: Wanted, source: Source, batch: Batch) -> None:
+    if batch.is_control and not wanted.control:
+        return
+    try:
+        records = batch.records()
+    except DecodeError as error:
+        reason = Damage(batch.position, batch.size, error.code, error.reason, batch=batch)
+        _add_damage(table, wanted, source, reason)
+        return
+    values: dict[str, list[Any]] = {"offset": [record.offset for record in records]}
+    if table.wants("key"):
+        values["key"] = [record.key for record in records]
+    if table.wants("value"):
+        values["value"] = [record.value for record in records]
+    if table.wants("timestamp"):
+        values["timestamp"] = [microseconds(record.timestamp) for record in records]
+    if table.wants("timestampType"):
+        values["timestampType"] = [TIMESTAMP_TYPES[record.timestamp_type] for record in records]
+    if table.wants("headers"):
+        values["headers"] = [
+            [{"key": header_text(key), "value": value} for key, value in record.headers] if record.headers else None for record in records
+        ]
+    same = {
+        "topic": source.topic,
+        "partition": source.partition,
+        "leaderEpoch": batch.partition_leader_epoch if batch.magic == 2 else None,
+        "isControl": batch.is_control,
+        "path": source.path,
+    }
+    table.add(len(records), values, same)
+    table.bytes += batch.size
+
+
+def header_text(key: str | bytes) -> str:
+    """A header's key as text; bytes that are no UTF-8 become replacement characters, as in Java."""
+    return key if isinstance(key, str) else key.decode("utf-8", "replace")
+
+
+def microseconds(timestamp_ms: int) -> int | None:
+    """A timestamp for Arrow; null for none (-1) and for what no timestamp can hold."""
+    value = timestamp_ms * 1000
+    return value if timestamp_ms >= 0 and value <= _MAX_MICROSECONDS else None
+
+
+def segment_row(
+    source: Source, batches: int, records: int, first: int | None, last: int | None, max_timestamp: int, damages: list[Any]
+) -> dict[str, Any]:
+    """One row of mode `segments`."""
+    return {
+        "path": source.path,
+        "topic": source.topic,
+        "partition": source.partition,
+        "baseOffset": source.base_offset,
+        "state": source.state,
+        "size": source.size,
+        "batches": batches,
+        "records": records,
+        "firstOffset": first,
+        "lastOffset": last,
+        "maxTimestamp": microseconds(max_timestamp),
+        "damages": damages,
+    }
+
+
+def read_segments(files: Files, work: list[tuple[Part, Source]], wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    """Mode `segments`: one row a segment (its parts are one here), checksums looked at."""
+    table = Table(wanted)
+    for part, source in work:
+        batches = records = 0
+        first: int | None = None
+        last: int | None = None
+        max_timestamp = -1
+        damages: list[Any] = []
+        with files.open(part.path) as file:
+            for item in items(file, part):
+                if isinstance(item, Damage):
+                    damages.append(damage_row(item))
+                    continue
+                batches += 1
+                records += item.count if item.magic == 2 and item.count is not None else 1
+                first = item.read_base_offset() if first is None else first
+                last = item.last_offset
+                max_timestamp = max(max_timestamp, item.max_timestamp)
+        table.add(1, {}, segment_row(source, batches, records, first, last, max_timestamp, damages))
+    if table.rows:
+        yield table.take()
+
+
+def columns_of(mode: str) -> tuple[str, ...]:
+    """All columns of a mode."""
+    return tuple(SCHEMAS[mode])

@@ -1,0 +1,89 @@
+"""A Spark session that runs on this machine: Java found, Python workers of this interpreter, loopback only, no UI.
+
+Under `spark-submit` the session that was asked for there is taken as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from typing import TYPE_CHECKING
+
+from kops.environment import java_environment
+from kops.errors import KopsError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.task.maxFailures": "4",
+}
+"""What kops sets in a session of its own; a caller's `--conf` goes before it."""
+
+
+def spark_session(master: str | None = None, app_name: str = "kops", settings: dict[str, str] | None = None) -> SparkSession:
+    """The running session, that of `spark-submit`, or a new one on `master` (default `local[*]`).
+
+    Raises MissingDependencyError where pyspark or a Java is missing, with the remedy.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise MissingDependencyError(f"Spark is not installed ({error.name}): pip install 'kops[spark]'") from error
+    builder = SparkSession.builder.appName(app_name)
+    if not _is_submitted():
+        os.environ.update({key: value for key, value in java_environment().items() if key in ("JAVA_HOME", "PATH")})
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault(
+            "PYSPARK_SUBMIT_ARGS", f"--driver-java-options -Dlog4j2.level=error --driver-memory {_DRIVER_MEMORY} pyspark-shell"
+        )
+        builder = builder.master(master or os.environ.get("MASTER") or "local[*]")
+        for key, value in {**SETTINGS, **(settings or {})}.items():
+            builder = builder.config(key, value)
+        return _start(builder)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _start(builder: SparkSession.Builder) -> SparkSession:
+    """Start the session while the JVM's words go to a file: they say nothing that a user could do something about. On failure they are
+    shown.
+
+    `KOPS_DEBUG=1` leaves them on stderr.
+    """
+    if os.environ.get("KOPS_DEBUG"):
+        return builder.getOrCreate()
+    with tempfile.TemporaryFile() as words:
+        sys.stderr.flush()
+        kept = os.dup(2)
+        os.dup2(words.fileno(), 2)  # the JVM inherits it and keeps it
+        try:
+            session = builder.getOrCreate()
+            session.sparkContext.setLogLevel("ERROR")
+        except Exception as error:  # what pyspark raises here has no common class; it is raised again as ours
+            words.seek(0)
+            last = words.read().decode(errors="replace").strip().splitlines()[-8:]
+            raise KopsError(
+                "Spark did not start: " + "\n".join([str(error).splitlines()[0] if str(error) else type(error).__name__, *last])
+            ) from error
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+    return session
+
+
+_DRIVER_MEMORY = "1g"
+
+
+def _is_submitted() -> bool:
+    """Whether `spark-submit` (or a shell) has started this program and brings the settings."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
