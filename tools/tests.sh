@@ -12,6 +12,7 @@ case ${1:-fast} in
 esac
 [ $# -eq 0 ] || shift
 failed=0
+trap 'exit 130' INT
 
 run() { # words, then pytest's arguments; a ring without tests of a kind is no failure
   echo "== $1"
@@ -20,7 +21,6 @@ run() { # words, then pytest's arguments; a ring without tests of a kind is no f
   $py -m pytest -q "$@" || status=$?
   case $status in
     0 | 5) ;;
-    2) exit 2 ;; # interrupted
     *) failed=1 ;;
   esac
 }
