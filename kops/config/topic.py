@@ -181,13 +181,16 @@ class TopicConfig:
         return self.segment_ms
 
 
-def topic_config(overrides: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None) -> TopicConfig:
+def topic_config(
+    overrides: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None, *, ignore_unknown: bool = False
+) -> TopicConfig:
     """The settings of a topic: `overrides` by topic names over a broker's server.properties over Kafka's defaults.
 
     Raises UsageError for an unknown topic setting or a value that is not allowed; unknown broker settings are other parts' business.
+    `ignore_unknown` passes over settings that 4.3 does not know, as a broker does with those that an older one has stored.
     """
     values = broker_defaults(broker) if broker else {}
-    values.update(TOPIC_CONFIG_DEF.parse(overrides or {}))
+    values.update(TOPIC_CONFIG_DEF.parse(overrides or {}, ignore_unknown=ignore_unknown))
     arguments: dict[str, Any] = {
         name.replace(".", "_"): tuple(value) if isinstance(value, list) else value for name, value in values.items()
     }

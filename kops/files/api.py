@@ -177,10 +177,14 @@ class Files(ABC):
         self.sync_dir(posixpath.dirname(path) or ".")
 
     def walk(self, path: str) -> Iterator[str]:
-        """The paths of all files below `path`, directories depth first, names sorted."""
+        """The paths of all files below `path`, directories depth first, names sorted; what is gone by then (or a dead link) is passed over."""
         for name in self.list(path):
             child = posixpath.join(path, name)
-            if self.stat(child).is_dir:
+            try:
+                is_dir = self.stat(child).is_dir
+            except FileNotFoundError:
+                continue
+            if is_dir:
                 yield from self.walk(child)
             else:
                 yield child

@@ -6,6 +6,7 @@ java.nio.channels.FileChannel.tryLock takes (Kafka: org.apache.kafka.server.util
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import os
@@ -31,6 +32,7 @@ _TRUSTED_READ: Final = 4 << 20
 # Locks that this process holds, by device and inode: POSIX record locks do not exclude their own process, and closing any
 # descriptor of the file drops them, so `OsFile.close` keeps such descriptors until the lock is released.
 _held: dict[tuple[int, int], OsLock] = {}
+_held_guard = _thread.allocate_lock()
 
 
 class OsFile(File):
@@ -89,10 +91,11 @@ class OsFile(File):
             return
         if _held:
             status = os.fstat(fd)
-            holder = _held.get((status.st_dev, status.st_ino))
-            if holder is not None:
-                holder.keep_open(fd)
-                return
+            with _held_guard:
+                holder = _holder(status)
+                if holder is not None:
+                    holder.keep_open(fd)
+                    return
         os.close(fd)
 
     def _check_writable(self) -> None:
@@ -105,6 +108,8 @@ class OsLock(Lock):
 
     def __init__(self, path: str, fd: int, identity: tuple[int, int]) -> None:
         self.path = path
+        # A forked child inherits the object, but not the lock.
+        self.pid = os.getpid()
         self._descriptors = [fd]
         self._identity = identity
 
@@ -113,12 +118,12 @@ class OsLock(Lock):
         self._descriptors.append(fd)
 
     def release(self) -> None:
-        if not self._descriptors:
-            return
-        _held.pop(self._identity, None)
-        descriptors, self._descriptors = self._descriptors, []
-        for fd in descriptors:
-            os.close(fd)
+        with _held_guard:
+            if _held.get(self._identity) is self:
+                del _held[self._identity]
+            descriptors, self._descriptors = self._descriptors, []
+            for fd in descriptors:
+                os.close(fd)
 
 
 class OsFiles(Files):
@@ -194,23 +199,23 @@ class OsFiles(Files):
 
         self._check_writable(path)
         name = os.path.join(path, LOCK_FILE)
-        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        status = os.fstat(fd)
-        identity = (status.st_dev, status.st_ino)
-        holder = _held.get(identity)
-        if holder is not None:
-            holder.keep_open(fd)
-            _raise_held(path, os.getpid())
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            pid = _lock_owner(fd)
-            os.close(fd)
-            if error.errno not in (errno.EACCES, errno.EAGAIN):
-                raise
-            _raise_held(path, pid)
-        lock = OsLock(name, fd, identity)
-        _held[identity] = lock
+        with _held_guard:
+            fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            status = os.fstat(fd)
+            holder = _holder(status)
+            if holder is not None:
+                holder.keep_open(fd)
+                _raise_held(path, holder.pid)
+            try:
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                pid = _lock_owner(fd)
+                os.close(fd)
+                if error.errno not in (errno.EACCES, errno.EAGAIN):
+                    raise
+                _raise_held(path, pid)
+            identity = (status.st_dev, status.st_ino)
+            lock = _held[identity] = OsLock(name, fd, identity)
         return lock
 
     def lock_owner(self, path: str) -> int | None:
@@ -223,14 +228,18 @@ class OsFiles(Files):
         except FileNotFoundError:
             return None
         with file:
-            status = os.fstat(file.fileno())
-            if (status.st_dev, status.st_ino) in _held:
-                return os.getpid()
-            return _lock_owner(file.fileno())
+            holder = _holder(os.fstat(file.fileno()))
+            return _lock_owner(file.fileno()) if holder is None else holder.pid
 
     def _check_writable(self, path: str) -> None:
         if self.read_only:
             raise ReadOnlyError(f"{path}: these files are for reading only")
+
+
+def _holder(status: os.stat_result) -> OsLock | None:
+    """The lock that this process holds on a file."""
+    lock = _held.get((status.st_dev, status.st_ino))
+    return lock if lock is not None and lock.pid == os.getpid() else None
 
 
 def _raise_held(path: str, pid: int | None) -> NoReturn:

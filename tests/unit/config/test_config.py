@@ -95,6 +95,10 @@ def test_overrides_over_a_broker_over_kafka() -> None:
     assert (config.segment_bytes, config.index_interval_bytes, config.cleanup_policy) == (2097152, 2, ("compact", "delete"))
     assert config.compact
     assert topic_config({"internal.segment.bytes": "100"}).segment_size == 100
+    old = {"message.format.version": "2.8", "flush.ms": "5"}
+    assert topic_config(old, ignore_unknown=True) == topic_config({"flush.ms": "5"})
+    with pytest.raises(UsageError, match=r"message\.format\.version"):
+        topic_config(old)
 
 
 @pytest.mark.parametrize(

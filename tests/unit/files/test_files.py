@@ -6,13 +6,14 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kops.errors import KopsError, LockHeldError
-from kops.files import Files, MemoryFiles, OsFiles, OverlayFiles, ReadOnlyError
+from kops.files import Files, Lock, MemoryFiles, OsFiles, OverlayFiles, ReadOnlyError
 
 
 def system(root: Path) -> tuple[Files, str]:
@@ -213,6 +214,30 @@ def test_lock(tree: tuple[Files, str]) -> None:
     assert files.list(root) == [".lock"]
 
 
+def test_one_of_many_threads_gets_the_lock(tmp_path: Path) -> None:
+    files = OsFiles()
+    barrier = threading.Barrier(8)
+    taken: list[Lock] = []
+    refused: list[LockHeldError] = []
+
+    def take() -> None:
+        barrier.wait()
+        try:
+            taken.append(files.lock(str(tmp_path)))
+        except LockHeldError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(taken), len(refused)) == (1, 7)
+    taken[0].release()
+    taken[0].release()
+    files.lock(str(tmp_path)).release()
+
+
 LOCKER = """
 import fcntl, os, sys
 fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
@@ -385,6 +410,14 @@ def test_a_time_of_its_own() -> None:
     with pytest.raises(OSError) as error:
         files.open("/a").fileno()
     assert error.value.errno == errno.ENOTSUP
+
+
+def test_walking_over_a_dead_link(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "b").write_bytes(b"")
+    for files in (OsFiles(read_only=True), OverlayFiles(OsFiles(read_only=True))):
+        assert list(files.walk(str(tmp_path))) == [str(tmp_path / "b")]
+        assert not files.exists(str(tmp_path / "a"))
 
 
 def test_descriptor_of_the_system(tmp_path: Path) -> None:
