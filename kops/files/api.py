@@ -177,7 +177,7 @@ class Files(ABC):
         self.sync_dir(posixpath.dirname(path) or ".")
 
     def walk(self, path: str) -> Iterator[str]:
-        """The paths of all files below `path`, directories depth first, names sorted; what is gone by then (or a dead link) is passed over."""
+        """The paths of all files below `path`, depth first, names sorted; what is gone by then (or a dead link) is passed over."""
         for name in self.list(path):
             child = posixpath.join(path, name)
             try:
