@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 
@@ -21,6 +22,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
 from kops.cli import exit_codes  # noqa: E402 - the project's folder has to be on the path first
+from kops.cli.failures import printable  # noqa: E402
 from kops.files import OsFiles  # noqa: E402
 from kops.records import Batch, scan  # noqa: E402
 from tests.support import corpus  # noqa: E402
@@ -48,8 +50,9 @@ class Demo:
         """A sentence of the demo's own."""
         print(f"  {text}", flush=True)
 
-    def kops(self, line: str, *, code: int, lines: int = 8, having: tuple[str, ...] = ()) -> str:
-        """Run `kops <line>`; show at most so many lines; the exit code must be `code` and the output must hold every text of `having`."""
+    def kops(self, line: str, *, code: int, lines: int = 8, having: tuple[str, ...] = (), wrap: bool = False) -> None:
+        """Run `kops <line>`; show at most so many lines, long ones cut (or wrapped). The exit code must be `code`, the output must hold
+        every text of `having`."""
         print(f"$ kops {line}", flush=True)
         started = time.monotonic()
         done = subprocess.run(
@@ -67,20 +70,27 @@ class Demo:
         missing = [text for text in having if text not in done.stdout + done.stderr]
         failed = done.returncode != code or missing
         for text in shown if failed else shown[:lines]:
-            print("  " + (text if len(text) <= WIDTH or failed else text[: WIDTH - 1] + "…"))
+            print(fitted(text, wrap=wrap or bool(failed)))
         if len(shown) > lines and not failed:
             print(f"  … {len(shown) - lines} more lines")
         print(f"  exit code {done.returncode} ({meaning(done.returncode)}), {took:.2f} s\n", flush=True)
         if failed:
             wanted = f"exit code {code}" + "".join(f", {text!r} in the output" for text in missing)
             sys.exit(f"demo: kops {line}: expected {wanted}")
-        return done.stdout
 
     def check(self, holds: bool, text: str) -> None:
         """Show a fact that the demo has checked itself; it must hold."""
         print(f"  {'✓' if holds else '✗'} {text}\n", flush=True)
         if not holds:
             sys.exit(f"demo: not so: {text}")
+
+
+def fitted(text: str, *, wrap: bool) -> str:
+    """A line of output as it is shown: indented, without control characters, cut or wrapped where it is long."""
+    safe = printable(text)
+    if wrap:
+        return textwrap.fill(safe, WIDTH, initial_indent="  ", subsequent_indent=" " * 10, break_on_hyphens=False, drop_whitespace=False)
+    return "  " + (safe if len(safe) <= WIDTH else safe[: WIDTH - 1] + "…")
 
 
 def meaning(code: int) -> str:
@@ -123,7 +133,7 @@ def look(demo: Demo) -> None:
 def judge(demo: Demo, hit: Batch) -> None:
     """2 and 3: `verify` and `forecast` on damaged directories."""
     demo.title("3. verify finds it (and Kafka's own tool would have ended with exit code 0)")
-    demo.kops("log verify --level full n1 n2 n3", code=exit_codes.PROBLEMS, lines=12, having=("batch-crc-mismatch", "torn-tail"))
+    demo.kops("log verify --level full n1 n2 n3", code=exit_codes.PROBLEMS, lines=12, wrap=True, having=("batch-crc-mismatch", "torn-tail"))
     demo.title("4. What a broker would do after a crash: throw away all that follows")
     demo.kops("log forecast --assume crash --recovery-point 0 n1/orders-epochs-0", code=exit_codes.PROBLEMS, having=(str(hit.base_offset),))
 
