@@ -438,3 +438,24 @@ def test_hard_links(tree: tuple[Files, str]) -> None:
         files.link(f"{root}/none", f"{root}/c")
     files.unlink(f"{root}/a")
     assert files.read_all(f"{root}/b") == b"one"
+
+
+def test_importing_the_interface_is_cheap() -> None:
+    """Every command imports these two: nothing of what is slow to import, and only what an inspection needs."""
+    code = "import kops.files, kops.storage.names, sys; print(*sys.modules)"
+    loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    assert "kops.storage.names" in loaded
+    slow = {
+        "dataclasses",
+        "inspect",
+        "json",
+        "logging",
+        "tempfile",
+        "asyncio",
+        "crc32c",
+        "numpy",
+        "typer",
+        "kops.files.tree",
+        "kops.files.faulty",
+    }
+    assert not slow & loaded
