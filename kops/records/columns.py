@@ -13,7 +13,7 @@ from typing import Final
 from kops.records.batch import BATCH_OVERHEAD, HEADER_V2, LOG_OVERHEAD, Batch
 from kops.records.crc import crc32c_function
 from kops.records.damage import Damage
-from kops.records.resync import Resync
+from kops.records.resync import Resync, known_magic
 from kops.records.scan import WINDOW, scan_on
 from kops.records.source import ByteSource
 
@@ -172,7 +172,7 @@ def read_headers(data: bytes, position: int, check_crc: bool, max_magic: int, ro
             if stop > size or row[1] < 49 or row[3] > max_magic or (check_crc and crc32c(view[index + 21 : stop]) != row[4]):
                 return index
         else:
-            legacy = _legacy_row(data, index, stop, check_crc)
+            legacy = _legacy_row(data, index, stop, check_crc, max_magic)
             if legacy is None:
                 return index
             row = legacy
@@ -180,9 +180,9 @@ def read_headers(data: bytes, position: int, check_crc: bool, max_magic: int, ro
         add(row)
         index = stop
     # A message of v0 or v1 may be smaller than a header of v2.
-    while index + 26 <= size and data[index + 16] < 2:
+    while index + 26 <= size:
         stop = index + int.from_bytes(data[index + 8 : index + 12], "big", signed=True) + LOG_OVERHEAD
-        legacy = _legacy_row(data, index, stop, check_crc)
+        legacy = _legacy_row(data, index, stop, check_crc, max_magic)
         if legacy is None:
             break
         place(position + index)
@@ -191,10 +191,10 @@ def read_headers(data: bytes, position: int, check_crc: bool, max_magic: int, ro
     return index
 
 
-def _legacy_row(data: bytes, index: int, stop: int, check_crc: bool) -> Row | None:
+def _legacy_row(data: bytes, index: int, stop: int, check_crc: bool, max_magic: int) -> Row | None:
     """The header of a message of v0 or v1 in the shape of v2's, or None where it is not good."""
     offset, length, crc, magic, attributes = _LEGACY.unpack_from(data, index)
-    if not 0 <= magic < 2 or length < 14 + 8 * magic or stop > len(data):
+    if magic > 1 or not known_magic(magic, max_magic) or length < 14 or stop > len(data):
         return None
     if check_crc and zlib.crc32(memoryview(data)[index + 16 : stop]) != crc:
         return None
@@ -207,7 +207,7 @@ def _single(batch: Batch) -> Columns:
     if batch.magic > 1:
         rows.append(HEADER_V2.unpack_from(batch.buffer, batch.index))
     else:
-        legacy = _legacy_row(batch.buffer, batch.index, batch.index + batch.size, False)
+        legacy = _legacy_row(batch.buffer, batch.index, batch.index + batch.size, False, 127)
         assert legacy is not None
         rows.append(legacy)
     return Columns(rows, [batch.position], batch.end, batch.buffer, batch.position - batch.index)

@@ -69,10 +69,11 @@ class Resync:
     def crc_holds(self, position: int, total: int, magic: int) -> bool:
         """Whether the batch of `total` bytes at `position` has the checksum it claims; reads it by chunks."""
         head = self.source.read(position, BATCH_OVERHEAD)
-        at = 17 if magic > 1 else 12
-        start = position + (21 if magic > 1 else 16)
+        modern = 1 < magic < 128
+        at = 17 if modern else 12
+        start = position + (21 if modern else 16)
         stored = int.from_bytes(head[at : at + 4], "big")
-        function = crc32c_function() if magic > 1 else zlib.crc32
+        function = crc32c_function() if modern else zlib.crc32
         end = position + total
         value = 0
         while start < end:
@@ -84,7 +85,7 @@ class Resync:
         return value == stored
 
     def _least(self, magic: int) -> int:
-        return BATCH_OVERHEAD if magic > 1 else LOG_OVERHEAD + MESSAGE_OVERHEAD_V0 + 8 * magic
+        return BATCH_OVERHEAD if magic > 1 else LOG_OVERHEAD + MESSAGE_OVERHEAD_V0
 
     def _header(self, position: int) -> Batch | None:
         """The header at `position` where it can be read whole."""
@@ -99,7 +100,7 @@ class Resync:
         if position + HEADER_SIZE_UP_TO_MAGIC > self.limit:
             return None
         batch = self._header(position)
-        if batch is None or batch.magic > self.max_magic or batch.size < self._least(batch.magic):
+        if batch is None or not known_magic(batch.magic, self.max_magic) or batch.size < self._least(batch.magic):
             return None
         return batch if position + batch.size <= self.limit else None
 
@@ -183,8 +184,8 @@ class Resync:
             return False
         if last_offset is None or 0 < batch.last_offset - last_offset <= _FARTHEST:
             return True
-        # An offset that goes back or far ahead may be a batch inside some record's value, or a message inside a compressed set, whose offset
-        # no checksum covers: believe it only with company.
+        # An offset that goes back or far ahead may be a batch inside some record's value, or a message inside a compressed set, whose
+        # offset no checksum covers: believe it only with company.
         return batch.end == self.limit or self._good(batch.end) is not None
 
     def _message_fits(self, batch: Batch) -> bool:
@@ -234,7 +235,7 @@ class Resync:
     def _mend_length(self, damage: Damage) -> bool:
         """Whether the checksum holds for the bytes of the damage: then the length field alone was wrong."""
         batch = damage.batch
-        if batch is None or not 0 <= batch.magic <= self.max_magic or not self._least(batch.magic) <= damage.length < 1 << 31:
+        if batch is None or not known_magic(batch.magic, self.max_magic) or not self._least(batch.magic) <= damage.length < 1 << 31:
             return False
         if not self.crc_holds(damage.position, damage.length, batch.magic):
             return False
@@ -268,7 +269,7 @@ class Resync:
         length = int.from_bytes(data[8:12], "big", signed=True)
         magic = data[16] if data[16] < 128 else data[16] - 256
         batch = self._header(position)
-        if batch is None and length >= MESSAGE_OVERHEAD_V0 and 0 <= magic <= self.max_magic:
+        if batch is None and length >= MESSAGE_OVERHEAD_V0 and known_magic(magic, self.max_magic):
             torn = Damage(position, 0, TORN_TAIL, f"the batch claims {length + LOG_OVERHEAD} bytes, {left} are left")
             torn.base_offset = int.from_bytes(data[:8], "big", signed=True)
             return torn
@@ -279,7 +280,7 @@ class Resync:
         if total > left:
             reason = f"the batch claims {total} bytes, {left} are left"
             return Damage(position, 0, TORN_TAIL, reason, kafka=ENDS, batch=batch)
-        if not 0 <= magic <= self.max_magic:
+        if not known_magic(magic, self.max_magic):
             return Damage(position, total, UNKNOWN_MAGIC, f"unknown magic {magic}", kafka=INVALID, batch=batch)
         if total < self._least(magic):
             reason = f"the length field says {length}, a batch of magic {magic} needs {self._least(magic) - LOG_OVERHEAD}"
@@ -342,7 +343,7 @@ class Resync:
         batch = damage.batch
         if batch is None:
             return damage.code == TORN_TAIL
-        if not 0 <= batch.magic <= self.max_magic or batch.attributes & ~0x7F:
+        if not known_magic(batch.magic, self.max_magic) or batch.attributes & ~0x7F:
             return False
         return _continues(damage, last_offset)
 
@@ -358,6 +359,11 @@ class Resync:
             if rest:
                 break
         return at - position
+
+
+def known_magic(magic: int, max_magic: int) -> bool:
+    """Whether a batch of this (signed) magic is one; `max_magic` 127 stands for Kafka's way, which takes any."""
+    return 0 <= magic <= max_magic or max_magic == 127
 
 
 def _floor(damage: Damage, last_offset: int | None) -> int | None:

@@ -34,9 +34,10 @@ def scan(
 ) -> Iterator[Batch | Damage]:
     """Every batch and every damage between the positions `start` and `end`, in order, without a gap.
 
-    `check_crc=False` believes a header whose length fits. `resync=False` stops after the first damage. `max_magic=127` takes a magic above
-    2 for 2, as Kafka does. A batch's `buffer` is the window it was read in (usually 1 MiB), so keep only what is needed. A claimed
-    length never makes the scan read or hold more than the file has; a batch above the window's size is checked before it is held.
+    `check_crc=False` believes a header whose length fits. `resync=False` stops after the first damage. `max_magic=127` takes any magic, as
+    Kafka does: above 2 for 2, below 0 for the old formats. A batch's `buffer` is the window it was read in (usually 1 MiB), so keep only
+    what is needed. A claimed length never makes the scan read or hold more than the file has; a batch above the window's size is checked
+    before it is held (where it is believed unchecked and its checksum does not hold, `buffer` has its header only).
     """
     size = source.size()
     limit = size if end is None else min(end, size)
@@ -66,9 +67,16 @@ def scan_on(rescue: Resync, start: int, last_offset: int | None, *, check_crc: b
                     if not left:
                         return
                 total = _claimed(buffer, index, left, rescue.max_magic)
-            if left < total <= rescue.limit - position and (not check_crc or rescue.crc_holds(position, total, buffer[index + 16])):
-                buffer, base, index = rescue.source.read(position, total), position, 0
-                left = len(buffer)
+            if left < total <= rescue.limit - position:
+                if rescue.crc_holds(position, total, buffer[index + 16]):
+                    buffer, base, index = rescue.source.read(position, total), position, 0
+                    left = len(buffer)
+                elif not check_crc:
+                    # Believed, but not worth the memory: its header.
+                    yield (batch := Batch(buffer, index, position))
+                    last_offset = batch.last_offset
+                    position += total
+                    continue
         if 0 < total <= left:
             batch = Batch(buffer, index, position)
             if (
@@ -93,8 +101,8 @@ def _claimed(buffer: bytes, index: int, left: int, max_magic: int) -> int:
         return 0
     _, length, _, magic = _PREFIX.unpack_from(buffer, index)
     total: int = length + LOG_OVERHEAD
-    least = BATCH_OVERHEAD if magic > 1 else LOG_OVERHEAD + MESSAGE_OVERHEAD_V0 + 8 * magic
-    return total if 0 <= magic <= max_magic and total >= least else 0
+    least = BATCH_OVERHEAD if magic > 1 else LOG_OVERHEAD + MESSAGE_OVERHEAD_V0
+    return total if (0 <= magic <= max_magic or max_magic == 127) and total >= least else 0
 
 
 def file_batches(source: ByteSource, start: int = 0, end: int | None = None, *, window: int = WINDOW) -> Iterator[Batch]:
@@ -106,19 +114,31 @@ def file_batches(source: ByteSource, start: int = 0, end: int | None = None, *, 
     """
     size = source.size()
     limit = size if end is None else min(end, size)
-    position = start
+    position = base = start
+    buffer = b""
     while position < limit - HEADER_SIZE_UP_TO_MAGIC:
-        prefix = source.read(position, HEADER_SIZE_UP_TO_MAGIC)
-        if len(prefix) < HEADER_SIZE_UP_TO_MAGIC:
-            return
-        _, length, _, _ = _PREFIX.unpack(prefix)
+        index = position - base
+        left = len(buffer) - index
+        if left < BATCH_OVERHEAD and position + left < size:
+            buffer, base, index = source.read(position, min(max(window, BATCH_OVERHEAD), size - position)), position, 0
+            left = len(buffer)
+            if left < HEADER_SIZE_UP_TO_MAGIC:
+                return
+        _, length, _, magic = _PREFIX.unpack_from(buffer, index)
         if length < MESSAGE_OVERHEAD_V0:
             reason = f"a batch of {length} bytes, at least {MESSAGE_OVERHEAD_V0} are needed"
             raise DecodeError(reason, code="bad-length", position=position)
         total = length + LOG_OVERHEAD
         if position > limit - total:
             return
-        yield Batch(source.read(position, max(total, BATCH_OVERHEAD)), 0, position)
+        if left < total:
+            # What is larger than a window is held only when its checksum holds; else its header tells that it is not valid.
+            if total <= window or Resync(source, size, 127).crc_holds(position, total, magic):
+                buffer = source.read(position, max(min(window, size - position), total))
+            elif index:
+                buffer = source.read(position, window)
+            base, index = position, 0
+        yield Batch(buffer, index, position)
         position += total
 
 
