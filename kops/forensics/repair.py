@@ -85,18 +85,20 @@ def plan_repair(
     mode: Mode = "all",
     files: Files | None = None,
     index_interval: int | None = None,
+    keep_holes: bool = False,
     on_bytes: Callable[[int], None] | None = None,
 ) -> list[Plan]:
     """What a repair of log directories, or of partitions' folders, would do; one plan a log directory. Nothing is written.
 
     `mode`: `all`, or `preen` for only what loses nothing. `index_interval`: the topics' index.interval.bytes (default: as the indexes
-    that are there tell). Raises NotFoundError, UsageError (a path that is neither), OSError.
+    that are there tell). `keep_holes`: leave holes in the offsets open, for brokers before 0.11, which cannot read the empty batches that
+    close them. Raises NotFoundError, UsageError (a path that is neither), OSError.
     """
     reader = files if files is not None else OsFiles(read_only=True)
     targets, inventory = _targets(paths, reader)
     topics = TopicIds(reader, inventory)
     metas = _metas(reader, inventory)
-    return [_plan(reader, target, topics, metas, mode == "preen", index_interval, on_bytes) for target in targets]
+    return [_plan(reader, target, topics, metas, mode == "preen", index_interval, keep_holes, on_bytes) for target in targets]
 
 
 def repair(
@@ -106,6 +108,7 @@ def repair(
     files: Files | None = None,
     journal: str | None = None,
     index_interval: int | None = None,
+    keep_holes: bool = False,
     now_ms: Callable[[], int] | None = None,
     on_bytes: Callable[[int], None] | None = None,
     on_step: Callable[[int, int, Step], None] | None = None,
@@ -123,7 +126,7 @@ def repair(
     if mode == "plan":
         for target in targets:
             report.resumed += [found.path for found in unfinished_journals(writer, target.path, journal)]
-        report.plans = plan_repair(paths, files=writer, index_interval=index_interval, on_bytes=on_bytes)
+        report.plans = plan_repair(paths, files=writer, index_interval=index_interval, keep_holes=keep_holes, on_bytes=on_bytes)
         report.left = [found for plan in report.plans for found in plan.left]
         return report
     with ExitStack() as locks:
@@ -133,7 +136,7 @@ def repair(
             for found in unfinished_journals(writer, target.path, journal):
                 resume(writer, found, on_step)
                 report.resumed.append(found.path)
-        report.plans = plan_repair(paths, mode=mode, files=writer, index_interval=index_interval, on_bytes=on_bytes)
+        report.plans = plan_repair(paths, mode=mode, files=writer, index_interval=index_interval, keep_holes=keep_holes, on_bytes=on_bytes)
         for plan in report.plans:
             done = apply_plan(writer, plan, journal=journal, now_ms=now_ms, on_step=on_step)
             if done is not None:
@@ -194,6 +197,7 @@ def _plan(
     metas: dict[str, MetaProperties],
     preen: bool,
     index_interval: int | None,
+    keep_holes: bool,
     on_bytes: Callable[[int], None] | None,
 ) -> Plan:
     steps = Steps()
@@ -201,7 +205,9 @@ def _plan(
     findings = [found for found in verify(target.paths, "full", files=files, progress=on_bytes).findings if found.is_problem]
     plan.findings = findings
     partitions = [
-        PartitionRepair(files, partition, steps, preen=preen, topic_id=topics.of(partition), index_interval=index_interval)
+        PartitionRepair(
+            files, partition, steps, preen=preen, topic_id=topics.of(partition), index_interval=index_interval, keep_holes=keep_holes
+        )
         for partition in target.partitions
     ]
     log_dir = target.log_dir

@@ -6,7 +6,7 @@ batches in file order whose offsets increase. A batch that is not in it is
 
 * mended, when the hole in the chain at its place has exactly its size (its base offset was damaged), or its records fit there (its last
   offset was damaged);
-* put where its own offsets say, when the chain has a hole there (batches change places);
+* put where its own offsets say, when the chain has a hole there within its file (batches change places);
 * set aside otherwise (it stands in the log already).
 
 Nothing that is not pinned down so is ever made up.
@@ -15,6 +15,7 @@ Nothing that is not pinned down so is ever made up.
 from __future__ import annotations
 
 import itertools
+import posixpath
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +27,7 @@ from kops.files import Files
 from kops.records import Batch, Damage, scan
 from kops.records.build import write_batch
 from kops.records.decode import read_some
+from kops.storage.names import parse_log_file
 
 __all__ = ["Aside", "Bad", "Item", "chain", "item_batch", "mend_epochs", "mend_sequences", "read_items", "stream_items"]
 
@@ -216,13 +218,14 @@ def chain(files: Files, items: Sequence[Item], *, start: int = 0) -> tuple[list[
         return list(items), []
     chosen = _longest(items, start)
     kept = [items[i] for i in chosen]
+    places = _places(items)
     aside: list[Aside] = []
     placed: list[Item] = []
     members = set(chosen)
     for group in _groups(items, members):
         before = kept[group[0] - 1].last if group[0] else start - 1
         after = kept[group[0]].base if group[0] < len(kept) else None
-        _place(files, [items[i] for i in group[1]], before, after, kept, placed, aside)
+        _place(files, [items[i] for i in group[1]], (before, after), places, kept, placed, aside)
     log = sorted([*kept, *placed], key=lambda item: item.base)
     return log, aside
 
@@ -276,10 +279,28 @@ def _groups(items: Sequence[Item], members: set[int]) -> Iterable[tuple[int, lis
         yield number, run
 
 
+def _places(items: Iterable[Item]) -> dict[str, tuple[int, int]]:
+    """The offsets that belong to each file by the names: from its base offset to before the next one's."""
+    bases = {item.path: _base_of(item.path) for item in items}
+    return {path: (base, min((other for other in bases.values() if other > base), default=_MAX_OFFSET)) for path, base in bases.items()}
+
+
+def _base_of(path: str) -> int:
+    name = parse_log_file(posixpath.basename(path))
+    return 0 if name is None else name.offset
+
+
 def _place(
-    files: Files, group: list[Item], before: int, after: int | None, kept: list[Item], placed: list[Item], aside: list[Aside]
+    files: Files,
+    group: list[Item],
+    hole: tuple[int, int | None],
+    places: dict[str, tuple[int, int]],
+    kept: list[Item],
+    placed: list[Item],
+    aside: list[Aside],
 ) -> None:
-    """Decide about a run of batches between two members of the chain (`before`: last offset of the one, `after`: base of the other)."""
+    """Decide about a run of batches between two members of the chain (`hole`: last offset of the one, base of the other)."""
+    before, after = hole
     fresh = []
     for item in group:
         if _is_copy(item, kept) or _is_copy(item, placed):
@@ -292,7 +313,8 @@ def _place(
             before += item.span
         return
     for item in fresh:
-        if _fits(item, kept) and _fits(item, placed, inside=False):
+        low, high = places[item.path]
+        if low <= item.base and item.last < high and _fits(item, kept) and _fits(item, placed, inside=False):
             placed.append(item)
             continue
         trimmed = _trimmed(files, item, before, after)

@@ -161,8 +161,7 @@ def fill(mended: MendedLog, directory: str, low: int, high: int) -> bool:
     if before is not None and before.last >= low:
         return False
     after = mended.log[position] if position < len(mended.log) else None
-    neighbour = before or after
-    if high - low > _MAX_RELATIVE or (neighbour is not None and neighbour.magic < 2):
+    if high - low > _MAX_RELATIVE:
         return False
     # An empty segment file inside the hole takes its share.
     cuts = sorted(base for base in mended.bases.values() if low < base <= high)

@@ -119,16 +119,26 @@ class PartitionRepair:
     left.
 
     `preen`: only what loses nothing. `held_back` counts what was left out for that. `topic_id` is what others say the topic's id is.
+    `keep_holes`: no empty batches, which brokers before 0.11 cannot read.
     """
 
     def __init__(
-        self, files: Files, partition: PartitionDir, steps: Steps, *, preen: bool, topic_id: str | None, index_interval: int | None
+        self,
+        files: Files,
+        partition: PartitionDir,
+        steps: Steps,
+        *,
+        preen: bool,
+        topic_id: str | None,
+        index_interval: int | None,
+        keep_holes: bool,
     ) -> None:
         self.files = files
         self.partition = partition
         self.steps = steps
         self.preen = preen
         self.topic_id = topic_id
+        self.keep_holes = keep_holes
         self._index_interval = index_interval
         self.held_back = 0
         self.notes: list[str] = []
@@ -245,8 +255,8 @@ class PartitionRepair:
         return self._plan_logs(mended)
 
     def _close_holes(self, findings: Sequence[Finding]) -> bool:
-        if self.preen or self.partition.topic == METADATA_TOPIC:
-            self.held_back += len(findings)
+        if self.preen or self.keep_holes or self.partition.topic == METADATA_TOPIC:
+            self.held_back += len(findings) if self.preen else 0
             return False
         if self._mended is None:
             self._mended = mend_log(self.files, self.partition, known_epochs=self._known_epochs())

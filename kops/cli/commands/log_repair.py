@@ -51,6 +51,14 @@ def repair(
     force: Annotated[
         bool, typer.Option("--force", help="With --rollback: also when files changed since the repair.", show_default=False)
     ] = False,
+    keep_holes: Annotated[
+        bool,
+        typer.Option(
+            "--keep-holes",
+            help="Leave holes in the offsets open: brokers before 0.11 cannot read empty batches.",
+            show_default=False,
+        ),
+    ] = False,
     index_interval_bytes: Annotated[
         int | None,
         typer.Option(metavar="N", min=0, help="index.interval.bytes of the topics (default: as their indexes tell).", show_default=False),
@@ -89,6 +97,7 @@ def repair(
         mode=mode,  # type: ignore[arg-type]
         journal=journal,
         index_interval=index_interval_bytes,
+        keep_holes=keep_holes,
         on_step=on_step,
     )
     out.status |= _status(report)
