@@ -192,11 +192,18 @@ class LogLoader:
         self._files.unlink(self._join(name))
         self._did("file-removed", name, reason, old_size=size)
 
+    def _check_readable(self, name: str) -> None:
+        try:
+            self._files.open(self._join(name)).close()
+        except PermissionError as error:
+            raise StorageIOError(f"Could not read file {self._join(name)}") from error
+
     def _remove_temporary_files(self) -> list[str]:
         """First pass: `.deleted` and `.cleaned` go, and `.swap` that belong to a split which was not finished; -> the other `.swap`."""
         swaps = []
         cleaned = []
         for name in self._names():
+            self._check_readable(name)
             if name.endswith(DELETED) and not name.endswith(_SNAPSHOT_DELETED):
                 self._unlink(name, "it was marked for deletion")
             elif name.endswith(CLEANED):

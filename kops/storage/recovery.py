@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 DEFAULT_INDEX_INTERVAL_BYTES = 4096
 DEFAULT_MAX_INDEX_SIZE = 10 * 1024 * 1024
 _WINDOW = 1 << 20
+_FIRST_WINDOW = 1 << 12
 _ANY_MAGIC = 127
 
 
@@ -66,6 +67,7 @@ class Pass:
         self._epochs = epochs
         self._on_overflow = on_overflow
         self._last_indexed = 0
+        self._window = _WINDOW
         self.valid_bytes = 0
         self.batches = 0
         self.largest = TimestampOffset(-1, base_offset)
@@ -85,8 +87,10 @@ class Pass:
         position = self.valid_bytes
         rows: list[Row] = []
         positions: list[int] = []
-        data = log.source.read(position, min(_WINDOW, log.size - position))
+        data = log.source.read(position, min(self._window, log.size - position))
         size = read_headers(data, position, True, _ANY_MAGIC, rows, positions)
+        # Behind a batch that the bulk reader leaves to the other way only little is read ahead: there may be many of them.
+        self._window = min(2 * self._window, _WINDOW) if size else _FIRST_WINDOW
         positions.append(position + size)
         self._take(rows, positions)
         return size

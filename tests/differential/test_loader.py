@@ -15,7 +15,7 @@ from kops.config.topic import topic_config
 from kops.files import OsFiles, OverlayFiles
 from kops.storage.load_errors import LoadError
 from kops.storage.loader import load_partition
-from tests.support import corpus, loading
+from tests.support import corpus, loading, synthetic
 from tests.support.damage import Trial, damage
 
 if TYPE_CHECKING:
@@ -113,6 +113,35 @@ def test_random_damage_loads_alike(oracle: Oracle, case_id: str, tmp_path: Path)
         trial = damage(directory, rng, end)
         compare(oracle, directory, trial, f"{case_id} seed {seed}: {trial}")
         shutil.rmtree(directory, ignore_errors=True)  # a task of Kafka may still write there
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", sorted(synthetic.SHAPES))
+def test_built_partitions_load_alike(oracle: Oracle, shape: str, tmp_path: Path) -> None:
+    """Shapes that the corpus lacks: as first loaded, with nothing but logs, and damaged after that."""
+    for seed in range(TRIALS):
+        directory = tmp_path / str(seed) / f"{shape}-0"
+        rng = random.Random(f"{shape} {seed}")
+        if seed % 5 == 0:
+            synthetic.write_partition(directory, shape, seed, loaded=False)
+            trial = Trial(clean=False, config={"index.interval.bytes": rng.choice([0, 100, 4096])})
+        else:
+            end = synthetic.write_partition(directory, shape, seed // 5)
+            trial = damage(directory, rng, end)
+        compare(oracle, directory, trial, f"{shape} seed {seed}: {trial}")
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["-delete", "-future", "-stray"])
+def test_marked_directories_load_alike(oracle: Oracle, suffix: str, tmp_path: Path) -> None:
+    source = partition_of(corpus.load("v2-4.3.0-transactions"))
+    end = load_end_offset(source)
+    for seed in range(TRIALS // 2):
+        directory = tmp_path / str(seed) / f"{source.name}.{seed:032x}{suffix}"
+        shutil.copytree(source, directory, copy_function=corpus.copy_writable)
+        trial = damage(directory, random.Random(f"{suffix} {seed}"), end)
+        compare(oracle, directory, trial, f"{suffix} seed {seed}: {trial}")
 
 
 def load_end_offset(source: Path) -> int:
