@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from kops._compiled import HOT_MODULES, status
@@ -13,6 +14,11 @@ from kops.environment import find_java
 
 if TYPE_CHECKING:
     from tests.support.oracle import Oracle
+
+
+# Machines are busy: how long one example takes says nothing. What fails is shown so that it can be repeated.
+hypothesis.settings.register_profile("kops", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("kops")
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
