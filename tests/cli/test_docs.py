@@ -82,6 +82,19 @@ def test_the_readme_shows_what_kops_prints(tmp_path: Path, kops: Kops, monkeypat
     assert ran >= 8
 
 
+@pytest.mark.slow
+@pytest.mark.smoke
+def test_the_readme_shows_what_kops_prints_on_spark(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    lines = [(line, output) for line, output in sessions() if line.startswith("kops scan")]
+    assert lines
+    for line, output in lines:
+        command = [sys.executable, "-m", "kops", *words(line)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+        assert done.returncode == 0, done.stderr
+        assert shown(output).match(done.stdout.strip()), done.stdout
+
+
 def lay_out(folder: Path) -> None:
     """What the README's lines work on: three brokers as Kafka left them in `brokers`, a damaged copy in `damaged`."""
     case = corpus.load(demo.CASE)
