@@ -121,7 +121,7 @@ def test_preen_touches_no_batch(case_id: str, tmp_path: Path) -> None:
 
 def damaged(case: corpus.Case) -> str:
     """The name of the damaged folder."""
-    return posixpath.basename(case.json["damagedDir"])
+    return posixpath.basename(str(case.json["damagedDir"]))
 
 
 def batches(folder: Path) -> set[tuple[int, int]]:

@@ -1,0 +1,262 @@
+"""Salvage from several copies and leftovers, its shapes, its refusals, and what an interruption leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kops.config.topic import TopicConfig
+from kops.errors import MissingDependencyError, NotFoundError, UsageError
+from kops.files import FaultyFiles, OsFiles, OverlayFiles
+from kops.forensics import recover_tables
+from kops.forensics.recover import recover
+from kops.forensics.verify import verify
+from kops.records import BytesSource, Damage, Record, scan
+from kops.records.build import build_batch
+from kops.storage.loader import load_partition
+from kops.storage.names import log_file_name
+from tests.support import corpus
+
+
+def batch(base: int, count: int, *, epoch: int = 0, tag: str = "v", magic: int = 2, codec: str = "none") -> bytes:
+    records = [Record(base + i, 1_700_000_000_000 + base + i, "CreateTime", b"k", f"{tag}{base + i}".encode()) for i in range(count)]
+    return build_batch(records, magic=magic, codec=codec, partition_leader_epoch=epoch)
+
+
+def folder(path: Path, logs: dict[str, bytes]) -> Path:
+    path.mkdir(parents=True)
+    for name, data in logs.items():
+        (path / name).write_bytes(data)
+    return path
+
+
+def name(offset: int, suffix: str = "") -> str:
+    return log_file_name(offset, "log") + suffix
+
+
+def values(path: Path) -> dict[int, str]:
+    """Offset → value of everything in a recovered folder."""
+    found: dict[int, str] = {}
+    for log in sorted(path.glob("*.log")):
+        for item in scan(BytesSource(log.read_bytes())):
+            assert not isinstance(item, Damage)
+            found.update((record.offset, (record.value or b"").decode()) for record in item.records())
+    return found
+
+
+def flip(data: bytes, position: int) -> bytes:
+    return data[:position] + bytes([data[position] ^ 0x40]) + data[position + 1 :]
+
+
+def expected(*ranges: tuple[int, int], tag: str = "v") -> dict[int, str]:
+    return {offset: f"{tag}{offset}" for first, last in ranges for offset in range(first, last + 1)}
+
+
+def test_a_hole_is_filled_from_what_kafka_had_put_away(tmp_path: Path) -> None:
+    good = batch(0, 3) + batch(3, 3) + batch(6, 3)
+    size = len(batch(0, 3))
+    damaged = flip(good, size + 80)
+    for suffix in (".swap", ".cleaned", ".deleted"):
+        source = folder(tmp_path / suffix / "t-0", {name(0): damaged, name(0, suffix): good})
+        report = recover([source], tmp_path / suffix / "out")
+        assert values(Path(report.partitions[0].output)) == expected((0, 8))
+        assert not report.lossy
+        assert report.damaged
+        report = recover([source], tmp_path / suffix / "live-only", leftovers=False)
+        assert values(Path(report.partitions[0].output)) == expected((0, 2), (6, 8))
+        assert report.partitions[0].lost == [(3, 5)]
+
+
+def test_replicas_complete_each_other_and_the_later_epoch_wins(tmp_path: Path) -> None:
+    one = batch(0, 3, epoch=1) + batch(3, 3, epoch=1, tag="old") + batch(6, 3, epoch=1, tag="old")
+    two = flip(batch(0, 3, epoch=1), 70) + batch(3, 3, epoch=2, tag="new")
+    paths = [folder(tmp_path / "a" / "t-0", {name(0): one}), folder(tmp_path / "b" / "t-0", {name(0): two})]
+    for order in (paths, paths[::-1]):
+        out = tmp_path / order[0].parent.name
+        report = recover(order, out / "out")
+        assert values(out / "out" / "t-0") == expected((0, 2)) | expected((3, 5), tag="new") | expected((6, 8), tag="old")
+        assert report.partitions[0].batches == 3
+
+
+def test_states_of_directories(tmp_path: Path) -> None:
+    log_dir = tmp_path / "log"
+    unique = "0123456789abcdef0123456789abcdef"
+    folder(log_dir / "t-0", {name(0): batch(0, 3)})
+    folder(log_dir / f"t-0.{unique}-future", {name(0): batch(0, 3) + batch(3, 3)})
+    folder(log_dir / f"t-1.{unique}-stray", {name(0): batch(0, 3)})
+    folder(log_dir / f"gone-0.{unique}-delete", {name(0): batch(0, 3)})
+    (log_dir / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
+    report = recover([log_dir], tmp_path / "out")
+    assert [entry.name for entry in report.partitions] == ["t-0", "t-1"]
+    assert values(tmp_path / "out" / "t-0") == expected((0, 5))
+    assert len(report.skipped) == 1 and "deleted" in report.skipped[0]
+    report = recover([log_dir / f"gone-0.{unique}-delete"], tmp_path / "gone")
+    assert values(tmp_path / "gone" / "gone-0") == expected((0, 2))
+
+
+@pytest.mark.parametrize(("magic", "codec"), [(0, "none"), (0, "gzip"), (0, "snappy"), (1, "none"), (1, "gzip"), (2, "none"), (2, "gzip")])
+def test_renumbered_logs_have_no_gaps(magic: int, codec: str, tmp_path: Path) -> None:
+    parts = [batch(base, 3, magic=magic, codec=codec) for base in (10, 13, 16, 19)]
+    data = parts[0] + flip(parts[1], len(parts[1]) - 2) + parts[2] + parts[3]
+    source = folder(tmp_path / "t-0", {name(10): data})
+    recover([source], tmp_path / "out", renumber=True)
+    got = values(tmp_path / "out" / "t-0")
+    missing = 1 if magic < 2 and codec == "none" else 3
+    assert list(got) == list(range(10, 22 - missing))
+    kept = [f"v{offset}" for offset in range(10, 22) if not (13 <= offset <= 15 and (missing == 3 or offset == 15))]
+    assert list(got.values()) == kept
+    kept_gaps = recover([source], tmp_path / "gaps")
+    assert list(values(tmp_path / "gaps" / "t-0").values()) == kept
+    assert kept_gaps.partitions[0].gaps == [(16 - missing, 15)]
+
+
+@pytest.mark.parametrize("case_id", ["damage-4.3.0-two-flips", "damage-4.3.0-control-batch-flip", "damage-4.3.0-batches-swapped"])
+def test_a_broker_loads_what_was_recovered_without_a_change(case_id: str, tmp_path: Path) -> None:
+    case = corpus.load(case_id)
+    report = recover([case.root / "before"], tmp_path / "out")
+    (entry,) = report.partitions
+    for clean in (True, False):
+        files = OverlayFiles(OsFiles(read_only=True))
+        loaded = load_partition(
+            files, entry.output, TopicConfig(), clean_shutdown=clean, now_ms=case.json["clockMs"], producer_id_expiration_ms=2147483647
+        )
+        assert entry.last_offset is not None
+        assert loaded.log_end_offset == entry.last_offset + 1
+        for path in files.walk(entry.output):
+            if path.endswith(".log"):
+                assert files.read_all(path) == Path(path).read_bytes()
+    codes = {found.code for found in verify([entry.output], "full").findings if found.is_problem}
+    assert codes <= {"offset-gap", "segment-gap", "sequence-gap", "index-incomplete"}
+
+
+def test_jsonl_and_parquet_hold_the_same_records(tmp_path: Path) -> None:
+    case = corpus.load("damage-4.3.0-flip-body-old")
+    recover([case.root / "before"], tmp_path / "json", shape="jsonl")
+    report = recover([case.root / "before"], tmp_path / "parquet", shape="parquet")
+    (entry,) = report.partitions
+    lines = [json.loads(line) for line in (tmp_path / "json" / f"{entry.name}.jsonl").read_text().splitlines()]
+    truth = {row["offset"]: row for row in case.lines("truth/records/clean.read_uncommitted.jsonl")}
+    assert [{key: line[key] for key in truth[line["offset"]]} for line in lines] == [truth[line["offset"]] for line in lines]
+    from pyarrow import parquet
+
+    rows: list[dict[str, Any]] = parquet.read_table(entry.output).to_pylist()
+    assert [row["offset"] for row in rows] == [line["offset"] for line in lines]
+    assert entry.records == len(lines) == len(rows)
+
+
+def test_parquet_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> None:
+        raise MissingDependencyError("--as parquet needs pyarrow: pip install 'kops[spark]' (or pyarrow alone)")
+
+    monkeypatch.setattr(recover_tables, "require_pyarrow", absent)
+    with pytest.raises(MissingDependencyError, match=r"kops\[spark\]"):
+        recover([folder(tmp_path / "t-0", {name(0): batch(0, 3)})], tmp_path / "out", shape="parquet")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    source = folder(tmp_path / "t-0", {name(0): batch(0, 3)})
+    with pytest.raises(NotFoundError):
+        recover([tmp_path / "missing"], tmp_path / "out")
+    with pytest.raises(UsageError, match="only read"):
+        recover([source], source / "out")
+    with pytest.raises(UsageError, match="must be one of"):
+        recover([source], tmp_path / "out", shape="xml")  # type: ignore[arg-type]
+    full = folder(tmp_path / "full", {"x": b""})
+    with pytest.raises(UsageError, match="not empty"):
+        recover([source], full)
+    with pytest.raises(UsageError, match="a directory is needed"):
+        recover([source], full / "x")
+    with pytest.raises(UsageError, match=r"no kops-recover\.json"):
+        recover([source], full, resume=True)
+    recover([source], full, force=True)
+    assert values(full / "t-0") == expected((0, 2))
+    assert (full / "x").exists()
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {each.relative_to(path).as_posix(): each.read_bytes() for each in path.rglob("*") if each.is_file()}
+
+
+def interrupt_after(calls: int) -> Callable[[int], None]:
+    left = [calls]
+
+    def on_bytes(_: int) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+
+    return on_bytes
+
+
+def test_an_interruption_leaves_whole_partitions_and_resume_completes_them(tmp_path: Path) -> None:
+    for number in range(3):
+        folder(tmp_path / "log" / f"t-{number}", {name(0): batch(0, 3) + batch(3, 3), name(6): batch(6, 3)})
+    whole = recover([tmp_path / "log"], tmp_path / "whole")
+    assert not whole.interrupted
+    report = recover([tmp_path / "log"], tmp_path / "out", on_bytes=interrupt_after(5))
+    assert report.interrupted
+    assert [entry.name for entry in report.partitions] == ["t-0"]
+    assert sorted(os.listdir(tmp_path / "out")) == ["kops-recover.json", "t-0"]
+    assert contents(tmp_path / "out" / "t-0") == contents(tmp_path / "whole" / "t-0")
+    shutil.copytree(tmp_path / "out" / "t-0", tmp_path / "out" / "t-1.kops-partial")
+    report = recover([tmp_path / "log"], tmp_path / "out", resume=True)
+    assert not report.interrupted
+    got, wanted = contents(tmp_path / "out"), contents(tmp_path / "whole")
+    del got["kops-recover.json"], wanted["kops-recover.json"]
+    assert got == wanted
+    assert [entry.name for entry in report.partitions] == ["t-0", "t-1", "t-2"]
+
+
+def test_an_interruption_while_writing_leaves_whole_segments(tmp_path: Path) -> None:
+    logs = {name(base): batch(base, 3) + batch(base + 3, 3) for base in (0, 6, 12)}
+    source = folder(tmp_path / "t-0", logs)
+
+    class Interrupted(OsFiles):
+        writes = 0
+
+        def open(self, path: str, mode: Any = "r") -> Any:
+            if path.endswith(name(12)):
+                raise KeyboardInterrupt
+            return super().open(path, mode)
+
+    report = recover([source], tmp_path / "out", out_files=Interrupted())
+    assert report.interrupted
+    (entry,) = report.partitions
+    assert not entry.complete
+    assert values(tmp_path / "out" / "t-0") == expected((0, 11))
+    assert sorted(path.name for path in (tmp_path / "out" / "t-0").glob("*.log")) == [name(0), name(6)]
+    assert json.loads((tmp_path / "out" / "kops-recover.json").read_text())["interrupted"] is True
+    recover([source], tmp_path / "out", resume=True)
+    assert values(tmp_path / "out" / "t-0") == expected((0, 17))
+
+
+def test_a_full_disk_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
+    source = folder(tmp_path / "t-0", {name(0): batch(0, 3), name(3): batch(3, 3)})
+    counted = FaultyFiles(OsFiles())
+    recover([source], tmp_path / "count", out_files=counted)
+    writes = [number for number, what in enumerate(counted.operations, 1) if what.startswith("write ")]
+    for at in writes[:-1]:
+        out = tmp_path / f"out-{at}"
+        with pytest.raises(OSError, match="No space left"):
+            recover([source], out, out_files=FaultyFiles(OsFiles(), at=at, error=28))
+        assert not (out / "t-0").exists() or contents(out / "t-0") == contents(tmp_path / "count" / "t-0")
+        assert not list(out.glob("*.kops-partial"))
+
+
+def test_the_input_is_never_written(tmp_path: Path) -> None:
+    case = corpus.load("damage-4.3.0-two-flips")
+    log_dir = case.copy(tmp_path / "log", "before")
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in log_dir.rglob("*") if path.is_file()}
+    for path in [log_dir, *log_dir.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    recover([log_dir], tmp_path / "out")
+    for path in [log_dir, *log_dir.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in log_dir.rglob("*") if path.is_file()} == before
