@@ -37,6 +37,10 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("log verify", "log_verify:verify", "Whether everything is on disk as Kafka would have written it; read-only"),
     Entry("log repair", "log_repair:repair", "Mend what verify finds, with a journal; -n shows the plan"),
     Entry("log recover", "log_recover:recover", "Salvage every intact batch past any damage"),
+    Entry("scan verify", "scan_verify:verify", "Verify a whole cluster's log directories on Spark; read-only"),
+    Entry("log index check", "log_index_check:check", "Whether offset, time and transaction indexes fit their logs; read-only"),
+    Entry("log index rebuild", "log_index_rebuild:rebuild", "Make wrong or missing indexes anew, as a broker writes them"),
+    Entry("log index diff", "log_index_diff:diff", "Index entries that differ from what a broker would write now; read-only"),
     Entry("doctor", "doctor:doctor", "What this machine lacks for kops, and how to get it"),
     Entry("completion", "completion:completion", "Print the completion script for bash, zsh or fish"),
 )

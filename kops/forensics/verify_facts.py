@@ -30,6 +30,8 @@ LEVELS: Final = (QUICK, CRC, DEEP, FULL)
 LEGACY_EPOCH: Final = -2
 """Stands for the leader epoch of a batch whose format (v0, v1) has none."""
 _KEPT: Final = 10_000
+_ONE: Final = {1}
+_V2: Final = {2}
 
 
 class Head(NamedTuple):
@@ -193,21 +195,36 @@ def _is_break(before: Head, after: Head) -> bool:
 class Window:
     """Some batches in a row: the columns that the facts are made of. `base_offsets` may have been mended by `mend_legacy`."""
 
-    __slots__ = ("base_offsets", "columns", "counts", "last_offsets", "magics", "positions", "rows")
+    __slots__ = ("_last_offsets", "base_offsets", "columns", "counts", "magics", "positions", "rows")
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self.rows = columns.rows
         self.positions = columns.positions
-        self.base_offsets: Sequence[int] = columns.base_offsets
-        self.last_offsets = columns.last_offsets
-        self.counts = columns.counts
-        self.magics = columns.magics
+        self.base_offsets: Sequence[int] = columns.column(0)
+        self.magics = columns.column(3)
+        self.counts = columns.column(12)
+        self._last_offsets: list[int] | None = None
+
+    @property
+    def last_offsets(self) -> list[int]:
+        """Made when asked for: most windows are judged without."""
+        if self._last_offsets is None:
+            self._last_offsets = self.columns.last_offsets
+        return self._last_offsets
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all are v2, each begins right behind the one before and has a record for each of its offsets."""
+        bases, counts = self.base_offsets, self.counts
+        if set(map(sub, counts, self.columns.column(6))) != _ONE or set(self.magics) != _V2:
+            return False
+        return list(map(sub, bases[1:], bases)) == list(counts[:-1])
 
     def head(self, number: int) -> Head:
         """What is kept of batch `number` of the window."""
         row = self.rows[number]
-        return Head(self.positions[number], row[1] + 12, self.base_offsets[number], self.last_offsets[number], row[12], row[3])
+        return Head(self.positions[number], row[1] + 12, self.base_offsets[number], row[0] + row[6], row[12], row[3])
 
     def mend_legacy(self, last: Head | None, *, deep: bool) -> bool:
         """Give compressed sets of v0 and v1 their first offset, which only decompressing tells: done when `deep` says so or nothing is
@@ -228,40 +245,39 @@ class Window:
 class FactsBuilder:
     """Takes windows and damages in the order of the file and makes the facts."""
 
-    def __init__(self, facts: SegmentFacts, *, full: bool, sampler: IndexSampler | None) -> None:
+    def __init__(self, facts: SegmentFacts, *, with_producers: bool, sampler: IndexSampler | None) -> None:
         self.facts = facts
         self.sampler = sampler
-        self.producers = facts.producers = ProducerFacts() if full else None
+        self.producers = facts.producers = ProducerFacts() if with_producers else None
         self._open: list[DamageFact] = []
 
     def window(self, window: Window) -> None:
         """The next batches."""
         facts = self.facts
-        bases, lasts, counts = window.base_offsets, window.last_offsets, window.counts
-        if not bases:
-            return
+        rows = window.rows
         first, last = window.head(0), window.head(-1)
         self._follow(first)
         facts.first = facts.first or first
-        facts.batches += len(bases)
-        magics = set(window.magics)
-        facts.magics |= magics
-        timestamps = window.columns.max_timestamps
+        facts.batches += len(rows)
+        timestamps = window.columns.column(8)
         facts.max_timestamp = max(facts.max_timestamp, *timestamps)
-        if len(bases) > 1 and set(map(sub, bases[1:], lasts)) != {1}:
-            self._breaks(window)
-        if magics != {2} or set(map(sub, counts, map(sub, lasts, bases))) != {1}:
-            self._counts(window)
+        if window.is_plain:
+            facts.magics.add(2)
+            facts.records += sum(window.counts)
+            lowest, highest = first.base_offset, last.last_offset
         else:
-            facts.records += sum(counts)
-        facts.lowest_offset = _lowest(facts.lowest_offset, min(bases))
-        facts.highest_offset = _highest(facts.highest_offset, max(lasts))
-        epochs = set(window.columns.leader_epochs)
-        if len(epochs) > 1 or 2 not in magics or len(magics) > 1 or not facts.epochs or facts.epochs[-1].epoch not in epochs:
+            facts.magics.update(window.magics)
+            self._breaks(window)
+            self._counts(window)
+            lowest, highest = min(window.base_offsets), max(window.last_offsets)
+        facts.lowest_offset = _lowest(facts.lowest_offset, lowest)
+        facts.highest_offset = _highest(facts.highest_offset, highest)
+        epochs = set(window.columns.column(2))
+        if len(epochs) > 1 or not facts.epochs or facts.epochs[-1].epoch not in epochs or facts.magics != _V2:
             self._epochs(window)
         if self.sampler is not None:
-            self.sampler.window(window.positions, bases, lasts, timestamps)
-        if self.producers is not None and set(window.columns.producer_ids) != {-1}:
+            self.sampler.window(window.positions, window.base_offsets, window.last_offsets, timestamps)
+        if self.producers is not None and set(window.columns.column(9)) != {-1}:
             self.producers.window(window)
         facts.last = last
 
@@ -338,21 +354,23 @@ def scan_segment_facts(
     *,
     index: IndexFile | None = None,
     time_index: IndexFile | None = None,
+    producers: bool | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> SegmentFacts:
     """The facts about bytes `start` to `end` of a `.log`; `start` must be the position of a batch.
 
-    `level`: `quick` (headers), `crc` (and checksums), `deep` (and every record), `full` (and all that checks across files need: producers,
-    transactions and, where the segment's indexes are given, what the log says at their entries). `progress` is told bytes done since the
-    last call. Raises OSError where the file cannot be read; anything else in it is a fact.
+    `level`: `quick` (headers), `crc` (and checksums), `deep` and `full` (and every record). With a segment's indexes, what the log says at
+    their entries is remembered; with `producers` (by default where `level` is full) producers and transactions. `progress` is told bytes
+    done since the last call. Raises OSError where the file cannot be read; anything else in it is a fact.
     """
     from kops.records import Damage
     from kops.records.columns import scan_columns
 
     size = source.size()
     limit = size if end is None else min(end, size)
-    sampler = IndexSampler(index, time_index) if level == FULL and (index is not None or time_index is not None) else None
-    builder = FactsBuilder(SegmentFacts(start, limit, size), full=level == FULL, sampler=sampler)
+    sampler = IndexSampler(index, time_index) if index is not None or time_index is not None else None
+    with_producers = level == FULL if producers is None else producers
+    builder = FactsBuilder(SegmentFacts(start, limit, size), with_producers=with_producers, sampler=sampler)
     deep = level in (DEEP, FULL)
     done = position = start
     for item in scan_columns(source, start, limit, check_crc=level != QUICK):

@@ -58,6 +58,12 @@ class SegmentTask:
     is_active: bool = False
     is_dead: bool = False
     clean_stop: bool | None = None
+    indexes_only: bool = False
+
+    @property
+    def compares(self) -> bool:
+        """Whether the indexes are compared with the log."""
+        return self.indexes_only or self.level == FULL
 
 
 @dataclass(slots=True)
@@ -82,7 +88,16 @@ def verify_segment(task: SegmentTask, files: Files, progress: Callable[[int], No
     time_index = _load(files, task.time_index_path, "timeindex", task.base_offset, findings)
     try:
         with files.open(task.path) as source:
-            facts = scan_segment_facts(source, 0, None, task.level, index=index, time_index=time_index, progress=progress)
+            facts = scan_segment_facts(
+                source,
+                0,
+                None,
+                CRC if task.indexes_only else task.level,
+                index=index if task.compares else None,
+                time_index=time_index if task.compares else None,
+                producers=task.compares,
+                progress=progress,
+            )
     except (OSError, KopsError) as error:
         return SegmentResult(task, None, [*findings, unreadable(task.path, error)])
     checked, spacing = check_indexes(task, facts, index, time_index)
@@ -125,7 +140,7 @@ def check_indexes(task: SegmentTask, facts: SegmentFacts, index: IndexFile | Non
     for each in (index, time_index):
         if each is not None:
             findings += check_sanity(each, view)
-    if task.level == FULL:
+    if task.compares:
         if index is not None:
             findings += check_entries(index, facts.samples, view)
         if time_index is not None:

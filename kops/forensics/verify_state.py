@@ -167,12 +167,22 @@ def check_producers(partition: PartitionDir, view: LogView, files: Files) -> Ite
         events = len(state.events)
         state.extend(facts)
         breaks += [(found, segment.path) for found in state.breaks[known:]]
-        expected = transactions.take(state.events[events:])
-        yield from _check_transaction_index(partition, segment, expected, view, files)
+        yield from _check_transaction_index(partition, segment, transactions.take(state.events[events:]), view, files)
     if view.end_offset in read and not any(segment.base_offset == view.end_offset for segment in view.segments):
         yield from _snapshot_agrees(snapshots[view.end_offset], read[view.end_offset], state, view)
     yield from _sequences(breaks, view)
     yield from _snapshot_places(partition, snapshots, view)
+
+
+def check_transactions(partition: PartitionDir, view: LogView, files: Files) -> Iterator[Finding]:
+    """The transaction indexes alone; the facts must have producers."""
+    state = ProducerFacts()
+    transactions = _Transactions()
+    for segment in view.segments:
+        if segment.facts.producers is not None:
+            events = len(state.events)
+            state.extend(segment.facts.producers)
+            yield from _check_transaction_index(partition, segment, transactions.take(state.events[events:]), view, files)
 
 
 def _sequences(breaks: list[tuple[SequenceBreak, str]], view: LogView) -> Iterator[Finding]:

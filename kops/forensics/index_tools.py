@@ -1,0 +1,390 @@
+"""`kops log index`: offset, time and transaction indexes checked, made anew, compared.
+
+A rebuilt index is what the broker's own loop gives (`kops.storage.recovery`, Kafka's LogSegment.recover and .append); on a leader of 3.9
+or 4.x that is what the broker wrote, byte for byte. `index.interval.bytes`, which is nowhere in the directory, is taken from the intact
+indexes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kops.errors import DecodeError, NotFoundError
+from kops.files import Files, OsFiles
+from kops.forensics.findings import Finding, finding, sort_findings
+from kops.forensics.inventory import FileEntry, PartitionDir, Segment
+from kops.forensics.verify import PartitionPlan, VerifyPlan, plan_verify
+from kops.forensics.verify_facts import CRC
+from kops.forensics.verify_index import IndexFile, check_spacing, read_index
+from kops.forensics.verify_jobs import run_tasks
+from kops.forensics.verify_partition import SegmentResult, partition_view
+from kops.forensics.verify_state import check_files, check_transactions
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from kops.forensics.journal import Journal
+    from kops.forensics.plan import Plan, Step
+    from kops.storage.producer_state import ProducerState
+    from kops.storage.recovery import RebuiltIndexes
+
+KINDS: Final = ("index", "timeindex", "txnindex")
+CODES: Final = frozenset(
+    (
+        "index-missing",
+        "time-index-missing",
+        "index-size-odd",
+        "index-disorder",
+        "index-entry-wrong",
+        "index-beyond-log",
+        "index-zero-tail",
+        "index-preallocated",
+        "index-incomplete",
+        "transaction-index-malformed",
+        "transaction-index-wrong",
+        "transaction-index-missing",
+        "file-unreadable",
+        "log-file-missing",
+    )
+)
+"""The findings that are about indexes."""
+
+
+@dataclass(slots=True)
+class IndexReport:
+    """What `check_indexes` found. `indexes` is the number of index files looked at, `segments` and `bytes` what was read of the logs."""
+
+    paths: list[str]
+    segments: int = 0
+    indexes: int = 0
+    bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def problems(self) -> list[Finding]:
+        """Errors and warnings."""
+        return [found for found in self.findings if found.is_problem]
+
+    def to_json(self) -> dict[str, object]:
+        """The document `kops.index-check/v1`, without its schema."""
+        findings = [found.to_json() for found in self.findings]
+        return {"paths": self.paths, "segments": self.segments, "indexes": self.indexes, "bytes": self.bytes, "findings": findings}
+
+
+def check_indexes(
+    paths: Sequence[str | PathLike[str]],
+    *,
+    jobs: int = 1,
+    files: Files | None = None,
+    progress: Callable[[int], None] | None = None,
+    on_start: Callable[[int], None] | None = None,
+) -> IndexReport:
+    """Every index of the paths against its log; reads only. Raises `NotFoundError` for a missing path."""
+    reader = files if files is not None else OsFiles(read_only=True)
+    plan = plan_verify(paths, CRC, reader)
+    report, _ = _check(plan, jobs if files is None else 1, reader, progress, on_start)
+    return report
+
+
+def _check(
+    plan: VerifyPlan,
+    jobs: int,
+    files: Files,
+    progress: Callable[[int], None] | None = None,
+    on_start: Callable[[int], None] | None = None,
+) -> tuple[IndexReport, dict[str, SegmentResult]]:
+    for task in plan.tasks:
+        task.indexes_only = True
+    if on_start is not None:
+        on_start(sum(task.size for task in plan.tasks))
+    results = {result.task.path: result for result in run_tasks(plan.tasks, files, jobs, None, progress)}
+    report = IndexReport(plan.paths)
+    findings = [finding("file-unreadable", problem.path, problem.reason) for problem in plan.inventory.problems]
+    for each in plan.partitions:
+        found = [results[task.path] for task in each.tasks]
+        report.segments += len(found)
+        report.bytes += sum(result.facts.scanned_to for result in found if result.facts is not None)
+        report.indexes += sum(1 for segment in each.partition.segments for kind in KINDS if segment.suffix == "" and kind in segment.files)
+        findings += _check_partition(each, found, files)
+    report.findings = sort_findings(found for found in findings if found.code in CODES)
+    return report, results
+
+
+def _check_partition(each: PartitionPlan, results: list[SegmentResult], files: Files) -> Iterator[Finding]:
+    for result in results:
+        yield from result.findings
+    yield from check_spacing([result.spacing for result in results if result.spacing is not None])
+    yield from check_files(each.partition, needs_time_index=has_time_indexes(each.partition, results))
+    if each.partition.state != "delete":
+        yield from check_transactions(each.partition, partition_view(each.partition, results, each.context), files)
+
+
+def has_time_indexes(partition: PartitionDir, results: list[SegmentResult]) -> bool:
+    """Whether the partition was written by a version that has time indexes (0.10.1)."""
+    return (
+        partition.file("leader-epoch-checkpoint") is not None
+        or any("timeindex" in segment.files for segment in partition.segments)
+        or any(result.facts is not None and 2 in result.facts.magics for result in results)
+    )
+
+
+# rebuilding ---------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """One segment's indexes as they should be, beside those that are there (None: no such file). `note` says why less than the whole log is
+    in them."""
+
+    segment: Segment
+    partition: PartitionDir
+    indexes: dict[str, bytes]
+    existing: dict[str, bytes | None]
+    note: str = ""
+
+    def path(self, kind: str) -> str:
+        """Where an index of this kind is, or would be."""
+        return os.path.join(self.partition.path, f"{self.segment.base_offset:020d}.{kind}")
+
+    def differs(self, kind: str) -> bool:
+        """Whether the file is not what it would be after a clean stop. A transaction index without entries need not be there."""
+        existing = self.existing[kind]
+        if kind == "txnindex":
+            return (existing or b"") != self.indexes[kind]
+        return existing != self.indexes[kind]
+
+
+def rebuild_partition(
+    partition: PartitionDir, files: Files, interval: int | None = None, progress: Callable[[int], None] | None = None
+) -> Iterator[Rebuilt]:
+    """The indexes of each live segment as a broker would have written them.
+
+    `interval`: `index.interval.bytes` (None: as the intact indexes tell, else 4096). A damaged log gives entries up to the damage.
+    """
+    from kops.forensics.repair_index import infer_index_interval
+    from kops.storage.load_errors import LoadError
+    from kops.storage.recovery import rebuild_indexes
+
+    wanted = infer_index_interval(files, partition) if interval is None else interval
+    state: ProducerState | None = _state_before(partition, files)
+    for segment in partition.live_segments:
+        log = segment.log
+        assert log is not None, "a live segment has a log"
+        existing = {kind: _read(files, segment.files.get(kind)) for kind in KINDS}
+        with files.open(log.path) as source:
+            try:
+                rebuilt: RebuiltIndexes = rebuild_indexes(source, segment.base_offset, wanted, producers=state, path=log.path)
+            except LoadError as error:
+                yield Rebuilt(segment, partition, {}, existing, f"{log.path}: no index can be made: {error}")
+                state = None
+                continue
+            size = source.size()
+        note = ""
+        if rebuilt.damage is not None or rebuilt.valid_bytes < size:
+            note = f"{log.path}: the log is damaged at {rebuilt.valid_bytes}, so its indexes end there"
+        if progress is not None:
+            progress(size)
+        contents = {"index": rebuilt.index, "timeindex": rebuilt.timeindex, "txnindex": rebuilt.txnindex}
+        yield Rebuilt(segment, partition, contents, existing, note)
+
+
+def _state_before(partition: PartitionDir, files: Files) -> ProducerState:
+    """The producers at the beginning of the first segment, from the snapshot there, if there is one."""
+    from kops.storage.producer_snapshot import read_producer_snapshot
+    from kops.storage.producer_state import ProducerState, load_snapshot
+
+    live = partition.live_segments
+    entry = live[0].files.get("snapshot") if live else None
+    if entry is not None:
+        try:
+            state = load_snapshot(read_producer_snapshot(files.read_all(entry.path), file=entry.path))
+        except DecodeError:
+            pass  # as a broker does: without it
+        else:
+            state.map_end_offset = live[0].base_offset
+            return state
+    return ProducerState()
+
+
+def _read(files: Files, entry: FileEntry | None) -> bytes | None:
+    return files.read_all(entry.path) if entry is not None else None
+
+
+@dataclass(slots=True)
+class RebuildReport:
+    """What `rebuild` planned or did: a plan a log directory, the journals of what was done, notes, and the problems that are left."""
+
+    plans: list[Plan] = field(default_factory=list)
+    journals: list[Journal] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    left: list[Finding] = field(default_factory=list)
+    applied: bool = False
+
+    @property
+    def steps(self) -> list[Step]:
+        """All steps."""
+        return [step for plan in self.plans for step in plan.steps]
+
+
+def plan_rebuild(
+    paths: Sequence[str | PathLike[str]],
+    *,
+    everything: bool = False,
+    interval: int | None = None,
+    files: Files | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> RebuildReport:
+    """What has to be written: the indexes that are wrong, or, with `everything`, all that are not as a broker would write them now.
+
+    Opens nothing for writing. Raises `NotFoundError` for a missing path or where no partition is there.
+    """
+    from kops.forensics.plan import Plan
+
+    reader = files if files is not None else OsFiles(read_only=True)
+    checked = plan_verify(paths, CRC, reader)
+    if not checked.partitions or checked.inventory.loose_files:
+        wrong = checked.inventory.loose_files[0].path if checked.inventory.loose_files else ", ".join(checked.paths)
+        raise NotFoundError(f"{wrong}: no partition directory; indexes are rebuilt by the partition")
+    report = RebuildReport()
+    found, results = _check(checked, 1, reader, progress)
+    wrong_paths = {problem.file for problem in found.problems}
+    by_dir: dict[str, Plan] = {}
+    for each in checked.partitions:
+        if each.partition.state == "delete":
+            continue
+        plan = by_dir.setdefault(_lock_dir(each), Plan(_lock_dir(each)))
+        here = [task.path for task in each.tasks if results[task.path].facts is not None]
+        if everything or any(os.path.dirname(path) == each.partition.path for path in wrong_paths):
+            _plan_partition(each, plan, report, reader, everything, interval, wrong_paths, set(here))
+        plan.findings += [problem for problem in found.problems if os.path.dirname(problem.file) == each.partition.path]
+    report.plans = [plan for plan in by_dir.values() if plan.steps or plan.findings]
+    planned = {step.path for step in report.steps}
+    report.left = [problem for problem in found.problems if os.path.abspath(problem.file) not in planned]
+    return report
+
+
+def _plan_partition(
+    each: PartitionPlan,
+    plan: Plan,
+    report: RebuildReport,
+    files: Files,
+    everything: bool,
+    interval: int | None,
+    wrong: set[str],
+    readable: set[str],
+) -> None:
+    from kops.forensics.plan import Data, Put, Remove
+
+    needs_time = any("timeindex" in segment.files for segment in each.partition.segments) or (
+        each.partition.file("leader-epoch-checkpoint") is not None
+    )
+    for rebuilt in rebuild_partition(each.partition, files, interval):
+        log = rebuilt.segment.log
+        if log is None or log.path not in readable:
+            continue
+        touched = False
+        for kind in KINDS:
+            path = rebuilt.path(kind)
+            if kind not in rebuilt.indexes or not rebuilt.differs(kind) or (kind == "timeindex" and not needs_time and path not in wrong):
+                continue
+            if not everything and path not in wrong:
+                continue
+            touched = True
+            target = os.path.abspath(path)
+            size = len(rebuilt.indexes[kind])
+            why = f"{size} bytes, made from the log" + ("" if rebuilt.existing[kind] is not None else "; there was none")
+            if kind == "txnindex" and not size:
+                plan.steps.append(Remove(target, "remove-index", "the log has no aborted transaction in this segment", True))
+            else:
+                plan.steps.append(Put(target, "rebuild-index", why, True, (Data(rebuilt.indexes[kind]),)))
+        if rebuilt.note and (touched or not rebuilt.indexes):
+            report.notes.append(rebuilt.note)
+
+
+def _lock_dir(each: PartitionPlan) -> str:
+    """The directory whose `.lock` a broker would hold: the log directory around a partition."""
+    return os.path.dirname(os.path.normpath(os.path.abspath(each.partition.path)))
+
+
+def apply_rebuild(
+    report: RebuildReport,
+    paths: Sequence[str | PathLike[str]],
+    *,
+    files: Files | None = None,
+    journal: str | None = None,
+    on_step: Callable[[int, int, Step], None] | None = None,
+) -> None:
+    """Do what was planned: under the lock of each log directory, with a journal that `kops log repair --rollback` undoes.
+
+    Raises `LockHeldError` while a broker holds a lock; then nothing of that directory is touched.
+    """
+    from kops.forensics.journal import apply_plan, locked
+
+    writer = files if files is not None else OsFiles()
+    for plan in report.plans:
+        if plan.empty:
+            continue
+        with locked(writer, plan.log_dir):
+            done = apply_plan(writer, plan, journal=journal, on_step=on_step)
+        if done is not None:
+            report.journals.append(done)
+    report.applied = True
+    report.left = check_indexes(paths, files=files).problems
+
+
+# comparing ----------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class EntryDifference:
+    """One entry that is in one of the two only. `existing` and `rebuilt` are `(offset, position)`, `(offset, timestamp)` or the fields of
+    an aborted transaction; None where there is none."""
+
+    file: str
+    kind: str
+    entry: int
+    existing: tuple[int, ...] | None
+    rebuilt: tuple[int, ...] | None
+
+
+def diff_indexes(
+    paths: Sequence[str | PathLike[str]], *, interval: int | None = None, files: Files | None = None
+) -> Iterator[EntryDifference]:
+    """The entries in which the indexes that are there differ from what a broker would write now, file by file. Not each difference is a
+    mistake: followers and older versions write other entries that are as good. Raises `NotFoundError`."""
+    reader = files if files is not None else OsFiles(read_only=True)
+    plan = plan_verify(paths, CRC, reader)
+    for each in plan.partitions:
+        for rebuilt in rebuild_partition(each.partition, reader, interval):
+            for kind in KINDS:
+                if kind in rebuilt.indexes and rebuilt.differs(kind):
+                    yield from _entries_that_differ(rebuilt, kind)
+
+
+def _entries_that_differ(rebuilt: Rebuilt, kind: str) -> Iterator[EntryDifference]:
+    path = rebuilt.path(kind)
+    base = rebuilt.segment.base_offset
+    before = _entries(rebuilt.existing[kind] or b"", kind, base, path)
+    after = _entries(rebuilt.indexes[kind], kind, base, path)
+    have, want = set(before), set(after)
+    for number, entry in enumerate(before):
+        if entry not in want:
+            yield EntryDifference(path, kind, number, entry, None)
+    for number, entry in enumerate(after):
+        if entry not in have:
+            yield EntryDifference(path, kind, number, None, entry)
+
+
+def _entries(data: bytes, kind: str, base_offset: int, path: str) -> list[tuple[int, ...]]:
+    if kind == "txnindex":
+        from kops.storage.transaction_index import read_transaction_index
+
+        try:
+            return [tuple(entry) for entry in read_transaction_index(data, file=path)]
+        except DecodeError:
+            return []
+    index: IndexFile = read_index(data, kind, base_offset, path)
+    return list(zip(index.offsets, index.numbers, strict=True))
