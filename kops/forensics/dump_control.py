@@ -19,6 +19,7 @@ from kops.records.varint import read_unsigned_varint
 
 CODE: Final = "bad-control-record"
 _MAX_STRING: Final = 0x7FFF
+_ZERO_UUID: Final = "A" * 22
 
 
 def control_type(key: bytes | None) -> tuple[str, int]:
@@ -115,16 +116,19 @@ class _Reader:
             self.raw(self.varint())
 
 
-def _voter_id(reader: _Reader) -> dict[str, Any]:
-    voter = {"voterId": reader.number(">i")}
-    reader.tags()
-    return voter
-
-
 def _leader_change(reader: _Reader) -> dict[str, Any]:
-    fields: dict[str, Any] = {"version": reader.number(">h"), "leaderId": reader.number(">i")}
-    fields["voters"] = reader.array(_voter_id)
-    fields["grantingVoters"] = reader.array(_voter_id)
+    version = reader.number(">h")
+    # The message is read as version 0 and written as the version it names, so a directory id is never read and always zero.
+    extra = {"voterDirectoryId": _ZERO_UUID} if version >= 1 else {}
+
+    def voter(reader: _Reader) -> dict[str, Any]:
+        fields = {"voterId": reader.number(">i"), **extra}
+        reader.tags()
+        return fields
+
+    fields: dict[str, Any] = {"version": version, "leaderId": reader.number(">i")}
+    fields["voters"] = reader.array(voter)
+    fields["grantingVoters"] = reader.array(voter)
     reader.tags()
     return fields
 

@@ -8,8 +8,6 @@ holds, and then with the next file. Nothing is ever written to a file, although 
 from __future__ import annotations
 
 import os
-import struct
-from collections.abc import Iterator
 from typing import Final
 
 from kops.config.java import NumberFormatError, parse_long
@@ -19,6 +17,7 @@ from kops.forensics._hot_dump import LEFT_OVER, RecordLines, java_text
 from kops.forensics.dump_control import control_text
 from kops.forensics.dump_decoders import decode
 from kops.forensics.dump_kafka_index import IndexTexts
+from kops.forensics.dump_legacy import crc_ok, delimited, int_at, legacy_messages
 from kops.forensics.dump_text import (
     INT_MAX,
     KNOWN_SUFFIXES,
@@ -30,7 +29,7 @@ from kops.forensics.dump_text import (
     base_offset_of,
     java_hash_order,
     java_path,
-    wrap_int,
+    last_sequence,
     wrap_long,
 )
 from kops.forensics.filters import RecordFilter
@@ -56,7 +55,7 @@ def batch_head(batch: Batch) -> bytes:
         wrap_long(batch.last_offset),
         batch.count if batch.count is not None else 0,
         batch.base_sequence,
-        wrap_int(batch.last_sequence),
+        last_sequence(batch),
         batch.producer_id,
         batch.producer_epoch,
         batch.partition_leader_epoch,
@@ -142,9 +141,6 @@ class LogText:
 
     def _header_failed(self, source: WindowSource, error: DecodeError, end: int) -> None:
         position = error.position or 0
-        if error.code == "unknown-magic":
-            (offset,) = struct.unpack(">q", source.read(position, 8))
-            self.text.out(b"offset: %d\n" % offset)
         self.problem(position, error.reason, ends_kafka=True)
         self.go_on(source, position, end)
 
@@ -173,6 +169,10 @@ class LogText:
         if self.options.filter is not None and not self._passes(batch, self.options.filter):
             return True
         self.text.out(batch_head(batch))
+        if batch.magic < 0:
+            self.text.out(b"\n")
+            self.problem(batch.position, f"unknown magic {batch.magic}", ends_kafka=True)
+            return False
         self.text.out(batch_tail(batch))
         if not batch.crc_ok:
             reason = f"the checksum of the batch is wrong (offsets {batch.base_offset} to {batch.last_offset})"
@@ -285,23 +285,23 @@ class LogText:
     def _legacy(self, batch: Batch) -> None:
         """The records of a v0 or v1 batch: one message, or those inside a compressed one."""
         label = _TIMESTAMP_TYPES[batch.timestamp_type]
-        for message, offset, timestamp in _legacy_messages(batch):
+        for message, offset, timestamp in legacy_messages(batch):
             if not self._shown(offset):
                 continue
             line = b""
             place = 6 if message[4] == 0 else 14
             if not self.options.skip_record_metadata:
-                key_size = _int_at(message, place)
-                value_size = _int_at(message, place + 4 + max(key_size, 0))
+                key_size = int_at(message, place)
+                value_size = int_at(message, place + 4 + max(key_size, 0))
                 crc = int.from_bytes(message[:4], "big")
                 line = b"| offset: %d %b: %d keySize: %d valueSize: %d isValid: %b crc: %d" % (
                     *(offset, label, timestamp, key_size, value_size),
-                    *(_bool(_crc32(message) == crc), crc),
+                    *(_bool(crc_ok(message)), crc),
                 )
             if self.options.print_data_log:
                 try:
-                    key, place = _delimited(message, place)
-                    value, _ = _delimited(message, place)
+                    key, place = delimited(message, place)
+                    value, _ = delimited(message, place)
                 except DecodeError:
                     self.text.out(line + b"\n")
                     raise
@@ -309,51 +309,8 @@ class LogText:
             self.text.out(line + b"\n")
 
 
-def _legacy_messages(batch: Batch) -> Iterator[tuple[bytes, int, int]]:
-    """(message from its checksum on, offset, timestamp) of the messages in a v0 or v1 batch."""
-    message = batch.buffer[batch.index + 12 : batch.index + batch.size]
-    if not batch.compressed:
-        yield message, batch.last_offset, batch.max_timestamp
-        return
-    for inner, offset, kind, outer_timestamp in records_decode.legacy_messages(batch, message, DEFAULT_LIMIT):
-        if inner[4] == 0:
-            yield inner, offset, -1
-        elif kind == "LogAppendTime":
-            yield inner, offset, outer_timestamp
-        else:
-            yield inner, offset, _long_at(inner, 6)
-
-
 def _size(data: bytes | None) -> int:
     return -1 if data is None else len(data)
-
-
-def _crc32(message: bytes) -> int:
-    import zlib
-
-    return zlib.crc32(memoryview(message)[4:])
-
-
-def _int_at(message: bytes, position: int) -> int:
-    if position + 4 > len(message):
-        raise DecodeError("a message ends within its fields", code="bad-records")
-    return int.from_bytes(message[position : position + 4], "big", signed=True)
-
-
-def _long_at(message: bytes, position: int) -> int:
-    if position + 8 > len(message):
-        raise DecodeError("a message ends within its fields", code="bad-records")
-    return int.from_bytes(message[position : position + 8], "big", signed=True)
-
-
-def _delimited(message: bytes, position: int) -> tuple[bytes | None, int]:
-    size = _int_at(message, position)
-    position += 4
-    if size < 0:
-        return None, position
-    if position + size > len(message):
-        raise DecodeError(f"a message has a field of {size} bytes where {len(message) - position} are left", code="bad-records")
-    return message[position : position + size], position + size
 
 
 class KafkaDump:

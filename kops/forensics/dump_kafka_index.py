@@ -16,6 +16,7 @@ from typing import Final
 
 from kops.errors import DecodeError
 from kops.files import File, Files
+from kops.forensics.dump_legacy import legacy_messages
 from kops.forensics.dump_text import (
     INT_MAX,
     DumpOptions,
@@ -136,7 +137,7 @@ class LogFrames:
             batch = Batch(self.source.read(position, max(length + 12, 61)), 0, position)
             count = batch.count
             if batch.magic < 2 or count is None:
-                return max([-1, *(record.timestamp for record in batch.records())])
+                return max([-1, *(timestamp for _, _, timestamp in legacy_messages(batch))])
             if count == 0:
                 return -1
             if count < 0:

@@ -12,6 +12,7 @@ from kops.errors import DecodeError
 from kops.files import File
 from kops.forensics.dump_decoders import Decoder
 from kops.forensics.filters import RecordFilter
+from kops.records import Batch
 
 INT_MAX: Final = 0x7FFFFFFF
 DEFAULT_MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024
@@ -113,6 +114,16 @@ def wrap_long(value: int) -> int:
 def wrap_int(value: int) -> int:
     """As Java's 32-bit sum has it."""
     return value if -(1 << 31) <= value < 1 << 31 else ((value + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
+
+
+def last_sequence(batch: Batch) -> int:
+    """`DefaultRecordBatch.lastSequence`, with the overflows of Java's 32-bit sums."""
+    sequence, increment = batch.base_sequence, wrap_int(batch.last_offset - batch.base_offset)
+    if sequence == -1:
+        return -1
+    if sequence > wrap_int(INT_MAX - increment):
+        return wrap_int(increment - (INT_MAX - sequence) - 1)
+    return wrap_int(sequence + increment)
 
 
 def absolute_path(path: str) -> str:
