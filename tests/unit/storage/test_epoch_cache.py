@@ -7,7 +7,8 @@ import errno
 import pytest
 
 from kops.files import FaultyFiles, MemoryFiles
-from kops.storage.epoch_cache import FILE_NAME, EpochEntry, LeaderEpochFileCache
+from kops.storage.epoch_cache import FILE_NAME, LeaderEpochFileCache
+from kops.storage.leader_epoch_checkpoint import EpochEntry
 from kops.storage.load_errors import KafkaStorageError, LoadError
 
 DIRECTORY = "/t-0"
@@ -29,7 +30,7 @@ def cache_of(files: MemoryFiles, *entries: tuple[int, int]) -> LeaderEpochFileCa
 
 
 def pairs(cache: LeaderEpochFileCache) -> list[tuple[int, int]]:
-    return [tuple(entry) for entry in cache.entries]
+    return [(entry.epoch, entry.start_offset) for entry in cache.entries]
 
 
 def test_opening_makes_the_file(files: MemoryFiles) -> None:
