@@ -17,9 +17,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from operator import lt
+from typing import TypeVar
 
 from kops.forensics.findings import Finding, finding
 
+T = TypeVar("T")
 OFFSET_ENTRY_SIZE = 8
 TIME_ENTRY_SIZE = 12
 _BEHIND = 3
@@ -113,37 +115,53 @@ class IndexSampler:
         self._positions = set(index.numbers) if index is not None else set()
         self._index_offsets = set(index.offsets) if index is not None else set()
         self._sorted_index_offsets = sorted(self._index_offsets)
-        self._time_offsets = sorted(set(time_index.offsets)) if time_index is not None else []
+        self._time_offsets = set(time_index.offsets) if time_index is not None else set()
+        self._sorted_time_offsets = sorted(self._time_offsets)
 
     def window(self, positions: Sequence[int], bases: Sequence[int], lasts: Sequence[int], timestamps: Sequence[int]) -> None:
         """The next batches: where they begin, their base and last offsets, their maximum timestamps (ms)."""
         if not positions:
             return
         samples = self.samples
-        if self._positions:
-            numbers = dict(zip(positions, range(len(positions)), strict=True))
-            for position in self._positions & numbers.keys():
-                number = numbers[position]
-                samples.at_position[position] = (bases[number], lasts[number])
+        hits = self._positions.intersection(positions)
+        if hits:
+            _keep(samples.at_position, hits, positions, list(zip(bases, lasts, strict=True)))
             samples.last_offsets |= self._index_offsets.intersection(lasts)
-        running: list[int] | None = None
-        first, last = min(bases[0], lasts[0]), lasts[-1]
-        for offsets, is_time in ((self._time_offsets, True), (self._sorted_index_offsets, False)):
-            low, high = bisect_left(offsets, first), bisect_right(offsets, last)
-            if low >= high:
-                continue
-            if running is None:
-                running = list(accumulate(timestamps, max))
-            for offset in offsets[low:high]:
-                number = bisect_left(lasts, offset)
-                if number == len(lasts):
-                    continue
-                through = max(running[number], samples.max_timestamp)
-                if is_time:
-                    samples.at_offset[offset] = (timestamps[number], through, positions[number])
-                else:
-                    samples.through[offset] = through
-        samples.max_timestamp = max(samples.max_timestamp, *timestamps)
+        running = list(accumulate(timestamps, max, initial=samples.max_timestamp))[1:]
+        samples.max_timestamp = running[-1]
+        low, high = min(bases[0], lasts[0]), lasts[-1]
+        wanted = self._time_offsets.intersection(lasts)
+        if wanted:
+            _keep(samples.at_offset, wanted, lasts, list(zip(timestamps, running, positions, strict=True)))
+        for offset in _others(self._sorted_time_offsets, low, high, wanted):
+            number = bisect_left(lasts, offset)
+            if number < len(lasts):
+                samples.at_offset[offset] = (timestamps[number], running[number], positions[number])
+        wanted = self._index_offsets.intersection(lasts)
+        if wanted:
+            _keep(samples.through, wanted, lasts, running)
+        for offset in _others(self._sorted_index_offsets, low, high, wanted):
+            number = bisect_left(lasts, offset)
+            if number < len(lasts):
+                samples.through[offset] = running[number]
+
+
+def _keep(kept: dict[int, T], wanted: set[int], keys: Sequence[int], values: Sequence[T]) -> None:
+    """Keep the values of the keys that are wanted (all of `wanted` are among `keys`)."""
+    if len(wanted) == len(keys):
+        kept.update(zip(keys, values, strict=True))
+        return
+    there = dict(zip(keys, values, strict=True))
+    for key in wanted:
+        kept[key] = there[key]
+
+
+def _others(ordered: list[int], low: int, high: int, found: set[int]) -> list[int]:
+    """The numbers from `low` to `high` that are not found yet."""
+    first, end = bisect_left(ordered, low), bisect_right(ordered, high)
+    if end - first <= len(found):
+        return []
+    return [number for number in ordered[first:end] if number not in found]
 
 
 @dataclass(slots=True)
@@ -184,19 +202,26 @@ def check_sanity(index: IndexFile, view: SegmentView) -> Iterator[Finding]:
     wrong = _disorder(index)
     for first, last in _runs(wrong):
         yield _entries("index-disorder", index, first, last, "do not increase")
-    beyond = [number for number in range(len(index.offsets)) if number not in wrong and _is_beyond(index, number, view)]
+    beyond = _beyond(index, view) - wrong
     for first, last in _runs(beyond):
         where = f"the log ends at offset {view.last_offset}" if view.last_offset is not None else "the log holds no batch"
         yield _entries("index-beyond-log", index, first, last, f"lie behind the log's end ({where}, {view.log_size} bytes)")
 
 
-def _is_beyond(index: IndexFile, number: int, view: SegmentView) -> bool:
-    if index.kind == "index" and index.numbers[number] >= view.log_size:
-        return True
+def _beyond(index: IndexFile, view: SegmentView) -> set[int]:
+    """The entries behind the end of the log; where its end is damaged, offsets tell nothing."""
+    numbers, offsets = index.numbers, index.offsets
+    if not offsets:
+        return set()
+    beyond: set[int] = set()
+    if index.kind == "index" and max(numbers) >= view.log_size:
+        beyond.update(number for number, position in enumerate(numbers) if position >= view.log_size)
     ends_in_damage = bool(view.damaged) and view.damaged[-1][1] >= view.log_size
-    if ends_in_damage and view.log_size > 0 and index.kind == "timeindex":
-        return False
-    return not ends_in_damage and (view.last_offset is None or index.offsets[number] > view.last_offset)
+    if not ends_in_damage:
+        last = view.last_offset if view.last_offset is not None else view.base_offset - 1
+        if max(offsets) > last:
+            beyond.update(number for number, offset in enumerate(offsets) if offset > last)
+    return beyond
 
 
 def _zero_tail(index: IndexFile, view: SegmentView) -> Finding:
@@ -234,21 +259,19 @@ def _disorder(index: IndexFile) -> set[int]:
 
 def check_entries(index: IndexFile, samples: IndexSamples, view: SegmentView) -> Iterator[Finding]:
     """The offset index against the batches (level full)."""
-    disorder = _disorder(index)
+    skip = _disorder(index) | _beyond(index, view)
     wrong: dict[int, str] = {}
-    bases = [samples.at_position.get(position) for position in index.numbers]
+    at_position = samples.at_position.get
     for number, (offset, position) in enumerate(zip(index.offsets, index.numbers, strict=True)):
-        if number in disorder or _is_beyond(index, number, view) or _inside(view.damaged, position):
+        batch = at_position(position)
+        if (batch is not None and batch[0] <= offset <= batch[1]) or number in skip or _inside(view.damaged, position):
             continue
-        batch = bases[number]
         if batch is None:
             wrong[number] = f"no batch begins at {position}"
-        elif batch[0] <= offset <= batch[1]:
-            continue
         elif offset < batch[0]:
             wrong[number] = f"offset {offset} lies before the batch {batch[0]}-{batch[1]} at {position}"
         elif not view.damaged:
-            following = bases[number + 1] if number + 1 < len(bases) else None
+            following = at_position(index.numbers[number + 1]) if number + 1 < len(index.numbers) else None
             if offset not in samples.last_offsets or (following is not None and offset >= following[0]):
                 wrong[number] = f"offset {offset} does not belong to the batch {batch[0]}-{batch[1]} at {position}"
     for first, last in _runs(wrong):
@@ -259,16 +282,17 @@ def check_time_entries(index: IndexFile, samples: IndexSamples, view: SegmentVie
     """The time index against the batches (level full)."""
     if not view.has_timestamps or view.is_disordered:
         return
-    disorder = _disorder(index)
+    skip = _disorder(index) | _beyond(index, view)
     wrong: dict[int, str] = {}
+    at_offset = samples.at_offset.get
     for number, (offset, timestamp) in enumerate(zip(index.offsets, index.numbers, strict=True)):
-        if number in disorder or _is_beyond(index, number, view):
+        seen = at_offset(offset)
+        if (seen is not None and seen[1] == timestamp) or number in skip:
             continue
-        seen = samples.at_offset.get(offset)
         if seen is None:
             if not view.damaged:
                 wrong[number] = f"no batch has the offset {offset}"
-        elif not view.damaged and timestamp != seen[1]:
+        elif not view.damaged:
             wrong[number] = f"timestamp {timestamp} at offset {offset}, but the largest one up to there is {seen[1]}"
         elif seen[0] > timestamp:
             wrong[number] = f"timestamp {timestamp} at offset {offset}, but that batch has {seen[0]}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kops.errors import KopsError
 from kops.forensics.findings import Finding, finding
-from kops.forensics.verify_facts import CRC, FULL, SegmentFacts, scan_segment_facts
+from kops.forensics.verify_facts import CRC, FULL, QUICK, SegmentFacts, scan_segment_facts
 from kops.forensics.verify_index import (
     IndexFile,
     IndexSamples,
@@ -86,22 +86,27 @@ def verify_segment(task: SegmentTask, files: Files, progress: Callable[[int], No
     findings: list[Finding] = []
     index = _load(files, task.index_path, "index", task.base_offset, findings)
     time_index = _load(files, task.time_index_path, "timeindex", task.base_offset, findings)
-    try:
-        with files.open(task.path) as source:
-            facts = scan_segment_facts(
-                source,
-                0,
-                None,
-                CRC if task.indexes_only else task.level,
-                index=index if task.compares else None,
-                time_index=time_index if task.compares else None,
-                producers=task.compares,
-                progress=progress,
-            )
-    except (OSError, KopsError) as error:
-        return SegmentResult(task, None, [*findings, unreadable(task.path, error)])
-    checked, spacing = check_indexes(task, facts, index, time_index)
-    facts.samples = IndexSamples()
+    # Headers are enough to find an index right; only before it is called wrong are damaged batches looked for.
+    for level in (QUICK, CRC) if task.indexes_only else (task.level,):
+        try:
+            with files.open(task.path) as source:
+                facts = scan_segment_facts(
+                    source,
+                    0,
+                    None,
+                    level,
+                    index=index if task.compares else None,
+                    time_index=time_index if task.compares else None,
+                    producers=task.compares,
+                    progress=progress,
+                )
+        except (OSError, KopsError) as error:
+            return SegmentResult(task, None, [*findings, unreadable(task.path, error)])
+        checked, spacing = check_indexes(task, facts, index, time_index)
+        facts.samples = IndexSamples()
+        if not checked:
+            break
+        progress = None
     return SegmentResult(task, facts, findings + checked, spacing)
 
 
