@@ -1,7 +1,7 @@
 """The public Python API: what `kops log` does, as functions. Everything here is exported from `kops` itself, loaded when it is first used.
 
-Inputs are only ever read, unless a function's name says that it writes (`recover` writes to another place, `rebuild_indexes` and
-`apply_repair` mend in place). Paths may be files, partition directories, log directories or folders of those.
+Inputs are only ever read, but by `rebuild_indexes`, `repair` and `rollback`, which mend in place; `recover` writes to another place.
+Paths may be files, partition directories, log directories or folders of those.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, build
 
 if TYPE_CHECKING:
     from kops.forensics.forecast import Forecast
+    from kops.forensics.index_tools import RebuildReport
     from kops.forensics.recover import RecoverReport
+    from kops.forensics.repair import RepairReport
     from kops.forensics.verify import VerifyReport
 
 Path = str | os.PathLike[str]
@@ -48,7 +50,10 @@ __all__ = [
     "open_partition",
     "open_paths",
     "read_records",
+    "rebuild_indexes",
     "recover",
+    "repair",
+    "rollback",
     "scan",
     "scan_file",
     "verify",
@@ -169,3 +174,45 @@ def recover(
     from kops.forensics.recover import recover as run
 
     return run(paths, out, shape=shape, renumber=renumber, files=files)
+
+
+def rebuild_indexes(*paths: Path, everything: bool = False, dry_run: bool = False, files: Files | None = None) -> RebuildReport:
+    """Make the indexes of partition or log directories that are wrong or missing anew, as a broker writes them (`everything`: all of them).
+
+    With `dry_run` only the plan is made. What is replaced stays in a journal, which `rollback` takes. Raises NotFoundError, OSError, and
+    LockHeldError while a broker runs on the log directory.
+    """
+    from kops.forensics.index_tools import apply_rebuild, plan_rebuild
+
+    names = [os.fspath(path) for path in paths]
+    report = plan_rebuild(names, everything=everything, files=files)
+    if not dry_run:
+        apply_rebuild(report, names, files=files)
+    return report
+
+
+def repair(*paths: Path, mode: Literal["plan", "preen", "all"] = "plan", files: Files | None = None) -> RepairReport:
+    """Mend log or partition directories in place, keeping every intact batch at its offset.
+
+    `mode`: `plan` writes nothing, `preen` does only what loses nothing, `all` everything. What is replaced stays in a journal, which
+    `rollback` takes; a repair that was interrupted is brought to its end. Raises NotFoundError, UsageError, OSError, and LockHeldError
+    while a broker runs on one of the directories.
+    """
+    from kops.forensics.repair import repair as run
+
+    return run([os.fspath(path) for path in paths], mode=mode, files=files)
+
+
+def rollback(journal: Path, *, force: bool = False, files: Files | None = None) -> int:
+    """Undo the repair (or rebuild) that wrote this journal, byte for byte; returns the number of steps undone.
+
+    Raises ChangedSinceError (a KopsError), before anything is touched, where a file is not as the repair left it, unless `force`;
+    NotFoundError, and LockHeldError while a broker runs on the directory.
+    """
+    from kops.forensics.journal import locked, open_journal
+    from kops.forensics.journal import rollback as run
+
+    writer = files if files is not None else OsFiles()
+    found = open_journal(writer, os.fspath(journal))
+    with locked(writer, found.log_dir):
+        return run(writer, found, force=force)
