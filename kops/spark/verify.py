@@ -73,8 +73,8 @@ def _worker(parts: list[tuple[Part, SegmentTask]]) -> Callable[[list[Part]], Ite
 def read_part(files: OsFiles, part: Part, task: SegmentTask) -> Answer:
     """The facts about one part."""
     try:
-        index = load_index(files, task.index_path, "index", task.base_offset)
-        time_index = load_index(files, task.time_index_path, "timeindex", task.base_offset)
+        index = load_index(files, task.index_path if task.compares else None, "index", task.base_offset)
+        time_index = load_index(files, task.time_index_path if task.compares else None, "timeindex", task.base_offset)
         with files.open(part.path) as source:
             return part, scan_segment_facts(source, part.start, part.end, task.level, index=index, time_index=time_index), ""
     except (OSError, KopsError) as error:
