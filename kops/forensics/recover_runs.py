@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from kops.files import Files
 from kops.forensics.repair_chain import Bad, Item, chain, mend_epochs, read_items, stream_items
 from kops.records import Batch, Damage, scan
+from kops.storage.java_values import INT_MAX
 
 __all__ = ["Run", "Salvage", "Source", "expand", "salvage"]
 
@@ -88,6 +89,7 @@ def _read_copy(files: Files, copy: Source, on_bytes: OnBytes | None) -> Salvage:
     """One copy by itself: bulk runs while its offsets increase, batch by batch otherwise."""
     result = Salvage()
     last = epoch = -1
+    before = ""
     in_order = True
     for path in copy.paths:
         for found in stream_items(files, path, on_bytes=on_bytes):
@@ -95,6 +97,8 @@ def _read_copy(files: Files, copy: Source, on_bytes: OnBytes | None) -> Salvage:
                 result.bad.append(found)
                 continue
             in_order = in_order and last < found.base <= found.last and (found.magic < 2 or found.epoch >= epoch)
+            in_order = in_order and found.last - max(last, found.base - 1) <= INT_MAX and (path != before or found.base - last <= INT_MAX)
+            before = path
             last, epoch = found.last, max(epoch, found.epoch)
             result.compacted |= 0 <= found.count < found.span and found.magic > 1
             _append(result.runs, found)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import posixpath
+import statistics
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,6 +34,7 @@ __all__ = ["Aside", "Bad", "Item", "chain", "item_batch", "mend_epochs", "mend_s
 
 LIMIT: Final = 1 << 30
 _MAX_OFFSET: Final = (1 << 63) - 1
+_MAX_RELATIVE: Final = 0x7FFFFFFF
 _ALL_RECORDS: Final = 0x7FFFFFFF
 
 
@@ -156,7 +158,7 @@ def stream_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | N
 
 def _judge(path: str, batch: Batch, problem: DecodeError) -> Item | Bad:
     """A batch whose checksum holds and whose contents do not fit its header."""
-    data = mend_contents(batch)
+    data = mend_contents(batch) if batch.magic > 1 else _mend_set(batch)
     if data is not None:
         mended = Batch(data)
         mended.position = batch.position
@@ -206,6 +208,18 @@ def mend_contents(batch: Batch, last_offset: int | None = None) -> bytes | None:
     return None if Batch(mended).check(LIMIT) else mended
 
 
+def _mend_set(batch: Batch) -> bytes | None:
+    """A compressed set of v0 with the offset of its last message, which stands under the checksum; its own does not."""
+    if batch.magic or not batch.compressed:
+        return None
+    try:
+        last = batch.records(LIMIT)[-1].offset
+    except DecodeError:
+        return None
+    mended = struct.pack(">q", last) + bytes(batch.data()[8:])
+    return None if Batch(mended).check(LIMIT) else mended
+
+
 # The chain.
 
 
@@ -216,9 +230,9 @@ def chain(files: Files, items: Sequence[Item], *, start: int = 0) -> tuple[list[
     """
     if _increasing(items, start):
         return list(items), []
-    chosen = _longest(items, start)
-    kept = [items[i] for i in chosen]
     places = _places(items)
+    chosen = _prefer_real(items, _longest(items, start, _centres(items)), start)
+    kept = [items[i] for i in chosen]
     aside: list[Aside] = []
     placed: list[Item] = []
     members = set(chosen)
@@ -232,20 +246,46 @@ def chain(files: Files, items: Sequence[Item], *, start: int = 0) -> tuple[list[
 
 def _increasing(items: Iterable[Item], start: int) -> bool:
     last = start - 1
+    path = ""
     for item in items:
-        if item.base <= last or item.last < item.base:
+        if item.base <= last or not 0 < item.span <= _MAX_RELATIVE:
             return False
-        last = item.last
+        if item.path == path and item.base - last > _MAX_RELATIVE:
+            return False
+        last, path = item.last, item.path
     return True
 
 
-def _longest(items: Sequence[Item], start: int) -> list[int]:
+def _centres(items: Iterable[Item]) -> dict[str, int]:
+    """An offset in the middle of each file. One file's offsets lie within an int32 of each other, so what is far from there is wrong."""
+    bases: dict[str, list[int]] = {}
+    for item in items:
+        bases.setdefault(item.path, []).append(item.base)
+    return {path: statistics.median_low(found) for path, found in bases.items()}
+
+
+def _prefer_real(items: Sequence[Item], chosen: list[int], start: int) -> list[int]:
+    """Where two batches behind each other claim the same offsets, the second is the real one when the first then has its hole before it."""
+    place = {index: number for number, index in enumerate(chosen)}
+    result = list(chosen)
+    for index, number in place.items():
+        if index + 1 >= len(items) or index + 1 in place:
+            continue
+        wrong, real = items[index], items[index + 1]
+        before = items[result[number - 1]].last if number else start - 1
+        after = items[chosen[number + 1]].base if number + 1 < len(chosen) else _MAX_OFFSET
+        if before < real.base <= real.last < after and wrong.span == real.base - before - 1 and wrong.last >= real.base:
+            result[number] = index + 1
+    return result
+
+
+def _longest(items: Sequence[Item], start: int, centres: dict[str, int]) -> list[int]:
     """Indices of the longest chain in order in which each batch begins behind the end of the one before it (patience sorting)."""
     ends: list[int] = []
     heads: list[int] = []
     before = [-1] * len(items)
     for i, item in enumerate(items):
-        if item.base < start or item.last < item.base or item.last == _MAX_OFFSET:
+        if item.base < start or not 0 < item.span <= _MAX_RELATIVE or abs(item.base - centres[item.path]) > _MAX_RELATIVE:
             continue
         length = bisect_left(ends, item.base)
         before[i] = heads[length - 1] if length else -1

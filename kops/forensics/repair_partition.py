@@ -334,7 +334,10 @@ class PartitionRepair:
         stem, _, kind = name.rpartition(".")
         if kind not in _SIDES or not stem.isdigit():
             return False
-        rebuilt = self._rebuild(int(stem), with_transactions=kind == "txnindex")
+        try:
+            rebuilt = self._rebuild(int(stem), with_transactions=kind == "txnindex")
+        except LoadError:
+            return False
         if rebuilt.damage is not None:
             return False  # while the log is damaged there is nothing to make it from
         data = {"index": rebuilt.index, "timeindex": rebuilt.timeindex, "txnindex": rebuilt.txnindex}[kind]
