@@ -41,12 +41,12 @@ def is_compiled() -> bool:
 
 
 def _two_byte_table() -> list[int]:
-    """Zigzag-decoded values of two-byte varints, by the two bytes as a big-endian number; rows of the table are arithmetic sequences."""
+    """Zigzag-decoded values of the first two bytes of a varint, by the two as a big-endian number, whether a third one follows or not."""
     table = [0] * 65536
     for low in range(128):
         half = low >> 1
         row = range(-half - 1, -half - 1 - 64 * 128, -64) if low & 1 else range(half, half + 64 * 128, 64)
-        table[(128 + low) << 8 : ((128 + low) << 8) + 128] = list(row)
+        table[(128 + low) << 8 : (129 + low) << 8] = [*row, *row]
     return table
 
 

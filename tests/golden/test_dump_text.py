@@ -1,0 +1,108 @@
+"""`dump --format kafka` beside what Kafka's own tool printed of every file of the corpus, byte for byte."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kops.files import Files, OsFiles, OverlayFiles
+from kops.forensics.dump_kafka import KafkaDump
+from kops.forensics.dump_text import DumpOptions, DumpProblem, DumpText
+from tests.support import corpus
+
+MODES = {
+    "deep": DumpOptions(deep_iteration=True, print_data_log=True),
+    "shallow": DumpOptions(),
+    "index": DumpOptions(),
+    "sanity": DumpOptions(index_sanity_check=True),
+    "verify": DumpOptions(verify_index_only=True),
+    "plain": DumpOptions(),
+}
+HAVE_DUMPS = [case_id for case_id in corpus.cases() if not case_id.startswith("fuzz-")]
+
+
+def dumped(files: Files, path: str, options: DumpOptions) -> tuple[bytes, list[DumpProblem]]:
+    """The text, both streams in one, and what was wrong."""
+    pieces: list[bytes] = []
+    text = DumpText(pieces.append, pieces.append)
+    run = KafkaDump(files, options, text)
+    run.file(path)
+    run.finish()
+    return b"".join(pieces), text.problems
+
+
+def as_dumped(case: corpus.Case) -> Files:
+    """The files as Kafka's tool found them: where it dumped a time index whose offset index is missing, it left an empty one behind."""
+    files = OverlayFiles(OsFiles(read_only=True))
+    listed = case.json.get("before")
+    if listed is not None:
+        for path in case.files("before"):
+            if path.endswith(".index") and path.removeprefix("before/") not in listed:
+                files.unlink(path)
+    return files
+
+
+def truths(case: corpus.Case) -> Iterator[tuple[Path, str]]:
+    for path in sorted((case.root / "truth/dump").rglob("*.txt")):
+        mode = path.name.rsplit(".", 2)[1]
+        if mode in MODES:
+            yield path, mode
+
+
+def exception(text: bytes) -> int:
+    """Where the line begins that says with which exception Kafka's tool ended; -1 where it did not."""
+    place = text.rfind(b"!! ")
+    return place if place >= 0 and b"\n" not in text[place:].rstrip(b"\n") else -1
+
+
+@pytest.mark.parametrize("case_id", HAVE_DUMPS)
+def test_the_text_is_that_of_kafkas_tool(case_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = corpus.load(case_id)
+    monkeypatch.chdir(case.root)
+    files = as_dumped(case)
+    here = os.fsencode(os.getcwd()) + b"/"
+    for path, mode in truths(case):
+        expected = path.read_bytes()
+        target = expected.split(b"\n", 1)[0].removeprefix(b"Dumping ").decode()
+        if not files.exists(target):  # a stray folder, whose random id is another in the listing
+            target = f"{os.path.dirname(path.relative_to(case.root / 'truth/dump'))}/{path.name.rsplit('.', 2)[0]}"
+        text, problems = dumped(files, target, MODES[mode])
+        text = text.replace(here, b"")
+        ended = exception(expected)
+        if ended < 0:
+            assert text == expected, path.name
+            assert not any(problem.ends_kafka for problem in problems), path.name
+        else:
+            assert text.startswith(expected[:ended]), path.name
+            assert any(problem.ends_kafka for problem in problems), path.name
+
+
+def test_every_mode_has_been_compared() -> None:
+    counts = dict.fromkeys(MODES, 0)
+    for case_id in HAVE_DUMPS:
+        for _, mode in truths(corpus.load(case_id)):
+            counts[mode] += 1
+    assert counts["deep"] > 1500 and counts["index"] > 1500 and counts["plain"] > 800
+    assert all(counts.values())
+
+
+@pytest.mark.parametrize("case_id", corpus.cases("damage"))
+def test_behind_the_damage_it_goes_on(case_id: str) -> None:
+    """Every batch that is intact on disk is in the text, also where Kafka's tool has ended before."""
+    case = corpus.load(case_id)
+    folder = case.root / "before" / case.json["damagedDir"].removeprefix("before/")
+    shown: set[int] = set()
+    ended = False
+    for path in sorted(folder.glob("*.log")):
+        text, problems = dumped(OsFiles(read_only=True), str(path), MODES["deep"])
+        ended = ended or any(problem.ends_kafka for problem in problems)
+        for line in text.split(b"\n"):
+            if line.startswith(b"| offset: "):
+                shown.add(int(line[10:].split(b" ", 1)[0]))
+    intact = {offset for first, last in case.json["offsetsIntactOnDisk"] for offset in range(first, last + 1)}
+    wanted = {row["offset"] for row in case.lines("truth/records/clean.read_uncommitted.jsonl")} & intact
+    if ended:
+        assert wanted <= shown
