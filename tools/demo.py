@@ -21,7 +21,8 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
-from kops.cli import exit_codes  # noqa: E402 - the project's folder has to be on the path first
+from kops import forecast  # noqa: E402 - the project's folder has to be on the path first
+from kops.cli import exit_codes  # noqa: E402
 from kops.cli.failures import printable  # noqa: E402
 from kops.files import OsFiles  # noqa: E402
 from kops.records import Batch, scan  # noqa: E402
@@ -40,6 +41,7 @@ class Demo:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.facts: list[str] = []
         self.took: list[tuple[str, float]] = []
 
     def title(self, text: str) -> None:
@@ -123,7 +125,7 @@ def damage(brokers: Path) -> tuple[Batch, list[str]]:
 
 
 def look(demo: Demo) -> None:
-    """1: `ls` and `dump`."""
+    """`ls` and `dump`."""
     demo.title("1. What three brokers of Apache Kafka 4.3.0 left on disk")
     demo.kops("log ls n1", code=0, lines=9)
     demo.kops(f"log dump --format kafka --print-data-log {FLIPPED}", code=0, lines=5, having=("Log starting offset: 0",))
@@ -131,22 +133,26 @@ def look(demo: Demo) -> None:
 
 
 def judge(demo: Demo, hit: Batch) -> None:
-    """2 and 3: `verify` and `forecast` on damaged directories."""
+    """`verify` and `forecast` on damaged directories."""
     demo.title("3. verify finds it (and Kafka's own tool would have ended with exit code 0)")
     demo.kops("log verify --level full n1 n2 n3", code=exit_codes.PROBLEMS, lines=12, wrap=True, having=("batch-crc-mismatch", "torn-tail"))
     demo.title("4. What a broker would do after a crash: throw away all that follows")
-    demo.kops("log forecast --assume crash --recovery-point 0 n1/orders-epochs-0", code=exit_codes.PROBLEMS, having=(str(hit.base_offset),))
+    demo.kops("log forecast --assume crash --recovery-point 0 n1/orders-epochs-0", code=exit_codes.PROBLEMS)
+    [start] = forecast(demo.folder / "n1" / "orders-epochs-0", assume="crash", recovery_point=0).partitions
+    [(first, last)] = start.lost
+    demo.check(first == hit.base_offset, f"offsets {first} to {last} would be lost for {hit.last_offset - first + 1} damaged ones")
+    demo.facts.append(f"a broker's start would have lost {last - first + 1} records; of them {last - hit.last_offset} are intact on disk")
 
 
 def save(demo: Demo, hit: Batch) -> None:
-    """4: `recover` to another place, and a look at what was saved."""
+    """`recover` to another place, and a look at what was saved."""
     demo.title("5. recover saves every intact batch, at its offset")
     demo.kops("log recover n1/orders-epochs-0 --out saved", code=exit_codes.LOST)
     kept = read_offsets(demo.folder / "saved" / "orders-epochs-0")
-    wanted = read_offsets(demo.folder / "original" / "n1" / "orders-epochs-0") - set(range(hit.base_offset, hit.last_offset + 1))
-    demo.check(
-        kept == wanted, f"{len(kept)} of {len(kept) + hit.last_offset - hit.base_offset + 1} offsets saved: all but the damaged batch's"
-    )
+    all_offsets = read_offsets(demo.folder / "original" / "n1" / "orders-epochs-0")
+    words = f"{len(kept)} of {len(all_offsets)} records, all but the damaged batch's"
+    demo.check(kept == all_offsets - set(range(hit.base_offset, hit.last_offset + 1)), f"saved: {words}")
+    demo.facts.append(f"recover saved {words}; repair keeps the same ones in place")
 
 
 def read_offsets(partition: Path) -> set[int]:
@@ -159,7 +165,7 @@ def read_offsets(partition: Path) -> set[int]:
 
 
 def mend(demo: Demo) -> None:
-    """5: `index rebuild`, `repair`, and a clean `verify`."""
+    """`index rebuild`, `repair`, and a clean `verify`."""
     demo.title("6. index rebuild restores the index as the broker wrote it")
     demo.kops("log index rebuild --yes n2/orders-epochs-0", code=exit_codes.FIXED)
     same = filecmp.cmp(demo.folder / BROKEN_INDEX, demo.folder / "original" / BROKEN_INDEX, shallow=False)
@@ -168,12 +174,15 @@ def mend(demo: Demo) -> None:
     demo.kops("log repair -n n1/orders-epochs-0", code=exit_codes.PROBLEMS, lines=10)
     demo.kops("log repair -y n1/orders-epochs-0", code=exit_codes.FIXED, lines=10)
     demo.kops("log repair -y n3/sensor.readings-multi-1", code=exit_codes.FIXED)
+    kept = read_offsets(demo.folder / "n1" / "orders-epochs-0")
+    same = kept == read_offsets(demo.folder / "saved" / "orders-epochs-0")
+    demo.check(same, f"the mended log holds the same {len(kept)} records, at their offsets")
     demo.title("8. verify is clean")
     demo.kops("log verify --level full n1 n2 n3", code=0)
 
 
 def on_spark(demo: Demo) -> None:
-    """6: the same on Spark."""
+    """The same on Spark."""
     demo.title("9. The same question over all three brokers, on Spark")
     demo.kops("scan verify --level full n1 n2 n3", code=0)
 
@@ -210,6 +219,8 @@ def figures(demo: Demo, seconds: float) -> None:
     demo.title("The figures")
     for line, took in demo.took:
         print(f"  {took:6.2f} s  kops {line}")
+    for fact in demo.facts:
+        print(f"            {fact}")
     print(f"  {seconds:6.2f} s  in all; every exit code and every fact above was checked")
 
 
