@@ -1,0 +1,41 @@
+"""What the tests of `verify` share: the folders of the corpus as its case.json lists them, and findings in brief."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from kops.forensics.findings import Finding
+from tests.support import corpus
+
+
+@functools.cache
+def folder(case_id: str, name: str = "before") -> Path:
+    """A folder of a damage case as the case lists it. (Kafka's dump tool, which made the truth files, left an empty index in three of
+    them.)"""
+    case = corpus.load(case_id)
+    listed = set(case.json[name])
+    root = case.root / name
+    strange = [path for path in root.rglob("*") if path.is_file() and path.relative_to(root).as_posix() not in listed]
+    if not strange:
+        return root
+    copied = Path(tempfile.mkdtemp(prefix="kops-verify-"))
+    shutil.copytree(root, copied, dirs_exist_ok=True)
+    for path in strange:
+        target = copied / path.relative_to(root)
+        target.parent.chmod(0o755)
+        target.unlink()
+    return copied
+
+
+def problems(findings: Iterable[Finding]) -> list[tuple[str, str]]:
+    """Code and file name of each error and warning."""
+    return [(found.code, Path(found.file).name) for found in findings if found.is_problem]
+
+
+def codes(findings: Iterable[Finding]) -> set[str]:
+    """The codes, infos too."""
+    return {found.code for found in findings}
