@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kops.config.java import NumberFormatError, parse_long
+from kops.config.properties import string_hash
 from kops.errors import DecodeError
 from kops.files import File
 from kops.forensics.dump_decoders import Decoder
@@ -132,17 +133,25 @@ def absolute_path(path: str) -> str:
 
 
 def java_hash_order(keys: Iterable[str]) -> list[str]:
-    """The keys in the order in which a java.util.HashMap that got them one after the other walks through them."""
-    ordered = list(keys)
-    size = 16
-    while len(ordered) > size * 3 // 4:
-        size *= 2
+    """The keys in the order in which a java.util.HashMap, filled by computeIfAbsent one after the other, walks through them.
 
-    def bucket(key: str) -> int:
-        code = 0
-        units = key.encode("utf-16-be", "surrogatepass")
-        for at in range(0, len(units), 2):
-            code = (code * 31 + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
-        return (code ^ code >> 16) & (size - 1)
+    A new key goes in front of its bin; the table doubles when it is over three quarters full, and while it is small also when a bin has
+    grown long. (From 64 bins on Java makes trees of bins of eight; their order is not followed.)
+    """
+    table: list[list[tuple[int, str]]] = [[] for _ in range(16)]
+    for count, key in enumerate(keys):
+        code = string_hash(key) & 0xFFFFFFFF
+        spread = code ^ code >> 16
+        if count > len(table) * 3 // 4:
+            table = _doubled(table)
+        found = table[spread & (len(table) - 1)]
+        found.insert(0, (spread, key))
+        if len(found) >= 8 and len(table) < 64:
+            table = _doubled(table)
+    return [key for found in table for _, key in found]
 
-    return sorted(ordered, key=bucket)
+
+def _doubled(table: list[list[tuple[int, str]]]) -> list[list[tuple[int, str]]]:
+    size = len(table)
+    low = [[entry for entry in found if not entry[0] & size] for found in table]
+    return low + [[entry for entry in found if entry[0] & size] for found in table]
