@@ -46,7 +46,7 @@ class LoadError(KopsError):
         return "broker-does-not-start"
 
     def __str__(self) -> str:
-        return f"{self.exception}: {self.reason}"
+        return f"{self.exception}: {self.reason}" if self.reason else self.exception
 
 
 class CorruptRecordError(LoadError):

@@ -15,7 +15,7 @@ START_MS = 1_700_000_000_000
 
 def many_producers(rng: random.Random) -> dict[int, bytes]:
     """Many producers with ids of all sizes (some collide in a hash table); transactions open, committed, aborted, across segments."""
-    ids = [*range(40), *(rng.getrandbits(63) for _ in range(40)), *(number << 16 for number in range(60)), *(7 + 64 * n for n in range(4))]
+    ids = [*range(40), *(rng.getrandbits(63) for _ in range(40)), *(number << 16 for number in range(60)), *(7 + 64 * n for n in range(12))]
     sequences = dict.fromkeys(ids, 0)
     epochs = dict.fromkeys(ids, 0)
     open_txns: list[int] = []
