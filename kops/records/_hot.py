@@ -88,6 +88,44 @@ def _skip_headers(data: bytes, position: i64, count: i64, end: i64) -> i64:
     return position
 
 
+Place = tuple[i64, i64, i64, i64, i64, i64, i64, i64, i64]
+"""(position behind the record or -1, timestamp delta, offset delta, key position, key size, value position, value size, position of the
+headers' count, attributes as an unsigned byte); a size below 0 is null."""
+
+
+def locate(data: bytes, position: i64, end: i64) -> Place:
+    """Where the fields of the record at `position` stand, whatever its shape; -1 in front where it can't be read."""
+    try:
+        size, position = read_varint(data, position)
+        stop = position + size
+        if position < 0 or size < 6 or stop > end:
+            return -1, 0, 0, 0, 0, 0, 0, 0, 0
+        # One byte of attributes stands before the timestamp.
+        timestamp, at = read_varlong(data, position + 1)
+        if at < 0:
+            return -1, 0, 0, 0, 0, 0, 0, 0, 0
+        offset, at = read_varint(data, at)
+        if at < 0:
+            return -1, 0, 0, 0, 0, 0, 0, 0, 0
+        key_size, key_at = read_varint(data, at)
+        if key_at < 0:
+            return -1, 0, 0, 0, 0, 0, 0, 0, 0
+        value_size, value_at = read_varint(data, key_at + key_size if key_size > 0 else key_at)
+        if value_at < 0:
+            return -1, 0, 0, 0, 0, 0, 0, 0, 0
+        headers_at = value_at + value_size if value_size > 0 else value_at
+        count, at = read_varint(data, headers_at)
+        if at < 0 or _skip_headers(data, at, count, stop) != stop:
+            return -1, 0, 0, 0, 0, 0, 0, 0, 0
+        return stop, timestamp, offset, key_at, key_size, value_at, value_size, headers_at, data[position]
+    except IndexError:
+        return -1, 0, 0, 0, 0, 0, 0, 0, 0
+
+
+# The usual record has no headers, and no number in it takes more than two bytes. That one is read on the spot; a third byte shows as a
+# number above 16383, a field that goes beyond the record in where it ends, and then `locate` has the word.
+
+
 def validate_records(data: bytes, start: i64, end: i64, count: i64) -> tuple[i64, i64, i64, i64]:
     """Look at every record of the uncompressed set `data[start:end]` without making objects.
 
@@ -95,159 +133,122 @@ def validate_records(data: bytes, start: i64, end: i64, count: i64) -> tuple[i64
     NOT_INCREASING: all can be read, but the record at `position` does not come after the one before it; LEFT_OVER: bytes remain from
     `position` on. Without a record both deltas are -2**63.
     """
-    # A jump beyond a record's end is not looked for field by field: positions only grow, so it shows where the record must end.
     position: i64 = start
-    begin: i64 = start
     status: i64 = OK
     where: i64 = -1
     last: i64 = -_MAX64 - 1
     most: i64 = -_MAX64 - 1
-    stop: i64
-    byte: i64
-    high: i64
-    value: i64
-    try:
-        for _ in range(count):
-            begin = position
-            # Length.
-            byte = data[position]
-            if byte < 128:
-                value = byte >> 1
-                position += 1
-                if byte & 1:
-                    return UNREADABLE, begin, last, most
-            else:
-                high = data[position + 1]
-                if high < 128 and not byte & 1:
-                    value = (byte - 128 + (high << 7)) >> 1
-                    position += 2
-                else:
-                    value, position = read_varint(data, position)
-                    if position < 0:
-                        return UNREADABLE, begin, last, most
-            stop = position + value
-            if stop > end or value < 6:
+    stop, timestamp, offset, length, key, value, begin, _, _ = locate(b"", 0, 0)
+    for _ in range(count):
+        begin = position
+        try:
+            length = data[position]
+            if length > 127:
+                length, position = length - 128 + (data[position + 1] << 7), position + 1
+            stop = position + 1 + (length >> 1)
+            timestamp = data[position + 2]
+            if timestamp > 127:
+                timestamp, position = timestamp - 128 + (data[position + 3] << 7), position + 1
+            offset = data[position + 3]
+            if offset > 127:
+                offset, position = offset - 128 + (data[position + 4] << 7), position + 1
+            key = data[position + 4]
+            if key > 127:
+                key, position = key - 128 + (data[position + 5] << 7), position + 1
+            if not key & 1:
+                position += key >> 1
+            value = data[position + 5]
+            if value > 127:
+                value, position = value - 128 + (data[position + 6] << 7), position + 1
+            if not value & 1:
+                position += value >> 1
+            if data[position + 6] or position + 7 != stop:
+                stop = -1
+        except IndexError:
+            stop = -1
+        if stop < 0 or stop > end or length & 1 or (length | timestamp | offset | key | value) > 16383:
+            stop, timestamp, offset, _, _, _, _, _, _ = locate(data, begin, end)
+            if stop < 0:
                 return UNREADABLE, begin, last, most
-            # One byte of attributes, then the timestamp's delta.
-            byte = data[position + 1]
-            if byte < 128:
-                value = byte >> 1
-                position += 2
-                if byte & 1:
-                    value = -1 - value
-            else:
-                high = data[position + 2]
-                if high < 128:
-                    value = (byte - 128 + (high << 7)) >> 1
-                    position += 3
-                    if byte & 1:
-                        value = -1 - value
-                else:
-                    value, position = read_varlong(data, position + 1)
-                    if position < 0:
-                        return UNREADABLE, begin, last, most
-            if value > most:
-                most = value
-            # Offset delta.
-            byte = data[position]
-            if byte < 128:
-                value = byte >> 1
-                position += 1
-                if byte & 1:
-                    value = -1 - value
-            else:
-                high = data[position + 1]
-                if high < 128:
-                    value = (byte - 128 + (high << 7)) >> 1
-                    position += 2
-                    if byte & 1:
-                        value = -1 - value
-                else:
-                    value, position = read_varint(data, position)
-                    if position < 0:
-                        return UNREADABLE, begin, last, most
-            if value <= last and status == OK:
-                status = NOT_INCREASING
-                where = begin
-            last = value
-            # Key.
-            byte = data[position]
-            if byte == 1:
-                position += 1
-            elif byte < 128:
-                position += 1
-                if not byte & 1:
-                    position += byte >> 1
-            else:
-                value, position = read_varint(data, position)
-                if position < 0:
-                    return UNREADABLE, begin, last, most
-                if value > 0:
-                    position += value
-            # Value.
-            byte = data[position]
-            if byte < 128:
-                position += 1
-                if not byte & 1:
-                    position += byte >> 1
-            else:
-                high = data[position + 1]
-                if high < 128 and not byte & 1:
-                    position += 2 + ((byte - 128 + (high << 7)) >> 1)
-                else:
-                    value, position = read_varint(data, position)
-                    if position < 0:
-                        return UNREADABLE, begin, last, most
-                    if value > 0:
-                        position += value
-            # Headers.
-            if data[position]:
-                value, position = read_varint(data, position)
-                if position < 0:
-                    return UNREADABLE, begin, last, most
-                position = _skip_headers(data, position, value, stop)
-            else:
-                position += 1
-            if position != stop:
-                return UNREADABLE, begin, last, most
-    except IndexError:
-        return UNREADABLE, begin, last, most
+        else:
+            timestamp = (timestamp >> 1) ^ -(timestamp & 1)
+            offset = (offset >> 1) ^ -(offset & 1)
+        position = stop
+        if timestamp > most:
+            most = timestamp
+        if offset <= last and status == OK:
+            status, where = NOT_INCREASING, begin
+        last = offset
     if position != end:
         return LEFT_OVER, position, last, most
     return status, where, last, most
+
+
+def place(data: bytes, position: i64, end: i64) -> Place:
+    """`locate`, the usual record faster."""
+    begin = position
+    try:
+        length: i64 = data[position]
+        if length > 127:
+            length, position = length - 128 + (data[position + 1] << 7), position + 1
+        stop = position + 1 + (length >> 1)
+        attributes: i64 = data[position + 1]
+        timestamp: i64 = data[position + 2]
+        if timestamp > 127:
+            timestamp, position = timestamp - 128 + (data[position + 3] << 7), position + 1
+        offset: i64 = data[position + 3]
+        if offset > 127:
+            offset, position = offset - 128 + (data[position + 4] << 7), position + 1
+        key: i64 = data[position + 4]
+        if key > 127:
+            key, position = key - 128 + (data[position + 5] << 7), position + 1
+        key_at = position + 5
+        if not key & 1:
+            position += key >> 1
+        value: i64 = data[position + 5]
+        if value > 127:
+            value, position = value - 128 + (data[position + 6] << 7), position + 1
+        value_at = position + 6
+        if not value & 1:
+            position += value >> 1
+        if (
+            position + 7 == stop
+            and stop <= end
+            and not data[position + 6]
+            and not length & 1
+            and (length | timestamp | offset | key | value) < 16384
+        ):
+            timestamp = (timestamp >> 1) ^ -(timestamp & 1)
+            offset = (offset >> 1) ^ -(offset & 1)
+            key = -1 if key & 1 else key >> 1
+            value = -1 if value & 1 else value >> 1
+            return stop, timestamp, offset, key_at, key, value_at, value, position + 6, attributes
+    except IndexError:
+        pass
+    return locate(data, begin, end)
 
 
 Header = tuple[str | bytes, bytes | None]
 Row = tuple[int, int, str, bytes | None, bytes | None, list[Header], int, int | None, int, int]
 
 
-def _read_headers(data: bytes, position: i64, count: i64, end: i64, out: list[Header]) -> i64:
-    """Append `count` headers to `out`; -> the position behind them, or -1."""
-    if count < 0 or count > end - position:
-        return -1
-    size: i64
+def _read_headers(data: bytes, position: i64, end: i64, out: list[Header]) -> None:
+    """Append the headers whose count stands at `position`, which were seen to fit."""
+    count, position = read_varint(data, position)
     name: str | bytes
     for _ in range(count):
         size, position = read_varint(data, position)
-        if position < 0 or size < 0 or position + size > end:
-            return -1
         raw = data[position : position + size]
         try:
             name = raw.decode()
         except UnicodeDecodeError:
             name = raw
-        position += size
-        size, position = read_varint(data, position)
-        if position < 0:
-            return -1
+        size, position = read_varint(data, position + size)
         if size < 0:
             out.append((name, None))
         else:
-            if position + size > end:
-                return -1
             out.append((name, data[position : position + size]))
             position += size
-    return position
 
 
 def decode_records(
@@ -269,120 +270,63 @@ def decode_records(
     """
     fixed = timestamp_type == "LogAppendTime"
     position: i64 = start
-    begin: i64 = start
-    stop: i64
-    byte: i64
-    high: i64
-    value: i64
-    size: i64
-    offset: i64
-    timestamp: i64
-    attributes: i64
     sequence: i64 = -1
-    headers: list[Header]
-    try:
-        for _ in range(count):
-            begin = position
-            # Length.
-            byte = data[position]
-            high = data[position + 1]
-            if byte > 127 and high < 128 and not byte & 1:
-                value = (byte - 128 + (high << 7)) >> 1
-                position += 2
-            else:
-                value, position = read_varint(data, position)
-                if position < 0:
-                    return -1 - begin
-            stop = position + value
-            if value < 6 or stop > end:
-                return -1 - begin
-            attributes = data[position]
-            # Timestamp delta.
-            byte = data[position + 1]
-            if byte < 128:
-                value = (byte >> 1) ^ -(byte & 1)
-                position += 2
-            else:
-                high = data[position + 2]
-                if high < 128:
-                    value = (byte - 128 + (high << 7)) >> 1
-                    position += 3
-                    if byte & 1:
-                        value = -1 - value
-                else:
-                    value, position = read_varlong(data, position + 1)
-                    if position < 0:
-                        return -1 - begin
-            timestamp = base_timestamp if fixed else base_timestamp + value
-            if not -_SAFE < timestamp < _SAFE and not fixed:
-                timestamp = _add(base_timestamp, value)
-            # Offset delta.
-            byte = data[position]
-            if byte < 128:
-                value = (byte >> 1) ^ -(byte & 1)
-                position += 1
-            else:
-                high = data[position + 1]
-                if high < 128:
-                    value = (byte - 128 + (high << 7)) >> 1
-                    position += 2
-                    if byte & 1:
-                        value = -1 - value
-                else:
-                    value, position = read_varint(data, position)
-                    if position < 0:
-                        return -1 - begin
-            offset = base_offset + value
-            if not -_SAFE < offset < _SAFE:
-                offset = _add(base_offset, value)
-            if base_sequence >= 0:
-                sequence = base_sequence + value
-                if sequence > 0x7FFFFFFF:
-                    sequence -= 0x80000000
-            # Key.
-            byte = data[position]
-            key: bytes | None = None
-            if byte == 1:
-                position += 1
-            else:
-                size, position = read_varint(data, position)
-                if position < 0:
-                    return -1 - begin
-                if size >= 0:
-                    key = data[position : position + size]
-                    position += size
-            # Value.
-            byte = data[position]
-            payload: bytes | None = None
-            if byte == 1:
-                position += 1
-            else:
-                high = data[position + 1]
-                if byte > 127 and high < 128 and not byte & 1:
-                    size = (byte - 128 + (high << 7)) >> 1
-                    position += 2
-                else:
-                    size, position = read_varint(data, position)
-                    if position < 0:
-                        return -1 - begin
-                if size >= 0:
-                    payload = data[position : position + size]
-                    position += size
-            headers = []
-            if data[position]:
-                value, position = read_varint(data, position)
-                if position < 0:
-                    return -1 - begin
-                position = _read_headers(data, position, value, stop, headers)
-            else:
-                position += 1
-            if position != stop:
-                return -1 - begin
-            if attributes > 127:
-                attributes -= 256
-            rows.append((offset, timestamp, timestamp_type, key, payload, headers, sequence, leader_epoch, stop - begin, attributes))
-    except IndexError:
-        return -1 - begin
+    # So far from the limits no sum with a number of 32 bits wraps.
+    safe = -_SAFE < base_offset < _SAFE and -_SAFE < base_timestamp < _SAFE
+    for _ in range(count):
+        stop, timestamp, offset, key_at, key_size, value_at, value_size, headers_at, attributes = place(data, position, end)
+        if stop < 0:
+            return -1 - position
+        if base_sequence >= 0:
+            sequence = base_sequence + offset
+            if sequence > 0x7FFFFFFF:
+                sequence -= 0x80000000
+        key = None if key_size < 0 else data[key_at : key_at + key_size]
+        value = None if value_size < 0 else data[value_at : value_at + value_size]
+        headers: list[Header] = []
+        if data[headers_at]:
+            _read_headers(data, headers_at, stop, headers)
+        if attributes > 127:
+            attributes -= 256
+        if fixed:
+            timestamp = base_timestamp
+        elif safe and -_SAFE < timestamp < _SAFE:
+            timestamp += base_timestamp
+        else:
+            timestamp = _add(base_timestamp, timestamp)
+        offset = base_offset + offset if safe else _add(base_offset, offset)
+        rows.append((offset, timestamp, timestamp_type, key, value, headers, sequence, leader_epoch, stop - position, attributes))
+        position = stop
+    return position
+
+
+INDEX_FIELDS: Final = 8
+"""Numbers a record in `index_records`: offset delta, timestamp delta, key position, key size, value position, value size, headers position,
+headers count. A size of -1 is null; the headers position is behind their count."""
+
+
+def index_records(data: bytes, start: i64, end: i64, count: i64, out: list[int]) -> i64:
+    """Append where the fields of each record of `data[start:end]` stand, `INDEX_FIELDS` numbers a record; nothing is copied.
+
+    -> as `decode_records`.
+    """
+    position: i64 = start
+    headers: i64 = 0
+    headers_at: i64 = 0
+    for _ in range(count):
+        stop, timestamp, offset, key_at, key_size, value_at, value_size, headers_at, _ = place(data, position, end)
+        if stop < 0:
+            return -1 - position
+        headers, headers_at = read_varint(data, headers_at)
+        out.append(offset)
+        out.append(timestamp)
+        out.append(key_at)
+        out.append(key_size if key_size >= 0 else -1)
+        out.append(value_at)
+        out.append(value_size if value_size >= 0 else -1)
+        out.append(headers_at)
+        out.append(headers)
+        position = stop
     return position
 
 

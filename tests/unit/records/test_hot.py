@@ -93,6 +93,17 @@ def mutated(rng: random.Random, data: bytes) -> bytes:
     return bytes(out)
 
 
+def indexed(data: bytes, index: list[int]) -> list[tuple[object, ...]]:
+    """The records that `index_records` tells of: offset delta, timestamp delta, key, value, number of headers."""
+    found: list[tuple[object, ...]] = []
+    for at in range(0, len(index), 8):
+        offset, timestamp, key_at, key_size, value_at, value_size, _, headers = index[at : at + 8]
+        key = None if key_size < 0 else data[key_at : key_at + key_size]
+        value = None if value_size < 0 else data[value_at : value_at + value_size]
+        found.append((offset, timestamp, key, value, headers))
+    return found
+
+
 @pytest.mark.hot
 @pytest.mark.parametrize("variant", variants())
 def test_the_loop_reads_what_the_plain_reader_reads(variant: str) -> None:
@@ -109,6 +120,9 @@ def test_the_loop_reads_what_the_plain_reader_reads(variant: str) -> None:
         stop = loop.decode_records(data, start, end, count, 1 << 40, 0, "CreateTime", -1, 7, rows)
         status, position, last, most = loop.validate_records(data, start, end, count)
         seen.add(status)
+        index: list[int] = []
+        assert loop.index_records(data, start, end, count, index) == stop
+        assert indexed(data, index) == [(row[0] - (1 << 40), row[1], row[3], row[4], len(row[5])) for row in rows]  # type: ignore[operator, arg-type]
         if expected is None:
             assert stop < 0 and status == loop.UNREADABLE and position == -1 - stop
             continue
@@ -140,6 +154,9 @@ def test_twins_agree_on_20000_mutated_inputs(other: str) -> None:
         rows: tuple[list[object], list[object]] = ([], [])
         assert pure.decode_records(*arguments, rows[0]) == fast.decode_records(*arguments, rows[1])
         assert rows[0] == rows[1]
+        places: tuple[list[int], list[int]] = ([], [])
+        assert pure.index_records(*arguments[:4], places[0]) == fast.index_records(*arguments[:4], places[1])
+        assert places[0] == places[1]
 
 
 @pytest.mark.hot
