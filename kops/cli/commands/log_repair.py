@@ -12,10 +12,24 @@ from kops.cli.output import Column, Output
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
-    from kops.forensics.plan import Plan, Step
+    from kops.forensics.plan import Plan
     from kops.forensics.repair import RepairReport
 
 SCHEMA = "kops.repair/v1"
+
+PREEN_HELP = "Do only what loses nothing: indexes, snapshots, checkpoints, leftovers, a torn tail."
+JOURNAL_HELP = "Where journal and backup go (default: DIR.kops-journal beside the log directory)."
+ROLLBACK_HELP = "Undo the repair that wrote this journal, byte for byte."
+FORCE_HELP = "With --rollback: also when files changed since the repair."
+HOLES_HELP = "Leave holes in the offsets open: brokers before 0.11 cannot read empty batches."
+INTERVAL_HELP = "index.interval.bytes of the topics (default: as their indexes tell)."
+
+Preen = Annotated[bool, typer.Option("-p", "--preen", help=PREEN_HELP, show_default=False)]
+JournalDir = Annotated[str | None, typer.Option("--journal", metavar="DIR", help=JOURNAL_HELP, show_default=False)]
+Rollback = Annotated[str | None, typer.Option("--rollback", metavar="JOURNAL", help=ROLLBACK_HELP, show_default=False)]
+Force = Annotated[bool, typer.Option("--force", help=FORCE_HELP, show_default=False)]
+KeepHoles = Annotated[bool, typer.Option("--keep-holes", help=HOLES_HELP, show_default=False)]
+IndexInterval = Annotated[int | None, typer.Option("--index-interval-bytes", metavar="N", min=0, help=INTERVAL_HELP, show_default=False)]
 
 
 @command(
@@ -31,38 +45,13 @@ def repair(
     out: Output,
     paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH...]", help="Log directories, or partitions' folders.")] = None,
     dry_run: Annotated[bool, typer.Option("-n", "--dry-run", help="Show the plan only (the default).", show_default=False)] = False,
-    preen: Annotated[
-        bool,
-        typer.Option(
-            "-p",
-            "--preen",
-            help="Do only what loses nothing: indexes, snapshots, checkpoints, leftovers, a torn tail.",
-            show_default=False,
-        ),
-    ] = False,
+    preen: Preen = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do everything.", show_default=False)] = False,
-    journal: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Where journal and backup go (default: DIR.kops-journal beside the log directory)."),
-    ] = None,
-    rollback: Annotated[
-        str | None, typer.Option(metavar="JOURNAL", help="Undo the repair that wrote this journal, byte for byte.", show_default=False)
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="With --rollback: also when files changed since the repair.", show_default=False)
-    ] = False,
-    keep_holes: Annotated[
-        bool,
-        typer.Option(
-            "--keep-holes",
-            help="Leave holes in the offsets open: brokers before 0.11 cannot read empty batches.",
-            show_default=False,
-        ),
-    ] = False,
-    index_interval_bytes: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, help="index.interval.bytes of the topics (default: as their indexes tell).", show_default=False),
-    ] = None,
+    journal: JournalDir = None,
+    rollback: Rollback = None,
+    force: Force = False,
+    keep_holes: KeepHoles = False,
+    index_interval_bytes: IndexInterval = None,
 ) -> int:
     """Mend what verify finds, keeping every intact batch at its offset.
 
@@ -88,17 +77,13 @@ def repair(
     mode = "all" if yes else "preen" if preen else "plan"
     if mode != "plan":
         out.resume = "the next kops log repair -y goes on with it; kops log repair --rollback JOURNAL undoes it"
-
-    def on_step(number: int, total: int, step: Step) -> None:
-        out.detail(f"{number}/{total} {step.action} {step.path}")
-
     report = run(
         paths,
         mode=mode,  # type: ignore[arg-type]
         journal=journal,
         index_interval=index_interval_bytes,
         keep_holes=keep_holes,
-        on_step=on_step,
+        on_step=lambda number, total, step: out.detail(f"{number}/{total} {step.action} {step.path}"),
     )
     out.status |= _status(report)
     _print(out, report)
