@@ -89,6 +89,8 @@ def read_dir(log_dir: LogDir, files: Files) -> tuple[DirContext, list[Finding]]:
             findings.append(
                 finding("checkpoint-missing", os.path.join(log_dir.path, name), f"{name} is not there, although a broker has run here")
             )
+    if marker is None and context.has_run and log_dir.partitions:
+        findings.append(finding("unclean-shutdown", log_dir.path))
     if meta is None and context.has_run and (log_dir.partitions or marker is not None) and not _is_ancient(log_dir):
         findings.append(finding("meta-properties-missing", os.path.join(log_dir.path, "meta.properties")))
     bootstrap = log_dir.file("bootstrap-checkpoint")

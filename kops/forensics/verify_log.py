@@ -152,6 +152,9 @@ def check_log(view: LogView) -> Iterator[Finding]:
     for number, segment in enumerate(view.segments):
         following = view.segments[number + 1] if number + 1 < len(view.segments) else None
         before = view.segments[number - 1] if number else None
+        if segment.facts.scanned_to < segment.facts.size:
+            detail = f"the file had {segment.facts.size} bytes when its reading began, and ended at {segment.facts.scanned_to}"
+            yield finding("file-changed", segment.path, detail, position=segment.facts.scanned_to)
         if before is not None:
             yield from _between(view, before, segment)
         yield from _damages(view, segment, following)

@@ -63,7 +63,7 @@ def test_what_a_kill_leaves_is_told_as_info() -> None:
     case = corpus.load("broker-dir-4.3.0")
     report = verify([case.root / "crash"], "full")
     told = {found.code: found.detail for found in report.findings}
-    assert set(told) == {"index-preallocated", "directory-deleted", "directory-future"}
+    assert set(told) == {"unclean-shutdown", "index-preallocated", "directory-deleted", "directory-future"}
     assert "no marker of a clean stop" in told["index-preallocated"]
     assert not report.has_problems
 

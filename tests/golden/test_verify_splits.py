@@ -1,0 +1,126 @@
+"""A verdict does not depend on how the work was cut: by the whole, in parts, in several processes, through another file system."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from pathlib import Path
+
+import pytest
+
+from kops.files import MemoryFiles, OsFiles
+from kops.forensics.findings import Finding
+from kops.forensics.inventory import open_paths
+from kops.forensics.verify import VerifyPlan, check_plan, plan_verify, verify
+from kops.forensics.verify_facts import FULL, LEVELS, SegmentFacts, join_facts, scan_segment_facts
+from kops.forensics.verify_index import IndexSamples
+from kops.forensics.verify_partition import SegmentResult, SegmentTask, check_indexes, load_index
+from kops.records import Batch, scan
+from tests.support import corpus
+from tests.support.verifying import folder
+
+DAMAGED = [case for case in corpus.cases("damage") if case.startswith("damage-4.3.0")]
+
+
+def split_segment(task: SegmentTask, files: OsFiles, starts: list[int]) -> SegmentResult:
+    """One segment read in parts that begin at `starts`; the parts go through pickle, as between processes."""
+    index = load_index(files, task.index_path, "index", task.base_offset)
+    time_index = load_index(files, task.time_index_path, "timeindex", task.base_offset)
+
+    def part(start: int, end: int) -> SegmentFacts:
+        compared = {"index": index, "time_index": time_index} if task.compares else {}
+        with files.open(task.path) as source:
+            facts: SegmentFacts = pickle.loads(pickle.dumps(scan_segment_facts(source, start, end, task.level, **compared)))
+        return facts
+
+    ends = [*starts[1:], task.size]
+    facts = join_facts([part(start, end) for start, end in zip(starts, ends, strict=True)], part)
+    findings, spacing = check_indexes(task, facts, index, time_index)
+    facts.samples = IndexSamples()
+    return SegmentResult(task, facts, findings, spacing)
+
+
+def split_verify(plan: VerifyPlan, files: OsFiles, choose: random.Random, *, at_batches: bool) -> list[Finding]:
+    """The findings of a plan whose segments are each read in up to five parts."""
+    results = {}
+    for task in plan.tasks:
+        with files.open(task.path) as source:
+            good = [item.position for item in scan(source) if isinstance(item, Batch)]
+        places = good if at_batches else list(range(task.size))
+        cuts = sorted(choose.sample([place for place in places if place], min(4, max(len(places) - 1, 0)))) if places else []
+        results[task.path] = split_segment(task, files, [0, *cuts])
+    return check_plan(plan, results, files)
+
+
+@pytest.mark.parametrize("at_batches", [True, False], ids=["at-batches", "anywhere"])
+@pytest.mark.parametrize("case_id", [*DAMAGED, "v2-4.3.0-transactions", "v2-4.3.0-compacted", "v1-0.10.2.2-codec-gzip", "cluster-4.3.0"])
+def test_parts_give_the_same_findings(case_id: str, at_batches: bool) -> None:
+    """Parts that begin at batches, and parts that begin anywhere, as a wrong index would have it."""
+    files = OsFiles(read_only=True)
+    root = folder(case_id) if case_id.startswith("damage") else corpus.load(case_id).root
+    for level in ("crc", FULL):
+        whole = verify([root], level)
+        choose = random.Random(f"{case_id} {level}")
+        split = split_verify(plan_verify([root], level, files), files, choose, at_batches=at_batches)
+        assert split == whole.findings
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_processes_give_the_same_report(level: str) -> None:
+    """Two and three worker processes."""
+    roots = [folder("damage-4.3.0-two-flips"), folder("damage-4.3.0-index-garbage-old"), corpus.load("v2-4.3.0-transactions").root]
+    alone = verify(roots, level)
+    for jobs in (2, 3):
+        assert verify(roots, level, jobs=jobs).to_json() == alone.to_json()
+
+
+def test_other_files_give_the_same_findings() -> None:
+    """The same bytes in memory."""
+    root = folder("damage-4.3.0-zero-page-active")
+    files = MemoryFiles()
+    files.mkdir("/data")
+    for path in sorted(root.rglob("*")):
+        target = "/data/" + path.relative_to(root).as_posix()
+        if path.is_dir():
+            files.mkdir(target)
+        else:
+            files.write_all(target, path.read_bytes())
+    in_memory = verify(["/data"], FULL, files=files)
+    on_disk = verify([root], FULL)
+    strip = [(found.code, Path(found.file).name, found.position, found.detail) for found in on_disk.findings]
+    assert [(found.code, Path(found.file).name, found.position, found.detail) for found in in_memory.findings] == strip
+
+
+def test_samples_cover_everything_once() -> None:
+    """The shares n/t together are the whole; the same share is the same segments."""
+    root = corpus.load("cluster-4.3.0").root / "nodes"
+    everything = {entry.path for entry in open_paths([root]).all_files() if entry.kind == "log" and not entry.suffix}
+    read: list[str] = []
+    for number in (1, 2, 3):
+        report = verify([root], "quick", sample=f"{number}/3")
+        assert report.stopped == "sample"
+        read += sorted(everything - set(report.left_out))
+        assert report.segments == len(everything) - len(report.left_out)
+        assert verify([root], "quick", sample=f"{number}/3").left_out == report.left_out
+    assert sorted(read) == sorted(everything)
+    half = verify([root], "quick", sample="50%")
+    assert 0 < half.segments < len(everything)
+
+
+def test_a_sample_says_nothing_on_what_it_did_not_read() -> None:
+    """A segment whose neighbours were left out makes no gap."""
+    root = corpus.load("damage-4.3.0-none").root / "before"
+    for number in range(1, 6):
+        report = verify([root], FULL, sample=f"{number}/5")
+        assert report.segments == 1
+        assert not report.has_problems
+
+
+def test_no_time_left() -> None:
+    """A limit that is over at once reads nothing and says where to go on; from there everything is read."""
+    root = corpus.load("damage-4.3.0-none").root / "before"
+    report = verify([root], "crc", max_duration=1e-9)
+    assert (report.segments, report.stopped, len(report.left_out)) == (0, "time", 5)
+    assert report.resume_from == report.left_out[0]
+    rest = verify([root], "crc", resume_from=report.resume_from)
+    assert (rest.segments, rest.stopped, rest.left_out) == (5, "", [])
