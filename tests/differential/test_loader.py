@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import random
 import shutil
@@ -50,11 +51,14 @@ def partition_of(case: corpus.Case) -> Path:
 
 
 def listing_of(directory: Path) -> loading.Listing:
-    return {
-        path.name: [path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest()]
-        for path in sorted(directory.iterdir())
-        if path.is_file()
-    }
+    """What is there; a temporary file of Kafka's other thread may go while we look."""
+    found: loading.Listing = {}
+    for path in sorted(directory.iterdir()):
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file():
+                data = path.read_bytes()
+                found[path.name] = [len(data), hashlib.sha256(data).hexdigest()]
+    return found
 
 
 def load_ours(directory: Path, trial: Trial) -> tuple[dict[str, Any], loading.Listing, LoadError | None]:
