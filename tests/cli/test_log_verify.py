@@ -1,0 +1,251 @@
+"""`kops log verify` and `kops log index` as a person or a program sees them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kops.cli.exit_codes import CLEAN, FAILED, FIXED, INTERRUPTED, PROBLEMS, USAGE
+from kops.files import OsFiles
+from tests.cli.conftest import PROJECT, Ran
+from tests.support import corpus
+from tests.support.verifying import folder
+
+Kops = Callable[..., Ran]
+
+
+def damaged(kind: str, tmp_path: Path) -> Path:
+    """A writable copy of a damaged log directory."""
+    target = tmp_path / "kafka"
+    shutil.copytree(folder(f"damage-4.3.0-{kind}"), target, copy_function=corpus.copy_writable)
+    return target
+
+
+def test_clean(kops: Kops) -> None:
+    """Exit 0, one line."""
+    ran = kops("log", "verify", str(folder("damage-4.3.0-none")))
+    assert ran.code == CLEAN
+    assert ran.text == "clean in 5 segments, 33 batches, 99 records, 9.2 KiB (level crc)\n"
+
+
+def test_a_flipped_bit(kops: Kops) -> None:
+    """Exit 4, one line that says where, and how many offsets are lost."""
+    ran = kops("log", "verify", str(folder("damage-4.3.0-flip-body-old")))
+    assert ran.code == PROBLEMS
+    first, last = ran.text.splitlines()
+    assert "/00000000000000000021.log:828 batch-crc-mismatch [30-32, 3 records]: " in first
+    assert last.startswith("1 error, 0 warnings in 5 segments, 32 batches, 96 records, ")
+
+
+def test_json(kops: Kops) -> None:
+    """The document of the contract."""
+    root = folder("damage-4.3.0-missing-middle-segment")
+    ran = kops("log", "verify", "--format", "json", "--level", "full", str(root))
+    document = json.loads(ran.out)
+    assert ran.code == PROBLEMS
+    assert list(document)[:2] == ["schema", "paths"]
+    assert document["schema"] == "kops.verify/v1"
+    assert document["paths"] == [str(root)]
+    assert {"segments", "batches", "records", "bytes", "findings"} <= set(document)
+    (found,) = document["findings"]
+    assert list(found) == ["severity", "code", "file", "position", "length", "base_offset", "last_offset", "records", "detail", "fix"]
+    assert (found["severity"], found["code"], found["base_offset"], found["last_offset"]) == ("error", "segment-gap", 21, 41)
+
+
+def test_other_formats(kops: Kops) -> None:
+    """A line a finding in jsonl and csv; the words go to stderr."""
+    root = str(folder("damage-4.3.0-two-flips"))
+    lines = [json.loads(line) for line in kops("log", "verify", "--format", "jsonl", root).out.splitlines()]
+    assert [line["code"] for line in lines] == ["batch-crc-mismatch"] * 2
+    ran = kops("log", "verify", "--format", "csv", root)
+    rows = list(csv.DictReader(io.StringIO(ran.text)))
+    assert [row["position"] for row in rows] == [str(line["position"]) for line in lines]
+    assert "2 errors" in ran.err
+    assert "code: batch-crc-mismatch" in kops("log", "verify", "--format", "yaml", root).text
+    assert "kops log recover" in kops("log", "verify", "--format", "wide", root).text
+
+
+def test_infos_are_shown_when_asked_for(kops: Kops) -> None:
+    """`-v`; without it they are counted."""
+    root = str(corpus.load("broker-dir-4.3.0").root / "crash")
+    assert "infos (-v shows)" in kops("log", "verify", root).text
+    assert "index-preallocated" in kops("log", "verify", "-v", root).text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--level", "deeper"), "quick, crc, deep, full"),
+        (("--sample", "7"), "n/t"),
+        (("--max-duration", "soon"), "15m"),
+        (("--resume-from", "nowhere.log"), "nowhere.log"),
+    ],
+)
+def test_usage(kops: Kops, arguments: tuple[str, ...], words: str) -> None:
+    """A wrong value is named, with what is allowed."""
+    ran = kops("log", "verify", *arguments, str(folder("damage-4.3.0-none")))
+    assert ran.code == USAGE
+    assert words in ran.err
+
+
+def test_a_path_that_is_not_there(kops: Kops) -> None:
+    """Exit 8."""
+    ran = kops("log", "verify", "/no/such/dir")
+    assert ran.code == FAILED
+    assert "/no/such/dir" in ran.err
+
+
+def test_single_files(kops: Kops) -> None:
+    """A `.log` alone: its damage is told, its neighbours and side files are not missed."""
+    root = next(folder("damage-4.3.0-flip-body-old").glob("*-0"))
+    ran = kops("log", "verify", "--format", "json", "--level", "full", str(root / f"{21:020d}.log"))
+    document = json.loads(ran.out)
+    assert [found["code"] for found in document["findings"]] == ["batch-crc-mismatch"]
+    assert document["segments"] == 1
+    ran = kops("log", "verify", str(root / f"{0:020d}.log"), str(root / f"{84:020d}.log"))
+    assert ran.code == CLEAN
+
+
+def wait_until_open(process: subprocess.Popen[bytes], path: Path) -> None:
+    """Until the process reads the file (where the system tells), or for three seconds."""
+    descriptors = Path(f"/proc/{process.pid}/fd")
+    deadline = time.monotonic() + (60 if descriptors.is_dir() else 3)
+    while time.monotonic() < deadline and process.poll() is None:
+        if descriptors.is_dir() and str(path) in {os.readlink(each) for each in descriptors.iterdir() if os.path.lexists(each)}:
+            return
+        time.sleep(0.05)
+
+
+def test_ctrl_c_keeps_what_is_known(tmp_path: Path) -> None:
+    """Exit 32 (and 4, a problem was found by then); the report of what was read, and how to go on."""
+    first = tmp_path / "a-0"
+    shutil.copytree(next(folder("damage-4.3.0-flip-body-old").glob("*-0")), first)
+    big = tmp_path / "b-0"
+    big.mkdir()
+    with open(big / f"{0:020d}.log", "wb") as file:
+        file.truncate(40 << 30)  # a hole of zeroes: many seconds of reading
+    command = [sys.executable, "-m", "kops", "log", "verify", "--jobs", "1", "--format", "json", str(first), str(big)]
+    process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_until_open(process, big / f"{0:020d}.log")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == INTERRUPTED | PROBLEMS
+    document = json.loads(out)
+    assert [found["code"] for found in document["findings"]] == ["batch-crc-mismatch"]
+    assert document["stopped"] == "interrupted"
+    assert document["left_out"] == [str(big / f"{0:020d}.log")]
+    assert f"--resume-from {big}" in err.decode()
+
+
+# index --------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "index-empty-old",
+        "index-garbage-active",
+        "index-garbage-last-entry",
+        "index-garbage-old",
+        "index-truncated-entries",
+        "index-truncated-odd",
+        "index-wrong-middle-entry",
+        "index-zero-tail",
+        "missing-index-old",
+        "missing-timeindex-old",
+        "timeindex-empty-old",
+        "timeindex-garbage-old",
+        "timeindex-last-before-first",
+        "timeindex-truncated-entries",
+        "timeindex-truncated-odd",
+        "txnindex-garbage",
+        "txnindex-missing",
+        "txnindex-truncated",
+        "txnindex-wrong-version",
+    ],
+)
+def test_rebuild_is_what_the_broker_wrote(kops: Kops, tmp_path: Path, kind: str) -> None:
+    """Check finds it (4), a plan writes nothing, rebuild mends it (1) byte for byte, check is content (0), there is nothing left to do
+    (0)."""
+    root = damaged(kind, tmp_path)
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    assert kops("log", "index", "check", str(root)).code == PROBLEMS
+    assert kops("log", "index", "diff", str(root)).code == CLEAN
+    assert kops("log", "index", "rebuild", "-n", str(root)).code == PROBLEMS
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+    assert kops("log", "index", "rebuild", "--yes", str(root)).code == FIXED
+    clean = folder(f"damage-4.3.0-{kind}", "clean")
+    wanted = {path.relative_to(clean): path.read_bytes() for path in clean.rglob("*") if path.is_file()}
+    assert {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()} == wanted
+    assert kops("log", "index", "check", str(root)).code == CLEAN
+    assert kops("log", "index", "rebuild", "--yes", str(root)).code == CLEAN
+
+
+def test_rebuild_can_be_undone(kops: Kops, tmp_path: Path) -> None:
+    """With the journal that it names."""
+    root = damaged("index-garbage-old", tmp_path)
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    ran = kops("log", "index", "rebuild", "--yes", "--format", "json", str(root))
+    (journal,) = json.loads(ran.out)["journals"]
+    assert kops("log", "repair", "--rollback", journal).code == FIXED
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+def test_rebuild_refuses_while_a_broker_runs(kops: Kops, tmp_path: Path) -> None:
+    """The lock that a broker holds: exit 8, nothing written."""
+    root = damaged("index-garbage-old", tmp_path)
+    index = next(root.glob(f"*/{21:020d}.index"))
+    before = index.read_bytes()
+    with OsFiles().lock(str(root)):
+        ran = kops("log", "index", "rebuild", "--yes", str(root))
+    assert ran.code & FAILED
+    assert "lock" in ran.err
+    assert index.read_bytes() == before
+
+
+def test_rebuild_asks(kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a terminal to ask on, --yes or -n is needed."""
+    root = damaged("index-garbage-old", tmp_path)
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        ran = kops("log", "index", "rebuild", str(root))
+    assert ran.code == USAGE
+    assert "--yes" in ran.err
+
+
+def test_rebuild_everything(kops: Kops, tmp_path: Path) -> None:
+    """`--all` with another interval writes other entries, which are as good."""
+    root = damaged("none", tmp_path)
+    assert kops("log", "index", "rebuild", "--yes", str(root)).code == CLEAN
+    assert kops("log", "index", "rebuild", "--all", "--yes", "--index-interval-bytes", "1000", str(root)).code == FIXED
+    assert kops("log", "index", "check", str(root)).code == CLEAN
+    differences = json.loads(kops("log", "index", "diff", "--index-interval-bytes", "256", "--format", "json", str(root)).out)[
+        "differences"
+    ]
+    assert differences and all((each["existing"] is None) != (each["rebuilt"] is None) for each in differences)
+
+
+def test_rebuild_up_to_the_damage(kops: Kops, tmp_path: Path) -> None:
+    """A damaged log gives an index up to the damage, and that is said."""
+    root = damaged("flip-body-old", tmp_path)
+    (next(root.glob("*-0")) / f"{21:020d}.index").unlink()
+    ran = kops("log", "index", "rebuild", "--yes", str(root))
+    assert ran.code & FIXED
+    assert "the log is damaged at 828" in ran.err
+
+
+def test_a_files_index_is_not_rebuilt(kops: Kops) -> None:
+    """Only partitions and log directories."""
+    path = next(folder("damage-4.3.0-none").glob(f"*-0/{0:020d}.log"))
+    assert kops("log", "index", "rebuild", "-n", str(path)).code == FAILED
