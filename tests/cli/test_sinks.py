@@ -176,3 +176,12 @@ def test_slow_output_is_handed_on_before_the_end() -> None:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["number"] == 0
         process.kill()
+
+
+def test_a_file_that_can_not_grow_is_one_clear_line_and_leaves_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "out.jsonl"
+    target.write_text("old")
+    ran = run_shell(f"ulimit -f 64; kops log many --format jsonl -o {target}")
+    assert (ran.code, ran.err) == (12, f"kops: error: cannot write to {target}: File too large\n")
+    assert os.listdir(tmp_path) == ["out.jsonl"]
+    assert target.read_text() == "old"
