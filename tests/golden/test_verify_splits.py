@@ -28,10 +28,10 @@ def split_segment(task: SegmentTask, files: OsFiles, starts: list[int]) -> Segme
     time_index = load_index(files, task.time_index_path, "timeindex", task.base_offset)
 
     def part(start: int, end: int) -> SegmentFacts:
-        compared = {"index": index, "time_index": time_index} if task.compares else {}
         with files.open(task.path) as source:
-            facts: SegmentFacts = pickle.loads(pickle.dumps(scan_segment_facts(source, start, end, task.level, **compared)))
-        return facts
+            facts = scan_segment_facts(source, start, end, task.level, index=index, time_index=time_index)
+        sent: SegmentFacts = pickle.loads(pickle.dumps(facts))
+        return sent
 
     ends = [*starts[1:], task.size]
     facts = join_facts([part(start, end) for start, end in zip(starts, ends, strict=True)], part)
