@@ -38,8 +38,6 @@ PARTITION_FILES: Final = {
 }
 """Files of a partition's folder that belong to no segment, by name."""
 
-_MAX_DEPTH: Final = 8
-
 
 @dataclass(slots=True)
 class FileEntry:
@@ -241,7 +239,7 @@ class _Walker:
             self.problem(path, error)
             return None
 
-    def directory(self, path: str, depth: int) -> None:
+    def directory(self, path: str) -> None:
         """Decide what kind of directory this is and add it to the inventory."""
         listed = self.listing(path)
         if listed is None:
@@ -255,18 +253,15 @@ class _Walker:
             self.inventory.loose_partitions.append(partition_from(path, entries, dirs))
         else:
             self.inventory.loose_files.extend(entry for entry in entries if entry.kind != "unknown")
-            self.container(path, dirs, depth)
+            self.container(path, dirs)
 
-    def container(self, path: str, dirs: list[str], depth: int) -> None:
+    def container(self, path: str, dirs: list[str]) -> None:
         """A directory of directories: a cluster's, a node's, or a log directory without any broker file."""
-        if depth >= _MAX_DEPTH:
-            self.inventory.problems.extend(Problem(child, "nested too deeply to be a log directory") for child in dirs)
-            return
         here = self._partitions_below(dirs)
         if here:
             self.inventory.log_dirs.append(LogDir(path, partitions=here))
         for child in dirs:
-            self.directory(child, depth + 1)
+            self.directory(child)
 
     def _partitions_below(self, dirs: list[str]) -> list[PartitionDir]:
         """The partitions right below a folder without broker files: together they are one log directory."""
@@ -379,7 +374,7 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], files: Files | None = No
         if stat is None:
             continue
         if stat.is_dir:
-            walker.directory(text, 0)
+            walker.directory(text)
         else:
             walker.inventory.loose_files.append(classify(text, stat.size, stat.mtime_ms))
     return walker.inventory

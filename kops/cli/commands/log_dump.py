@@ -111,6 +111,7 @@ def dump(
     chosen = _filter(from_offset, to_offset, from_time, to_time, pid, epoch, leader_epoch, key, header or [], control)
     decoders = _decoders(key_decoder, value_decoder)
     records = print_data_log or bool(header) or any(option is not None for option in (key_decoder, value_decoder, isolation, key))
+    options = _document_options(out, records, chosen, decoders, isolation, key_encoding, value_encoding, max_bytes)
     inventory = open_paths(wanted, OsFiles(read_only=True))
     for problem in inventory.problems:
         out.warn(f"{problem.path}: {problem.reason}")
@@ -118,11 +119,8 @@ def dump(
     if out.format == "kafka":
         from kops.forensics.dump_text import DumpOptions
 
-        if isolation is not None:
-            raise UsageError("--isolation: Kafka's dump tool knows none; choose another --format")
         flags = (records, deep_iteration, skip_record_metadata, verify_index_only, index_sanity_check, max_bytes, max_message_size)
         return _kafka(out, inventory, wanted, DumpOptions(*flags, *decoders, None if chosen.empty else chosen))
-    options = _document_options(out, records, chosen, decoders, isolation, key_encoding, value_encoding, max_bytes)
     return _documents(out, inventory, options)
 
 
@@ -231,6 +229,8 @@ def _document_options(
 
     if isolation is not None and isolation not in ISOLATIONS:
         raise UsageError(f"--isolation {isolation}: not one of {', '.join(ISOLATIONS)}")
+    if isolation is not None and out.format == "kafka":
+        raise UsageError("--isolation: Kafka's dump tool knows none; choose another --format")
     default = "utf8" if out.format in ("table", "wide") else "base64"
     return DocumentOptions(
         records=records,

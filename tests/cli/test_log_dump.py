@@ -1,0 +1,213 @@
+"""`kops log dump` and `kops log ls` as typed: formats, exit codes, words, pipes; and nothing is ever written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import PROJECT, Ran
+from tests.support import corpus
+
+Kops = Callable[..., Ran]
+
+
+def part(case_id: str) -> Path:
+    """The partition's folder of a case."""
+    case = corpus.load(case_id)
+    if case.json["kind"] == "damage":
+        return case.root / "before" / str(case.json["damagedDir"]).removeprefix("before/")
+    return next(path for path in sorted((case.root / "data").iterdir()) if path.is_dir())
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        stat = path.stat()
+        found[str(path)] = (stat.st_size, stat.st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+    return found
+
+
+def test_kafkas_text_on_both_streams(kops: Kops, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = corpus.load("v2-4.3.0-retention")
+    monkeypatch.chdir(case.root)
+    folder = part("v2-4.3.0-retention").relative_to(case.root)
+    log = next(path for path in sorted(folder.glob("*.log")) if not path.name.startswith("00000000000000000000"))
+    expected = case.read(f"truth/dump/{log}.deep.txt").decode()
+    ran = kops("log", "dump", "--format", "kafka", "--deep-iteration", "--print-data-log", str(log))
+    assert ran.code == 0
+    printed, mark, words = expected.partition("Non-consecutive offsets in ")
+    assert mark, "a segment that does not begin at 0 makes Kafka's tool say this"
+    assert ran.text == printed
+    assert ran.err == mark + str(case.root / words) if words.startswith("/") else ran.err == f"{mark}{case.root}/{words}"
+
+
+def test_files_as_kafkas_tool_takes_them(kops: Kops) -> None:
+    folder = part("v2-4.3.0-codec-none")
+    names = [str(path) for path in sorted(folder.glob("*.log"))]
+    assert (
+        kops("log", "dump", "--format", "kafka", "--files", ",".join(names) + ",").out
+        == kops("log", "dump", "--format", "kafka", *names).out
+    )
+    ran = kops("log", "dump", "--format", "kafka", str(folder / "partition.metadata"))
+    assert (ran.code, ran.text) == (0, f"Dumping {folder}/partition.metadata\n")
+    assert ran.err == f"Ignoring unknown file {folder}/partition.metadata\n"
+
+
+def test_damage_is_told_and_counts(kops: Kops) -> None:
+    folder = part("damage-4.3.0-flip-body-old")
+    ran = kops("log", "dump", "--format", "kafka", "--print-data-log", str(folder / "00000000000000000021.log"))
+    assert ran.code == 4
+    assert "isvalid: false" in ran.text and "| offset: 41 " in ran.text
+    assert "21.log:828: the checksum of the batch is wrong (offsets 30 to 32)" in ran.err
+    ran = kops("log", "dump", "--print-data-log", "--format", "jsonl", str(folder / "00000000000000000021.log"))
+    assert ran.code == 4
+    (damage,) = [row["damage"] for row in documents(ran.text) if row["schema"] == "kops.damage/v1"]
+    assert (damage["position"], damage["code"], damage["baseOffset"], damage["lastOffset"]) == (828, "crc-mismatch", 30, 32)
+    ran = kops("log", "dump", str(folder / "00000000000000000021.log"))
+    assert ran.code == 4 and "crc-mismatch" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("case_id", "name", "schema", "code"),
+    [
+        ("damage-4.3.0-index-truncated-odd", "00000000000000000084.index", "kops.index-entry/v1", 4),
+        ("v2-4.3.0-codec-none", "leader-epoch-checkpoint", "kops.leader-epoch/v1", 0),
+        ("v2-4.3.0-codec-none", "partition.metadata", "kops.file/v1", 0),
+    ],
+)
+def test_other_files(kops: Kops, case_id: str, name: str, schema: str, code: int) -> None:
+    folder = part(case_id)
+    path = folder / name if (folder / name).exists() else next(iter(sorted(folder.glob("*.index"))))
+    ran = kops("log", "dump", "--format", "json", str(path))
+    found = json.loads(ran.text)
+    assert found["schema"] == "kops.dump/v1"
+    assert any(row["schema"] == schema for row in found["documents"])
+    assert ran.code in (code, 0)
+
+
+def test_formats(kops: Kops) -> None:
+    folder = part("v2-4.3.0-transactions")
+    log = str(sorted(folder.glob("*.log"))[0])
+    records = documents(kops("log", "dump", "--print-data-log", "--format", "jsonl", log).text)
+    assert list(records[0])[:8] == ["schema", "offset", "timestamp", "tsType", "key", "value", "headers", "leaderEpoch"]
+    rows = list(csv.DictReader(io.StringIO(kops("log", "dump", "--print-data-log", "--format", "csv", log).text)))
+    assert [int(row["offset"]) for row in rows] == [record["offset"] for record in records]
+    table = kops("log", "dump", "--print-data-log", log).text.splitlines()
+    assert table[0] == log and len([line for line in table[2:] if line]) == len(records)
+    assert "baseOffset: 0" in kops("log", "dump", "--format", "yaml", log).text
+    assert json.loads(kops("log", "dump", "--format", "json", "--print-data-log", log).text)["documents"] == records
+
+
+def test_filters_and_encodings(kops: Kops) -> None:
+    folder = str(part("v2-4.3.0-transactions"))
+    found = documents(
+        kops("log", "dump", "--format", "jsonl", "--key", "^key-2$", "--key-encoding", "utf8", "--to-offset", "40", folder).text
+    )
+    assert found and {row["key"] for row in found} == {"key-2"} and all(row["offset"] <= 40 for row in found)
+    control = documents(kops("log", "dump", "--format", "jsonl", "--print-data-log", "--control", folder).text)
+    assert control and all("control" in row["batch"]["flags"] for row in control)
+    text = kops("log", "dump", "--format", "kafka", "--print-data-log", "--from-offset", "1", "--to-offset", "1", folder).text
+    assert [line.split()[2] for line in text.splitlines() if line.startswith("| offset")] == ["1"]
+    committed = documents(kops("log", "dump", "--format", "jsonl", "--isolation", "read_committed", folder).text)
+    everything = documents(kops("log", "dump", "--format", "jsonl", "--isolation", "read_uncommitted", folder).text)
+    assert 0 < len(committed) < len(everything)
+
+
+def test_decoders(kops: Kops) -> None:
+    log = str(sorted(part("v2-4.3.0-transactions").glob("*.log"))[0])
+    text = kops("log", "dump", "--format", "kafka", "--value-decoder-class", "binascii:hexlify", log).text
+    assert "payload: b'" in text
+    ran = kops("log", "dump", "--format", "kafka", "--value-decoder-class", "com.example.Decoder", log)
+    assert ran.code == 16 and "--value-decoder-class com.example.Decoder: no such decoder" in ran.err
+    ran = kops("log", "dump", "--format", "kafka", "--key-decoder-class", "nowhere:decode", log)
+    assert ran.code == 16 and "can't be imported" in ran.err
+    ran = kops("log", "dump", "--format", "kafka", "--key-decoder-class", "IntegerDecoder", log)
+    assert ran.code == 4 and "does not take" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 16, "name the files or directories"),
+        (["--offsets-decoder"], 16, "no such option: --offsets-decoder"),
+        (["/nowhere/at-0"], 8, "/nowhere/at-0: no such file or directory"),
+        (["--from-time", "soon", "."], 16, "--from-time soon"),
+        (["--isolation", "dirty", "."], 16, "--isolation dirty: not one of"),
+        (["--key-encoding", "rot13", "."], 16, "--key-encoding rot13: not one of"),
+        (["--files", "a,,b"], 16, "an empty name"),
+        (["--max-bytes", "-1", "."], 16, "--max-bytes"),
+    ],
+)
+def test_wrong_words(kops: Kops, arguments: list[str], code: int, words: str) -> None:
+    ran = kops("log", "dump", *arguments)
+    assert ran.code == code
+    assert words in ran.err
+    assert ran.out == b""
+
+
+def test_a_file_that_cannot_be_read_does_not_keep_the_others(kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kops.files import OsFiles
+
+    for name in ("00000000000000000000.log", "00000000000000000001.log"):
+        (tmp_path / name).write_bytes(b"")
+    opened = OsFiles.open
+
+    def refuse(self: OsFiles, path: str, *mode: Any) -> Any:
+        if path.endswith("0000.log"):
+            raise PermissionError(13, "Permission denied", path)
+        return opened(self, path, *mode)
+
+    monkeypatch.setattr(OsFiles, "open", refuse)
+    ran = kops("log", "dump", "--format", "kafka", str(tmp_path))
+    assert ran.code == 8
+    assert "0000.log: Permission denied" in ran.err
+    assert "Log starting offset: 1" in ran.text
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    log = str(sorted(part("v2-4.3.0-large").glob("*.log"))[0])
+    command = f"{sys.executable} -m kops log dump --format kafka --print-data-log {log} | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=PROJECT, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"Dumping ")
+
+
+@pytest.mark.parametrize("case_id", ["damage-4.3.0-index-truncated-odd", "damage-4.3.0-missing-index-old", "v2-4.3.0-transactions"])
+def test_nothing_is_written(kops: Kops, tmp_path: Path, case_id: str) -> None:
+    """Kafka's own tool trims an index of an odd size and makes one that is missing."""
+    folder = tmp_path / part(case_id).name
+    corpus.load(case_id).copy(folder, os.path.relpath(part(case_id), corpus.load(case_id).root))
+    if "missing" in case_id:
+        (folder / "00000000000000000021.index").unlink()
+    before = snapshot(folder)
+    for arguments in (["dump", "--format", "kafka", "--print-data-log"], ["dump"], ["dump", "--format", "jsonl"], ["ls"], ["ls", "--deep"]):
+        kops("log", *arguments, str(folder))
+    assert snapshot(folder) == before
+
+
+def test_ls(kops: Kops) -> None:
+    case = corpus.load("broker-dir-4.3.0")
+    folder = str(case.root / "crash")
+    rows = documents(kops("log", "ls", "--format", "jsonl", folder).text)
+    assert {row["schema"] for row in rows} == {"kops.ls/v1"}
+    assert {row["dir_state"] for row in rows} == {"", "delete", "future"}
+    table = kops("log", "ls", folder).text
+    assert "sensor.readings-gone-0 (delete)" in table and "KiB" in table
+    deep = json.loads(kops("log", "ls", "--deep", "--format", "json", folder).text)["segments"]
+    assert all(row["batches"] is not None for row in deep)
+    assert kops("log", "ls", "/nowhere").code == 8
+    torn = str(part("damage-4.3.0-torn-tail"))
+    assert kops("log", "ls", torn).code == 4
