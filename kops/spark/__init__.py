@@ -24,11 +24,11 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(KafkaLogDataSource)
 
 
-def spark_session(master: str | None = None, app_name: str = "kops") -> SparkSession:
+def spark_session(master: str | None = None, app_name: str = "kops", settings: dict[str, str] | None = None) -> SparkSession:
     """A session with what kops needs, see `kops.spark.session`."""
     from kops.spark.session import spark_session as make
 
-    return make(master, app_name)
+    return make(master, app_name, settings)
 
 
 __all__ = ["register", "spark_session"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from kops.errors import DecodeError
@@ -93,11 +94,24 @@ class Table:
 
 def items(source: ByteSource, part: Part) -> Iterator[Batch | Damage]:
     """Batches and damages of a part, as a scan of the whole file has them."""
+    waiting: list[Damage] = []
+    start = part.start
     for item in scan(source, part.start, part.end):
-        if isinstance(item, Damage) and item.position + item.length >= part.end < source.size():
-            yield next(scan(source, item.position))
-        else:
-            yield item
+        if isinstance(item, Damage):
+            waiting.append(item)
+            continue
+        yield from waiting
+        waiting.clear()
+        start = item.position
+        yield item
+    if waiting and waiting[-1].end >= part.end < source.size():
+        # What lies around says what these bytes are: the good batch before them, and what is behind the end of the part.
+        again = scan(source, start)
+        if start != waiting[0].position:
+            next(again)
+        yield from takewhile(lambda item: isinstance(item, Damage), again)
+    else:
+        yield from waiting
 
 
 def damage_row(damage: Damage) -> dict[str, Any]:

@@ -1,0 +1,130 @@
+"""`spark.read.format("kafkalog")`: rows equal to what Kafka's consumer and the scanner say; damage as rows; filters and columns."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kops.errors import DecodeError
+from kops.files import OsFiles
+from kops.forensics.inventory import PartitionDir, open_paths
+from kops.records import Batch, Damage, scan
+from tests.support import corpus
+
+pytestmark = pytest.mark.serial
+CASES = ["v0-0.9.0.1-codec-gzip", "v1-0.10.2.2-codec-lz4", "v2-4.3.0-codec-zstd", "v2-4.3.0-transactions", "v2-4.3.0-logappendtime-gzip"]
+TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
+
+
+def _text(value: bytes | bytearray | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def _ms(value: datetime | None) -> int | None:
+    return None if value is None else round(value.astimezone(UTC).timestamp() * 1000)
+
+
+@pytest.mark.parametrize("case_id", CASES)
+def test_records_are_those_of_kafkas_consumer(spark: Any, case_id: str) -> None:
+    case = corpus.load(case_id)
+    (truth,) = [path for path in case.files("truth/records") if path.endswith("read_uncommitted.jsonl")]
+    rows = spark.read.format("kafkalog").option("taskBytes", "2000").load(str(case.root / "data")).orderBy("offset").collect()
+    expected = case.lines(truth)
+    start = expected[0]["offset"]
+    got = [row for row in rows if row.offset >= start]
+    assert len(got) == len(expected)
+    for row, wanted in zip(got, expected, strict=True):
+        assert (row.offset, _text(row.key), _text(row.value)) == (wanted["offset"], wanted["key"], wanted["value"])
+        assert TYPES[row.timestampType] == wanted["tsType"]
+        assert (_ms(row.timestamp) if wanted["timestamp"] >= 0 else -1) == wanted["timestamp"]
+        assert [[header.key, _text(header.value)] for header in row.headers or []] == wanted["headers"]
+        assert row.damage is None
+        assert row.leaderEpoch == wanted["leaderEpoch"]
+
+
+def _partitions(paths: list[str]) -> Iterator[PartitionDir]:
+    found = open_paths(paths, OsFiles(read_only=True))
+    for log_dir in found.log_dirs:
+        yield from log_dir.partitions
+    yield from found.loose_partitions
+
+
+def test_batches_and_damage_are_those_of_the_scanner(spark: Any) -> None:
+    paths = [str(corpus.load(case_id).root / "before") for case_id in corpus.cases("damage")]
+    expected: list[tuple[Any, ...]] = []
+    for partition in _partitions(paths):
+        for segment in partition.live_segments:
+            assert segment.log is not None
+            with OsFiles(read_only=True).open(segment.log.path) as file:
+                for item in scan(file):
+                    if isinstance(item, Damage):
+                        expected.append((segment.log.path, item.position, item.length, None, item.code))
+                    else:
+                        expected.append((segment.log.path, item.position, item.size, item.crc, None))
+    frame = spark.read.format("kafkalog").option("mode", "batches").option("taskBytes", "500").load(",".join(paths))
+    got = [(row.path, row.position, row.size, row.crc, row.damage.code if row.damage else None) for row in frame.collect()]
+    assert sorted(got, key=str) == sorted(expected, key=str)
+    assert sum(1 for each in expected if each[4]) > 50
+
+
+def test_records_that_cannot_be_read_are_damage(spark: Any) -> None:
+    case = corpus.load("damage-4.3.0-body-garbage-crc-ok")
+    rows = spark.read.format("kafkalog").load(str(case.root / case.json["damagedDir"])).collect()
+    (bad,) = [row for row in rows if row.damage is not None]
+    assert bad.value is None
+    with OsFiles(read_only=True).open(bad.path) as file:
+        batch = next(item for item in scan(file, bad.damage.position) if isinstance(item, Batch))
+    with pytest.raises(DecodeError) as error:
+        batch.records()
+    assert (bad.damage.code, bad.damage.reason) == (error.value.code, error.value.reason)
+    assert (bad.damage.baseOffset, bad.damage.lastOffset) == (batch.base_offset, batch.last_offset)
+
+
+def test_one_row_a_segment(spark: Any) -> None:
+    case = corpus.load("damage-4.3.0-two-flips")
+    rows = spark.read.format("kafkalog").option("mode", "segments").load(str(case.root / "before")).orderBy("baseOffset").collect()
+    assert [row.baseOffset for row in rows] == [0, 21, 42, 63, 84]
+    assert [len(row.damages) for row in rows] == [0, 1, 0, 0, 1]
+    assert sum(row.records for row in rows) == 99 - 6
+
+
+def test_filters_choose_what_is_read_and_change_nothing_else(spark: Any) -> None:
+    case = corpus.load("cluster-4.3.0")
+    frame = spark.read.format("kafkalog").load(str(case.root / "nodes" / "n1"))
+    everything = frame.select("topic", "partition", "offset").collect()
+    for condition, keep in (
+        ("topic = 'sensor.readings-multi'", lambda row: row.topic == "sensor.readings-multi"),
+        ("partition in (0, 2) and offset >= 20", lambda row: row.partition in (0, 2) and row.offset >= 20),
+        ("offset < 5", lambda row: row.offset < 5),
+        ("offset = 7", lambda row: row.offset == 7),
+        ("topic = 'nowhere'", lambda row: False),
+    ):
+        got = frame.filter(condition).select("topic", "partition", "offset").collect()
+        assert sorted(got) == sorted(row for row in everything if keep(row)), condition
+
+
+def test_a_users_schema_chooses_columns(spark: Any) -> None:
+    case = corpus.load("v2-4.3.0-codec-none")
+    frame = spark.read.format("kafkalog").schema("offset bigint, value binary").load(str(case.root / "data"))
+    assert frame.columns == ["offset", "value"]
+    assert frame.filter("value is not null").count() > 0
+
+
+def test_control_records_are_there_when_asked_for(spark: Any) -> None:
+    path = str(corpus.load("v2-4.3.0-transactions").root / "data")
+    assert spark.read.format("kafkalog").load(path).filter("isControl").count() == 0
+    assert spark.read.format("kafkalog").option("includeControl", "true").load(path).filter("isControl").count() > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [({"mode": "batch"}, "segments, batches, records"), ({"taskBytes": "many"}, "taskBytes"), ({"includeControl": "1"}, "true, false")],
+)
+def test_a_wrong_option_is_named(spark: Any, options: dict[str, str], word: str) -> None:
+    path = str(corpus.load("v2-4.3.0-single").root / "data")
+    with pytest.raises(Exception, match=word):
+        spark.read.format("kafkalog").options(**options).load(path).count()

@@ -1,0 +1,65 @@
+"""Parts of segments: together they are the whole, they begin at batches, and bins are of about equal size."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kops.files import OsFiles
+from kops.records import Batch, Damage, scan
+from kops.spark.rows import items
+from kops.spark.splits import Part, pack, part_bytes, split_segment
+from tests.support import corpus
+
+LARGE = [case for case in corpus.cases("format") if case.endswith("-large")]
+
+
+def _logs(case_id: str) -> list[Path]:
+    return sorted(corpus.load(case_id).root.glob("**/*.log"))
+
+
+def _seen(found: list[Batch | Damage]) -> list[tuple[str, int, int]]:
+    return [(item.code, item.position, item.length) if isinstance(item, Damage) else ("batch", item.position, item.size) for item in found]
+
+
+def _check(log: Path, target: int) -> int:
+    files = OsFiles(read_only=True)
+    index = log.with_suffix(".index")
+    parts = split_segment(files, 0, str(log), log.stat().st_size, str(index) if index.exists() else None, target)
+    assert [parts[0].start, parts[-1].end] == [0, log.stat().st_size]
+    assert all(left.end == right.start for left, right in pairwise(parts))
+    with files.open(str(log)) as file:
+        whole = _seen(list(scan(file)))
+        assert _seen([item for part in parts for item in items(file, part)]) == whole
+    return len(parts)
+
+
+@pytest.mark.parametrize("case_id", LARGE)
+def test_parts_of_a_segment_are_the_whole(case_id: str) -> None:
+    assert sum(_check(log, target) for log in _logs(case_id) for target in (1 << 8, 1 << 10)) >= 10
+
+
+def test_parts_of_damaged_segments_are_the_whole() -> None:
+    logs = [log for case_id in corpus.cases("damage") for log in sorted((corpus.load(case_id).root / "before").glob("*/*.log"))]
+    assert sum(_check(log, 300) for log in logs) > 1.5 * len(logs)
+
+
+@given(st.lists(st.integers(0, 1000), max_size=30), st.integers(1, 8), st.integers(1, 2000))
+def test_bins_hold_every_part_once(sizes: list[int], bins: int, target: int) -> None:
+    parts = [Part(number, f"{number}.log", 0, size) for number, size in enumerate(sizes)]
+    packed = pack(parts, bins, target)
+    assert sorted((part for content in packed for part in content), key=lambda part: part.number) == parts
+    assert all(packed)
+    if sizes and len(sizes) >= bins:
+        loads = [sum(part.size for part in content) for content in packed]
+        assert max(loads) - min(loads) <= max(sizes)
+
+
+def test_a_part_is_never_small_nor_above_the_target() -> None:
+    assert part_bytes(4, [100], 1 << 30, 50) == 50
+    assert part_bytes(2, [100], 1 << 30, 1) == 50
+    assert part_bytes(2, [10_000], 1 << 10, 1) == 1 << 10
