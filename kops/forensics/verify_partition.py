@@ -124,9 +124,11 @@ def unreadable(path: str, error: OSError | KopsError) -> Finding:
     return finding("file-unreadable", path, reason)
 
 
-def check_indexes(task: SegmentTask, facts: SegmentFacts, index: IndexFile | None, time_index: IndexFile | None) -> list[Finding]:
-    """Findings about a segment's offset and time index, from the facts about the whole of its log; against its batches where level is
-    full."""
+def check_indexes(
+    task: SegmentTask, facts: SegmentFacts, index: IndexFile | None, time_index: IndexFile | None
+) -> tuple[list[Finding], IndexSpacing | None]:
+    """Findings about a segment's offset and time index, from the facts about the whole of its log; against its batches where the task says
+    so. Also what the judgement of the partition's indexes together needs (`check_spacing`)."""
     backward = [found for found in facts.breaks if found.after.base_offset <= found.before.last_offset]
     view = SegmentView(
         log_path=task.path,
