@@ -25,11 +25,13 @@ from kops.forensics.findings import Finding
 from kops.forensics.inventory import BROKER_FILES, Inventory, LogDir, PartitionDir, open_paths
 from kops.forensics.journal import Journal, apply_plan, locked, open_journal, resume, rollback, unfinished_journals
 from kops.forensics.plan import Plan, PlannedFiles, Step
-from kops.forensics.repair_dirs import DirRepair
+from kops.forensics.repair_dirs import DIR_CODES, DirRepair
 from kops.forensics.repair_partition import PartitionRepair, Steps
 from kops.forensics.repair_topics import TopicIds
 from kops.forensics.verify import verify
+from kops.storage.checkpoints import read_offset_checkpoint
 from kops.storage.meta_properties import MetaProperties, read_meta_properties
+from kops.storage.names import LOG_START_OFFSET_CHECKPOINT
 
 __all__ = ["MODES", "RepairReport", "apply_plan", "locked", "open_journal", "plan_repair", "repair", "rollback"]
 
@@ -204,9 +206,17 @@ def _plan(
     plan = Plan(target.path)
     findings = [found for found in verify(target.paths, "full", files=files, progress=on_bytes).findings if found.is_problem]
     plan.findings = findings
+    starts = _log_starts(files, target)
     partitions = [
         PartitionRepair(
-            files, partition, steps, preen=preen, topic_id=topics.of(partition), index_interval=index_interval, keep_holes=keep_holes
+            files,
+            partition,
+            steps,
+            preen=preen,
+            topic_id=topics.of(partition),
+            index_interval=index_interval,
+            keep_holes=keep_holes,
+            log_start=max(0, starts.get((partition.topic, partition.partition), 0)) if partition.topic is not None else 0,
         )
         for partition in target.partitions
     ]
@@ -214,7 +224,7 @@ def _plan(
     parent = os.path.dirname(os.path.normpath(os.path.abspath(target.path)))
     siblings = [meta for path, meta in metas.items() if path != target.path and os.path.dirname(os.path.abspath(path)) == parent]
     date = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime())
-    own = DirRepair(files, log_dir, steps, siblings=siblings, date=date) if log_dir is not None else None
+    own = DirRepair(files, log_dir, steps, siblings=siblings, brokers=topics.brokers, date=date) if log_dir is not None else None
     for _ in range(_ROUNDS):
         if not findings or not _round(findings, partitions, own):
             break
@@ -228,6 +238,15 @@ def _plan(
     return plan
 
 
+def _log_starts(files: Files, target: _Target) -> dict[tuple[str, int], int]:
+    """log-start-offset-checkpoint, as far as it can be read."""
+    path = posixpath.join(target.path, LOG_START_OFFSET_CHECKPOINT)
+    try:
+        return {(key.topic, key.partition): offset for key, offset in read_offset_checkpoint(files.read_all(path), file=path).items()}
+    except (DecodeError, OSError):
+        return {}
+
+
 def _round(findings: Sequence[Finding], partitions: Sequence[PartitionRepair], own: DirRepair | None) -> bool:
     """Let everything that is concerned propose steps; whether there are new ones."""
     changed = False
@@ -238,7 +257,7 @@ def _round(findings: Sequence[Finding], partitions: Sequence[PartitionRepair], o
         if mine:
             changed |= partition.propose(mine)
             taken = {id(found) for found in mine}
-            rest = [found for found in rest if id(found) not in taken]
+            rest = [found for found in rest if id(found) not in taken or found.code in DIR_CODES]
     # The directory's own files are compared with the logs as they will be, so they come when those are settled.
     if own is not None and rest and not changed:
         changed = own.propose(rest)

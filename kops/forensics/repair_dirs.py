@@ -7,7 +7,7 @@ the log's end deletes every segment).
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kops.config.java import NumberFormatError, parse_int, parse_long
@@ -20,18 +20,26 @@ from kops.forensics.repair_partition import Steps, live_bases
 from kops.records import Damage, scan
 from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
 from kops.storage.clean_shutdown import CleanShutdown, write_clean_shutdown
-from kops.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from kops.storage.kafka_uuid import parse_uuid
+from kops.storage.meta_properties import MetaProperties, write_meta_properties
 from kops.storage.names import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
+    METADATA_TOPIC,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     log_file_name,
 )
 
-__all__ = ["DirRepair"]
+__all__ = ["DIR_CODES", "DirRepair"]
 
+DIR_CODES: Final = frozenset(("log-start-ahead",))
+"""Findings about a file of a partition that the directory's own files answer."""
+
+Brokers = Callable[[], dict[int, set[str]]]
+
+_UNKNOWN_EPOCH: Final = -1
 _OFFSET_CODES: Final = {
     "recovery-point-beyond-end": (RECOVERY_POINT_CHECKPOINT,),
     "recovery-point-invalid": (RECOVERY_POINT_CHECKPOINT,),
@@ -45,13 +53,17 @@ _OFFSET_CODES: Final = {
 
 
 class DirRepair:
-    """One log directory's own files; see `PartitionRepair`. `siblings` are meta.properties of the broker's other directories."""
+    """One log directory's own files; see `PartitionRepair`. `siblings` are meta.properties of the broker's other directories,
+    `brokers` gives the directory ids that the metadata log has of each broker."""
 
-    def __init__(self, files: Files, log_dir: LogDir, steps: Steps, *, siblings: Sequence[MetaProperties], date: str) -> None:
+    def __init__(
+        self, files: Files, log_dir: LogDir, steps: Steps, *, siblings: Sequence[MetaProperties], brokers: Brokers, date: str
+    ) -> None:
         self.files = files
         self.log_dir = log_dir
         self.steps = steps
         self.siblings = siblings
+        self.brokers = brokers
         self.date = date
 
     def path(self, name: str) -> str:
@@ -65,13 +77,17 @@ class DirRepair:
         for found in findings:
             if found.code in ("checkpoint-malformed", "checkpoint-number-invalid", "checkpoint-missing"):
                 changed |= self._readable_lines(found)
-            elif found.code in ("meta-properties-missing", "meta-properties-malformed"):
+            elif found.code in ("meta-properties-missing", "meta-properties-malformed", "directory-id-missing"):
                 changed |= self._meta(found)
             elif found.code == "clean-shutdown-malformed":
-                why = f"{found.detail}; an empty marker says the same as an unreadable one"
-                changed |= self.steps.put(
-                    Put(found.file, "write-clean-shutdown", why, True, (Data(write_clean_shutdown(CleanShutdown())),))
-                )
+                why = f"{found.detail}; the epoch of the broker is not known"
+                data = write_clean_shutdown(CleanShutdown(_UNKNOWN_EPOCH))
+                changed |= self.steps.put(Put(found.file, "write-clean-shutdown", why, True, (Data(data),)))
+            elif found.code == "bootstrap-malformed" and self._has_metadata():
+                why = f"{found.detail}; it is of no use beside a metadata log, and a node starts without it"
+                changed |= self.steps.put(Remove(found.file, "remove-bootstrap-checkpoint", why, True))
+            elif found.code == "log-start-ahead":
+                changed |= self._log_start_back(found)
             elif found.code == "file-unknown" and posixpath.dirname(found.file) == self.log_dir.path.rstrip("/"):
                 changed |= self.steps.put(Remove(found.file, "remove-foreign-file", f"not a file of Kafka's: {found.detail}", True))
             elif found.code == "directory-name-invalid" and found.severity == "error":
@@ -82,7 +98,23 @@ class DirRepair:
             changed |= self._offsets(name, details)
         return changed
 
+    def _has_metadata(self) -> bool:
+        """Whether a metadata log with contents lies here."""
+        folders = [partition for partition in self.log_dir.partitions if partition.topic == METADATA_TOPIC and not partition.state]
+        return any(segment.log is not None and segment.log.size > 0 for folder in folders for segment in folder.live_segments)
+
     # checkpoints
+
+    def _log_start_back(self, found: Finding) -> bool:
+        """The log start offset that leader-epoch-checkpoint knows: nothing is deleted by it that was not before."""
+        path = self.path(LOG_START_OFFSET_CHECKPOINT)
+        folder = posixpath.dirname(found.file)
+        partition = next((each for each in self.log_dir.partitions if each.path.rstrip("/") == folder), None)
+        if partition is None or partition.topic is None or found.base_offset is None:
+            return False
+        offsets = read_offset_checkpoint(PlannedFiles(self.files, self.steps.ordered()).read_all(path), file=path)
+        offsets[TopicPartition(partition.topic, partition.partition)] = found.base_offset
+        return self.steps.put(Put(path, "write-checkpoint", found.detail, True, (Data(write_offset_checkpoint(offsets)),)))
 
     def _readable_lines(self, found: Finding) -> bool:
         """A checkpoint that can't be read, of its lines that can: what is left out, Kafka takes for 0, and looks at the log itself."""
@@ -140,21 +172,42 @@ class DirRepair:
     # meta.properties
 
     def _meta(self, found: Finding) -> bool:
-        if not self.siblings:
-            return False
-        sibling = self.siblings[0]
-        directory_id = None
-        if self.files.exists(found.file):
-            try:
-                directory_id = read_meta_properties(self.files.read_all(found.file)).directory_id
-            except DecodeError:
-                directory_id = None
-        if directory_id in {other.directory_id for other in self.siblings}:
-            directory_id = None
-        meta = MetaProperties(**{field: getattr(sibling, field) for field in MetaProperties.__slots__} | {"directory_id": directory_id})
-        why = f"{found.detail}; cluster and node as in the broker's other log directory"
+        """What can be read of the file, completed from the broker's other directories and from its registration in the metadata log."""
         path = self.path(META_PROPERTIES)
+        fields = _readable_properties(self.files.read_all(path)) if self.files.exists(path) else {}
+        sibling = self.siblings[0] if self.siblings else MetaProperties()
+        claimed = {other.directory_id for other in self.siblings}
+        directory_id = fields.get("directory.id")
+        try:
+            directory_id = parse_uuid(directory_id) if directory_id else None
+        except ValueError:
+            directory_id = None
+        cluster_id = fields.get("cluster.id") or sibling.cluster_id
+        node_id = _node_id(fields.get("node.id")) if sibling.node_id is None else sibling.node_id
+        owners = [broker for broker, ids in self.brokers().items() if directory_id in ids]
+        if node_id is None and len(owners) == 1:
+            node_id = owners[0]
+        if directory_id is None or directory_id in claimed:
+            free = self.brokers().get(node_id if node_id is not None else -1, set()) - claimed
+            directory_id = free.pop() if len(free) == 1 else None
+        if cluster_id is None or node_id is None or (found.code == "directory-id-missing" and directory_id is None):
+            return False
+        meta = MetaProperties(1, cluster_id, node_id, directory_id)
+        why = f"{found.detail}; what is missing is known from the broker's other directories and its metadata log"
         return self.steps.put(Put(path, "write-meta-properties", why, True, (Data(write_meta_properties(meta, date=self.date)),)))
+
+
+def _readable_properties(data: bytes) -> dict[str, str]:
+    """The lines `key=value` of a properties file, also of one that cannot be read as a whole."""
+    pairs = (line.split("=", 1) for line in data.decode("utf-8", "replace").splitlines() if "=" in line and not line.startswith("#"))
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def _node_id(text: str | None) -> int | None:
+    try:
+        return parse_int(text) if text is not None else None
+    except NumberFormatError:
+        return None
 
 
 def _within(name: str, offset: int, start: int, end: int, log_start: int) -> int | None:

@@ -73,13 +73,11 @@ class MendedLog:
             bad.path == last and bad.position >= ends[bad.path] and bad.code in ("torn-tail", "garbage", "zeroes") for bad in self.bad
         )
 
-    def epochs(self) -> list[tuple[int, int]]:
-        """(epoch, offset of its first batch), ascending."""
-        found: list[tuple[int, int]] = []
-        for item in self.log:
-            if item.magic > 1 and item.epoch >= 0 and (not found or item.epoch > found[-1][0]):
-                found.append((item.epoch, item.base))
-        return found
+    def ends_with_damage(self) -> bool:
+        """Whether all damage lies behind the last batch of the log, where Kafka's recovery cuts, too."""
+        last = self.log[-1] if self.log else None
+        behind = all(last is None or bad.path > last.path or (bad.path == last.path and bad.position >= last.end) for bad in self.bad)
+        return behind and not self.aside and not any(segment.mended or segment.filled for segment in self.segments)
 
 
 def mend_log(

@@ -119,7 +119,8 @@ class PartitionRepair:
     left.
 
     `preen`: only what loses nothing. `held_back` counts what was left out for that. `topic_id` is what others say the topic's id is.
-    `keep_holes`: no empty batches, which brokers before 0.11 cannot read.
+    `keep_holes`: no empty batches, which brokers before 0.11 cannot read. `log_start`: what log-start-offset-checkpoint says, 0 for
+    nothing.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class PartitionRepair:
         topic_id: str | None,
         index_interval: int | None,
         keep_holes: bool,
+        log_start: int = 0,
     ) -> None:
         self.files = files
         self.partition = partition
@@ -139,6 +141,7 @@ class PartitionRepair:
         self.preen = preen
         self.topic_id = topic_id
         self.keep_holes = keep_holes
+        self.log_start = log_start
         self._index_interval = index_interval
         self.held_back = 0
         self.notes: list[str] = []
@@ -169,6 +172,8 @@ class PartitionRepair:
             changed |= self._epochs(sorted(codes & EPOCH_CODES))
         if codes & {"partition-metadata-missing", "partition-metadata-malformed"}:
             changed |= self._metadata()
+        if codes & {"metadata-snapshot-malformed", "metadata-snapshot-incomplete"}:
+            changed |= self._metadata_snapshots(findings)
         return changed
 
     @property
@@ -244,7 +249,8 @@ class PartitionRepair:
     def _mend_logs(self) -> bool:
         mended = mend_log(self.files, self.partition, known_epochs=self._known_epochs())
         self._mended = mended
-        if not mended.lossless() and (self.preen or self.partition.topic == METADATA_TOPIC):
+        in_the_way = self.partition.topic == METADATA_TOPIC and not mended.ends_with_damage()
+        if not mended.lossless() and (self.preen or in_the_way):
             self.held_back += 1
             if not self.preen:
                 self.notes.append(
@@ -434,9 +440,30 @@ class PartitionRepair:
                         continue
                     if not entries or found.partition_leader_epoch > entries[-1].epoch:
                         entries.append(EpochEntry(found.partition_leader_epoch, found.base_offset))
+        # Records before the log start offset were deleted, and Kafka moves the first epoch's start up with it.
+        first = next((number for number, entry in enumerate(entries[1:]) if entry.start_offset > self.log_start), len(entries) - 1)
+        if entries and entries[first].start_offset < self.log_start:
+            entries = [EpochEntry(entries[first].epoch, self.log_start), *entries[first + 1 :]]
         path = self.path(LEADER_EPOCH_CHECKPOINT)
         why = "made anew from the batches: " + ", ".join(codes)
         return self.steps.put(Put(path, "write-leader-epoch-checkpoint", why, lossless, (Data(write_leader_epoch_checkpoint(entries)),)))
+
+    def _metadata_snapshots(self, findings: Iterable[Finding]) -> bool:
+        """A bad snapshot of the metadata log stops the node; it can go when an older good one, and the log from there on, are still
+        there.
+        """
+        bad = {found.file for found in findings if found.code.startswith("metadata-snapshot-")}
+        first = min((segment.base_offset for segment in self.partition.live_segments), default=None)
+        snapshots = [
+            entry for entry in self.partition.files if entry.kind == "checkpoint" and not entry.suffix and entry.offset is not None
+        ]
+        changed = False
+        for entry in snapshots:
+            older = [other for other in snapshots if other.path not in bad and (other.offset or 0) < (entry.offset or 0)]
+            if entry.path in bad and first is not None and (first == 0 or any(first <= (other.offset or 0) for other in older)):
+                why = "it is not whole, and an older snapshot and the log behind it are"
+                changed |= self._remove(entry.path, "remove-metadata-snapshot", why, lossless=False)
+        return changed
 
     def _metadata(self) -> bool:
         path = self.path(PARTITION_METADATA)

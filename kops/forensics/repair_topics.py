@@ -1,11 +1,9 @@
 """Where a topic's id is known from when partition.metadata is missing: other partitions of the topic, else the cluster's metadata log.
 
-Format: Kafka's PartitionMetadataFile; TopicRecord and RemoveTopicRecord of the metadata log (`kops.metadata`).
+Format: Kafka's PartitionMetadataFile; TopicRecord, RemoveTopicRecord and RegisterBrokerRecord of the metadata log (`kops.metadata`).
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from kops.errors import DecodeError
 from kops.files import Files
@@ -28,6 +26,7 @@ class TopicIds:
         self.files = files
         self.inventory = inventory
         self._known: dict[str, str] | None = None
+        self._image: ClusterImage | None = None
 
     def of(self, partition: PartitionDir) -> str | None:
         """The id of the partition's topic, None where it is not known or the sources disagree."""
@@ -51,25 +50,37 @@ class TopicIds:
                 continue
             found.setdefault(partition.topic, set()).add(topic_id)
         known = {topic: ids.pop() for topic, ids in found.items() if len(ids) == 1}
-        for topic, topic_id in self._from_metadata(self.inventory.log_dirs).items():
+        for topic, topic_id in self._from_metadata().items():
             if topic not in found:
                 known[topic] = topic_id
         return known
 
-    def _from_metadata(self, log_dirs: Iterable[LogDir]) -> dict[str, str]:
-        """The topics of the metadata log, as far as it can be read."""
-        image = ClusterImage()
-        for log_dir in log_dirs:
-            for partition in log_dir.partitions:
-                if partition.topic == METADATA_TOPIC and not partition.state:
-                    snapshots = [entry for entry in partition.files if entry.kind == "checkpoint" and not entry.suffix]
-                    for entry in sorted(snapshots, key=lambda entry: (entry.offset or 0, entry.epoch or 0))[-1:]:
-                        self._replay(image, entry.path)
-                    for segment in partition.live_segments:
-                        if segment.log is not None:
-                            self._replay(image, segment.log.path)
+    def brokers(self) -> dict[int, set[str]]:
+        """Directory ids by broker, as the metadata log has them."""
+        return self.image().brokers
+
+    def image(self) -> ClusterImage:
+        """What the metadata logs say, as far as they can be read."""
+        if self._image is None:
+            self._image = ClusterImage()
+            for log_dir in self.inventory.log_dirs:
+                self._read_metadata(self._image, log_dir)
+        return self._image
+
+    def _read_metadata(self, image: ClusterImage, log_dir: LogDir) -> None:
+        for partition in log_dir.partitions:
+            if partition.topic != METADATA_TOPIC or partition.state:
+                continue
+            snapshots = [entry for entry in partition.files if entry.kind == "checkpoint" and not entry.suffix]
+            for entry in sorted(snapshots, key=lambda entry: (entry.offset or 0, entry.epoch or 0))[-1:]:
+                self._replay(image, entry.path)
+            for segment in partition.live_segments:
+                if segment.log is not None:
+                    self._replay(image, segment.log.path)
+
+    def _from_metadata(self) -> dict[str, str]:
         names: dict[str, list[str]] = {}
-        for topic_id, topic in image.topics.items():
+        for topic_id, topic in self.image().topics.items():
             names.setdefault(topic, []).append(topic_id)
         return {topic: ids[0] for topic, ids in names.items() if len(ids) == 1}
 
