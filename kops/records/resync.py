@@ -32,7 +32,7 @@ from kops.records.source import ByteSource
 
 CHUNK: Final = 1 << 20
 _FIRST_CHUNK: Final = 16 << 10
-_CREDIT: Final = 64 << 20
+_CREDIT: Final = 8 << 20
 _CREDIT_A_BYTE: Final = 16
 _CHAIN: Final = 16
 
@@ -186,7 +186,7 @@ class Resync:
             return True
         # An offset that goes back or far ahead may be a batch inside some record's value, or a message inside a compressed set, whose
         # offset no checksum covers: believe it only with company.
-        return batch.end == self.limit or self._good(batch.end) is not None
+        return (batch.end == self.limit and batch.magic > 1) or self._good(batch.end) is not None
 
     def _message_fits(self, batch: Batch) -> bool:
         """Whether key and value of a v0 or v1 message fill it exactly."""

@@ -10,7 +10,7 @@ import pytest
 
 from kops.errors import DecodeError
 from kops.records import Batch, BatchBuilder, BytesSource, Columns, Damage, file_batches, read_batches, scan, scan_columns
-from kops.records.build import write_batch
+from kops.records.build import write_batch, write_message
 
 Found = tuple[str, int, int]
 
@@ -221,6 +221,15 @@ def test_batches_that_go_on_in_the_middle_of_one() -> None:
     ]
 
 
+def test_a_message_inside_a_torn_set_is_no_message_of_the_log() -> None:
+    """snappy keeps what it can't compress as it is: an inner message stands whole in the set, but it is none of the log's own."""
+    before = batch(1, magic=0, records=1)
+    inner = write_message(0, 50, -1, None, bytes(range(40, 90)))
+    torn = write_message(0, 60, -1, None, b"\x82SNAPPY\x00" + bytes(8) + inner + bytes(50), codec=2)
+    for cut in range(len(before) + 30, len(before) + len(torn)):
+        assert [code for code, _, _ in found((before + torn)[:cut])] == ["good", "torn-tail"]
+
+
 def test_old_formats_are_resynchronised_too() -> None:
     for magic in (0, 1):
         for codec in ("none", "gzip"):
@@ -291,6 +300,22 @@ def test_a_batch_larger_than_the_window_is_whole() -> None:
     assert [as_found(item)[0] for item in items] == ["good", "good"]
     assert isinstance(items[0], Batch) and len(items[0].records()[0].value or b"") == 3 << 20
     assert list(columns_found(data, 1 << 20)) == [("good", 0, len(big)), ("good", len(big), len(data) - len(big))]
+
+
+def test_a_large_claim_that_is_believed_costs_its_header() -> None:
+    head = bytearray(write_batch(b"", base_offset=5, last_offset=7, count=3))
+    body = bytes(range(1, 256)) * 40_000
+    head[8:12] = struct.pack(">i", len(body) + 49)
+    data = bytes(head) + body + batch(8)
+    for items in (list(scan(BytesSource(data), check_crc=False)), list(file_batches(BytesSource(data)))):
+        large = items[0]
+        assert isinstance(large, Batch) and (large.base_offset, large.last_offset, large.size) == (5, 7, len(body) + 61)
+        assert len(large.buffer) <= 1 << 20 and not large.crc_ok
+        with pytest.raises(DecodeError):
+            large.records()
+        assert items[1].position == large.end
+    big = batch(0, records=1, size=3 << 20)
+    assert [bytes(item.data()) for item in file_batches(BytesSource(big + batch(1)))] == [big, batch(1)]
 
 
 class Shrinking(BytesSource):

@@ -1,0 +1,80 @@
+"""Resynchronising costs what the damaged bytes are long, whatever they hold."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from kops.records import Batch, BytesSource, Damage, scan
+from kops.records.build import write_batch
+
+SIZE = 1 << 20
+
+
+class Counted(BytesSource):
+    """Counts the bytes that were read."""
+
+    total = 0
+
+    def read(self, position: int, size: int) -> bytes:
+        data = super().read(position, size)
+        self.total += len(data)
+        return data
+
+
+def good(offset: int) -> bytes:
+    return write_batch(bytes(range(200)), base_offset=offset, last_offset=offset + 2, count=3)
+
+
+def header(number: int, length: int) -> bytes:
+    """A plausible header with a wrong checksum, 61 bytes."""
+    data = bytearray(write_batch(b"", base_offset=number + 10, last_offset=number + 10, count=1))
+    data[8:12] = struct.pack(">i", max(length, 49))
+    data[17] ^= 1
+    return bytes(data)
+
+
+def headers(length: Callable[[int], int]) -> bytes:
+    """Headers one behind the other; `length` gives the claim of each from the bytes that are left."""
+    return b"".join(header(number, length(SIZE - number * 61) - 12) for number in range(SIZE // 61))
+
+
+LIES = {
+    "all that is left": lambda: headers(lambda left: left),
+    "half of it": lambda: headers(lambda left: left // 2),
+    "64 KiB": lambda: headers(lambda left: min(left, 1 << 16)),
+    "1 KiB": lambda: headers(lambda left: min(left, 1 << 10)),
+    "itself": lambda: headers(lambda left: 61),
+    "powers of two": lambda: headers(lambda left: min(left, 1 << (left // 61) % 20)),
+    "zeroes": lambda: bytes(SIZE),
+    "ones": lambda: b"\x01" * SIZE,
+    "twos": lambda: b"\x02" * SIZE,
+    "old messages": lambda: (struct.pack(">qiIbbii", 1, 40, 0, 0, 0, -1, 26) + bytes(26)) * (SIZE // 52),
+    "old lengths": lambda: b"\x00\x00\x02\x00" * (SIZE // 4),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_the_work_is_bounded_and_the_good_batches_are_found(name: str) -> None:
+    lies = LIES[name]()
+    source = Counted(good(1) + lies + good(1 << 20))
+    items = list(scan(source))
+    assert isinstance(items[0], Batch) and isinstance(items[-1], Batch)
+    assert items[-1].base_offset == 1 << 20
+    assert all(isinstance(item, Damage) for item in items[1:-1])
+    # Trying every claim would read up to 9 GB here.
+    assert source.total < 400 * SIZE
+
+
+def test_a_chain_of_damaged_batches_costs_each_a_few_reads() -> None:
+    parts = []
+    for number in range(2000):
+        part = bytearray(good(3 * number))
+        part[100] ^= number % 2
+        parts.append(bytes(part))
+    source = Counted(b"".join(parts))
+    items = list(scan(source))
+    assert [isinstance(item, Damage) for item in items] == [bool(number % 2) for number in range(2000)]
+    assert source.total < 40 * source.size()
