@@ -100,6 +100,8 @@ class Progress:
 
 
 def _bar(share: float, cells: int) -> str:
+    if not (getattr(sys.stderr, "encoding", None) or "").lower().startswith("utf"):
+        return ("#" * int(share * cells)).ljust(cells)
     eighths = int(share * cells * 8)
     return ("█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()).ljust(cells)
 

@@ -72,6 +72,13 @@ def test_the_bars_text(done: int, total: int | None, elapsed_s: float, text: str
     assert len(bar.text(elapsed_s, 20)) <= 19
 
 
+def test_a_terminal_without_unicode_gets_a_plain_bar() -> None:
+    seen = at_terminal("log", "words", "x", PYTHONIOENCODING="latin-1")
+    assert "####" in seen
+    assert "█" not in seen
+    assert "\\u" not in seen
+
+
 def test_units_of_ones_own() -> None:
     bar = Progress("scan", 10_000, "batches", enabled=False)
     bar.set(5000)
