@@ -70,7 +70,6 @@ class PartitionForecast:
     lost_though_intact: list[tuple[int, int]] = field(default_factory=list)
     segments_removed: list[str] = field(default_factory=list)
     segments_truncated: list[dict[str, int | str]] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """As in `kops.forecast/v1`."""
@@ -88,7 +87,6 @@ class PartitionForecast:
             "lost_though_intact": [list(each) for each in self.lost_though_intact],
             "segments_removed": self.segments_removed,
             "segments_truncated": self.segments_truncated,
-            "changed": self.changed,
         }
 
 

@@ -1,0 +1,113 @@
+"""`kops log forecast` as a person or a program sees it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from kops.cli.exit_codes import CLEAN, FAILED, PROBLEMS, USAGE
+from tests.cli.conftest import Ran
+from tests.support import corpus
+
+Kops = Callable[..., Ran]
+KEYS = [
+    "dir",
+    "topic",
+    "partition",
+    "state",
+    "outcome",
+    "reason",
+    "log_start_offset",
+    "log_end_offset",
+    "recovery_point",
+    "lost",
+    "lost_though_intact",
+    "segments_removed",
+    "segments_truncated",
+]
+
+
+def _folder(case_id: str) -> Path:
+    return corpus.load(case_id).root / "before"
+
+
+def test_a_harmless_start(kops: Kops) -> None:
+    ran = kops("log", "forecast", "--format", "json", str(_folder("broker-damage-4.3.0-none") / "disk1"))
+    document = json.loads(ran.out)
+    assert ran.code == CLEAN
+    assert document["schema"] == "kops.forecast/v1"
+    assert document["broker"] == {"outcome": "started", "reason": None}
+    assert [list(each) for each in document["partitions"]] == [KEYS] * 2
+    assert {each["outcome"] for each in document["partitions"]} == {"loaded"}
+    assert all(each["lost"] == [] for each in document["partitions"])
+
+
+def test_a_crash_is_another_question_than_a_clean_stop(kops: Kops) -> None:
+    path = str(_folder("damage-4.3.0-flip-body-old"))
+    clean = json.loads(kops("log", "forecast", "-q", "--format", "json", path).out)["partitions"][0]
+    crash = json.loads(kops("log", "forecast", "-q", "--format", "json", "--assume", "crash", "--recovery-point", "0", path).out)[
+        "partitions"
+    ][0]
+    assert (clean["state"], clean["outcome"]) == ("clean", "loaded-consumer-error")
+    assert (crash["state"], crash["outcome"]) == ("full", "loaded")
+    assert crash["segments_removed"] == ["00000000000000000042.log", "00000000000000000063.log", "00000000000000000084.log"]
+    assert crash["segments_truncated"] == [{"segment": "00000000000000000021.log", "base_offset": 21, "from": 1945, "to": 828}]
+    assert crash["lost"] == [[30, 98]]
+    assert crash["lost_though_intact"] == [[33, 98]]
+
+
+def test_a_table_says_what_is_lost(kops: Kops) -> None:
+    ran = kops("log", "forecast", "--assume", "crash", "--recovery-point", "0", str(_folder("damage-4.3.0-flip-body-old")))
+    assert ran.code == PROBLEMS
+    first, *rest = ran.text.splitlines()
+    assert first == "broker: started"
+    assert "30-98" in rest[-1]
+    assert "33-98" in rest[-1]
+
+
+def test_two_log_directories_are_one_broker(kops: Kops) -> None:
+    folder = _folder("broker-damage-4.3.0-meta-directory-id-duplicate-two-dirs")
+    ran = kops("log", "forecast", "--format", "json", str(folder / "disk1"), str(folder / "disk2"))
+    document = json.loads(ran.out)
+    assert ran.code == PROBLEMS
+    assert document["broker"]["outcome"] == "does-not-start"
+    assert "Duplicate directory ID" in document["broker"]["reason"]
+    assert {each["outcome"] for each in document["partitions"]} == {"broker-does-not-start"}
+
+
+def test_server_properties_name_the_directories(kops: Kops, tmp_path: Path) -> None:
+    settings = tmp_path / "server.properties"
+    settings.write_text(
+        f"node.id=1\nlog.dirs={_folder('broker-damage-4.3.0-none-two')}/disk1, {_folder('broker-damage-4.3.0-none-two')}/disk2\n"
+    )
+    document = json.loads(kops("log", "forecast", "--format", "json", "--server-properties", str(settings)).out)
+    assert [each["outcome"] for each in document["log_dirs"]] == ["started", "started"]
+    settings.write_text(settings.read_text().replace("node.id=1", "node.id=7"))
+    document = json.loads(kops("log", "forecast", "--format", "json", "--server-properties", str(settings)).out)
+    assert "doesn't match previous node id 7" in document["broker"]["reason"]
+
+
+def test_wrong_questions(kops: Kops, tmp_path: Path) -> None:
+    log_dir = _folder("damage-4.3.0-none")
+    partition = str(log_dir / corpus.load("damage-4.3.0-none").json["damagedDir"].split("/")[1])
+    for arguments, code, word in (
+        (["--assume", "maybe", str(log_dir)], USAGE, "clean, crash"),
+        (["--config", "segment.bites=1", str(log_dir)], USAGE, "segment.bytes"),
+        (["--config", "retention.ms=soon", str(log_dir)], USAGE, "retention.ms=soon"),
+        ([str(tmp_path / "nowhere")], FAILED, "nowhere"),
+        ([str(log_dir), partition], USAGE, "not both"),
+        ([], USAGE, "--server-properties"),
+    ):
+        ran = kops("log", "forecast", *arguments)
+        assert ran.code == code, arguments
+        assert word in ran.err, arguments
+
+
+def test_nothing_is_written(kops: Kops, tmp_path: Path) -> None:
+    target = tmp_path / "kafka"
+    shutil.copytree(_folder("damage-4.3.0-two-flips"), target, copy_function=corpus.copy_writable)
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in target.rglob("*") if path.is_file()}
+    kops("log", "forecast", "--assume", "crash", "--recovery-point", "0", str(target))
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in target.rglob("*") if path.is_file()} == before
