@@ -50,6 +50,8 @@ _LEGACY: Final = re.compile(
 _BEFORE_MAGIC: Final = 16
 _HEADER_VIEW: Final = 64
 _FARTHEST: Final = 1 << 32
+_LARGEST: Final = 1 << 48
+"""What no log reaches: a hundred thousand records a second for ninety years."""
 _INT: Final = struct.Struct(">i")
 
 
@@ -370,7 +372,7 @@ def _floor(damage: Damage, last_offset: int | None) -> int | None:
     """The offset above which the next good batch must lie: a batch below may be one inside the damaged one, such as the messages of v0 and
     v1 that a compressed set holds as they are where they did not compress."""
     batch = damage.batch
-    if batch is None or not _continues(damage, last_offset):
+    if batch is None or damage.code not in (CRC_MISMATCH, TORN_TAIL) or not _continues(damage, last_offset):
         return last_offset
     return batch.base_offset if batch.magic > 1 else batch.last_offset
 
@@ -378,4 +380,6 @@ def _floor(damage: Damage, last_offset: int | None) -> int | None:
 def _continues(damage: Damage, last_offset: int | None) -> bool:
     """Whether the offset that the header claims can come after the last good batch's."""
     claimed = damage.last_offset
-    return claimed is not None and claimed >= 0 and (last_offset is None or 0 < claimed - last_offset <= _FARTHEST)
+    if claimed is None or claimed < 0:
+        return False
+    return claimed < _LARGEST if last_offset is None else 0 < claimed - last_offset <= _FARTHEST
