@@ -21,6 +21,7 @@ from kops.forensics.dump_legacy import crc_ok, delimited, int_at, legacy_message
 from kops.forensics.dump_text import (
     INT_MAX,
     KNOWN_SUFFIXES,
+    WINDOW,
     DumpOptions,
     DumpProblem,
     DumpText,
@@ -33,7 +34,7 @@ from kops.forensics.dump_text import (
     wrap_long,
 )
 from kops.forensics.filters import RecordFilter
-from kops.records import Batch, Damage, file_batches, scan
+from kops.records import Batch, Damage, crc32, crc32c, file_batches, scan
 from kops.records import decode as records_decode
 from kops.records.compression import DEFAULT_LIMIT
 
@@ -65,7 +66,7 @@ def batch_head(batch: Batch) -> bytes:
     )
 
 
-def batch_tail(batch: Batch) -> bytes:
+def batch_tail(batch: Batch, valid: bool) -> bytes:
     """The second half of a batch's line."""
     return b" position: %d %b: %d size: %d magic: %d compresscodec: %b crc: %d isvalid: %b\n" % (
         batch.position,
@@ -75,7 +76,7 @@ def batch_tail(batch: Batch) -> bytes:
         batch.magic,
         batch.codec.encode(),
         batch.crc,
-        _bool(batch.crc_ok),
+        _bool(valid),
     )
 
 
@@ -92,6 +93,7 @@ class LogText:
         self.text = text
         self.lines = RecordLines(options.print_data_log, not options.skip_record_metadata)
         self._wanted: set[int] | None = None
+        self._file: File | None = None
 
     def problem(self, position: int | None, reason: str, *, ends_kafka: bool = False) -> None:
         """Note what is wrong."""
@@ -115,6 +117,7 @@ class LogText:
     def dump(self, file: File) -> None:
         """Everything about the file."""
         self.heading()
+        self._file = file
         source = WindowSource(file)
         size = source.size()
         if size > INT_MAX:
@@ -132,7 +135,7 @@ class LogText:
                 break
             if not self.batch(batch):
                 # A sound checksum vouches for the length, so what follows is where it should be.
-                self.go_on(source, batch.end if batch.crc_ok else batch.position, end)
+                self.go_on(source, batch.end if self._valid(batch) else batch.position, end)
                 return
             position = batch.end
         if end > position and self.options.max_bytes == INT_MAX:
@@ -173,8 +176,9 @@ class LogText:
             self.text.out(b"\n")
             self.problem(batch.position, f"unknown magic {batch.magic}", ends_kafka=True)
             return False
-        self.text.out(batch_tail(batch))
-        if not batch.crc_ok:
+        valid = self._valid(batch)
+        self.text.out(batch_tail(batch, valid))
+        if not valid:
             reason = f"the checksum of the batch is wrong (offsets {batch.base_offset} to {batch.last_offset})"
             self.problem(batch.position, reason)
         if batch.attributes & 7 > 4:
@@ -193,6 +197,17 @@ class LogText:
             self.problem(batch.position, error.reason, ends_kafka=True)
             return False
         return True
+
+    def _valid(self, batch: Batch) -> bool:
+        """Whether the checksum holds; a batch that is too long to be held whole is read piece by piece for that."""
+        if batch.index + batch.size <= len(batch.buffer) or self._file is None:
+            return batch.crc_ok
+        start = batch.position + (21 if batch.magic > 1 else 16)
+        value = 0
+        for position in range(start, batch.end, WINDOW):
+            piece = self._file.read(position, min(WINDOW, batch.end - position))
+            value = crc32c(piece, value) if batch.magic > 1 else crc32(piece, value)
+        return value == batch.crc
 
     def _passes(self, batch: Batch, wanted: RecordFilter) -> bool:
         """Whether the batch is shown; its records are those in `_wanted` then (None: all)."""
@@ -219,7 +234,10 @@ class LogText:
             if count < 0:
                 raise DecodeError(f"the batch claims {count} records")
             return
-        data, start, end = records_decode.body(batch, DEFAULT_LIMIT)
+        if batch.compressed or batch.end <= batch.position + len(batch.buffer) - batch.index:
+            data, start, end = records_decode.body(batch, DEFAULT_LIMIT)
+        else:  # a wrong length; the records are as many as they are
+            data, start, end = batch.buffer, batch.index + 61, len(batch.buffer)
         stamped = batch.attributes & 8 != 0
         timestamp = batch.max_timestamp if stamped else batch.base_timestamp
         label = _LOG_APPEND_TIME if stamped else _CREATE_TIME

@@ -18,6 +18,8 @@ from kops.records import Batch
 INT_MAX: Final = 0x7FFFFFFF
 DEFAULT_MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024
 WINDOW: Final = 1 << 20
+MOST_AT_ONCE: Final = 1 << 25
+"""Bytes held of one batch: a wrong length may claim the rest of the file."""
 KNOWN_SUFFIXES: Final = (".log", ".checkpoint", ".index", ".timeindex", ".snapshot", ".txnindex")
 
 
@@ -67,7 +69,10 @@ class DumpText:
 
 
 class WindowSource:
-    """A file read in windows, so that the small reads of a walk over batches don't each become a system call."""
+    """A file read in windows, so that the small reads of a walk over batches don't each become a system call.
+
+    No read gives more than `MOST_AT_ONCE` bytes.
+    """
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -83,7 +88,7 @@ class WindowSource:
         start = position - self._start
         if start < 0 or start + size > len(self._window):
             if size >= WINDOW:
-                return self._file.read(position, size)
+                return self._file.read(position, min(size, MOST_AT_ONCE))
             self._window = self._file.read(position, WINDOW)
             self._start = position
             start = 0
