@@ -1,6 +1,7 @@
 """The cluster's metadata as `__cluster_metadata-0` tells it: records in, an image out (pure).
 
-Format: Kafka's MetadataRecordSerde (frame version, api key, version, body) and the descriptors of the metadata module; KIP-500, KIP-631, KIP-858.
+Format: Kafka's MetadataRecordSerde (frame version, api key, version, body) and the descriptors of the metadata module; KIP-500, KIP-631,
+KIP-858.
 """
 
 from kops.metadata.image import ClusterImage, PartitionRegistration

@@ -27,7 +27,9 @@ class PartitionRegistration:
 
 @dataclass(slots=True)
 class ClusterImage:
-    """The image after replaying records in order. `topics` maps topic id to name, `partitions` (topic id, partition) to its registration."""
+    """The image after replaying records in order. `topics` maps topic id to name, `partitions` (topic id, partition) to its
+    registration.
+    """
 
     topics: dict[str, str] = field(default_factory=dict)
     partitions: dict[tuple[str, int], PartitionRegistration] = field(default_factory=dict)
@@ -54,7 +56,9 @@ class ClusterImage:
             self._apply(record)
 
     def replicas(self, topic_id: str, partition: int) -> list[int]:
-        """The broker ids that hold the partition; empty where the image has no such partition (MetadataImage.topics().partitionReplicas)."""
+        """The broker ids that hold the partition; empty where the image has no such partition
+        (MetadataImage.topics().partitionReplicas).
+        """
         registration = self.partitions.get((topic_id, partition))
         return [] if registration is None else registration.replicas
 

@@ -60,6 +60,9 @@ def _start(builder: SparkSession.Builder) -> SparkSession:
 
     `KOPS_DEBUG=1` leaves them on stderr.
     """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
     if os.environ.get("KOPS_DEBUG"):
         return builder.getOrCreate()
     with tempfile.TemporaryFile() as words:
@@ -69,7 +72,7 @@ def _start(builder: SparkSession.Builder) -> SparkSession:
         try:
             session = builder.getOrCreate()
             session.sparkContext.setLogLevel("ERROR")
-        except Exception as error:  # what pyspark raises here has no common class; it is raised again as ours
+        except (PySparkException, Py4JError, OSError) as error:
             words.seek(0)
             last = words.read().decode(errors="replace").strip().splitlines()[-8:]
             raise KopsError(

@@ -47,14 +47,16 @@ def verify_deep(size: int, rounds: int) -> list[Figure]:
     """Every record parsed: `verify --level deep` against `--deep-iteration`."""
     log = str(data.segment("plain", size))
     deep = ("log", "verify", "-q", "--level", "deep", log)
-    return compare([kops("kops", *deep), kops("kops interpreted", *deep, pure=True), dump_log_segments("--files", log, "--deep-iteration")], rounds)
+    theirs = dump_log_segments("--files", log, "--deep-iteration")
+    return compare([kops("kops", *deep), kops("kops interpreted", *deep, pure=True), theirs], rounds)
 
 
 def verify_deep_lz4(size: int, rounds: int) -> list[Figure]:
     """The same on 1 KiB records in lz4."""
     log = str(data.segment("lz4", size))
     deep = ("log", "verify", "-q", "--level", "deep", log)
-    return compare([kops("kops", *deep), kops("kops interpreted", *deep, pure=True), dump_log_segments("--files", log, "--deep-iteration")], rounds)
+    theirs = dump_log_segments("--files", log, "--deep-iteration")
+    return compare([kops("kops", *deep), kops("kops interpreted", *deep, pure=True), theirs], rounds)
 
 
 def dump(size: int, rounds: int) -> list[Figure]:
@@ -81,7 +83,9 @@ def jobs(size: int, rounds: int) -> list[Figure]:
     """Several files on several cores: four segments with one job and with two."""
     logs = [str(data.segment("plain", size // 4, base_offset=number * 10_000_000)) for number in range(4)]
     flags = ("log", "verify", "-q", "--level", "deep")
-    return compare([kops("2 jobs", *flags, "--jobs", "2", *logs, pure=True), kops("1 job", *flags, "--jobs", "1", *logs, pure=True)], rounds)
+    return compare(
+        [kops("2 jobs", *flags, "--jobs", "2", *logs, pure=True), kops("1 job", *flags, "--jobs", "1", *logs, pure=True)], rounds
+    )
 
 
 def small(size: int, rounds: int) -> list[Figure]:

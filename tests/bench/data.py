@@ -1,4 +1,5 @@
-"""Segments to measure on: 100 B records in 16 KiB batches, and 1 KiB records compressed with lz4, with the indexes a broker would have written.
+"""Segments to measure on: 100 B records in 16 KiB batches, and 1 KiB records compressed with lz4, with the indexes a broker would have
+written.
 
 A few batches are built record by record; the segment repeats them with offsets, timestamps and checksums of their own, so a GiB takes
 seconds. Made once and kept in `.cache/bench`.
@@ -55,7 +56,7 @@ def template(kind: str, variant: int) -> bytes:
         taken += value_size + 8
         if taken > 16384:
             return builder.build()
-        builder.append(builder.count and FIRST_TIMESTAMP + builder.count // 16 or FIRST_TIMESTAMP, None, value)
+        builder.append(FIRST_TIMESTAMP + builder.count // 16, None, value)
 
 
 def _text(chance: random.Random, size: int) -> bytes:

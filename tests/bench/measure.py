@@ -35,7 +35,11 @@ def run(contender: Contender) -> tuple[float, float, float]:
     started = time.perf_counter()
     with open(os.devnull, "wb") as nowhere:
         process = subprocess.Popen(
-            contender.command, stdout=nowhere, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env={**os.environ, **contender.environment}
+            contender.command,
+            stdout=nowhere,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **contender.environment},
         )
         _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - started

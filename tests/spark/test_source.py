@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -96,13 +96,14 @@ def test_filters_choose_what_is_read_and_change_nothing_else(spark: Any) -> None
     case = corpus.load("cluster-4.3.0")
     frame = spark.read.format("kafkalog").load(str(case.root / "nodes" / "n1"))
     everything = frame.select("topic", "partition", "offset").collect()
-    for condition, keep in (
+    conditions: list[tuple[str, Callable[[Any], bool]]] = [
         ("topic = 'sensor.readings-multi'", lambda row: row.topic == "sensor.readings-multi"),
         ("partition in (0, 2) and offset >= 20", lambda row: row.partition in (0, 2) and row.offset >= 20),
         ("offset < 5", lambda row: row.offset < 5),
         ("offset = 7", lambda row: row.offset == 7),
         ("topic = 'nowhere'", lambda row: False),
-    ):
+    ]
+    for condition, keep in conditions:
         got = frame.filter(condition).select("topic", "partition", "offset").collect()
         assert sorted(got) == sorted(row for row in everything if keep(row)), condition
 
