@@ -37,6 +37,8 @@ __all__ = ["MODES", "RepairReport", "apply_plan", "locked", "open_journal", "pla
 
 Mode = Literal["plan", "preen", "all"]
 MODES: Final = ("plan", "preen", "all")
+BETWEEN_DIRS: Final = frozenset(("meta-properties-differ", "partition-twice"))
+"""Findings that several log directories make together."""
 _ROUNDS: Final = 10
 
 
@@ -100,7 +102,19 @@ def plan_repair(
     targets, inventory = _targets(paths, reader)
     topics = TopicIds(reader, inventory)
     metas = _metas(reader, inventory)
-    return [_plan(reader, target, topics, metas, mode == "preen", index_interval, keep_holes, on_bytes) for target in targets]
+    plans = [_plan(reader, target, topics, metas, mode == "preen", index_interval, keep_holes, on_bytes) for target in targets]
+    if len(plans) > 1:
+        _add_disagreements(reader, plans, [path for target in targets for path in target.paths])
+    return plans
+
+
+def _add_disagreements(files: Files, plans: Sequence[Plan], paths: Sequence[str]) -> None:
+    """What log directories say against each other: nothing on the disk tells which of them is right."""
+    for found in verify(paths, "full", files=files).findings:
+        if found.code in BETWEEN_DIRS:
+            plan = next((plan for plan in plans if found.file.startswith(plan.log_dir.rstrip("/") + "/")), plans[0])
+            plan.findings.append(found)
+            plan.left.append(found)
 
 
 def repair(
@@ -117,7 +131,7 @@ def repair(
 ) -> RepairReport:
     """Plan and, unless `mode` is `plan`, carry out; an interrupted repair is brought to its end first.
 
-    Raises LockHeldError while a broker runs on one of the directories, KopsError where an interrupted repair is in the way of a plan,
+    Raises LockHeldError while a broker runs on one of the directories, NotFoundError, UsageError, KopsError (no place for the journal),
     OSError.
     """
     if mode not in MODES:
@@ -145,7 +159,8 @@ def repair(
                 report.journals.append(done)
         for target, plan in zip(targets, report.plans, strict=True):
             again = verify(target.paths, "full", files=writer).findings if plan.steps else plan.left
-            report.left += [found for found in again if found.is_problem]
+            report.left += [found for found in again if found.is_problem and found.code not in BETWEEN_DIRS]
+            report.left += [found for found in plan.left if found.code in BETWEEN_DIRS]
     return report
 
 
