@@ -19,6 +19,7 @@ from kops.records.resync import Resync
 from kops.records.source import ByteSource
 
 WINDOW: Final = 1 << 20
+HELD_UNCHECKED: Final = 16 << 20
 _PREFIX: Final = struct.Struct(">qiib")
 
 
@@ -111,6 +112,7 @@ def file_batches(source: ByteSource, start: int = 0, end: int | None = None, *, 
     Ends silently at a batch that is not complete. DecodeError (`bad-length`) where Kafka throws CorruptRecordException: a size below 14;
     (`torn-tail`) for a v2 header that goes beyond the file: Kafka fails there as soon as a field is read. A batch of v2 below 61 bytes is
     given with the header that its bytes and those behind it make, as Kafka reads it; a negative magic makes a message of the old formats.
+    A batch above `HELD_UNCHECKED` bytes whose checksum is wrong has its header only in its `buffer`.
     """
     size = source.size()
     limit = size if end is None else min(end, size)
@@ -132,8 +134,8 @@ def file_batches(source: ByteSource, start: int = 0, end: int | None = None, *, 
         if position > limit - total:
             return
         if left < total:
-            # What is larger than a window is held only when its checksum holds; else its header tells that it is not valid.
-            if total <= window or Resync(source, size, 127).crc_holds(position, total, magic):
+            # Kafka shows what is in a batch whose checksum is wrong, too; but a lying length must not cost memory without a bound.
+            if total <= max(window, HELD_UNCHECKED) or Resync(source, size, 127).crc_holds(position, total, magic):
                 buffer = source.read(position, max(min(window, size - position), total))
             elif index:
                 buffer = source.read(position, window)

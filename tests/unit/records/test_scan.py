@@ -304,7 +304,7 @@ def test_a_batch_larger_than_the_window_is_whole() -> None:
 
 def test_a_large_claim_that_is_believed_costs_its_header() -> None:
     head = bytearray(write_batch(b"", base_offset=5, last_offset=7, count=3))
-    body = bytes(range(1, 256)) * 40_000
+    body = bytes(range(1, 256)) * 70_000
     head[8:12] = struct.pack(">i", len(body) + 49)
     data = bytes(head) + body + batch(8)
     for items in (list(scan(BytesSource(data), check_crc=False)), list(file_batches(BytesSource(data)))):
