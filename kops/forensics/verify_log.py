@@ -390,6 +390,8 @@ def _range(view: LogView, segment: LogSegment) -> Iterator[Finding]:
     # A misplaced batch is told already; only where nothing else explains it is the whole segment wrong.
     if facts.lowest_offset < segment.base_offset and (first.base_offset < segment.base_offset or not facts.breaks):
         behind = next((found.after for found in facts.breaks if found.before == first and first.last_offset < segment.base_offset), None)
+        if behind is not None and behind.base_offset <= segment.base_offset:
+            behind = None
         yield finding(
             "offset-outside-segment",
             segment.path,
