@@ -7,12 +7,12 @@ Each document is a dict that opens with its `schema`. A record has `offset`, `ti
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kops.errors import DecodeError
-from kops.files import Files
+from kops.files import File, Files
 from kops.forensics.dump_control import control_fields
 from kops.forensics.dump_decoders import Decoder, decode
 from kops.forensics.dump_files import file_documents
@@ -69,13 +69,33 @@ def _partition_files(partition: PartitionDir, options: DocumentOptions) -> Itera
         yield segment.log
 
 
+class _Counted:
+    """A file that tells how far into it was read."""
+
+    def __init__(self, file: File, on_read: Callable[[int], object] | None) -> None:
+        self._file = file
+        self._on_read = on_read
+        self._end = 0
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def read(self, position: int, size: int) -> bytes:
+        data = self._file.read(position, size)
+        if self._on_read is not None and position + len(data) > self._end:
+            self._on_read(position + len(data) - self._end)
+            self._end = position + len(data)
+        return data
+
+
 class Documents:
-    """The documents of some files. `damaged` tells whether any of them was damage."""
+    """The documents of some files. `damaged` tells whether any was damage; `on_read` is told how many bytes of logs were read."""
 
     def __init__(self, files: Files, options: DocumentOptions) -> None:
         self.files = files
         self.options = options
         self.damaged = False
+        self.on_read: Callable[[int], object] | None = None
         self._views: dict[str, ConsumerView] = {}
 
     def of_file(self, entry: FileEntry, partition: PartitionDir | None = None) -> Iterator[Document]:
@@ -94,7 +114,7 @@ class Documents:
         options = self.options
         view = self._view(partition)
         with self.files.open(entry.path) as file:
-            for item in scan(file, 0, options.max_bytes):
+            for item in scan(_Counted(file, self.on_read), 0, options.max_bytes):
                 if isinstance(item, Damage):
                     yield self._damage(entry, item.position, item.length, item.code, item.reason, item.base_offset, item.last_offset)
                 elif (view is None or view.shows(item)) and options.filter.batch_may_match(item):

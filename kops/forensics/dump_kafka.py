@@ -118,7 +118,7 @@ class LogText:
         """Everything about the file."""
         self.heading()
         self._file = file
-        source = WindowSource(file)
+        source = WindowSource(file, self.text.on_read)
         size = source.size()
         if size > INT_MAX:
             self.problem(None, f"the segment has {size} bytes, Kafka takes {INT_MAX} at most", ends_kafka=True)

@@ -61,23 +61,29 @@ class DumpProblem:
 
 @dataclass(slots=True)
 class DumpText:
-    """Where the text goes: `out` takes bytes for stdout, `err` bytes for stderr (whole lines); `problems` collects what was wrong."""
+    """Where the text goes: `out` takes bytes for stdout, `err` bytes for stderr (whole lines); `problems` collects what was wrong.
+
+    `on_read` is told how many bytes of a log were read, for a progress bar.
+    """
 
     out: Callable[[bytes], object]
     err: Callable[[bytes], object]
     problems: list[DumpProblem] = field(default_factory=list)
+    on_read: Callable[[int], object] | None = None
 
 
 class WindowSource:
     """A file read in windows, so that the small reads of a walk over batches don't each become a system call.
 
-    No read gives more than `MOST_AT_ONCE` bytes.
+    No read gives more than `MOST_AT_ONCE` bytes. `on_read` is told how much further into the file was read.
     """
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: File, on_read: Callable[[int], object] | None = None) -> None:
         self._file = file
+        self._on_read = on_read
         self._window = b""
         self._start = 0
+        self._end = 0
 
     def size(self) -> int:
         """Bytes of the file."""
@@ -92,6 +98,10 @@ class WindowSource:
             self._window = self._file.read(position, WINDOW)
             self._start = position
             start = 0
+            end = position + len(self._window)
+            if self._on_read is not None and end > self._end:
+                self._on_read(end - self._end)
+                self._end = end
         return self._window[start : start + size]
 
 

@@ -148,6 +148,8 @@ def test_decoders(kops: Kops) -> None:
         (["--isolation", "dirty", "."], 16, "--isolation dirty: not one of"),
         (["--key-encoding", "rot13", "."], 16, "--key-encoding rot13: not one of"),
         (["--files", "a,,b"], 16, "an empty name"),
+        (["--index-sanity-check", "."], 16, "--index-sanity-check: only with --format kafka"),
+        (["--isolation", "read_committed", "--format", "kafka", "."], 16, "--isolation: Kafka's dump tool knows none"),
         (["--max-bytes", "-1", "."], 16, "--max-bytes"),
     ],
 )

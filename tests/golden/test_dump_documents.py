@@ -50,7 +50,7 @@ def test_everything_on_an_undamaged_disk_is_decoded(case_id: str) -> None:
         found = documents(str(folder), DocumentOptions())
         assert not [row for row in found if row["schema"] == "kops.damage/v1"]
         assert not [row for row in found if row.get("kind") == "unknown" and not row["file"].endswith((".json", ".tmp"))]
-        assert any(row["schema"] == "kops.batch/v1" for row in found) or case_id.endswith("-empty")
+        assert found or case_id.endswith("-empty")
 
 
 @pytest.mark.parametrize("case_id", corpus.cases("damage"))

@@ -14,6 +14,7 @@ from kops.cli.output import Column, Output
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
+    from kops.cli.progress import Progress
     from kops.forensics.dump_documents import DocumentOptions, Documents
     from kops.forensics.dump_text import DumpOptions, DumpProblem
     from kops.forensics.filters import RecordFilter
@@ -27,7 +28,9 @@ DAMAGE = "kops.damage/v1"
 Paths = Annotated[list[str] | None, typer.Argument(metavar="[PATH...]", help="Files, partition directories, log directories.")]
 Files = Annotated[str | None, typer.Option(metavar="A,B", help="Files, separated by commas, as Kafka's tool takes them.")]
 PrintDataLog = Annotated[bool, typer.Option("--print-data-log", help="Show records with their contents.")]
-DeepIteration = Annotated[bool, typer.Option("--deep-iteration", help="Kafka format: a line a record; with --print-data-log its contents.")]
+DeepIteration = Annotated[
+    bool, typer.Option("--deep-iteration", help="A line a record; in Kafka format with --print-data-log its contents.")
+]
 SkipMetadata = Annotated[bool, typer.Option("--skip-record-metadata", help="Kafka format: keys and payloads only, no control records.")]
 VerifyIndexOnly = Annotated[bool, typer.Option("--verify-index-only", help="Kafka format: compare indexes, don't print them.")]
 SanityCheck = Annotated[bool, typer.Option("--index-sanity-check", help="Kafka format: check indexes as a broker's start does, no more.")]
@@ -111,7 +114,12 @@ def dump(
     chosen = _filter(from_offset, to_offset, from_time, to_time, pid, epoch, leader_epoch, key, header or [], control)
     decoders = _decoders(key_decoder, value_decoder)
     records = print_data_log or bool(header) or any(option is not None for option in (key_decoder, value_decoder, isolation, key))
-    options = _document_options(out, records, chosen, decoders, isolation, key_encoding, value_encoding, max_bytes)
+    if out.format != "kafka":
+        _only_in_kafkas(
+            verify_index_only=verify_index_only, index_sanity_check=index_sanity_check, skip_record_metadata=skip_record_metadata
+        )
+    shown = records or deep_iteration
+    options = _document_options(out, shown, chosen, decoders, isolation, key_encoding, value_encoding, max_bytes)
     inventory = open_paths(wanted, OsFiles(read_only=True))
     for problem in inventory.problems:
         out.warn(f"{problem.path}: {problem.reason}")
@@ -122,6 +130,12 @@ def dump(
         flags = (records, deep_iteration, skip_record_metadata, verify_index_only, index_sanity_check, max_bytes, max_message_size)
         return _kafka(out, inventory, wanted, DumpOptions(*flags, *decoders, None if chosen.empty else chosen))
     return _documents(out, inventory, options)
+
+
+def _only_in_kafkas(**flags: bool) -> None:
+    for name, given in flags.items():
+        if given:
+            raise UsageError(f"--{name.replace('_', '-')}: only with --format kafka")
 
 
 def _split(files: str | None) -> list[str]:
@@ -190,14 +204,16 @@ def _kafka(out: Output, inventory: Inventory, named: list[str], options: DumpOpt
     loose = {entry.path for entry in inventory.loose_files}
     paths = [path for path in named if path in loose]
     paths += [entry.path for entry in inventory.all_files() if entry.path not in loose and entry.name.endswith(KNOWN_SUFFIXES)]
-    for path in paths:
-        try:
-            run.file(path)
-        except OSError as error:
-            out.warn(f"{os.fsdecode(path)}: {error.strerror or error}")
-            out.status |= FAILED
-        if text.problems:
-            out.status |= PROBLEMS
+    with _progress(out, inventory) as bar:
+        text.on_read = bar.update
+        for path in paths:
+            try:
+                run.file(path)
+            except OSError as error:
+                out.warn(f"{os.fsdecode(path)}: {error.strerror or error}")
+                out.status |= FAILED
+            if text.problems:
+                out.status |= PROBLEMS
     run.finish()
     for problem in _bundled(text.problems):
         out.say(f"kops: {problem}")
@@ -250,6 +266,23 @@ def _documents(out: Output, inventory: Inventory, options: DocumentOptions) -> i
 
     source = Documents(OsFiles(read_only=True), options)
     stream = _stream(out, inventory, source)
+    with _progress(out, inventory) as bar:
+        source.on_read = bar.update
+        _print(out, stream)
+    return 0
+
+
+def _progress(out: Output, inventory: Inventory) -> Progress:
+    """A bar over the bytes of all logs, where the data itself does not go to the terminal."""
+    total = sum(entry.size for entry in inventory.all_files() if entry.kind in ("log", "checkpoint"))
+    if not out.is_terminal:
+        return out.progress("dump", total)
+    from kops.cli.progress import Progress
+
+    return Progress("dump", total, "B", enabled=False, color=False)
+
+
+def _print(out: Output, stream: Iterator[dict[str, Any]]) -> None:
     if out.format == "jsonl":
         for document in stream:
             out.record(document)
@@ -262,7 +295,6 @@ def _documents(out: Output, inventory: Inventory, options: DocumentOptions) -> i
             out.line(file)
             out.rows(_rows(group, human=True, cut=out.format == "table"), _columns(schema), schema=schema)
             out.line()
-    return 0
 
 
 def _stream(out: Output, inventory: Inventory, source: Documents) -> Iterator[dict[str, Any]]:
