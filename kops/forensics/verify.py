@@ -23,6 +23,7 @@ from kops.forensics.inventory import FileEntry, Inventory, LogDir, PartitionDir,
 from kops.forensics.verify_dirs import METADATA_TOPIC, DirContext, check_dirs, check_offsets, read_dir
 from kops.forensics.verify_facts import CRC, FULL, LEVELS
 from kops.forensics.verify_log import PartitionContext
+from kops.forensics.verify_loose import check_loose, logs_beside
 from kops.forensics.verify_metadata import check_metadata
 from kops.forensics.verify_partition import (
     SegmentResult,
@@ -81,12 +82,14 @@ class VerifyReport:
 
 @dataclass(slots=True)
 class PartitionPlan:
-    """One partition to check; `dir_path` is its log directory where it was looked at as a whole (or lies around it)."""
+    """One partition to check; `dir_path` is its log directory where it was looked at as a whole (or lies around it);
+    `is_loose`: not a partition, but files of it that were named by themselves."""
 
     partition: PartitionDir
     context: PartitionContext
     tasks: list[SegmentTask]
     dir_path: str | None
+    is_loose: bool = False
 
 
 @dataclass(slots=True)
@@ -125,8 +128,13 @@ def plan_verify(paths: Sequence[str | PathLike[str]], level: str = CRC, files: F
         surrounding = _surrounding(partition, around, files)
         known = surrounding.partition(partition) if surrounding is not None else PartitionContext()
         _add(plan, partition, known, surrounding.path if surrounding is not None else None)
-    for partition in _loose(inventory.loose_files):
+    beside = logs_beside(inventory.loose_files, files)
+    for partition in _loose([*inventory.loose_files, *beside]):
         _add(plan, partition, PartitionContext(), None)
+        plan.partitions[-1].is_loose = True
+    wanted = {entry.path for entry in beside}
+    for task in plan.tasks:
+        task.indexes_only = task.path in wanted
     return plan
 
 
@@ -171,10 +179,11 @@ def check_plan(plan: VerifyPlan, results: dict[str, SegmentResult], files: Files
     """All findings, sorted, from what was read of the plan's segments (path of the `.log` → result). A partition of which a segment was
     left out is judged segment by segment only."""
     findings = list(plan.findings)
-    named = {entry.path for entry in plan.inventory.loose_files}
+    judged = {path for task in plan.tasks for path in (task.index_path, task.time_index_path) if path is not None}
+    findings += check_loose(plan.inventory.loose_files, judged, files)
     for each in plan.partitions:
         found = [results[task.path] for task in each.tasks if task.path in results]
-        if (each.partition.path and any(task.path in named for task in each.tasks)) or len(found) < len(each.tasks):
+        if each.is_loose or len(found) < len(each.tasks):
             findings += _check_alone(each, found, files)
         else:
             findings += check_partition(each.partition, found, each.context, files, plan.level)

@@ -117,6 +117,32 @@ def test_single_files(kops: Kops) -> None:
     assert ran.code == CLEAN
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "codes"),
+    [
+        ("index-garbage-old", f"{21:020d}.index", {"index-disorder"}),
+        ("index-wrong-middle-entry", f"{21:020d}.index", {"index-disorder"}),
+        ("timeindex-truncated-odd", f"{21:020d}.timeindex", {"index-size-odd"}),
+        ("txnindex-garbage", f"{48:020d}.txnindex", {"transaction-index-malformed"}),
+        ("txnindex-truncated", f"{0:020d}.txnindex", {"transaction-index-malformed"}),
+        ("snapshot-corrupt-last", f"{99:020d}.snapshot", {"snapshot-malformed"}),
+        ("leader-epoch-malformed", "leader-epoch-checkpoint", {"leader-epoch-file-malformed"}),
+        ("partition-metadata-malformed", "partition.metadata", {"partition-metadata-malformed"}),
+        ("none", f"{21:020d}.index", set()),
+        ("none", f"{21:020d}.timeindex", set()),
+        ("none", f"{99:020d}.snapshot", set()),
+        ("none", "leader-epoch-checkpoint", set()),
+    ],
+)
+def test_single_side_files(kops: Kops, kind: str, name: str, codes: set[str]) -> None:
+    """An index is checked against the log beside it, any other file by itself."""
+    path = next(folder(f"damage-4.3.0-{kind}").glob(f"*-0/{name}"))
+    ran = kops("log", "verify", "--format", "json", str(path))
+    found = {each["code"] for each in json.loads(ran.out)["findings"]}
+    assert codes <= found and bool(codes) == bool(found)
+    assert ran.code == (PROBLEMS if codes else CLEAN)
+
+
 def wait_until_open(process: subprocess.Popen[bytes], path: Path) -> None:
     """Until the process reads the file (where the system tells), or for three seconds."""
     descriptors = Path(f"/proc/{process.pid}/fd")
