@@ -109,7 +109,7 @@ class Item:
 
 @dataclass(slots=True)
 class Bad:
-    """Bytes that are no readable batch. `code` is the scanner's or that of `Batch.check`; offsets where the header tells them."""
+    """Bytes that are no readable batch. `code` is the scanner's or that of `Batch.check`; offsets, and `header`, where it can be read."""
 
     path: str
     position: int
@@ -118,6 +118,7 @@ class Bad:
     reason: str
     base: int | None = None
     last: int | None = None
+    header: Item | None = None
 
 
 @dataclass(slots=True)
@@ -150,7 +151,8 @@ def stream_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | N
             if on_bytes is not None:
                 on_bytes(found.length if isinstance(found, Damage) else found.size)
             if isinstance(found, Damage):
-                yield Bad(path, found.position, found.length, found.code, found.reason, found.base_offset, found.last_offset)
+                header = Item.of(path, found.batch) if found.batch is not None and found.batch.magic > 1 else None
+                yield Bad(path, found.position, found.length, found.code, found.reason, found.base_offset, found.last_offset, header)
                 continue
             problems = found.check(LIMIT)
             yield _judge(path, found, problems[0]) if problems else Item.of(path, found)

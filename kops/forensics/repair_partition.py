@@ -17,6 +17,7 @@ from kops.forensics.inventory import PartitionDir, Segment
 from kops.forensics.plan import Copy, Data, Move, Part, PlannedFiles, Put, Remove, Step
 from kops.forensics.repair_index import infer_index_interval
 from kops.forensics.repair_log import MendedLog, TargetSegment, arrange, fill, mend_log
+from kops.forensics.repair_markers import restore_markers
 from kops.records import Damage, scan
 from kops.storage.leader_epoch_checkpoint import (
     EpochEntry,
@@ -249,6 +250,8 @@ class PartitionRepair:
     def _mend_logs(self) -> bool:
         mended = mend_log(self.files, self.partition, known_epochs=self._known_epochs())
         self._mended = mended
+        if restore_markers(self.files, self.partition, mended):
+            arrange(mended, self.partition.path)
         in_the_way = self.partition.topic == METADATA_TOPIC and not mended.ends_with_damage()
         if not mended.lossless() and (self.preen or in_the_way):
             self.held_back += 1
