@@ -73,12 +73,15 @@ class ProducerFacts:
     """What a part of a log tells of its producers; `extend` takes in the part that follows.
 
     `first` and `last`: producer id → its first and last batch (what `last` says after a marker: the marker's epoch; where that is higher,
-    no sequence). `last_data`: producer id → the last batch with records. `open`: transactions that have begun in the part and not ended.
+    no sequence). `last_data`: producer id → the last batch with records. `unproven`: producer id → its first batch with records, where
+    only markers of the same epoch stand in front of it: which sequence it should have, only the part before can tell. `open`:
+    transactions that have begun in the part and not ended.
     """
 
     first: dict[int, Seen] = field(default_factory=dict)
     last: dict[int, Seen] = field(default_factory=dict)
     last_data: dict[int, Seen] = field(default_factory=dict)
+    unproven: dict[int, Seen] = field(default_factory=dict)
     breaks: list[SequenceBreak] = field(default_factory=list)
     events: list[TxnEvent] = field(default_factory=list)
     open: set[int] = field(default_factory=set)
@@ -111,10 +114,17 @@ class ProducerFacts:
         if before is None:
             self.first[producer_id] = seen
         else:
-            kind = sequence_break(before, seen)
-            if kind is not None and len(self.breaks) < _KEPT:
-                self.breaks.append(SequenceBreak(kind, producer_id, before, seen))
+            self._follow(producer_id, before, seen)
         self._remember(producer_id, seen, before)
+
+    def _follow(self, producer_id: int, before: Seen, seen: Seen) -> None:
+        """Note whether `seen` may come behind `before`."""
+        if seen.first_sequence >= 0 and producer_id not in self.last_data and self.first[producer_id].epoch == seen.epoch:
+            self.unproven[producer_id] = seen
+            return
+        kind = sequence_break(before, seen)
+        if kind is not None and len(self.breaks) < _KEPT:
+            self.breaks.append(SequenceBreak(kind, producer_id, before, seen))
 
     def _remember(self, producer_id: int, seen: Seen, before: Seen | None) -> None:
         if seen.first_sequence >= 0:
@@ -134,12 +144,18 @@ class ProducerFacts:
         """Take in the facts of the part that follows."""
         for producer_id, seen in after.first.items():
             before = self.last.get(producer_id)
+            unproven = after.unproven.get(producer_id)
             if before is None:
                 self.first[producer_id] = seen
+                if unproven is not None:
+                    self.unproven[producer_id] = unproven
                 continue
-            kind = sequence_break(before, seen)
-            if kind is not None:
-                self.breaks.append(SequenceBreak(kind, producer_id, before, seen))
+            self._follow(producer_id, before, seen)
+            if unproven is not None:
+                raised = before.epoch < seen.epoch  # by the marker, so the sequences begin anew
+                self._follow(
+                    producer_id, before._replace(epoch=seen.epoch, first_sequence=-1, last_sequence=-1) if raised else before, unproven
+                )
         self.breaks = (self.breaks + after.breaks)[:_KEPT]
         for producer_id, seen in after.last.items():
             before = self.last.get(producer_id)

@@ -364,3 +364,16 @@ def test_record_sets_in_memory() -> None:
     wrong[80] ^= 1
     with pytest.raises(DecodeError):
         read_batches(bytes(wrong))
+
+
+def test_file_batches_hold_a_large_batch_whose_checksum_is_wrong() -> None:
+    """Kafka shows the records in it. A length without a bound is not believed."""
+    builder = BatchBuilder()
+    builder.append(1, b"key", bytes(1_100_000))
+    large = bytearray(builder.build())
+    large[-100] ^= 1
+    after = BatchBuilder(base_offset=1)
+    after.append(2, b"key", b"value")
+    batches = list(file_batches(BytesSource(bytes(large) + after.build())))
+    assert [each.crc_ok for each in batches] == [False, True]
+    assert [len(record.value or b"") for each in batches for record in each.records()] == [1_100_000, 5]
