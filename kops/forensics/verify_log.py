@@ -289,7 +289,7 @@ def _order(view: LogView, segment: LogSegment) -> Iterator[Finding]:
                 view.misplaced.add((segment.path, before.position))  # told as outside of the segment
             elif after.base_offset > view.cleaned_to:
                 view.holes.append(missing)
-                yield _gap(segment, before, after)
+                yield _gap(view, segment, before, after)
         elif _ends_too_far(found):
             yield _ends_wrong(segment, before, after)
         else:
@@ -303,12 +303,18 @@ def _order(view: LogView, segment: LogSegment) -> Iterator[Finding]:
                     view.holes.append((before.last_offset + 1, following.after.base_offset - 1))
 
 
-def _gap(segment: LogSegment, before: Head, after: Head) -> Finding:
+def _perhaps_cleaned(view: LogView) -> str:
+    """What has to be said with a hole where nothing tells whether the log is compacted."""
+    return "" if view.context.cleaner_known else "; compaction may have done it, there is no cleaner-offset-checkpoint to tell"
+
+
+def _gap(view: LogView, segment: LogSegment, before: Head, after: Head) -> Finding:
     missing = after.base_offset - before.last_offset - 1
     return finding(
         "offset-gap",
         segment.path,
-        f"the batch at {before.position} ends with offset {before.last_offset}, the next one begins with {after.base_offset}",
+        f"the batch at {before.position} ends with offset {before.last_offset}, the next one begins with {after.base_offset}"
+        + _perhaps_cleaned(view),
         position=after.position,
         base_offset=before.last_offset + 1,
         last_offset=after.base_offset - 1,
@@ -417,7 +423,7 @@ def _range(view: LogView, segment: LogSegment) -> Iterator[Finding]:
         yield finding(
             "offset-gap",
             segment.path,
-            f"the segment's name says {segment.base_offset}, its first batch begins with {first.base_offset}",
+            f"the segment's name says {segment.base_offset}, its first batch begins with {first.base_offset}" + _perhaps_cleaned(view),
             position=first.position,
             base_offset=segment.base_offset,
             last_offset=first.base_offset - 1,
@@ -487,7 +493,7 @@ def _between(view: LogView, before: LogSegment, after: LogSegment) -> Iterator[F
     yield finding(
         "segment-gap",
         after.path,
-        f"the segment before ends with offset {end - 1}, this one begins with {after.base_offset}",
+        f"the segment before ends with offset {end - 1}, this one begins with {after.base_offset}" + _perhaps_cleaned(view),
         base_offset=end,
         last_offset=after.base_offset - 1,
         records=missing,
