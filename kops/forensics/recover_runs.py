@@ -52,7 +52,10 @@ class Source:
 
 @dataclass(slots=True)
 class Salvage:
-    """The outcome for one partition: runs by offset, what could not be read, sentences, and whether the log looks compacted."""
+    """The outcome for one partition: runs by offset, what could not be read, sentences, and whether the log looks compacted.
+
+    `closed`: holes that an earlier repair closed by empty batches; they are holes here.
+    """
 
     runs: list[Run] = field(default_factory=list)
     bad: list[Bad] = field(default_factory=list)
@@ -60,6 +63,7 @@ class Salvage:
     notes: list[str] = field(default_factory=list)
     set_aside: int = 0
     compacted: bool = False
+    closed: list[tuple[int, int]] = field(default_factory=list)
 
 
 def salvage(files: Files, copies: Sequence[Source], on_bytes: OnBytes | None = None) -> Salvage:
@@ -96,6 +100,9 @@ def _read_copy(files: Files, copy: Source, on_bytes: OnBytes | None) -> Salvage:
             if isinstance(found, Bad):
                 result.bad.append(found)
                 continue
+            if _is_filling(found):
+                result.closed.append((found.base, found.last))
+                continue
             in_order = in_order and last < found.base <= found.last and (found.magic < 2 or found.epoch >= epoch)
             in_order = in_order and found.last - max(last, found.base - 1) <= INT_MAX and (path != before or found.base - last <= INT_MAX)
             before = path
@@ -111,7 +118,7 @@ def _read_copy(files: Files, copy: Source, on_bytes: OnBytes | None) -> Salvage:
 
 
 def _sort_out(files: Files, copy: Source, result: Salvage) -> None:
-    items = [item for path in copy.paths for item in read_items(files, path)[0]]
+    items = [item for path in copy.paths for item in read_items(files, path)[0] if not _is_filling(item)]
     log, aside = chain(files, items)
     log = mend_epochs(files, log)
     result.runs = []
@@ -120,6 +127,11 @@ def _sort_out(files: Files, copy: Source, result: Salvage) -> None:
         _append(result.runs, item)
     result.set_aside = len(aside)
     result.notes += [f"{left.item.path}:{left.item.position}: offsets {left.item.base} to {left.item.last}: {left.why}" for left in aside]
+
+
+def _is_filling(item: Item) -> bool:
+    """Whether it is an empty batch with which a repair closed a hole. Compaction leaves empty batches of producers only."""
+    return item.magic > 1 and item.count == 0 and item.producer_id < 0
 
 
 def _append(runs: list[Run], item: Item) -> None:
@@ -135,7 +147,7 @@ def _append(runs: list[Run], item: Item) -> None:
 
 def _holes_of_damage(result: Salvage) -> list[tuple[int, int]]:
     """The offsets between the batches on both sides of each damage; behind the last batch, what the damaged header claims."""
-    holes = []
+    holes = list(result.closed)
     for bad in result.bad:
         before = [run.last for run in result.runs if run.path == bad.path and run.end <= bad.position]
         after = [

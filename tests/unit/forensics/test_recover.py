@@ -16,6 +16,7 @@ from kops.errors import MissingDependencyError, NotFoundError, UsageError
 from kops.files import FaultyFiles, OsFiles, OverlayFiles
 from kops.forensics import recover_tables
 from kops.forensics.recover import recover
+from kops.forensics.repair import repair
 from kops.forensics.verify import verify
 from kops.records import BytesSource, Damage, Record, scan
 from kops.records.build import build_batch
@@ -82,6 +83,19 @@ def test_replicas_complete_each_other_and_the_later_epoch_wins(tmp_path: Path) -
         report = recover(order, out / "out")
         assert values(out / "out" / "t-0") == expected((0, 2)) | expected((3, 5), tag="new") | expected((6, 8), tag="old")
         assert report.partitions[0].batches == 3
+
+
+def test_a_hole_that_a_repair_closed_is_filled_from_another_copy(tmp_path: Path) -> None:
+    good = batch(0, 3) + batch(3, 3) + batch(6, 3)
+    damaged = folder(tmp_path / "a" / "t-0", {name(0): flip(good, len(batch(0, 3)) + 80)})
+    repair([damaged], mode="all")
+    assert not verify([damaged], "full").has_problems
+    report = recover([damaged], tmp_path / "alone")
+    assert (report.partitions[0].lost, report.lossy) == ([(3, 5)], True)
+    other = folder(tmp_path / "b" / "t-0", {name(0): good})
+    report = recover([damaged, other], tmp_path / "both")
+    assert values(tmp_path / "both" / "t-0") == expected((0, 8))
+    assert not report.lossy
 
 
 def test_states_of_directories(tmp_path: Path) -> None:
