@@ -46,7 +46,7 @@ def handle(error: BaseException, path: tuple[str, ...], out: Output | None) -> i
         _finish(out, keep=True)
         return so_far
     if isinstance(error, KeyboardInterrupt):
-        return _interrupted(path, out, so_far)
+        return _interrupted(path, out, so_far, str(error))
     _finish(out, keep=False)
     if os.environ.get(DEBUG):
         import traceback
@@ -81,10 +81,11 @@ def _finish(out: Output | None, *, keep: bool) -> OutputError | None:
     return None
 
 
-def _interrupted(path: tuple[str, ...], out: Output | None, so_far: int) -> int:
+def _interrupted(path: tuple[str, ...], out: Output | None, so_far: int, by: str) -> int:
+    """After Ctrl-C, or a signal that says its name: what there is, is kept."""
     code = exit_codes.interrupted(path)
     failure = _finish(out, keep=True)
-    words = "interrupted"
+    words = f"interrupted by {by}" if by else "interrupted"
     if failure is not None:
         words += f"; {failure}"
         code |= exit_codes.failed(path)

@@ -9,7 +9,10 @@ import importlib
 import inspect
 import os
 import shlex
-from collections.abc import Callable, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args, get_origin
 
 import typer
@@ -244,8 +247,38 @@ def run(entry: Entry, arguments: list[str], boundary: Boundary) -> int:
         return leave.exit_code
     except BrokenPipeError:
         raise OutputClosed from None
-    with context:
+    with context, interruptible():
         return cast(int, built.invoke(context))
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP came: the same as Ctrl-C, so that whole partial results stay and nothing half-written does."""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a command as Ctrl-C does, unless somebody wants them otherwise (nohup, a handler of the caller's)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    owner = os.getpid()
+
+    def end(number: int, _frame: object) -> None:
+        if os.getpid() != owner:  # a worker that was forked: it has nothing to leave whole
+            os._exit(128 + number)
+        signal.signal(number, signal.SIG_IGN)
+        raise Terminated(signal.Signals(number).name)
+
+    ours = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        # On the way out because of one of them, a second one must not break the cleaning up.
+        for number in ours:
+            if signal.getsignal(number) is end:
+                signal.signal(number, signal.SIG_DFL)
 
 
 def open_output(spec: Spec, common: dict[str, Any], values: dict[str, Any]) -> Output:

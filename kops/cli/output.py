@@ -98,6 +98,24 @@ class Output:
             self.flush()
         say(text)
 
+    def confirm(self, question: str) -> bool:
+        """Ask the person at the terminal, yes or no (on stderr; no is the default, and what the end of the input means).
+
+        Ctrl-C is Ctrl-C. Ask only where `can_ask()` is true.
+        """
+        import click
+
+        if self._progress is not None:
+            self._progress.clear()
+        self.flush()
+        try:
+            return click.confirm(question, err=True)
+        except click.Abort as abort:
+            if isinstance(abort.__context__, KeyboardInterrupt):
+                raise abort.__context__ from None
+            self._words("")
+            return False
+
     def progress(self, label: str, total: int | None = None, unit: str = "B") -> Progress:
         """A progress bar on stderr: `with out.progress("verify", size) as bar: bar.update(n)`. Shows nothing where stderr is no terminal,
         and under `-q`."""
@@ -253,6 +271,11 @@ class Output:
         if self._opened is None:
             self._opened = StdoutSink()
         return self._opened
+
+
+def can_ask() -> bool:
+    """Whether there is somebody to ask: stdin and stderr are a terminal."""
+    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty() and stderr_is_terminal()
 
 
 def stderr_is_terminal() -> bool:

@@ -1,17 +1,19 @@
-"""Tables for people: aligned columns, human numbers, no surprises from control characters or wide letters in the data."""
+"""Tables for people: aligned columns, human numbers, no surprises from control characters or wide letters in the data.
+
+tabulate aligns them; it is imported when the first line of a table is printed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 from kops.cli.failures import printable
 from kops.cli.output import Column, human_bytes, iso_time
 
-# Widths are taken from so many rows; what comes later and is wider sticks out. It bounds memory, and the first lines come early.
-LOOK_AHEAD = 1000
-GAP = "  "
+# So many rows are aligned at a time: it bounds memory, and the first lines come early. Columns only get wider from one piece to the next.
+PIECE = 1000
 RIGHT = ("int", "bytes")
 
 
@@ -46,31 +48,30 @@ def table(
 ) -> Iterator[str]:
     """The lines of a table, head first; no lines at all where there are no rows. `paint(text, color)` colours, None prints plainly."""
     source = iter(rows)
-    ahead = [(row, [cell(row.get(column.key), column.kind) for column in columns]) for row in islice(source, LOOK_AHEAD)]
-    if not ahead:
-        return
     titles = [column.title.upper() for column in columns]
-    widths = [max(width(titles[i]), *(width(cells[i]) for _, cells in ahead)) for i in range(len(columns))]
-    head = _line(titles, columns, widths)
-    yield paint(head, "bold") if paint else head
-    later = ((row, [cell(row.get(column.key), column.kind) for column in columns]) for row in source)
-    for row, cells in chain(ahead, later):
-        styles = [column.style(row.get(column.key)) if column.style else None for column in columns] if paint else None
-        yield _line(cells, columns, widths, styles, paint)
+    widest = titles
+    first = True
+    while piece := list(islice(source, PIECE)):
+        cells = [[cell(row.get(column.key), column.kind) for column in columns] for row in piece]
+        # The first line of what is aligned is the head; later, when it is not shown, a line as wide as any before.
+        shown = [_painted(row, texts, columns, paint) for row, texts in zip(piece, cells, strict=True)] if paint else cells
+        head, *lines = _aligned([widest, *shown], columns)
+        if first:
+            yield paint(head, "bold") if paint else head
+        yield from lines
+        widest = [max(texts, key=width) for texts in zip(widest, *cells, strict=True)]
+        first = False
 
 
-def _line(
-    cells: Sequence[str],
-    columns: Sequence[Column],
-    widths: Sequence[int],
-    styles: Sequence[str | None] | None = None,
-    paint: Callable[[str, str | None], str] | None = None,
-) -> str:
-    parts = []
-    last = len(cells) - 1
-    for i, text in enumerate(cells):
-        space = " " * (widths[i] - width(text))
-        painted = paint(text, styles[i]) if paint and styles else text
-        right = columns[i].kind in RIGHT
-        parts.append(space + painted if right else painted if i == last else painted + space)
-    return GAP.join(parts).rstrip()
+def _painted(row: Mapping[str, Any], texts: Sequence[str], columns: Sequence[Column], paint: Callable[[str, str | None], str]) -> list[str]:
+    styles = [column.style(row.get(column.key)) if column.style else None for column in columns]
+    return [paint(text, style) for text, style in zip(texts, styles, strict=True)]
+
+
+def _aligned(lines: list[Sequence[str]], columns: Sequence[Column]) -> list[str]:
+    """The lines, cells aligned by tabulate and otherwise as they are: no cell is taken for a number, none is wrapped."""
+    from tabulate import tabulate
+
+    align = ["right" if column.kind in RIGHT else "left" for column in columns]
+    text = tabulate(lines, tablefmt="plain", colalign=align, disable_numparse=True, preserve_whitespace=True)
+    return [line.rstrip(" ") for line in text.split("\n")]

@@ -160,7 +160,25 @@ def test_tables_align_wide_letters_and_stream_after_the_look_ahead() -> None:
     lines = list(table(rows, [Column("name"), Column("count", kind="int")]))
     assert lines[:3] == ["NAME  COUNT", "日本      0", "ab        1"]
     assert len(lines) == 2003
-    assert len({width(line) for line in lines[:1000]}) == 1
+    assert len({width(line) for line in lines}) == 1
+
+
+def test_columns_of_a_long_table_only_get_wider() -> None:
+    rows = ({"name": "x" * (9 if number == 1500 else 3), "count": number % 7} for number in range(3000))
+    lines = list(table(rows, [Column("name"), Column("count", kind="int")]))
+    assert len(lines) == 3001
+    assert [len({len(line) for line in lines[start : start + 1000]}) for start in (1, 1001, 2001)] == [1, 1, 1]
+    assert [len(lines[place]) for place in (0, 1, 1001, 2001)] == [11, 11, 16, 16]
+
+
+def test_cells_of_a_table_are_shown_as_they_are() -> None:
+    rows = [{"name": "1e5", "count": 1}, {"name": "  007 ", "count": 22}, {"name": "", "count": None}, {"name": "\x01", "count": 3}]
+    columns = [Column("count", kind="int"), Column("name", style=lambda name: "red" if name == "1e5" else None)]
+    assert list(table(rows, columns)) == ["COUNT  NAME", "    1  1e5", "   22    007", "    -", "    3  \\x01"]
+    painted = list(
+        table(rows, columns, lambda text, color: f"<{text}>" if color == "bold" else f"\x1b[31m{text}\x1b[0m" if color else text)
+    )
+    assert painted[:3] == ["<COUNT  NAME>", "    1  \x1b[31m1e5\x1b[0m", "   22    007"]
 
 
 def test_an_empty_table_prints_nothing() -> None:

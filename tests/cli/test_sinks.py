@@ -127,13 +127,13 @@ class TestFiles:
         assert (source.read_text(), segment.read_text()) == ("data", "data")
 
 
-def interrupt_when_ready(*arguments: str) -> Ran:
-    """Run a probe that says `ready` on stderr, send it Ctrl-C then."""
+def interrupt_when_ready(*arguments: str, by: signal.Signals = signal.SIGINT) -> Ran:
+    """Run a probe that says `ready` on stderr, send it Ctrl-C (or another signal) then."""
     with subprocess.Popen([*PROBE, *arguments], cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stderr.readline() == b"ready\n"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(by)
         out, err = process.communicate(timeout=60)
         return Ran(process.returncode, out, err.decode())
 
@@ -154,6 +154,31 @@ def test_ctrl_c_leaves_whole_partial_results_and_says_how_to_resume(text_format:
         import yaml
 
         assert yaml.safe_load(ran.text) == {"schema": "kops.probe/v1", "rows": numbers, "interrupted": True}
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_no_signal_leaves_a_half_file(by: signal.Signals, tmp_path: Path) -> None:
+    target = tmp_path / "out.json"
+    ran = interrupt_when_ready("log", "slow", "--format", "json", "-o", str(target), by=by)
+    assert (ran.code, ran.out) == (32, b"")
+    name = "" if by == signal.SIGINT else f" by {by.name}"
+    assert ran.err.startswith(f"kops: interrupted{name}; what was printed into {target} is whole as far as it goes.")
+    assert os.listdir(tmp_path) == ["out.json"]
+    assert json.loads(target.read_text())["interrupted"] is True
+
+
+def test_under_nohup_a_hangup_is_nothing() -> None:
+    command = ["nohup", *PROBE, "log", "slow", "--format", "jsonl"]
+    with subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"ready\n"
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.3)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 32
+    assert len(out.splitlines()) == 3
 
 
 def test_ctrl_c_is_quick() -> None:
