@@ -200,8 +200,8 @@ def _sequences(breaks: list[tuple[SequenceBreak, str]], view: LogView) -> Iterat
         goes_on = earlier is not None and earlier.after.position == before.position and after.first_sequence > earlier.before.last_sequence
         if found.kind == "duplicate" and goes_on:
             continue  # the batch before had the wrong number, this one goes on where the others were
-        if found.kind == "gap" and after.base_offset <= view.cleaned_to:
-            continue
+        if found.kind == "gap" and before.last_offset < view.cleaned_to:
+            continue  # compaction took what was between
         if found.kind == "gap":
             gaps[found.producer_id] = found
         yield _sequence_finding(found, path)
@@ -355,30 +355,26 @@ def _check_transaction_index(
 
 
 def _transactions_agree(path: str, entries: list[AbortedTxn], expected: list[AbortedTxn], view: LogView) -> Iterator[Finding]:
+    surely_there = max(view.start_offset, view.cleaned_to)  # what lies before may have been deleted or compacted
     known = {(found.producer_id, found.last_offset): found for found in entries}
     wanted = {(found.producer_id, found.last_offset): found for found in expected}
     for key, want in wanted.items():
         have = known.get(key)
         if have is None:
             detail = f"the aborted transaction of producer {want.producer_id}, offsets {want.first_offset}-{want.last_offset}, is not in it"
-        elif have.first_offset != want.first_offset and have.first_offset >= view.start_offset:
+        elif have.first_offset != want.first_offset and have.first_offset >= surely_there:
             detail = f"producer {want.producer_id}: the transaction begins with {want.first_offset}, not with {have.first_offset}"
-        elif _stable_too_low(have, want, view) or have.last_stable_offset > view.end_offset:
+        elif surely_there <= have.last_stable_offset < want.last_stable_offset or have.last_stable_offset > view.end_offset:
             detail = f"producer {want.producer_id}: last stable offset {have.last_stable_offset}, expected {want.last_stable_offset}"
         else:
             continue
         yield finding("transaction-index-wrong", path, detail, base_offset=want.first_offset, last_offset=want.last_offset)
     for key, have in known.items():
-        if key not in wanted and have.first_offset >= view.start_offset:
+        if key not in wanted and have.first_offset >= surely_there:
             detail = (
                 f"it has a transaction of producer {have.producer_id}, offsets {have.first_offset}-{have.last_offset}, that the log has not"
             )
             yield finding("transaction-index-wrong", path, detail, base_offset=have.first_offset)
-
-
-def _stable_too_low(have: AbortedTxn, want: AbortedTxn, view: LogView) -> bool:
-    """What lies before the log's start may be the beginning of a transaction that was open then."""
-    return view.start_offset <= have.last_stable_offset < want.last_stable_offset
 
 
 # names --------------------------------------------------------------------------------------------------------------------------------
