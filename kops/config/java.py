@@ -1,7 +1,8 @@
-"""How Java reads numbers and lines from text: Integer.parseInt, Long.parseLong, BufferedReader.readLine, `\\s+` of java.util.regex.
+"""Java's integers, and its reading of numbers and lines: Integer.parseInt, Long.parseLong, BufferedReader.readLine, `\\s+` of a Pattern.
 
-Kafka's text files are read with these, so a file is well-formed exactly where they say so: `+7` is a number, ` 7` and `7_0` are not, a
-carriage return ends a line, a non-breaking space does not separate fields.
+Where a sum of damaged numbers overflows, what Kafka does next depends on the 32 or 64 bits that are left (`to_int`, `to_long`). Its text
+files are well-formed exactly where Java's readers say so: `+7` is a number, ` 7` and `7_0` are not, a carriage return ends a line, a
+non-breaking space does not separate fields.
 """
 
 from __future__ import annotations
@@ -24,6 +25,18 @@ _LINE_ENDS: Final = r"\r\n|\n|\r"
 _CHUNK: Final = 8192
 # What String.trim removes: everything up to the space.
 _TRIMMED: Final = "".join(map(chr, range(33)))
+
+
+def to_long(value: int) -> int:
+    """An integer wrapped to 64 bits, as Java's long arithmetic does."""
+    if LONG_MIN <= value <= LONG_MAX:
+        return value
+    return (value - LONG_MIN) % 2**64 + LONG_MIN
+
+
+def to_int(value: int) -> int:
+    """An integer cut to its low 32 bits, as `(int)` does."""
+    return (value - INT_MIN) % 2**32 + INT_MIN
 
 
 class NumberFormatError(ValueError):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from kops.config.java_hash import utf16
 from kops.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -50,30 +51,6 @@ def write_properties(values: Mapping[str, str], *, comments: Iterable[str] = (),
     for key, value in values.items():
         lines.append(f"{_escape(key, True, escape_unicode)}={_escape(value, False, escape_unicode)}")
     return "".join(f"{line}\n" for line in lines)
-
-
-def store_order(keys: Iterable[str]) -> list[str]:
-    """The order in which Properties.store (Java 9 and later) writes keys that were set in the order given.
-
-    It is that of a ConcurrentHashMap whose table starts with 16 bins and doubles at three quarters: bin by bin, in a bin by insertion until
-    a doubling turns parts of it around. (More than seven keys in one bin, which would become a tree, are not foreseen.)
-    """
-    bins: list[list[tuple[int, str]]] = [[] for _ in range(16)]
-    for count, key in enumerate(dict.fromkeys(keys), 1):
-        hashed = _spread(string_hash(key))
-        bins[hashed & (len(bins) - 1)].append((hashed, key))
-        if count >= len(bins) * 3 // 4:
-            halves = [_split_bin(nodes, len(bins)) for nodes in bins]
-            bins = [low for low, _ in halves] + [high for _, high in halves]
-    return [key for nodes in bins for _, key in nodes]
-
-
-def string_hash(text: str) -> int:
-    """String.hashCode, as the 32 bits of it."""
-    value = 0
-    for unit in _utf16(text):
-        value = (value * 31 + unit) & 0xFFFFFFFF
-    return value
 
 
 def java_date(time_ms: int) -> str:
@@ -171,29 +148,7 @@ def _escape(text: str, is_key: bool, escape_unicode: bool) -> str:
         elif char in _UNESCAPES:
             parts.append(_UNESCAPES[char])
         elif escape_unicode and not " " <= char <= "~":
-            parts.extend(f"\\u{unit:04X}" for unit in _utf16(char))
+            parts.extend(f"\\u{unit:04X}" for unit in utf16(char))
         else:
             parts.append(char)
     return "".join(parts)
-
-
-def _utf16(text: str) -> list[int]:
-    """The text's UTF-16 units, which are Java's chars."""
-    data = text.encode("utf-16-le", "surrogatepass")
-    return [data[i] | data[i + 1] << 8 for i in range(0, len(data), 2)]
-
-
-def _split_bin(nodes: list[tuple[int, str]], bit: int) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
-    """A bin's two halves when the table doubles: the last run of one half keeps its order, all before it are put in front one by one."""
-    run = len(nodes)
-    while run and (run == len(nodes) or nodes[run - 1][0] & bit == nodes[run][0] & bit):
-        run -= 1
-    low = [node for node in nodes[run:] if not node[0] & bit]
-    high = [node for node in nodes[run:] if node[0] & bit]
-    for node in nodes[:run]:
-        (high if node[0] & bit else low).insert(0, node)
-    return low, high
-
-
-def _spread(hashed: int) -> int:
-    return hashed ^ hashed >> 16

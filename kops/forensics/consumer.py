@@ -11,11 +11,11 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
+from kops.config.java import INT_MAX
 from kops.errors import DecodeError
 from kops.forensics.offset_ranges import Ranges, merge
 from kops.records import Batch
 from kops.storage import legacy_batch
-from kops.storage.java_values import INT_MAX
 from kops.storage.load_errors import LoadError
 from kops.storage.loaded_log import LoadedLog
 from kops.storage.segment import FetchData

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from kops.config.java import NumberFormatError, parse_long
-from kops.config.properties import string_hash
+from kops.config.java import NumberFormatError, parse_long, to_int, to_long
+from kops.config.java_hash import hash_map_order
 from kops.errors import DecodeError
 from kops.files import File
 from kops.forensics.dump_decoders import Decoder
@@ -21,6 +21,10 @@ WINDOW: Final = 1 << 20
 MOST_AT_ONCE: Final = 1 << 25
 """Bytes held of one batch: a wrong length may claim the rest of the file."""
 KNOWN_SUFFIXES: Final = (".log", ".checkpoint", ".index", ".timeindex", ".snapshot", ".txnindex")
+# The dump's own names for what it needs of Java.
+wrap_long = to_long
+wrap_int = to_int
+java_hash_order = hash_map_order
 
 
 @dataclass(slots=True)
@@ -122,16 +126,6 @@ def base_offset_of(path: str) -> int:
         raise DecodeError(f"the file's name does not begin with an offset: {error}", code="file-name", file=path) from None
 
 
-def wrap_long(value: int) -> int:
-    """As Java's 64-bit sum has it."""
-    return value if -(1 << 63) <= value < 1 << 63 else ((value + (1 << 63)) & 0xFFFFFFFFFFFFFFFF) - (1 << 63)
-
-
-def wrap_int(value: int) -> int:
-    """As Java's 32-bit sum has it."""
-    return value if -(1 << 31) <= value < 1 << 31 else ((value + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
-
-
 def last_sequence(batch: Batch) -> int:
     """`DefaultRecordBatch.lastSequence`, with the overflows of Java's 32-bit sums."""
     sequence, increment = batch.base_sequence, wrap_int(batch.last_offset - batch.base_offset)
@@ -145,28 +139,3 @@ def last_sequence(batch: Batch) -> int:
 def absolute_path(path: str) -> str:
     """`File.getAbsolutePath`: the working directory in front, nothing resolved."""
     return path if path.startswith("/") else java_path(f"{os.getcwd()}/{path}")
-
-
-def java_hash_order(keys: Iterable[str]) -> list[str]:
-    """The keys in the order in which a java.util.HashMap, filled by computeIfAbsent one after the other, walks through them.
-
-    A new key goes in front of its bin; the table doubles when it is over three quarters full, and while it is small also when a bin has
-    grown long. (From 64 bins on Java makes trees of bins of eight; their order is not followed.)
-    """
-    table: list[list[tuple[int, str]]] = [[] for _ in range(16)]
-    for count, key in enumerate(keys):
-        code = string_hash(key) & 0xFFFFFFFF
-        spread = code ^ code >> 16
-        if count > len(table) * 3 // 4:
-            table = _doubled(table)
-        found = table[spread & (len(table) - 1)]
-        found.insert(0, (spread, key))
-        if len(found) >= 8 and len(table) < 64:
-            table = _doubled(table)
-    return [key for found in table for _, key in found]
-
-
-def _doubled(table: list[list[tuple[int, str]]]) -> list[list[tuple[int, str]]]:
-    size = len(table)
-    low = [[entry for entry in found if not entry[0] & size] for found in table]
-    return low + [[entry for entry in found if entry[0] & size] for found in table]

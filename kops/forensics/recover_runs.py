@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from kops.config.java import INT_MAX
 from kops.files import Files
 from kops.forensics.repair_chain import Bad, Item, chain, mend_epochs, read_items, stream_items
 from kops.records import Batch, Damage, scan
-from kops.storage.java_values import INT_MAX
 
 __all__ = ["Run", "Salvage", "Source", "expand", "salvage"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from kops.config.java import INT_MAX, to_int, to_long
 from kops.records.crc import crc32, crc32c
 from kops.storage import legacy_batch
-from kops.storage.java_values import INT_MAX, to_int, to_long
 from kops.storage.load_errors import INDEX_OUT_OF_BOUNDS, KAFKA_EXCEPTION, CorruptRecordError, LoadError, illegal_argument
 
 if TYPE_CHECKING:

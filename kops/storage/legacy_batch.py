@@ -9,9 +9,9 @@ from __future__ import annotations
 import zlib
 from struct import Struct, error, unpack_from
 
+from kops.config.java import to_int, to_long
 from kops.errors import DecodeError
 from kops.records import compression
-from kops.storage.java_values import to_int, to_long
 from kops.storage.load_errors import (
     INDEX_OUT_OF_BOUNDS,
     KAFKA_EXCEPTION,

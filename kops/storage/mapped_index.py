@@ -10,8 +10,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from kops.config.java import INT_MAX, to_long
 from kops.storage.index_search import lower_bound
-from kops.storage.java_values import INT_MAX, to_long
 from kops.storage.load_errors import ILLEGAL_STATE, InvalidOffsetError, LoadError, illegal_argument
 
 if TYPE_CHECKING:

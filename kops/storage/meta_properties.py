@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kops.config.java import NumberFormatError, parse_int, trim
-from kops.config.properties import java_date, read_properties, store_order, write_properties
+from kops.config.java_hash import store_order
+from kops.config.properties import java_date, read_properties, write_properties
 from kops.errors import DecodeError
 from kops.storage.kafka_uuid import parse_uuid
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from struct import unpack_from
 from typing import TYPE_CHECKING, NamedTuple
 
+from kops.config.java import INT_MAX, to_int, to_long
 from kops.errors import DecodeError
 from kops.records import record as records
 from kops.storage.file_records import V2_OVERHEAD
-from kops.storage.java_values import INT_MAX, to_int, to_long
 from kops.storage.legacy_batch import check_codec
 from kops.storage.load_errors import (
     ERRORS,

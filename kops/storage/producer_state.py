@@ -9,8 +9,8 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING
 
+from kops.config.java_hash import HashOrder
 from kops.errors import DecodeError
-from kops.storage.java_hash_order import HashOrder
 from kops.storage.load_errors import CorruptSnapshotError, illegal_argument, io_error
 from kops.storage.producer_append import BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateEntry, TxnMetadata
 from kops.storage.producer_snapshot import ProducerSnapshotEntry, read_producer_snapshot, write_producer_snapshot

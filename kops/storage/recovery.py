@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from kops.config.java import INT_MAX, to_long
 from kops.files import MemoryFiles
 from kops.records.columns import read_headers
 from kops.storage.file_records import FileBatch, LogView, V2Header
-from kops.storage.java_values import INT_MAX, to_long
 from kops.storage.load_errors import CorruptRecordError, InvalidRecordError, LoadError
 from kops.storage.mapped_index import OffsetIndex, TimeIndex, TimestampOffset
 from kops.storage.producer_state import ProducerState

@@ -7,8 +7,8 @@ import posixpath
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
+from kops.config.java import to_int, to_long
 from kops.storage.file_records import FileRecords, LogView
-from kops.storage.java_values import to_int, to_long
 from kops.storage.load_errors import LoadError, NoSuchFileError, SegmentOverflowError, illegal_argument, io_error
 from kops.storage.mapped_index import OffsetIndex, TimeIndex, TimestampOffset
 from kops.storage.recovery import Indexes, Pass, RebuiltIndexes, rebuild_indexes

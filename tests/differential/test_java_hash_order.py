@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kops.storage.java_hash_order import HashOrder
+from kops.config.java_hash import HashOrder
 
 if TYPE_CHECKING:
     from tests.support.oracle import Oracle

@@ -16,7 +16,8 @@ from py4j.protocol import Py4JJavaError
 
 from kops.config.definition import Kind, _parse
 from kops.config.java import parse_int, parse_long
-from kops.config.properties import read_properties, store_order, string_hash, write_properties
+from kops.config.java_hash import store_order, string_hash
+from kops.config.properties import read_properties, write_properties
 from kops.config.topic import TOPIC_CONFIG_DEF, TopicConfig, topic_config
 from kops.errors import DecodeError, UsageError
 from kops.storage import names

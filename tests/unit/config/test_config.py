@@ -6,7 +6,8 @@ import pytest
 
 from kops.config.definition import ConfigDef, ConfigKey
 from kops.config.java import NumberFormatError, parse_int, parse_long, read_lines, split_spaces, trim
-from kops.config.properties import java_date, read_properties, store_order, string_hash, write_properties
+from kops.config.java_hash import hash_map_order, store_order, string_hash
+from kops.config.properties import java_date, read_properties, write_properties
 from kops.config.topic import BROKER_CONFIG_DEF, TOPIC_CONFIG_DEF, TopicConfig, broker_defaults, parse_settings, topic_config
 from kops.errors import DecodeError, UsageError
 
@@ -58,6 +59,8 @@ def test_writing_properties() -> None:
 
 def test_order_and_date() -> None:
     assert store_order(["version", "cluster.id", "node.id", "directory.id"]) == ["node.id", "directory.id", "version", "cluster.id"]
+    keys = ["version", "cluster.id", "node.id", "version", "directory.id"]
+    assert hash_map_order(keys) == ["node.id", "directory.id", "version", "cluster.id"]
     assert string_hash("version") == 351608024
     assert string_hash("") == 0
     assert java_date(0) == "Thu Jan 01 00:00:00 UTC 1970"

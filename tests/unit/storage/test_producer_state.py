@@ -6,11 +6,11 @@ import random
 
 import pytest
 
+from kops.config.java_hash import HashOrder
 from kops.files import MemoryFiles
 from kops.records import BatchBuilder, BytesSource
 from kops.records.build import write_batch
 from kops.storage.file_records import FileBatch, LogView
-from kops.storage.java_hash_order import HashOrder
 from kops.storage.load_errors import InvalidRecordError, LoadError
 from kops.storage.producer_append import BatchMetadata, ProducerAppendInfo, ProducerStateEntry, decrement_sequence, increment_sequence
 from kops.storage.producer_snapshot import read_producer_snapshot
