@@ -24,11 +24,13 @@ from kops.files import Files, OsFiles
 from kops.forensics.findings import Finding
 from kops.forensics.inventory import BROKER_FILES, Inventory, LogDir, PartitionDir, open_paths
 from kops.forensics.journal import Journal, apply_plan, locked, open_journal, resume, rollback, unfinished_journals
-from kops.forensics.plan import Plan, PlannedFiles, Step
+from kops.forensics.plan import Move, Plan, PlannedFiles, Step
 from kops.forensics.repair_dirs import DIR_CODES, DirRepair
 from kops.forensics.repair_partition import PartitionRepair, Steps
 from kops.forensics.repair_topics import TopicIds
-from kops.forensics.verify import verify
+from kops.forensics.verify import check_plan, plan_verify, verify
+from kops.forensics.verify_facts import FULL
+from kops.forensics.verify_partition import SegmentResult, verify_segment
 from kops.storage.checkpoints import read_offset_checkpoint
 from kops.storage.meta_properties import MetaProperties, read_meta_properties
 from kops.storage.names import LOG_START_OFFSET_CHECKPOINT
@@ -219,8 +221,8 @@ def _plan(
 ) -> Plan:
     steps = Steps()
     plan = Plan(target.path)
-    findings = [found for found in verify(target.paths, "full", files=files, progress=on_bytes).findings if found.is_problem]
-    plan.findings = findings
+    look = _Look(files, target.paths, on_bytes)
+    findings = plan.findings = look.problems(())
     starts = _log_starts(files, target)
     partitions = [
         PartitionRepair(
@@ -243,14 +245,40 @@ def _plan(
     for _ in range(_ROUNDS):
         if not findings or not _round(findings, partitions, own):
             break
-        planned = PlannedFiles(files, steps.ordered())
-        findings = [found for found in verify(target.paths, "full", files=planned).findings if found.is_problem]
+        findings = look.problems(steps.ordered())
     plan.steps = steps.ordered()
     plan.left = findings
     for partition in partitions:
         plan.notes += partition.notes
         plan.lossy_held_back += partition.held_back
     return plan
+
+
+class _Look:
+    """`verify` at level full on what a plan would leave, again and again: what no step touches is read once."""
+
+    def __init__(self, files: Files, paths: Sequence[str], on_bytes: Callable[[int], None] | None) -> None:
+        self.files = files
+        self.paths = paths
+        self.on_bytes = on_bytes
+        self._known: dict[str, SegmentResult] = {}
+
+    def problems(self, steps: Sequence[Step]) -> list[Finding]:
+        """The problems that are there when these steps are done."""
+        planned = PlannedFiles(self.files, steps)
+        touched = {self.files.absolute(step.path) for step in steps}
+        touched |= {self.files.absolute(step.target) for step in steps if isinstance(step, Move)}
+        plan = plan_verify(self.paths, FULL, planned)
+        results: dict[str, SegmentResult] = {}
+        for task in plan.tasks:
+            places = {self.files.absolute(path) for path in (task.path, task.index_path, task.time_index_path) if path is not None}
+            known = self._known.get(task.path)
+            if known is None or known.task != task or places & touched:
+                known = verify_segment(task, planned, self.on_bytes if not steps else None)
+                if not places & touched:
+                    self._known[task.path] = known
+            results[task.path] = known
+        return [found for found in check_plan(plan, results, planned) if found.is_problem]
 
 
 def _log_starts(files: Files, target: _Target) -> dict[tuple[str, int], int]:
