@@ -28,7 +28,9 @@ def _format() -> list[str]:
     return [str(corpus.load(case_id).root / "data") for case_id in corpus.cases("format")]
 
 
-@pytest.mark.parametrize("level", ["quick", "crc", "deep", "full"])
+@pytest.mark.parametrize(
+    "level", [pytest.param("quick", marks=pytest.mark.slow), "crc", pytest.param("deep", marks=pytest.mark.slow), "full"]
+)
 def test_the_verdict_over_the_damaged_corpus(spark: Any, level: str) -> None:
     from kops.spark.verify import scan_verify
 
@@ -38,7 +40,7 @@ def test_the_verdict_over_the_damaged_corpus(spark: Any, level: str) -> None:
     assert scan_verify(spark, paths, level, task_bytes=500).to_json() == expected.to_json()
 
 
-@pytest.mark.parametrize("level", ["crc", "full"])
+@pytest.mark.parametrize("level", ["crc", pytest.param("full", marks=pytest.mark.slow)])
 def test_the_verdict_over_the_rest_of_the_corpus(spark: Any, level: str) -> None:
     from kops.spark.verify import scan_verify
 
