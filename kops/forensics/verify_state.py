@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _DAY_MS: Final = 86_400_000
 _SNAPSHOTS_OF_ALL_FORMATS: Final = "leader-epoch-checkpoint"
+_WITH_OFFSET: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".cleaned", ".swap")
 
 
 # leader epochs ------------------------------------------------------------------------------------------------------------------------
@@ -422,9 +423,25 @@ def check_files(partition: PartitionDir, *, needs_time_index: bool) -> Iterator[
             if "timeindex" not in segment.files and needs_time_index:
                 yield finding("time-index-missing", stem + "timeindex", base_offset=segment.base_offset)
     for each in partition.files:
-        if each.kind in ("log", "index", "timeindex", "txnindex") and each.offset is None:
+        if each.offset is None and (each.kind in ("log", "index", "timeindex", "txnindex") or _ends_a_start(each.name)):
             yield finding("file-name-invalid", each.path, f"{each.name} ends like a file of a segment, but begins with no offset")
         elif each.suffix == ".tmp":
             yield finding("file-unknown", each.path, f"{each.name}: what an interrupted write of the file without .tmp left")
     for each in partition.unknown:
-        yield finding("file-unknown", each.path, f"{each.name} is none of Kafka's files")
+        if _ends_a_start(each.name):
+            yield finding("file-name-invalid", each.path, f"{each.name} ends like a file of a segment, but begins with no offset")
+        else:
+            yield finding("file-unknown", each.path, f"{each.name} is none of Kafka's files")
+
+
+def _ends_a_start(name: str) -> bool:
+    """Whether a broker that loads the partition ends at this name, because it looks for an offset in it."""
+    from kops.storage.names import offset_from_file_name
+
+    if not name.endswith(_WITH_OFFSET):
+        return False
+    try:
+        offset_from_file_name(name)
+    except DecodeError:
+        return True
+    return False

@@ -1,0 +1,65 @@
+"""Names that end a broker's start are found by `verify` and moved away by `repair`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kops.config.topic import TopicConfig
+from kops.files import OsFiles, OverlayFiles
+from kops.forensics.repair import repair
+from kops.forensics.verify import verify
+from kops.records import BatchBuilder
+from kops.storage.load_errors import LoadError
+from kops.storage.loader import load_partition
+
+BAD = (
+    ".log",
+    "foo.log",
+    "foo.index",
+    ".timeindex",
+    "x.txnindex",
+    "foo.snapshot",
+    ".snapshot",
+    "foo.cleaned",
+    "foo.log.swap",
+    f"{10**20}.log",
+)
+HARMLESS = ("note.txt", "foo.log.deleted", "foo.snapshot.deleted", "foo.checkpoint", "README.log.txt")
+
+
+def partition(tmp_path: Path) -> Path:
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    builder = BatchBuilder()
+    builder.append(1_700_000_000_000, b"key", b"value")
+    (directory / f"{0:020d}.log").write_bytes(builder.build())
+    load_partition(OsFiles(), str(directory), TopicConfig(), clean_shutdown=False, now_ms=0).close()
+    return directory
+
+
+def loads(directory: Path) -> bool:
+    try:
+        load_partition(OverlayFiles(OsFiles(read_only=True)), str(directory), TopicConfig(), clean_shutdown=True, now_ms=0)
+    except LoadError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_name_that_ends_a_start_is_an_error_and_is_moved_away(tmp_path: Path, name: str) -> None:
+    directory = partition(tmp_path)
+    (directory / name).write_bytes(b"")
+    assert not loads(directory)
+    problems = [found for found in verify([directory], level="quick").findings if found.is_problem]
+    assert [(found.code, found.file) for found in problems] == [("file-name-invalid", str(directory / name))]
+    repair([directory], mode="all")
+    assert loads(directory) and not verify([directory], level="full").has_problems
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_other_names_are_no_problem(tmp_path: Path, name: str) -> None:
+    directory = partition(tmp_path)
+    (directory / name).write_bytes(b"")
+    assert loads(directory) and not verify([directory], level="full").has_problems
