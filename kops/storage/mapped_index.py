@@ -1,48 +1,31 @@
 """The offset and time index of a segment as a broker holds them: memory-mapped, preallocated, appended to, cut (Kafka AbstractIndex).
 
-Sources: AbstractIndex, OffsetIndex (entries of 8 bytes: relative offset int32, position int32), TimeIndex (12 bytes: timestamp int64,
-relative offset int32). The file's bytes change as Kafka's mapping would change them; `flush` brings what was appended since to
-the file, `resize` and `close` do so by themselves, so a load that fails leaves the files as Kafka leaves them.
+Sources: AbstractIndex, OffsetIndex, TimeIndex; the entries are `kops.storage.index_entries`'. The file's bytes change as Kafka's mapping
+would change them; `flush` brings what was appended since to the file, `resize` and `close` do so by themselves, so a load that fails
+leaves the files as Kafka leaves them.
 """
 
 from __future__ import annotations
 
-from struct import Struct
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING
 
-from kops.config.java import INT_MAX, to_long
-from kops.storage.index_search import lower_bound
+from kops.config.java import INT_MAX
+from kops.storage.index_entries import E, IndexEntries, OffsetEntries, OffsetPosition, TimeEntries, TimestampOffset, relative_offset
 from kops.storage.load_errors import ILLEGAL_STATE, InvalidOffsetError, LoadError, illegal_argument
 
 if TYPE_CHECKING:
     from kops.files import File, Files
 
-_OFFSET_ENTRY = Struct(">ii")
-_TIME_ENTRY = Struct(">qi")
 _ZEROS_COMPARED = 65536
 
 
-class OffsetPosition(NamedTuple):
-    """Where an offset (or a smaller one) stands: the batch's last offset, its first byte in the file."""
-
-    offset: int
-    position: int
-
-
-class TimestampOffset(NamedTuple):
-    """The largest timestamp up to an offset: ms, the last offset of the batch that has it."""
-
-    timestamp: int
-    offset: int
-
-
-class MappedIndex:
+class MappedIndex(IndexEntries[E]):
     """What both indexes share: the file, its length, the number of entries, where the next one goes.
 
     Bytes behind the mapped prefix `_data` are zeros as far as `length`.
     """
 
-    entry_size: ClassVar[int]
+    entries: int
 
     def __init__(self, files: Files, path: str, base_offset: int, max_index_size: int) -> None:
         self.files = files
@@ -91,26 +74,23 @@ class MappedIndex:
         """Bytes of the entries that are there."""
         return self.entry_size * self.entries
 
-    def relative_offset(self, offset: int) -> int | None:
-        """The offset as an entry stores it, None where it does not fit."""
-        relative = to_long(offset - self.base_offset)
-        return relative if 0 <= relative <= INT_MAX else None
+    def can_append_offset(self, offset: int) -> bool:
+        """Whether an entry can hold the offset."""
+        return relative_offset(self.base_offset, offset) is not None
 
     def _relative_or_raise(self, offset: int) -> int:
-        relative = self.relative_offset(offset)
+        relative = relative_offset(self.base_offset, offset)
         if relative is None:
             reason = f"Integer overflow for offset: {offset} ({self.path})"
             raise LoadError(reason, exception="org.apache.kafka.common.errors.IndexOffsetOverflowException")
         return relative
 
-    def _get(self, struct: Struct, slot: int) -> tuple[int, ...]:
-        """The fields of entry `slot`; IndexOutOfBounds as a ByteBuffer raises it."""
+    def _fields(self, slot: int) -> tuple[int, int]:
         start = slot * self.entry_size
         end = start + self.entry_size
         data = self._data
-        if end <= len(data):
-            return struct.unpack_from(data, start)
-        return struct.unpack(bytes(data[start:end]).ljust(self.entry_size, b"\0"))
+        first, second = self.layout.unpack(bytes(data[start:end]).ljust(self.entry_size, b"\0"))
+        return first, second
 
     def _put(self, packed: bytes) -> None:
         """Append an entry's bytes at the mapping's position."""
@@ -182,27 +162,17 @@ class MappedIndex:
             self._file.close()
             self.closed = True
 
-    def _largest_lower_bound(self, struct: Struct, field: int, target: int) -> int:
-        """The slot of the last entry whose `field` is not above `target`, -1 where there is none."""
-        base = 0 if struct is _TIME_ENTRY and field == 0 else self.base_offset
-        return lower_bound(self.entries, self.entry_size, lambda slot: to_long(base + self._get(struct, slot)[field]), target)
-
-    def _slots_below(self, struct: Struct, field: int, offset: int) -> int:
-        """How many entries stay when the log is cut at `offset`."""
-        slot = self._largest_lower_bound(struct, field, offset)
-        if slot < 0:
-            return 0
-        return slot if self._get(struct, slot)[field] == to_long(offset - self.base_offset) else slot + 1
+    def truncate_to(self, offset: int) -> None:
+        """Remove the entries at and above `offset`."""
+        self._truncate_to_entries(self.slots_below(offset))
 
 
-class OffsetIndex(MappedIndex):
+class MappedOffsetIndex(OffsetEntries, MappedIndex[OffsetPosition]):
     """Offsets to positions."""
-
-    entry_size = _OFFSET_ENTRY.size
 
     def __init__(self, files: Files, path: str, base_offset: int, max_index_size: int) -> None:
         super().__init__(files, path, base_offset, max_index_size)
-        self.last_offset = self._last_offset()
+        self.last_offset = self.find_last().offset
 
     @property
     def is_full(self) -> bool:
@@ -218,39 +188,20 @@ class OffsetIndex(MappedIndex):
                 f"Attempt to append an offset {offset} to position {self.entries} no larger than the last offset appended"
                 f" ({self.last_offset}) to {self.path}"
             )
-        self._put(_OFFSET_ENTRY.pack(self._relative_or_raise(offset), position))
+        self._put(self.layout.pack(self._relative_or_raise(offset), position))
         self.last_offset = offset
-
-    def lookup(self, offset: int) -> OffsetPosition:
-        """The last entry not above `offset`, or the segment's beginning."""
-        slot = self._largest_lower_bound(_OFFSET_ENTRY, 0, offset)
-        return OffsetPosition(self.base_offset, 0) if slot < 0 else self.entry(slot)
-
-    def entry(self, slot: int) -> OffsetPosition:
-        """Entry number `slot`."""
-        relative, position = self._get(_OFFSET_ENTRY, slot)
-        return OffsetPosition(to_long(self.base_offset + relative), position)
-
-    def truncate_to(self, offset: int) -> None:
-        """Remove the entries at and above `offset`."""
-        self._truncate_to_entries(self._slots_below(_OFFSET_ENTRY, 0, offset))
 
     def _truncate_to_entries(self, entries: int) -> None:
         super()._truncate_to_entries(entries)
-        self.last_offset = self._last_offset()
-
-    def _last_offset(self) -> int:
-        return self.entry(self.entries - 1).offset if self.entries else self.base_offset
+        self.last_offset = self.find_last().offset
 
 
-class TimeIndex(MappedIndex):
+class MappedTimeIndex(TimeEntries, MappedIndex[TimestampOffset]):
     """Timestamps to offsets; one slot is kept for the entry that closing a segment adds."""
-
-    entry_size = _TIME_ENTRY.size
 
     def __init__(self, files: Files, path: str, base_offset: int, max_index_size: int) -> None:
         super().__init__(files, path, base_offset, max_index_size)
-        self.last_entry = self._last_entry()
+        self.last_entry = self.find_last()
 
     @property
     def is_full(self) -> bool:
@@ -274,33 +225,16 @@ class TimeIndex(MappedIndex):
             )
             raise LoadError(reason, exception=ILLEGAL_STATE)
         if timestamp > last.timestamp:
-            self._put(_TIME_ENTRY.pack(timestamp, self._relative_or_raise(offset)))
+            self._put(self.layout.pack(timestamp, self._relative_or_raise(offset)))
             self.last_entry = TimestampOffset(timestamp, offset)
-
-    def entry(self, slot: int) -> TimestampOffset:
-        """Entry number `slot`."""
-        timestamp, relative = self._get(_TIME_ENTRY, slot)
-        return TimestampOffset(timestamp, to_long(self.base_offset + relative))
-
-    def lookup(self, timestamp: int) -> TimestampOffset:
-        """The last entry not above `timestamp`, or no timestamp at the segment's beginning."""
-        slot = self._largest_lower_bound(_TIME_ENTRY, 0, timestamp)
-        return TimestampOffset(-1, self.base_offset) if slot < 0 else self.entry(slot)
-
-    def truncate_to(self, offset: int) -> None:
-        """Remove the entries at and above `offset`."""
-        self._truncate_to_entries(self._slots_below(_TIME_ENTRY, 1, offset))
 
     def resize(self, new_size: int) -> bool:
         """As `MappedIndex.resize`; reads the last entry again."""
         resized = super().resize(new_size)
         if resized:
-            self.last_entry = self._last_entry()
+            self.last_entry = self.find_last()
         return resized
 
     def _truncate_to_entries(self, entries: int) -> None:
         super()._truncate_to_entries(entries)
-        self.last_entry = self._last_entry()
-
-    def _last_entry(self) -> TimestampOffset:
-        return self.entry(self.entries - 1) if self.entries else TimestampOffset(-1, self.base_offset)
+        self.last_entry = self.find_last()

@@ -14,12 +14,12 @@ from kops.config.java import INT_MAX, to_long
 from kops.files import MemoryFiles
 from kops.records.columns import read_headers
 from kops.storage.file_records import FileBatch, LogView, V2Header
+from kops.storage.index_entries import TimestampOffset
 from kops.storage.load_errors import CorruptRecordError, InvalidRecordError, LoadError
-from kops.storage.mapped_index import OffsetIndex, TimeIndex, TimestampOffset
+from kops.storage.mapped_index import MappedOffsetIndex, MappedTimeIndex
 from kops.storage.producer_state import ProducerState
 from kops.storage.segment_files import INDEX, TIME_INDEX, TXN_INDEX, segment_path
-from kops.storage.transaction_index import AbortedTxn
-from kops.storage.txn_index_file import TransactionIndex
+from kops.storage.transaction_index import AbortedTxn, TransactionIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,8 +38,8 @@ _ANY_MAGIC = 127
 class Indexes(NamedTuple):
     """The three indexes of a segment."""
 
-    offsets: OffsetIndex
-    times: TimeIndex
+    offsets: MappedOffsetIndex
+    times: MappedTimeIndex
     transactions: TransactionIndex
 
 
@@ -201,8 +201,8 @@ def rebuild_indexes(
     files = MemoryFiles()
     log = LogView(source, path)
     indexes = Indexes(
-        OffsetIndex(files, segment_path("/", base_offset, INDEX), base_offset, max_index_size),
-        TimeIndex(files, segment_path("/", base_offset, TIME_INDEX), base_offset, max_index_size),
+        MappedOffsetIndex(files, segment_path("/", base_offset, INDEX), base_offset, max_index_size),
+        MappedTimeIndex(files, segment_path("/", base_offset, TIME_INDEX), base_offset, max_index_size),
         TransactionIndex(files, segment_path("/", base_offset, TXN_INDEX), base_offset),
     )
 

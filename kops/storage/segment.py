@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kops.config.java import to_int, to_long
 from kops.storage.file_records import FileRecords, LogView
+from kops.storage.index_entries import TimestampOffset
 from kops.storage.load_errors import LoadError, NoSuchFileError, SegmentOverflowError, illegal_argument, io_error
-from kops.storage.mapped_index import OffsetIndex, TimeIndex, TimestampOffset
+from kops.storage.mapped_index import MappedOffsetIndex, MappedTimeIndex
 from kops.storage.recovery import Indexes, Pass, RebuiltIndexes, rebuild_indexes
 from kops.storage.segment_files import INDEX, LOG, TIME_INDEX, TXN_INDEX, segment_path
-from kops.storage.txn_index_file import TransactionIndex
+from kops.storage.transaction_index import TransactionIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,8 +71,8 @@ class LogSegment:
             raise io_error(error) from error
         self.offset_index_path = segment_path(directory, base_offset, INDEX, suffix)
         self.time_index_path = segment_path(directory, base_offset, TIME_INDEX, suffix)
-        self._offset_index: OffsetIndex | None = None
-        self._time_index: TimeIndex | None = None
+        self._offset_index: MappedOffsetIndex | None = None
+        self._time_index: MappedTimeIndex | None = None
         self.txn_index = TransactionIndex(files, segment_path(directory, base_offset, TXN_INDEX, suffix), base_offset)
         self._largest = _UNKNOWN
         self._bytes_since_last_index_entry = 0
@@ -96,17 +97,17 @@ class LogSegment:
         return posixpath.basename(self.log.path)
 
     @property
-    def offset_index(self) -> OffsetIndex:
+    def offset_index(self) -> MappedOffsetIndex:
         """The offset index, open."""
         if self._offset_index is None:
-            self._offset_index = OffsetIndex(self._files, self.offset_index_path, self.base_offset, self._max_index_size)
+            self._offset_index = MappedOffsetIndex(self._files, self.offset_index_path, self.base_offset, self._max_index_size)
         return self._offset_index
 
     @property
-    def time_index(self) -> TimeIndex:
+    def time_index(self) -> MappedTimeIndex:
         """The time index, open."""
         if self._time_index is None:
-            self._time_index = TimeIndex(self._files, self.time_index_path, self.base_offset, self._max_index_size)
+            self._time_index = MappedTimeIndex(self._files, self.time_index_path, self.base_offset, self._max_index_size)
         return self._time_index
 
     @property
@@ -164,7 +165,7 @@ class LogSegment:
         return next_offset > self.base_offset and not self._fits(to_long(next_offset - 1))
 
     def _fits(self, offset: int) -> bool:
-        return self.offset_index.relative_offset(offset) is not None
+        return self.offset_index.can_append_offset(offset)
 
     # reading ----------------------------------------------------------------------------------------------------------------------
 
@@ -281,7 +282,7 @@ class LogSegment:
         except OSError as error:
             raise io_error(error) from error
 
-    def _rename_index(self, index: OffsetIndex | TimeIndex | None, path: str, old: str, new: str) -> str:
+    def _rename_index(self, index: MappedOffsetIndex | MappedTimeIndex | None, path: str, old: str, new: str) -> str:
         target = _replace_suffix(path, old, new)
         if index is not None:
             index.rename_to(target)

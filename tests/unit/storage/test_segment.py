@@ -9,6 +9,7 @@ from kops.files import MemoryFiles
 from kops.records import BatchBuilder, BytesSource
 from kops.storage.epoch_cache import LeaderEpochFileCache
 from kops.storage.file_records import LogView
+from kops.storage.index_entries import OffsetPosition, TimestampOffset
 from kops.storage.load_errors import (
     CorruptIndexError,
     CorruptRecordError,
@@ -17,12 +18,11 @@ from kops.storage.load_errors import (
     NoSuchFileError,
     SegmentOverflowError,
 )
-from kops.storage.mapped_index import OffsetIndex, OffsetPosition, TimeIndex, TimestampOffset
+from kops.storage.mapped_index import MappedOffsetIndex, MappedTimeIndex
 from kops.storage.producer_state import ProducerState
 from kops.storage.recovery import rebuild_indexes
 from kops.storage.segment import LogSegment, LogSegments
-from kops.storage.transaction_index import AbortedTxn
-from kops.storage.txn_index_file import TransactionIndex
+from kops.storage.transaction_index import AbortedTxn, TransactionIndex
 
 DIRECTORY = "/t-0"
 ZERO = f"{DIRECTORY}/{0:020d}"
@@ -125,7 +125,7 @@ def test_the_first_offset_of_an_old_compressed_set_is_inside(magic: int, codec: 
 
 
 def test_an_index_is_preallocated_and_trimmed(files: MemoryFiles) -> None:
-    index = OffsetIndex(files, "/i", 100, 35)
+    index = MappedOffsetIndex(files, "/i", 100, 35)
     assert files.stat("/i").size == 32
     index.append(103, 7)
     index.append(110, 9)
@@ -134,7 +134,7 @@ def test_an_index_is_preallocated_and_trimmed(files: MemoryFiles) -> None:
 
 
 def test_offset_index_lookup(files: MemoryFiles) -> None:
-    index = OffsetIndex(files, "/i", 100, 80)
+    index = MappedOffsetIndex(files, "/i", 100, 80)
     assert index.lookup(105) == OffsetPosition(100, 0)
     for offset, position in ((103, 7), (110, 9), (120, 30)):
         index.append(offset, position)
@@ -142,7 +142,7 @@ def test_offset_index_lookup(files: MemoryFiles) -> None:
 
 
 def test_offset_index_refuses(files: MemoryFiles) -> None:
-    index = OffsetIndex(files, "/i", 100, 16)
+    index = MappedOffsetIndex(files, "/i", 100, 16)
     index.append(103, 7)
     with pytest.raises(InvalidOffsetError):
         index.append(103, 9)
@@ -155,7 +155,7 @@ def test_offset_index_refuses(files: MemoryFiles) -> None:
 
 
 def test_time_index_takes_growing_timestamps_only(files: MemoryFiles) -> None:
-    index = TimeIndex(files, "/i", 100, 60)
+    index = MappedTimeIndex(files, "/i", 100, 60)
     assert index.last_entry == TimestampOffset(-1, 100)
     index.maybe_append(-1, 100)
     index.maybe_append(50, 103)
@@ -171,7 +171,7 @@ def test_time_index_takes_growing_timestamps_only(files: MemoryFiles) -> None:
 
 
 def test_the_last_slot_of_a_time_index_is_for_closing(files: MemoryFiles) -> None:
-    index = TimeIndex(files, "/i", 0, 24)
+    index = MappedTimeIndex(files, "/i", 0, 24)
     index.maybe_append(1, 1)
     with pytest.raises(LoadError, match="full time index"):
         index.maybe_append(2, 2)
@@ -181,7 +181,7 @@ def test_the_last_slot_of_a_time_index_is_for_closing(files: MemoryFiles) -> Non
 
 @pytest.mark.parametrize(("offset", "left"), [(99, 0), (102, 0), (103, 0), (104, 1), (110, 1), (111, 2), (500, 3)])
 def test_cutting_indexes(files: MemoryFiles, offset: int, left: int) -> None:
-    offsets, times = OffsetIndex(files, "/i", 100, 80), TimeIndex(files, "/t", 100, 80)
+    offsets, times = MappedOffsetIndex(files, "/i", 100, 80), MappedTimeIndex(files, "/t", 100, 80)
     for number, entry in enumerate((103, 110, 120)):
         offsets.append(entry, number)
         times.maybe_append(number, entry)
@@ -194,7 +194,7 @@ def test_cutting_indexes(files: MemoryFiles, offset: int, left: int) -> None:
 def test_what_stands_behind_the_entries_stays_until_it_is_trimmed(files: MemoryFiles) -> None:
     """A rebuild that ends half way leaves the old entries behind the new ones, as the mapping of a broker does."""
     files.write_all("/i", bytes(range(32)))
-    index = OffsetIndex(files, "/i", 0, 48)
+    index = MappedOffsetIndex(files, "/i", 0, 48)
     index.reset()
     index.append(5, 6)
     index.close_handler()
@@ -203,7 +203,7 @@ def test_what_stands_behind_the_entries_stays_until_it_is_trimmed(files: MemoryF
 
 def test_an_index_larger_than_its_setting(files: MemoryFiles) -> None:
     files.write_all("/i", bytes(32))
-    index = OffsetIndex(files, "/i", 0, 16)
+    index = MappedOffsetIndex(files, "/i", 0, 16)
     with pytest.raises(LoadError, match=r"newPosition > limit: \(32 > 16\)"):
         index.resize(16)
 
@@ -216,7 +216,7 @@ def test_transaction_index(files: MemoryFiles) -> None:
     with pytest.raises(LoadError, match="must increase sequentially"):
         index.append(AbortedTxn(2, 14, 19, 20))
     index.truncate_to(15)
-    assert index.entries() == [AbortedTxn(1, 10, 12, 13)]
+    assert list(index.entries()) == [AbortedTxn(1, 10, 12, 13)]
     index.sanity_check()
     with pytest.raises(CorruptIndexError):
         TransactionIndex(files, "/x", 13).sanity_check()
