@@ -326,6 +326,34 @@ def _same_layout(body: bytes, at: int, marks: tuple[int, ...], count: int) -> in
     return count
 
 
+def largest_delta(body: bytes, start: int, end: int, count: int) -> int | None:
+    """The largest timestamp delta of the `count` records in `body[start:end]`; None where they are not all there and nothing else."""
+    most = -LONG_LIMIT
+    position, left, chunk = start, count, FIRST_CHUNK
+    while left:
+        marks = _marks(body, position, end) if left >= MIN_RUN else None
+        run = 0
+        if marks is not None:
+            run = min(left, (end - position) // marks[-1])
+            run = _same_layout(body, position, marks, run) if run >= MIN_RUN else 0
+        if marks is not None and run >= MIN_RUN:
+            stop = position + run * marks[-1]
+            packed = struct.Struct(f">{marks[1]}x{FIELD[marks[2] - marks[1]]}{marks[-1] - marks[2]}x")
+            deltas, _ = _column(list(zip(*packed.iter_unpack(body[position:stop]), strict=True)), 0, marks[2] - marks[1])
+            most = max(most, *deltas)
+            position, left, chunk = stop, left - run, FIRST_CHUNK
+            continue
+        wanted = min(left, chunk)
+        status, where, _, delta = _hot.validate_records(body, position, end, wanted)
+        if status == _hot.UNREADABLE:
+            return None
+        position = where if status == _hot.LEFT_OVER else end
+        most = max(most, delta)
+        left -= wanted
+        chunk = min(chunk * 2, MAX_CHUNK)
+    return most if position == end else None
+
+
 def _prefix(column: bytes, wanted: bytes) -> int:
     """How many bytes at the beginning of the column are the wanted one."""
     return len(column) - len(column.lstrip(wanted))

@@ -16,6 +16,7 @@ from typing import Final
 
 from kops.errors import DecodeError
 from kops.files import File, Files
+from kops.forensics._hot_dump import largest_delta
 from kops.forensics.dump_legacy import legacy_messages
 from kops.forensics.dump_text import (
     INT_MAX,
@@ -29,7 +30,6 @@ from kops.forensics.dump_text import (
     wrap_int,
 )
 from kops.records import Batch, decrement_sequence
-from kops.records import _hot as hot
 from kops.records import decode as records_decode
 from kops.records.compression import DEFAULT_LIMIT
 from kops.storage.offset_index import OffsetIndex, read_offset_index
@@ -143,9 +143,9 @@ class LogFrames:
             if count < 0:
                 raise DecodeError(f"the batch claims {count} records")
             data, start, end = records_decode.body(batch, DEFAULT_LIMIT)
-            status, *_, delta = hot.validate_records(data, start, end, count)
-            if status in (hot.UNREADABLE, hot.LEFT_OVER):
-                raise DecodeError("a record in it can't be read" if status == hot.UNREADABLE else "bytes are left after its last record")
+            delta = largest_delta(data, start, end, count)
+            if delta is None:
+                raise DecodeError("a record in it can't be read, or bytes are left after the last one")
         except DecodeError as error:
             raise _Ends(f"the batch at position {position} of the log: {error.reason}") from None
         return max(-1, batch.max_timestamp if batch.attributes & 8 else batch.base_timestamp + delta)

@@ -125,6 +125,10 @@ def test_damaged_records_end_a_batch_at_the_same_place(variant: str, data: bytes
     assert lines.count == len(records)
     assert bool(lines.reason) == (error is not None)
     starts = [b"| offset: %d %b: %d " % (record.offset, batch.timestamp_type.encode(), record.timestamp) for record in records]
+    delta = module.largest_delta(batch.buffer, 61, batch.size, batch.count)
+    assert (delta is None) == (error is not None)
+    if delta is not None and batch.timestamp_type == "CreateTime":
+        assert batch.base_timestamp + delta == max(record.timestamp for record in records)
     position = 0
     for start in starts:
         position = text.index(start, position) + len(start)
