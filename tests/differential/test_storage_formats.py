@@ -36,6 +36,7 @@ from tests.support.oracle import Oracle
 
 LOG = "org.apache.kafka.storage.internals.log"
 CHECKPOINT = "org.apache.kafka.storage.internals.checkpoint"
+DOUBLES = "NaN -NaN +Infinity Infinity inf nan 1d 1.5F .5 5. . 1e3 1e 1_0 0x1p3 0x.8p1 0x1.p0 0x1 0x1p 1e999 -1e999 0x1p9999"
 STORAGE_EXCEPTION = "org.apache.kafka.common.errors.KafkaStorageException"
 
 
@@ -142,7 +143,7 @@ def test_numbers(oracle: Oracle) -> None:
 def test_doubles(oracle: Oracle) -> None:
     source = random.Random(33)
     double = oracle.java_class("java.lang.Double")
-    doubles = "NaN -NaN +Infinity Infinity inf nan 1d 1.5F .5 5. . 1e3 1e 1_0 0x1p3 0x.8p1 0x1.p0 0x1 0x1p 1e999 -1e999 0x1p9999".split()
+    doubles = DOUBLES.split()
     doubles += ["1.0L", "\t1.5 ", "1,5", "--1", "1e+5", "1E-5d", "Infinityd", "\u0661", "0x1P-3f"]
     doubles += ["".join(source.choice("+-.0123eEdxp") for _ in range(source.randrange(1, 6))) for _ in range(200)]
     for text in doubles:
