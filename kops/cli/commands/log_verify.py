@@ -81,15 +81,16 @@ def verify(
             )
     except VerifyInterrupted as stop:
         report = stop.report
-        _print(out, report)
+        print_report(out, report)
         where = f"{len(report.left_out)} segments are left unread"
         out.resume = f"kops log verify --level {level} --resume-from {report.resume_from} {' '.join(paths)} ({where})"
         raise KeyboardInterrupt from None
-    _print(out, report)
+    print_report(out, report)
     return out.status
 
 
-def _print(out: Output, report: VerifyReport) -> None:
+def print_report(out: Output, report: VerifyReport) -> None:
+    """The report in the chosen format, and its exit code."""
     if report.has_problems:
         out.status |= PROBLEMS
     if out.format == "table":
