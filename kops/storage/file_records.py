@@ -1,7 +1,7 @@
 """The `.log` file of a segment, walked batch by batch the way a broker walks it (Kafka FileRecords, FileLogInputStream).
 
-A broker's walk checks little: a length below 14 is an error, a batch that reaches beyond the end is the end, headers are read on
-demand, CRCs only by recovery. Loading depends on each of these, so they are kept here; what looks for damage uses `kops.records.scan`.
+The walk is `kops.records.scan.file_batches`, so batches are its `Batch` objects. Here is what a broker's load makes of them: `LoadError` by
+the name of Kafka's exception, and `FileBatch` for the few that Kafka fails on only when it comes to read them.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from kops.config.java import INT_MAX, to_int, to_long
+from kops.config.java import INT_MAX, LONG_MAX, LONG_MIN, to_int, to_long
+from kops.errors import DecodeError
+from kops.records.batch import BATCH_OVERHEAD, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, Batch
 from kops.records.crc import crc32, crc32c
+from kops.records.scan import file_batches
 from kops.storage import legacy_batch
-from kops.storage.load_errors import INDEX_OUT_OF_BOUNDS, KAFKA_EXCEPTION, CorruptRecordError, LoadError, illegal_argument
+from kops.storage.load_errors import KAFKA_EXCEPTION, CorruptRecordError, LoadError, illegal_argument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,13 +23,9 @@ if TYPE_CHECKING:
     from kops.files import File, Files
     from kops.records import ByteSource
 
-LOG_OVERHEAD = 12
-HEADER_SIZE_UP_TO_MAGIC = 17
-MIN_RECORD_SIZE = 14
-V2_OVERHEAD = 61
 _WINDOW = 1 << 16
+_CHUNK = 1 << 20
 _PREFIX = Struct(">qi4xb")
-_V2 = Struct(">qiibIhiqqqhii")
 
 
 class OffsetSpan(NamedTuple):
@@ -37,109 +36,88 @@ class OffsetSpan(NamedTuple):
     size: int
 
 
-class V2Header(NamedTuple):
-    """The fixed part of a v2 batch."""
+class FileBatch(Batch):
+    """A batch that is not all in its `buffer`, or that Kafka can't read: a field's error comes up when the field is asked for.
 
-    base_offset: int
-    length: int
-    partition_leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
+    LoadError: the file ends within its header (only offset, size and magic are known), the set of v0 or v1 whose first offset is wanted
+    can't be read, the magic is negative. Offsets that overflow wrap.
+    """
 
+    __slots__ = ("_log", "_was_read")
 
-class FileBatch:
-    """One batch in the file: offset and length as its first bytes say, the rest read when it is asked for."""
+    def __init__(self, log: LogView, buffer: bytes, index: int, position: int) -> None:
+        self._log = log
+        self._was_read = False
+        try:
+            super().__init__(buffer, index, position)
+        except DecodeError:
+            self.base_offset, length, self.magic = _PREFIX.unpack_from(buffer, index)
+            self.size = LOG_OVERHEAD + length
+        else:
+            self.last_offset = to_long(self.last_offset)
+            if self.magic < 0:
+                del self.max_timestamp
 
-    __slots__ = ("_full", "_header", "log", "magic", "offset", "position", "size")
+    if not TYPE_CHECKING:
 
-    def __init__(self, log: LogView, position: int, size: int, offset: int, magic: int) -> None:
-        self.log = log
-        self.position = position
-        self.size = size
-        self.offset = offset
-        self.magic = magic
-        self._header: V2Header | None = None
-        self._full: bytes | None = None
+        def __getattr__(self, name):
+            # Reached for the slots that were left empty.
+            if name not in Batch.__slots__:
+                raise AttributeError(name)
+            if name == "base_offset":
+                self.base_offset = legacy_batch.base_offset(self.last_offset, bytes(self.data()))
+                return self.base_offset
+            if name == "max_timestamp" and self.magic < 0:
+                if not self._was_read:
+                    illegal_argument(f"Invalid magic used in LegacyRecord: {self.magic}")
+                return self.base_timestamp
+            raise self._unreadable()
 
-    @property
-    def is_legacy(self) -> bool:
-        """Message format v0 or v1 (or a negative magic, which Kafka reads the same way)."""
-        return self.magic < 2
-
-    def data(self) -> bytes:
-        """All of the batch's bytes."""
-        if self._full is None:
-            self._full = self._load(self.size)
-        return self._full
-
-    def header(self) -> V2Header:
-        """The header of a v2 batch; an error where the file ends within it."""
-        if self._header is None:
-            if self._full is not None and len(self._full) < V2_OVERHEAD:
-                raise LoadError("", exception=INDEX_OUT_OF_BOUNDS)
-            self._header = V2Header._make(_V2.unpack_from(self._full or self._load(V2_OVERHEAD)))
-        return self._header
-
-    def use_header(self, header: V2Header) -> None:
-        """Take a header that was read already."""
-        self._header = header
-
-    def _load(self, size: int) -> bytes:
-        data = self.log.read_at(self.position, size)
-        if len(data) < size:
-            raise LoadError(f"Failed to load record batch at position {self.position} from {self.log}", exception=KAFKA_EXCEPTION)
-        return data
+    def _unreadable(self) -> LoadError:
+        return LoadError(f"Failed to load record batch at position {self.position} from {self._log}", exception=KAFKA_EXCEPTION)
 
     @property
-    def base_offset(self) -> int:
-        """The first record's offset; for a compressed v0 or v1 set it is inside, the set is decompressed for it."""
-        return legacy_batch.base_offset(self.offset, self.data()) if self.magic < 2 else self.offset
-
-    @property
-    def last_offset(self) -> int:
-        """The last record's offset."""
-        return self.offset if self.magic < 2 else to_long(self.offset + self.header().last_offset_delta)
+    def is_held(self) -> bool:
+        """Whether all its bytes are in `buffer`; without them its checksum was wrong, or the file ends within its header."""
+        return self.index + self.size <= len(self.buffer)
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last record's."""
         return to_long(self.last_offset + 1)
 
-    @property
-    def max_timestamp(self) -> int:
-        """Milliseconds, -1 where the format has none."""
-        if self.magic >= 2:
-            return self.header().max_timestamp
-        if self._full is None and self.magic < 0:
-            illegal_argument(f"Invalid magic used in LegacyRecord: {self.magic}")
-        return -1 if self.magic == 0 else int.from_bytes(self._load(26)[18:26], "big", signed=True)
+    def data(self) -> memoryview:
+        """The whole batch, read if it is not held."""
+        if not self.is_held:
+            self.buffer, self.index = self._log.read_at(self.position, self.size), 0
+            if not self.is_held:
+                raise self._unreadable()
+        self._was_read = True
+        return super().data()
 
-    def ensure_valid(self) -> None:
-        """CorruptRecordError where the checksum does not hold or the batch has no room for a header."""
-        data = self.data()
-        if self.magic < 2:
-            stored, computed = int.from_bytes(data[12:16], "big"), crc32(memoryview(data)[16:])
-        elif len(data) < V2_OVERHEAD:
-            raise CorruptRecordError(
-                f"Record batch is corrupt (the size {len(data)} is smaller than the minimum allowed overhead {V2_OVERHEAD})"
-            )
-        else:
-            stored, computed = int.from_bytes(data[17:21], "big"), crc32c(memoryview(data)[21:])
-        if stored != computed:
-            raise CorruptRecordError(f"Record is corrupt (stored crc = {stored}, computed crc = {computed})")
+    def computed_crc(self) -> int:
+        """As of any batch; of one that is not held in pieces."""
+        self._was_read = True
+        if self.is_held:
+            return super().computed_crc()
+        function, start = (crc32c, 21) if self.magic > 1 else (crc32, 16)
+        crc = 0
+        for position in range(self.position + start, self.end, _CHUNK):
+            crc = function(self._log.read_at(position, min(_CHUNK, self.end - position)), crc)
+        return crc
 
-    @property
-    def span(self) -> OffsetSpan:
-        """Where it stands."""
-        return OffsetSpan(self.base_offset, self.position, self.size)
+
+def ensure_valid(batch: Batch) -> None:
+    """CorruptRecordError where the checksum does not hold or the batch has no room for a header (RecordBatch.ensureValid)."""
+    if batch.magic > 1 and batch.size < BATCH_OVERHEAD:
+        raise CorruptRecordError(
+            f"Record batch is corrupt (the size {batch.size} is smaller than the minimum allowed overhead {BATCH_OVERHEAD})"
+        )
+    if not batch.crc_ok:
+        raise CorruptRecordError(f"Record is corrupt (stored crc = {batch.crc}, computed crc = {batch.computed_crc()})")
+
+
+def _span(batch: Batch) -> OffsetSpan:
+    return OffsetSpan(batch.base_offset, batch.position, batch.size)
 
 
 class LogView:
@@ -151,58 +129,49 @@ class LogView:
         self.start = start
         self._end = end
         self.size = (end - start) if end is not None else (source.size() if size is None else size)
-        self._window = b""
-        self._window_start = 0
-        self._window_end = 0
 
     def __str__(self) -> str:
         end = INT_MAX if self._end is None else self._end
         return f"FileRecords(size={self.size}, file={self.path}, start={self.start}, end={end})"
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Bytes of the file, short at its end (which is not the slice's); small reads come from a window."""
-        if self._window_start <= position and position + size <= self._window_end:
-            start = position - self._window_start
-            return self._window[start : start + size]
-        if position < 0:
-            illegal_argument(f"The file channel position cannot be negative, but it is {position}")
-        if size >= _WINDOW:
-            return self.source.read(position, size)
-        self._window = self.source.read(position, _WINDOW)
-        self._window_start, self._window_end = position, position + len(self._window)
-        return self._window[:size]
+        """Bytes of the file, short at its end (which is not the slice's)."""
+        return self.source.read(position, size)
 
-    def _forget_window(self) -> None:
-        self._window = b""
-        self._window_start = self._window_end = 0
-
-    def batches(self, position: int | None = None) -> Iterator[FileBatch]:
+    def batches(self, position: int | None = None) -> Iterator[Batch]:
         """The batches from a byte position (default: the beginning of the file or slice) to the end or what looks like it.
 
         CorruptRecordError where a length is below the smallest possible.
         """
         position = self.start if position is None else position
+        if position < 0:
+            illegal_argument(f"The file channel position cannot be negative, but it is {position}")
         end = self.size if self._end is None else self._end
-        while position < end - HEADER_SIZE_UP_TO_MAGIC:
-            prefix = self.read_at(position, HEADER_SIZE_UP_TO_MAGIC)
-            if len(prefix) < HEADER_SIZE_UP_TO_MAGIC:
-                raise CorruptRecordError("Unexpected EOF while attempting to read the next batch")
-            offset, length, magic = _PREFIX.unpack(prefix)
-            if length < MIN_RECORD_SIZE:
-                raise CorruptRecordError(
-                    f"Found record size {length} smaller than minimum record overhead ({MIN_RECORD_SIZE}) in file {self.path}."
-                )
-            if position > end - LOG_OVERHEAD - length:
-                return
-            batch = FileBatch(self, position, LOG_OVERHEAD + length, offset, magic)
-            position += batch.size
-            yield batch
+        at_end = False
+        while not at_end:
+            try:
+                for batch in file_batches(self.source, position, end, window=_WINDOW):
+                    position = batch.end
+                    yield batch if _is_plain(batch) else FileBatch(self, batch.buffer, batch.index, batch.position)
+                at_end = True
+            except DecodeError as error:
+                prefix = self.read_at(position, BATCH_OVERHEAD)
+                if len(prefix) < HEADER_SIZE_UP_TO_MAGIC:
+                    raise CorruptRecordError("Unexpected EOF while attempting to read the next batch") from error
+                _, length, _ = _PREFIX.unpack_from(prefix)
+                if length < MESSAGE_OVERHEAD_V0:
+                    raise CorruptRecordError(
+                        f"Found record size {length} smaller than minimum record overhead ({MESSAGE_OVERHEAD_V0}) in file {self.path}."
+                    ) from error
+                # The file ends within the header, but the length fits: Kafka passes over it as long as nothing in it is asked for.
+                yield FileBatch(self, prefix, 0, position)
+                position += LOG_OVERHEAD + length
 
-    def first_batch(self) -> FileBatch | None:
+    def first_batch(self) -> Batch | None:
         """The first one, None where there is none."""
         return next(self.batches(), None)
 
-    def last_batch(self) -> FileBatch | None:
+    def last_batch(self) -> Batch | None:
         """The last one before the walk ends."""
         batch = None
         for batch in self.batches():  # noqa: B007 the last one is what is wanted
@@ -211,15 +180,15 @@ class LogView:
 
     def search_for_offset(self, target: int, position: int) -> OffsetSpan | None:
         """The batch with `target`, or the first one behind it, looking from a byte position on."""
-        previous: FileBatch | None = None
+        previous: Batch | None = None
         for batch in self.batches(position):
             base_offset = batch.base_offset
             if base_offset == target:
-                return batch.span
+                return _span(batch)
             if base_offset > target:
-                return previous.span if previous is not None and previous.last_offset >= target else batch.span
+                return _span(previous) if previous is not None and previous.last_offset >= target else _span(batch)
             previous = batch
-        return previous.span if previous is not None and previous.last_offset >= target else None
+        return _span(previous) if previous is not None and previous.last_offset >= target else None
 
     def largest_timestamp_after(self, position: int) -> tuple[int, int]:
         """The largest timestamp at or behind a byte position and its batch's last offset; (-1, -1) where there is none."""
@@ -241,9 +210,16 @@ class LogView:
         end = to_int(self.start + position + size)
         if end < 0 or end > self.start + self.size:
             end = self.start + self.size
-        part = LogView(self.source, self.path, start=self.start + position, end=end)
-        part._window, part._window_start, part._window_end = self._window, self._window_start, self._window_end
-        return part
+        return LogView(self.source, self.path, start=self.start + position, end=end)
+
+
+def _is_plain(batch: Batch) -> bool:
+    """Whether Kafka reads it as the scanner does: nothing that can fail later, nothing that wraps."""
+    return (
+        (batch.magic > 1 or (batch.magic >= 0 and not batch.compressed))
+        and LONG_MIN <= batch.last_offset < LONG_MAX
+        and batch.index + batch.size <= len(batch.buffer)
+    )
 
 
 class FileRecords(LogView):
@@ -267,9 +243,8 @@ class FileRecords(LogView):
             raise LoadError(reason, exception=KAFKA_EXCEPTION)
         return cls(file, path, size=size)
 
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes | memoryview) -> None:
         """Write batches behind the last one."""
-        self._forget_window()
         self.file.write(self.size, data)
         self.size += len(data)
 
@@ -282,7 +257,6 @@ class FileRecords(LogView):
         if size < self.file.size():
             self.file.truncate(size)
             self.size = size
-            self._forget_window()
         return original - size
 
     def flush(self) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kops.config.java import INT_MAX, to_int, to_long
 from kops.errors import DecodeError
 from kops.records import record as records
-from kops.storage.file_records import V2_OVERHEAD
+from kops.records.batch import BATCH_OVERHEAD, CODEC_MASK
 from kops.storage.legacy_batch import check_codec
 from kops.storage.load_errors import (
     ERRORS,
@@ -27,15 +27,11 @@ from kops.storage.load_errors import (
 )
 
 if TYPE_CHECKING:
+    from kops.records import Batch
     from kops.records.record import Record
-    from kops.storage.file_records import FileBatch
 
 BATCHES_TO_RETAIN = 5
 NO_SEQUENCE = -1
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-_CODEC_MASK = 7
-_LOG_APPEND_TIME = 8
 
 
 class BatchMetadata(NamedTuple):
@@ -158,27 +154,26 @@ class ProducerAppendInfo:
         self.entry = current.without_batches()
         self.started: list[TxnMetadata] = []
 
-    def append(self, batch: FileBatch) -> CompletedTxn | None:
+    def append(self, batch: Batch) -> CompletedTxn | None:
         """Add a v2 batch; the transaction that it ends, if it is a marker that ends one."""
-        header = batch.header()
-        if header.attributes & CONTROL:
+        if batch.is_control:
             return self._append_control(batch)
-        last_offset = batch.last_offset
-        sequence = header.base_sequence
+        base_offset, last_offset = batch.base_offset, batch.last_offset
+        sequence = batch.base_sequence
+        delta = to_int(last_offset - base_offset)
         if sequence != NO_SEQUENCE:
-            sequence = increment_sequence(sequence, header.last_offset_delta)
-        delta = to_int(last_offset - batch.offset)
-        self.entry.add_batch(header.producer_epoch, BatchMetadata(sequence, last_offset, delta, header.max_timestamp))
-        is_transactional = bool(header.attributes & TRANSACTIONAL)
+            sequence = increment_sequence(sequence, delta)
+        self.entry.add_batch(batch.producer_epoch, BatchMetadata(sequence, last_offset, delta, batch.max_timestamp))
+        is_transactional = batch.is_transactional
         if self.entry.current_txn_first_offset is not None and not is_transactional:
-            reason = f"Expected transactional write from producer {self.entry.producer_id} at offset {batch.offset}"
+            reason = f"Expected transactional write from producer {self.entry.producer_id} at offset {base_offset}"
             raise LoadError(reason, exception=ERRORS + "InvalidTxnStateException")
         if self.entry.current_txn_first_offset is None and is_transactional:
-            self.entry.current_txn_first_offset = batch.offset
-            self.started.append(TxnMetadata(self.entry.producer_id, batch.offset))
+            self.entry.current_txn_first_offset = base_offset
+            self.started.append(TxnMetadata(self.entry.producer_id, base_offset))
         return None
 
-    def _append_control(self, batch: FileBatch) -> CompletedTxn | None:
+    def _append_control(self, batch: Batch) -> CompletedTxn | None:
         record = first_record(batch)
         if record is None:  # the cleaner removed the marker's transaction and kept the empty batch
             return None
@@ -186,32 +181,30 @@ class ProducerAppendInfo:
         entry = self.entry
         completed = None
         if entry.current_txn_first_offset is not None:
-            completed = CompletedTxn(entry.producer_id, entry.current_txn_first_offset, batch.offset, is_abort)
-        entry.end_transaction(batch.header().producer_epoch, coordinator_epoch, record.timestamp)
+            completed = CompletedTxn(entry.producer_id, entry.current_txn_first_offset, batch.base_offset, is_abort)
+        entry.end_transaction(batch.producer_epoch, coordinator_epoch, record.timestamp)
         return completed
 
 
-def first_record(batch: FileBatch) -> Record | None:
+def first_record(batch: Batch) -> Record | None:
     """The first record of a control batch, None in an empty one; the exceptions of DefaultRecordBatch's iterator."""
     from kops.records import decode
-    from kops.records.batch import Batch
     from kops.records.compression import DEFAULT_LIMIT
 
-    data = batch.data()
-    if len(data) < V2_OVERHEAD:
+    if len(batch.data()) < BATCH_OVERHEAD:
         raise LoadError("", exception=INDEX_OUT_OF_BOUNDS)
-    header = batch.header()
-    if header.record_count == 0:
+    count = batch.count or 0
+    if count == 0:
         return None
-    compressed = check_codec(header.attributes & _CODEC_MASK)
-    if header.record_count < 0:
-        raise InvalidRecordError(f"Found invalid record count {header.record_count} in magic v{batch.magic} batch")
+    compressed = check_codec(batch.attributes & CODEC_MASK)
+    if count < 0:
+        raise InvalidRecordError(f"Found invalid record count {count} in magic v{batch.magic} batch")
     try:
-        found, error = decode.read_some(Batch(data), DEFAULT_LIMIT)
+        found, error = decode.read_some(batch, DEFAULT_LIMIT)
     except DecodeError as broken:
         reason = f"Failed to decompress record stream: {broken.reason}"
         raise LoadError(reason, exception=KAFKA_EXCEPTION) from broken
-    if error is not None and (compressed or header.record_count == 1 or not found):
+    if error is not None and (compressed or count == 1 or not found):
         raise InvalidRecordError(error.reason) from error
     return found[0]
 

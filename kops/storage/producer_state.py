@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kops.files import Files
-    from kops.storage.file_records import FileBatch
+    from kops.records import Batch
 
 DEFAULT_EXPIRATION_MS = 86_400_000
 DEFAULT_MAX_TRANSACTION_TIMEOUT_MS = 900_000
@@ -105,7 +105,7 @@ class ProducerState:
         self.ongoing_txns.clear()
         self.unreplicated_txns.clear()
 
-    def load_batches(self, batches: Iterable[FileBatch]) -> None:
+    def load_batches(self, batches: Iterable[Batch]) -> None:
         """Read batches back in one go (UnifiedLog.loadProducersFromRecords): the state changes behind the last of them."""
         loaded: dict[int, ProducerAppendInfo] = {}
         order = HashOrder()
@@ -113,7 +113,7 @@ class ProducerState:
         for batch in batches:
             if batch.magic < 2:
                 continue
-            producer_id = batch.header().producer_id
+            producer_id = batch.producer_id
             if producer_id < 0:
                 continue
             order.before_compute_if_absent()

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kops.config.java import INT_MAX, to_long
 from kops.files import MemoryFiles
+from kops.records.batch import HEADER_V2, LOG_OVERHEAD, Batch
 from kops.records.columns import read_headers
-from kops.storage.file_records import FileBatch, LogView, V2Header
+from kops.storage.file_records import LogView, ensure_valid
 from kops.storage.index_entries import TimestampOffset
 from kops.storage.load_errors import CorruptRecordError, InvalidRecordError, LoadError
 from kops.storage.mapped_index import MappedOffsetIndex, MappedTimeIndex
@@ -92,7 +93,7 @@ class Pass:
         # Behind a batch that the bulk reader leaves to the other way only little is read ahead: there may be many of them.
         self._window = min(2 * self._window, _WINDOW) if size else _FIRST_WINDOW
         positions.append(position + size)
-        self._take(rows, positions)
+        self._take(rows, positions, data, position)
         return size
 
     def _read_one(self) -> bool:
@@ -100,17 +101,17 @@ class Pass:
         batch = next(self._log.batches(self.valid_bytes), None)
         if batch is None:
             return False
-        batch.ensure_valid()
+        ensure_valid(batch)
         if batch.magic < 2:
             timestamp = batch.max_timestamp
-            row: Row = (batch.offset, batch.size - 12, -1, batch.magic, 0, 0, 0, timestamp, timestamp, -1, -1, -1, -1)
+            row: Row = (batch.last_offset, batch.size - LOG_OVERHEAD, -1, batch.magic, 0, 0, 0, timestamp, timestamp, -1, -1, -1, -1)
         else:
-            row = batch.header()
-        self._take([row], [batch.position, batch.position + batch.size])
+            row = HEADER_V2.unpack_from(batch.buffer, batch.index)
+        self._take([row], [batch.position, batch.end], batch.buffer, batch.position - batch.index)
         return True
 
-    def _take(self, rows: list[Row], positions: list[int]) -> None:
-        """What one batch after the other does; `positions` has one more than `rows`, the end."""
+    def _take(self, rows: list[Row], positions: list[int], data: bytes, start: int) -> None:
+        """What one batch after the other does; `positions` has one more than `rows`, the end. `data` stands at `start` in the file."""
         base_offset, interval, last_indexed = self._base_offset, self._interval, self._last_indexed
         largest, largest_offset = self.largest
         offsets, times, _ = self._indexes
@@ -135,7 +136,7 @@ class Pass:
                 if row[2] > latest_epoch:
                     latest_epoch = self._assign_epoch(row[2], row[0])
                 if row[9] >= 0:
-                    self._update_producers(row, position)
+                    self._update_producers(Batch(data, position - start, position))
                 self._producers.map_end_offset = last_offset + 1
         self.batches += len(rows)
 
@@ -150,11 +151,9 @@ class Pass:
         self._epochs.assign(epoch, offset)
         return epoch
 
-    def _update_producers(self, row: Row, position: int) -> None:
+    def _update_producers(self, batch: Batch) -> None:
         producers = self._producers
-        batch = FileBatch(self._log, position, row[1] + 12, row[0], row[3])
-        batch.use_header(V2Header._make(row))
-        info = producers.prepare_update(row[9])
+        info = producers.prepare_update(batch.producer_id)
         completed = info.append(batch)
         producers.update(info)
         if completed is not None:

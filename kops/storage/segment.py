@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from kops.config import TopicConfig
     from kops.files import Files
+    from kops.records import Batch
     from kops.storage.epoch_cache import LeaderEpochFileCache
-    from kops.storage.file_records import FileBatch, OffsetSpan
+    from kops.storage.file_records import OffsetSpan
     from kops.storage.producer_state import ProducerState
 
 __all__ = ["FetchData", "LogSegment", "LogSegments", "RebuiltIndexes", "rebuild_indexes"]
@@ -195,7 +196,7 @@ class LogSegment:
 
     # writing ----------------------------------------------------------------------------------------------------------------------
 
-    def append(self, largest_offset: int, data: bytes, batches: list[FileBatch]) -> None:
+    def append(self, largest_offset: int, data: bytes | memoryview, batches: list[Batch]) -> None:
         """Write whole batches (`data`, described by `batches`) at the end, and the index entries that are due."""
         if not data:
             return

@@ -138,7 +138,7 @@ def test_a_swap_that_was_interrupted_is_completed(files: MemoryFiles) -> None:
     assert log.log_end_offset == 6
     first = log.segments.first
     assert first is not None
-    assert [found.offset for found in first.log.batches()] == [1, 3]
+    assert [found.base_offset for found in first.log.batches()] == [1, 3]
 
 
 def test_a_split_that_was_interrupted_is_undone(files: MemoryFiles) -> None:

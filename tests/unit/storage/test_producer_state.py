@@ -8,9 +8,9 @@ import pytest
 
 from kops.config.java_hash import HashOrder
 from kops.files import MemoryFiles
-from kops.records import BatchBuilder, BytesSource
+from kops.records import Batch, BatchBuilder, BytesSource
 from kops.records.build import write_batch
-from kops.storage.file_records import FileBatch, LogView
+from kops.storage.file_records import LogView
 from kops.storage.load_errors import InvalidRecordError, LoadError
 from kops.storage.producer_append import BatchMetadata, ProducerAppendInfo, ProducerStateEntry, decrement_sequence, increment_sequence
 from kops.storage.producer_snapshot import read_producer_snapshot
@@ -20,7 +20,7 @@ DIRECTORY = "/t-0"
 INT_MAX = 2**31 - 1
 
 
-def batches(*parts: bytes) -> list[FileBatch]:
+def batches(*parts: bytes) -> list[Batch]:
     return list(LogView(BytesSource(b"".join(parts)), "x.log").batches())
 
 
@@ -123,7 +123,7 @@ def test_last_stable_offset_is_the_next_open_transaction() -> None:
     for part in batches(
         data(1, 0, 0, 10, transactional=True), data(2, 0, 0, 11, transactional=True), data(3, 0, 0, 12, transactional=True)
     ):
-        info = state.prepare_update(part.header().producer_id)
+        info = state.prepare_update(part.producer_id)
         info.append(part)
         state.update(info)
     info = state.prepare_update(1)

@@ -8,7 +8,7 @@ from kops.config.topic import TopicConfig
 from kops.files import MemoryFiles
 from kops.records import BatchBuilder, BytesSource
 from kops.storage.epoch_cache import LeaderEpochFileCache
-from kops.storage.file_records import LogView
+from kops.storage.file_records import LogView, ensure_valid
 from kops.storage.index_entries import OffsetPosition, TimestampOffset
 from kops.storage.load_errors import (
     CorruptIndexError,
@@ -70,14 +70,14 @@ def recovered(files: MemoryFiles, data: bytes, **options: int) -> LogSegment:
 def test_the_walk_ends_silently_at_what_is_not_whole() -> None:
     data = log_of(0, 1, 2)
     for cut in range(1, SIZE):
-        assert [found.offset for found in LogView(BytesSource(data[:-cut]), "x").batches()] == [0, 1]
+        assert [found.base_offset for found in LogView(BytesSource(data[:-cut]), "x").batches()] == [0, 1]
 
 
 @pytest.mark.parametrize("length", [13, 0, -1, -(2**31)])
 def test_a_length_below_the_smallest_is_an_error(length: int) -> None:
     data = log_of(0) + b"\0" * 8 + length.to_bytes(4, "big", signed=True) + b"\0" * 20
     walk = LogView(BytesSource(data), "x").batches()
-    assert next(walk).offset == 0
+    assert next(walk).base_offset == 0
     with pytest.raises(CorruptRecordError, match=f"record size {length} smaller than minimum"):
         next(walk)
 
@@ -85,11 +85,11 @@ def test_a_length_below_the_smallest_is_an_error(length: int) -> None:
 def test_a_batch_too_small_for_its_header_fails_when_it_is_read() -> None:
     data = log_of(0) + b"\0" * 7 + b"\x09" + (14).to_bytes(4, "big") + b"\0\0\0\0\x02" + b"\0" * 9
     small = list(LogView(BytesSource(data), "x").batches())[-1]
-    assert small.offset == 9
+    assert small.base_offset == 9
     with pytest.raises(LoadError, match="Failed to load record batch"):
         _ = small.last_offset
     with pytest.raises(CorruptRecordError, match="smaller than the minimum"):
-        small.ensure_valid()
+        ensure_valid(small)
 
 
 def test_search_for_offset() -> None:
@@ -102,9 +102,9 @@ def test_search_for_offset() -> None:
 
 def test_slices_are_cut_at_the_end_and_checked() -> None:
     view = LogView(BytesSource(log_of(0, 1, 2)), "x")
-    assert [found.offset for found in view.slice(SIZE, 10**6).batches()] == [1, 2]
-    assert [found.offset for found in view.slice(SIZE, SIZE).batches()] == [1]
-    assert [found.offset for found in view.slice(SIZE, 2**31 - 1).batches()] == [1, 2]
+    assert [found.base_offset for found in view.slice(SIZE, 10**6).batches()] == [1, 2]
+    assert [found.base_offset for found in view.slice(SIZE, SIZE).batches()] == [1]
+    assert [found.base_offset for found in view.slice(SIZE, 2**31 - 1).batches()] == [1, 2]
     for position, size in ((-1, 1), (3 * SIZE + 1, 1), (0, -1)):
         with pytest.raises(LoadError):
             view.slice(position, size)
@@ -295,7 +295,7 @@ def test_reading(files: MemoryFiles) -> None:
     found = segment.read(1, 2 * SIZE, segment.size)
     assert found is not None
     assert found.records is not None
-    assert [part.offset for part in found.records.batches()] == [1, 2]
+    assert [part.base_offset for part in found.records.batches()] == [1, 2]
     assert found.next_offset == 3
     assert segment.read(4, 100, segment.size) is None
     empty = segment.read(1, 0, segment.size)
