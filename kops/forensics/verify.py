@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
 SCHEMA = "kops.verify/v1"
-_AUTO_BYTES = 64 << 20
-_AUTO_JOBS = 4
 
 
 @dataclass(slots=True)
@@ -233,7 +231,7 @@ def verify(
     read, `on_start` how many there are. Ctrl-C ends the reading; the report of what was read is attached to the KeyboardInterrupt as
     `report`. Raises `UsageError`, `NotFoundError`.
     """
-    from kops.forensics.verify_jobs import choose, run_tasks
+    from kops.forensics.verify_jobs import choose, jobs_that_pay, run_tasks
 
     plan = plan_verify(paths, level, files)
     tasks, left_out = choose(plan.tasks, sample)
@@ -245,7 +243,7 @@ def verify(
         on_start(sum(task.size for task in tasks))
     deadline = time.monotonic() + max_duration if max_duration is not None else None
     reader = files if files is not None else OsFiles(read_only=True)
-    workers = _jobs(jobs, tasks) if files is None or isinstance(files, OsFiles) else 1
+    workers = jobs_that_pay(jobs, tasks) if files is None or isinstance(files, OsFiles) else 1
     results: dict[str, SegmentResult] = {}
     interrupted = False
     try:
@@ -296,11 +294,3 @@ def count_results(report: VerifyReport, results: dict[str, SegmentResult]) -> No
             report.batches += result.facts.batches
             report.records += result.facts.records
             report.bytes += result.facts.scanned_to - result.facts.start
-
-
-def _jobs(jobs: int | None, tasks: list[SegmentTask]) -> int:
-    if jobs is not None:
-        return max(1, jobs)
-    if len(tasks) < 2 or sum(task.size for task in tasks) < _AUTO_BYTES:
-        return 1
-    return min(os.cpu_count() or 1, _AUTO_JOBS)

@@ -1,21 +1,29 @@
-"""Reading segments in several processes: which ones, in what order, until when."""
+"""Reading segments in several processes: which ones, in what order, until when. Large ones are read in parts."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
-import signal
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from kops.errors import UsageError
 from kops.files import Files
 from kops.forensics.verify_partition import SegmentResult, SegmentTask, verify_segment
 
+if TYPE_CHECKING:
+    from kops.forensics.verify_parts import Answer, Part
+
 _SHARE = re.compile(r"(\d{1,9})/(\d{1,9})")
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)%")
 _STEPS = 1_000_000
-_POLL_SECONDS = 0.2
+AUTO_BYTES: Final = 64 << 20
+AUTO_JOBS: Final = 4
+PART_BYTES: Final = 256 << 20
+LEAST_PART_BYTES: Final = 32 << 20
 
 
 def choose(tasks: list[SegmentTask], sample: str | None) -> tuple[list[SegmentTask], list[str]]:
@@ -44,12 +52,21 @@ def _hash(task: SegmentTask) -> int:
     return zlib.crc32("/".join(names).encode("utf-8", "surrogateescape"))
 
 
+def jobs_that_pay(jobs: int | None, tasks: list[SegmentTask]) -> int:
+    """How many processes: those asked for, or (None) as many as pay off, at most four."""
+    if jobs is not None:
+        return max(1, jobs)
+    if sum(task.size for task in tasks) < AUTO_BYTES:
+        return 1
+    return min(os.cpu_count() or 1, AUTO_JOBS)
+
+
 def run_tasks(
     tasks: list[SegmentTask], files: Files, jobs: int, deadline: float | None, progress: Callable[[int], None] | None
 ) -> Iterator[SegmentResult]:
     """The results as they come. After the deadline (of `time.monotonic`) no further segment is begun."""
-    if jobs > 1 and len(tasks) > 1:
-        yield from _run_in_processes(tasks, files, min(jobs, len(tasks)), deadline, progress)
+    if jobs > 1 and (len(tasks) > 1 or sum(task.size for task in tasks) > LEAST_PART_BYTES):
+        yield from _run_in_processes(tasks, files, jobs, deadline, progress)
         return
     for task in tasks:
         if deadline is not None and time.monotonic() >= deadline:
@@ -57,46 +74,55 @@ def run_tasks(
         yield verify_segment(task, files, progress)
 
 
-_worker_files: Files | None = None
-
-
-def _start_worker(files: Files) -> None:
-    global _worker_files  # noqa: PLW0603 - a worker process has one
-    _worker_files = files
-    # Ctrl-C reaches the whole group; the parent tells the workers to end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _work(task: SegmentTask) -> SegmentResult:
-    assert _worker_files is not None, "the pool's initializer ran"
-    return verify_segment(task, _worker_files)
-
-
 def _run_in_processes(
     tasks: list[SegmentTask], files: Files, jobs: int, deadline: float | None, progress: Callable[[int], None] | None
 ) -> Iterator[SegmentResult]:
-    """In the order given, so that what is read when somebody stops it is a beginning."""
-    import multiprocessing
+    """Begun in the order given, so that what is read when somebody stops it is a beginning."""
+    from kops.forensics.verify_parts import join_parts, read_part
+    from kops.forensics.workers import spread
 
-    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
-    context = multiprocessing.get_context(method)
-    waiting = list(tasks)
-    running: list[multiprocessing.pool.AsyncResult[SegmentResult]] = []
-    pool = context.Pool(jobs, _start_worker, (files,))
-    try:
-        while waiting or running:
-            while waiting and len(running) < 2 * jobs and not (deadline is not None and time.monotonic() >= deadline):
-                running.append(pool.apply_async(_work, (waiting.pop(0),)))
-            if not running:
+    parts, counts = _parts(tasks, files, jobs)
+
+    def work(part: Part) -> Answer | SegmentResult:
+        task = tasks[part.number]
+        return read_part(files, part, task) if counts[part.number] > 1 else verify_segment(task, files)
+
+    def allowed() -> Iterator[int]:
+        for place, part in enumerate(parts):
+            if not part.start and deadline is not None and time.monotonic() >= deadline:
                 return
-            running[0].wait(_POLL_SECONDS if len(running) > 1 else None)
-            for done in [each for each in running if each.ready()]:
-                running.remove(done)
-                result = done.get()
-                if progress is not None:
-                    progress(result.task.size)
-                yield result
-        pool.close()
-        pool.join()
-    finally:
-        pool.terminate()
+            yield place
+
+    waiting: dict[int, list[Answer]] = {}
+    for done in spread(work, parts, min(jobs, len(parts)), allowed()):
+        if isinstance(done, SegmentResult):
+            if progress is not None:
+                progress(done.task.size)
+            yield done
+            continue
+        part = done[0]
+        if progress is not None:
+            progress(part.size)
+        answers = waiting.setdefault(part.number, [])
+        answers.append(done)
+        if len(answers) == counts[part.number]:
+            answers.sort(key=lambda answer: answer[0].start)
+            yield join_parts(files, tasks[part.number], waiting.pop(part.number))
+
+
+def _parts(tasks: list[SegmentTask], files: Files, jobs: int) -> tuple[list[Part], list[int]]:
+    """-> (the parts of all segments, how many each segment has). A segment whose headers alone are read stays whole."""
+    from kops.forensics.verify_facts import QUICK
+    from kops.forensics.verify_parts import Part, index_beside, part_bytes, split_segment
+
+    target = part_bytes(jobs, [task.size for task in tasks], PART_BYTES, LEAST_PART_BYTES)
+    parts: list[Part] = []
+    counts: list[int] = []
+    for number, task in enumerate(tasks):
+        found = [Part(number, task.path, 0, task.size)]
+        if task.size > target and not task.indexes_only and task.level != QUICK:
+            with contextlib.suppress(OSError):  # reading it tells
+                found = split_segment(files, number, task.path, task.size, index_beside(files, task), target)
+        parts += found
+        counts.append(len(found))
+    return parts, counts

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from kops.errors import DecodeError
 from kops.files import Files
+from kops.forensics.verify_parts import Part
 from kops.records import Batch, ByteSource, Damage, scan
 from kops.spark.schemas import SCHEMAS, TIMESTAMP_TYPES, arrow_schema
-from kops.spark.splits import Part
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -31,9 +31,9 @@ from pyspark.sql.datasource import (
 from kops.errors import UsageError
 from kops.files import OsFiles
 from kops.forensics.inventory import Inventory, PartitionDir, open_paths
+from kops.forensics.verify_parts import TASK_BYTES, Part, pack, split_segment
 from kops.spark.rows import Source, Wanted, read_parts, read_segments
 from kops.spark.schemas import SCHEMAS, ddl
-from kops.spark.splits import TASK_BYTES, Part, pack, split_segment
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,19 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from kops.errors import KopsError
 from kops.files import OsFiles
 from kops.forensics.verify import VerifyReport, check_plan, count_results, plan_verify
-from kops.forensics.verify_facts import CRC, SegmentFacts, join_facts, scan_segment_facts
-from kops.forensics.verify_index import IndexSamples
-from kops.forensics.verify_partition import SegmentResult, SegmentTask, check_indexes, load_index, verify_segment
-from kops.spark.splits import TASK_BYTES, Part, pack, part_bytes, split_segment
+from kops.forensics.verify_facts import CRC
+from kops.forensics.verify_partition import SegmentResult, SegmentTask
+from kops.forensics.verify_parts import TASK_BYTES, Answer, Part, index_beside, join_parts, pack, part_bytes, read_part, split_segment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Answer = tuple[Part, SegmentFacts | None, str]
-"""A part, its facts, or why the file could not be read."""
 
 
 def scan_verify(
@@ -38,7 +33,7 @@ def scan_verify(
     parts = [
         part
         for number, task in enumerate(tasks)
-        for part in split_segment(files, number, task.path, task.size, _index_beside(files, task), size)
+        for part in split_segment(files, number, task.path, task.size, index_beside(files, task), size)
     ]
     bins = pack(parts, context.defaultParallelism, task_bytes)
     answers: list[Answer] = []
@@ -50,12 +45,6 @@ def scan_verify(
     count_results(report, results)
     report.findings = check_plan(plan, results, files)
     return report
-
-
-def _index_beside(files: OsFiles, task: SegmentTask) -> str | None:
-    """The offset index of a segment, whether the level asks for its check or not."""
-    path = task.index_path or f"{task.path.removesuffix('.log')}.index"
-    return path if files.exists(path) else None
 
 
 def _worker(parts: list[tuple[Part, SegmentTask]]) -> Callable[[list[Part]], Iterator[Answer]]:
@@ -70,17 +59,6 @@ def _worker(parts: list[tuple[Part, SegmentTask]]) -> Callable[[list[Part]], Ite
     return work
 
 
-def read_part(files: OsFiles, part: Part, task: SegmentTask) -> Answer:
-    """The facts about one part."""
-    try:
-        index = load_index(files, task.index_path if task.compares else None, "index", task.base_offset)
-        time_index = load_index(files, task.time_index_path if task.compares else None, "timeindex", task.base_offset)
-        with files.open(part.path) as source:
-            return part, scan_segment_facts(source, part.start, part.end, task.level, index=index, time_index=time_index), ""
-    except (OSError, KopsError) as error:
-        return part, None, str(error)
-
-
 def _join(files: OsFiles, tasks: list[SegmentTask], answers: Iterable[Answer]) -> dict[str, SegmentResult]:
     """Parts to whole segments, in the order of the plan."""
     by_segment: dict[int, list[Answer]] = {}
@@ -89,26 +67,5 @@ def _join(files: OsFiles, tasks: list[SegmentTask], answers: Iterable[Answer]) -
     results: dict[str, SegmentResult] = {}
     for number, task in enumerate(tasks):
         found = sorted(by_segment[number], key=lambda answer: answer[0].start)
-        results[task.path] = _join_segment(files, task, found)
+        results[task.path] = join_parts(files, task, found)
     return results
-
-
-def _join_segment(files: OsFiles, task: SegmentTask, answers: list[Answer]) -> SegmentResult:
-    """As `verify_segment`, from parts; where two don't meet at a batch's boundary, their bytes are read again here."""
-    facts = [part_facts for _, part_facts, _ in answers if part_facts is not None]
-    try:
-        index = load_index(files, task.index_path, "index", task.base_offset)
-        time_index = load_index(files, task.time_index_path, "timeindex", task.base_offset)
-        if len(facts) < len(answers):
-            return verify_segment(task, files)  # tells why it can't be read
-
-        def rescan(start: int, end: int) -> SegmentFacts:
-            with files.open(task.path) as source:
-                return scan_segment_facts(source, start, end, task.level, index=index, time_index=time_index)
-
-        whole = join_facts(facts, rescan)
-    except (OSError, KopsError):
-        return verify_segment(task, files)
-    checked, spacing = check_indexes(task, whole, index, time_index)
-    whole.samples = IndexSamples()
-    return SegmentResult(task, whole, checked, spacing)

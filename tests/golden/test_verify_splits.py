@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
+import signal
 from pathlib import Path
 
 import pytest
 
+from kops.errors import KopsError
 from kops.files import MemoryFiles, OsFiles
+from kops.forensics import verify_jobs
 from kops.forensics.findings import Finding
 from kops.forensics.inventory import open_paths
 from kops.forensics.verify import VerifyPlan, check_plan, plan_verify, verify
 from kops.forensics.verify_facts import FULL, LEVELS, SegmentFacts, join_facts, scan_segment_facts
 from kops.forensics.verify_index import IndexSamples
 from kops.forensics.verify_partition import SegmentResult, SegmentTask, check_indexes, load_index
+from kops.forensics.workers import spread
 from kops.records import Batch, scan
 from tests.support import corpus
 from tests.support.verifying import folder
@@ -72,6 +77,28 @@ def test_processes_give_the_same_report(level: str) -> None:
     alone = verify(roots, level)
     for jobs in (2, 3):
         assert verify(roots, level, jobs=jobs).to_json() == alone.to_json()
+
+
+@pytest.mark.parametrize("case_id", [*DAMAGED, "v2-4.3.0-transactions", "cluster-4.3.0"])
+def test_segments_cut_among_processes_give_the_same_report(case_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts so small that every segment with an index entry is cut."""
+    monkeypatch.setattr(verify_jobs, "PART_BYTES", 256)
+    monkeypatch.setattr(verify_jobs, "LEAST_PART_BYTES", 256)
+    root = folder(case_id) if case_id.startswith("damage") else corpus.load(case_id).root
+    for level in ("crc", FULL):
+        assert verify([root], level, jobs=2).to_json() == verify([root], level).to_json()
+
+
+def test_a_worker_that_dies_is_told() -> None:
+    """Killed from outside, as the kernel does when memory is short."""
+    with pytest.raises(KopsError, match="has died"):
+        list(spread(lambda item: os.kill(os.getpid(), signal.SIGKILL), [1, 2, 3], 2))
+
+
+def test_workers_answer_each_item_once() -> None:
+    """More items than workers, answers larger than a pipe holds."""
+    found = sorted(spread(lambda item: (item, bytes(item) * 300_000), list(range(9)), 3))
+    assert found == [(item, bytes(item) * 300_000) for item in range(9)]
 
 
 def test_other_files_give_the_same_findings() -> None:

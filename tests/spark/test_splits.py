@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kops.files import OsFiles
+from kops.forensics.verify_parts import Part, pack, part_bytes, split_segment
 from kops.records import Batch, Damage, scan
 from kops.spark.rows import items
-from kops.spark.splits import Part, pack, part_bytes, split_segment
 from tests.support import corpus
 
 LARGE = [case for case in corpus.cases("format") if case.endswith("-large")]
