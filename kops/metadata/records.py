@@ -14,6 +14,7 @@ from struct import Struct
 from typing import Any
 
 from kops.errors import DecodeError
+from kops.records import varint
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -23,19 +24,11 @@ Reader = Callable[[bytes, int], tuple[Any, int]]
 
 
 def read_unsigned_varint(data: bytes, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes."""
-    value = shift = 0
-    while True:
-        if position >= len(data):
-            raise DecodeError("the metadata record ends inside a varint", code="bad-metadata-record", position=position)
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-        if shift > 28:
-            raise DecodeError("a varint of more than five bytes", code="bad-metadata-record", position=position)
+    """An unsigned varint of at most five bytes: a signed int of 32 bits, as Java has it."""
+    try:
+        return varint.read_unsigned_varint(data, position)
+    except DecodeError as error:
+        raise DecodeError(f"the metadata record is cut: {error.reason}", code="bad-metadata-record", position=position) from error
 
 
 def _fixed(layout: Struct) -> Reader:
@@ -49,6 +42,8 @@ def _fixed(layout: Struct) -> Reader:
 
 
 def _take(data: bytes, position: int, size: int) -> tuple[bytes, int]:
+    if size < 0:
+        raise DecodeError(f"a field of {size} bytes", code="bad-metadata-record", position=position)
     if position + size > len(data):
         raise DecodeError(
             f"the metadata record ends {position + size - len(data)} bytes early", code="bad-metadata-record", position=position
@@ -74,7 +69,7 @@ def _array(item: Reader) -> Reader:
         count, position = read_unsigned_varint(data, position)
         if count == 0:
             return None, position
-        if count - 1 > len(data) - position:
+        if not 0 < count <= len(data) - position + 1:
             raise DecodeError(
                 f"an array of {count - 1} entries in {len(data) - position} bytes", code="bad-metadata-record", position=position
             )

@@ -79,11 +79,15 @@ class MappedIndex(IndexEntries[E]):
         return relative_offset(self.base_offset, offset) is not None
 
     def _relative_or_raise(self, offset: int) -> int:
-        relative = relative_offset(self.base_offset, offset)
-        if relative is None:
+        relative = offset - self.base_offset
+        if 0 <= relative <= INT_MAX:
+            return relative
+        # The difference may wrap.
+        wrapped = relative_offset(self.base_offset, offset)
+        if wrapped is None:
             reason = f"Integer overflow for offset: {offset} ({self.path})"
             raise LoadError(reason, exception="org.apache.kafka.common.errors.IndexOffsetOverflowException")
-        return relative
+        return wrapped
 
     def _fields(self, slot: int) -> tuple[int, int]:
         start = slot * self.entry_size
@@ -102,10 +106,10 @@ class MappedIndex(IndexEntries[E]):
         if len(data) < start:
             data.extend(bytes(start - len(data)))
         data[start:end] = packed
-        if self._dirty_from == self._dirty_to:
+        if start < self._dirty_from or self._dirty_from == self._dirty_to:
             self._dirty_from = start
-        self._dirty_from = min(self._dirty_from, start)
-        self._dirty_to = max(self._dirty_to, end)
+        if end > self._dirty_to:
+            self._dirty_to = end
         self.entries += 1
 
     def flush(self) -> None:
