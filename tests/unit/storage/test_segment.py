@@ -7,6 +7,8 @@ import pytest
 from kops.config.topic import TopicConfig
 from kops.files import MemoryFiles
 from kops.records import BatchBuilder, BytesSource
+from kops.records.crc import crc32, crc32c
+from kops.records.scan import HELD_UNCHECKED
 from kops.storage.epoch_cache import LeaderEpochFileCache
 from kops.storage.file_records import LogView, ensure_valid
 from kops.storage.index_entries import OffsetPosition, TimestampOffset
@@ -90,6 +92,67 @@ def test_a_batch_too_small_for_its_header_fails_when_it_is_read() -> None:
         _ = small.last_offset
     with pytest.raises(CorruptRecordError, match="smaller than the minimum"):
         ensure_valid(small)
+
+
+def test_a_header_that_the_file_cuts_is_passed_over_until_it_is_read() -> None:
+    """Two batches of 26 bytes at the file's end: the walk goes on behind the first, which has no header to read."""
+    small = (14).to_bytes(4, "big") + b"\0\0\0\0\x02" + b"\0" * 9
+    data = log_of(0) + b"".join(offset.to_bytes(8, "big") + small for offset in (7, 8))
+    view = LogView(BytesSource(data), "x")
+    assert [(found.base_offset, found.position) for found in view.batches()] == [(0, 0), (7, SIZE), (8, SIZE + 26)]
+    assert view.search_for_offset(7, 0) == (7, SIZE, 26)
+    for found in list(view.batches())[1:]:
+        for field in ("attributes", "max_timestamp", "producer_id", "next_offset"):
+            with pytest.raises(LoadError, match=f"Failed to load record batch at position {found.position}"):
+                getattr(found, field)
+        assert len(found.data()) == 26
+    with pytest.raises(LoadError, match="Failed to load record batch"):
+        ProducerState().load_batches(view.batches())
+
+
+def test_a_negative_magic_is_an_old_message_whose_timestamp_fails_until_it_was_read() -> None:
+    data = bytearray(batch(5, timestamp=1234, magic=1))
+    data[16] = 0xFE
+    data[12:16] = crc32(bytes(data[16:])).to_bytes(4, "big")
+    found = LogView(BytesSource(bytes(data)), "x").first_batch()
+    assert found is not None
+    assert (found.magic, found.base_offset, found.last_offset) == (-2, 5, 5)
+    with pytest.raises(LoadError, match="Invalid magic used in LegacyRecord: -2"):
+        _ = found.max_timestamp
+    ensure_valid(found)
+    assert found.max_timestamp == 1234
+
+
+@pytest.mark.parametrize(
+    ("offset", "delta", "last", "following"), [(2**63 - 1, 0, 2**63 - 1, -(2**63)), (-(2**63), -1, 2**63 - 1, -(2**63))]
+)
+def test_offsets_wrap_as_longs_do(offset: int, delta: int, last: int, following: int) -> None:
+    data = bytearray(batch(0))
+    data[:8] = offset.to_bytes(8, "big", signed=True)
+    data[23:27] = delta.to_bytes(4, "big", signed=True)
+    found = LogView(BytesSource(bytes(data)), "x").first_batch()
+    assert found is not None
+    assert (found.base_offset, found.last_offset, found.next_offset) == (offset, last, following)
+
+
+def test_a_large_batch_whose_checksum_is_wrong_is_read_in_pieces() -> None:
+    data = bytearray(batch(3) + bytes(HELD_UNCHECKED))
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    reads: list[int] = []
+
+    class Counting(BytesSource):
+        def read(self, position: int, size: int) -> bytes:
+            reads.append(size)
+            return super().read(position, size)
+
+    found = LogView(Counting(bytes(data)), "x").first_batch()
+    assert found is not None
+    assert (found.base_offset, found.size) == (3, len(data))
+    stored = int.from_bytes(data[17:21], "big")
+    with pytest.raises(CorruptRecordError, match=rf"stored crc = {stored}, computed crc = {crc32c(bytes(data[21:]))}\)"):
+        ensure_valid(found)
+    assert max(reads) <= 1 << 20
+    assert bytes(found.data()) == data
 
 
 def test_search_for_offset() -> None:
