@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from kops.errors import DecodeError
 from kops.forensics.findings import Finding, finding
 from kops.forensics.verify_facts import LEGACY_EPOCH, EpochRun
 from kops.forensics.verify_producers import ABORT, BEGIN, ProducerFacts, Seen, SequenceBreak, TxnEvent
+from kops.storage.names import METADATA_TOPIC
 
 if TYPE_CHECKING:
     from kops.files import Files
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from kops.storage.transaction_index import AbortedTxn
 
 _DAY_MS: Final = 86_400_000
+NO_EPOCH: Final = -1
 _SNAPSHOTS_OF_ALL_FORMATS: Final = "leader-epoch-checkpoint"
 _WITH_OFFSET: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".cleaned", ".swap")
 
@@ -46,7 +49,13 @@ def check_epoch_order(view: LogView) -> Iterator[Finding]:
     """Leader epochs never go back along a log, and once there is one every batch has one (any level)."""
     runs = epoch_runs(view)
     for number, (run, path) in enumerate(runs):
-        if number == 0 or run.epoch == LEGACY_EPOCH:
+        if run.epoch == LEGACY_EPOCH:
+            continue
+        if run.epoch < NO_EPOCH:
+            detail = f"the batch has leader epoch {run.epoch}"
+            yield finding("leader-epoch-negative", path, detail, position=run.position, base_offset=run.base_offset)
+            continue
+        if number == 0:
             continue
         before = runs[number - 1][0].epoch
         if run.epoch < 0:
@@ -85,6 +94,8 @@ def check_epoch_file(partition: PartitionDir, view: LogView, files: Files) -> It
         return
     yield from _beyond_end(path, effective, view)
     yield from _epochs_agree(path, effective, runs)
+    if not view.is_damaged:
+        yield from _epochs_begin(path, effective, runs, view)
     if effective and view.segments:
         yield from _beginning(path, effective[0].start_offset, view)
 
@@ -141,6 +152,27 @@ def _epochs_agree(path: str, entries: list[EpochEntry], runs: list[EpochRun]) ->
             )
 
 
+def _epochs_begin(path: str, entries: list[EpochEntry], runs: list[EpochRun], view: LogView) -> Iterator[Finding]:
+    """No epoch begins in the midst of the batches of another one, and the first one where the log does."""
+    if any(after.epoch < before.epoch for before, after in pairwise(runs)) or not runs or not entries:
+        return
+    bases = [run.base_offset for run in runs]
+    for entry in entries:
+        place = bisect_right(bases, entry.start_offset) - 1
+        if place < 0 or entry.epoch == runs[place].epoch or entry.start_offset in (bases[place], view.end_offset):
+            continue
+        if view.cleaned_to <= entry.start_offset < view.end_offset:
+            detail = f"epoch {entry.epoch} begins with offset {entry.start_offset}, the batches there have leader epoch {runs[place].epoch}"
+            yield finding("leader-epoch-file-wrong", path, detail, base_offset=entry.start_offset)
+    first = entries[0].start_offset
+    begin = max(view.start_offset, view.context.log_start or 0, bases[0])
+    # Where the metadata log begins no checkpoint says, nor where a folder begins that came from elsewhere.
+    known = view.topic != METADATA_TOPIC and (view.context.log_start is not None or view.start_offset == 0)
+    if known and view.context.clean_stop and view.cleaned_to <= begin < first < view.end_offset:
+        detail = f"it knows the log from offset {first} on, but the log begins with {begin}"
+        yield finding("leader-epoch-file-wrong", path, detail, base_offset=begin, last_offset=first - 1)
+
+
 # producers ----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -168,7 +200,7 @@ def check_producers(partition: PartitionDir, view: LogView, files: Files) -> Ite
         events = len(state.events)
         state.extend(facts)
         breaks += [(found, segment.path) for found in state.breaks[known:]]
-        yield from _check_transaction_index(partition, segment, transactions.take(state.events[events:]), view, files)
+        yield from _check_transaction_index(partition, segment, transactions, state.events[events:], view, files)
     if view.end_offset in read and not any(segment.base_offset == view.end_offset for segment in view.segments):
         yield from _snapshot_agrees(snapshots[view.end_offset], read[view.end_offset], state, view)
     yield from _sequences(breaks, view)
@@ -183,7 +215,7 @@ def check_transactions(partition: PartitionDir, view: LogView, files: Files) -> 
         if segment.facts.producers is not None:
             events = len(state.events)
             state.extend(segment.facts.producers)
-            yield from _check_transaction_index(partition, segment, transactions.take(state.events[events:]), view, files)
+            yield from _check_transaction_index(partition, segment, transactions, state.events[events:], view, files)
 
 
 def _sequences(breaks: list[tuple[SequenceBreak, str]], view: LogView) -> Iterator[Finding]:
@@ -302,28 +334,33 @@ class _Transactions:
 
     def __init__(self) -> None:
         self.ongoing: dict[int, int] = {}
+        self.unbegun: set[tuple[int, int]] = set()
 
     def take(self, events: list[TxnEvent]) -> list[AbortedTxn]:
-        """The aborted transactions that end in these events."""
+        """The aborted transactions that end in these events; `unbegun` has (producer id, offset) of the markers of those begun before."""
         from kops.storage.transaction_index import AbortedTxn
 
         aborted = []
+        self.unbegun = set()
         for event in events:
             if event.kind == BEGIN:
                 self.ongoing.setdefault(event.producer_id, event.offset)
                 continue
             first = self.ongoing.pop(event.producer_id, None)
-            if first is not None and event.kind == ABORT:
+            if first is None and event.kind == ABORT:
+                self.unbegun.add((event.producer_id, event.offset))
+            elif first is not None and event.kind == ABORT:
                 stable = min(self.ongoing.values(), default=event.offset + 1)
                 aborted.append(AbortedTxn(event.producer_id, first, event.offset, stable))
         return aborted
 
 
 def _check_transaction_index(
-    partition: PartitionDir, segment: LogSegment, expected: list[AbortedTxn], view: LogView, files: Files
+    partition: PartitionDir, segment: LogSegment, transactions: _Transactions, events: list[TxnEvent], view: LogView, files: Files
 ) -> Iterator[Finding]:
     from kops.storage.transaction_index import ENTRY_SIZE, check_transaction_index, read_transaction_index
 
+    expected = transactions.take(events)
     entry = next(
         (found.files.get("txnindex") for found in partition.segments if found.base_offset == segment.base_offset and found.suffix == ""),
         None,
@@ -352,10 +389,12 @@ def _check_transaction_index(
         detail = f"{len(data)} bytes are no multiple of {ENTRY_SIZE}"
         yield finding("transaction-index-malformed", entry.path, detail, position=len(data) - len(data) % ENTRY_SIZE)
     if comparable:
-        yield from _transactions_agree(entry.path, entries, expected, view)
+        yield from _transactions_agree(entry.path, entries, expected, transactions.unbegun, view)
 
 
-def _transactions_agree(path: str, entries: list[AbortedTxn], expected: list[AbortedTxn], view: LogView) -> Iterator[Finding]:
+def _transactions_agree(
+    path: str, entries: list[AbortedTxn], expected: list[AbortedTxn], unbegun: Set[tuple[int, int]], view: LogView
+) -> Iterator[Finding]:
     surely_there = max(view.start_offset, view.cleaned_to)  # what lies before may have been deleted or compacted
     known = {(found.producer_id, found.last_offset): found for found in entries}
     wanted = {(found.producer_id, found.last_offset): found for found in expected}
@@ -365,13 +404,17 @@ def _transactions_agree(path: str, entries: list[AbortedTxn], expected: list[Abo
             detail = f"the aborted transaction of producer {want.producer_id}, offsets {want.first_offset}-{want.last_offset}, is not in it"
         elif have.first_offset != want.first_offset and have.first_offset >= surely_there:
             detail = f"producer {want.producer_id}: the transaction begins with {want.first_offset}, not with {have.first_offset}"
-        elif surely_there <= have.last_stable_offset < want.last_stable_offset or have.last_stable_offset > view.end_offset:
+        elif not 0 <= have.last_stable_offset <= have.last_offset + 1 or surely_there <= have.last_stable_offset < want.last_stable_offset:
             detail = f"producer {want.producer_id}: last stable offset {have.last_stable_offset}, expected {want.last_stable_offset}"
         else:
             continue
         yield finding("transaction-index-wrong", path, detail, base_offset=want.first_offset, last_offset=want.last_offset)
     for key, have in known.items():
-        if key not in wanted and have.first_offset >= surely_there:
+        if key in wanted:
+            continue
+        possible = key in unbegun or have.last_offset < surely_there
+        possible = possible and 0 <= have.first_offset <= have.last_offset and 0 <= have.last_stable_offset <= have.last_offset + 1
+        if have.first_offset >= surely_there or not possible:
             detail = (
                 f"it has a transaction of producer {have.producer_id}, offsets {have.first_offset}-{have.last_offset}, that the log has not"
             )
