@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kops.config.java import LONG_MAX, LONG_MIN, NumberFormatError, parse_int, trim
+from kops.config.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, NumberFormatError, parse_int, trim
 from kops.storage.json_text import read_json, write_json
 
 CURRENT_VERSION: Final = 0
@@ -50,7 +50,7 @@ def write_clean_shutdown(mark: CleanShutdown) -> bytes:
 
 def _number(value: object, bits: int) -> int | None:
     """A JSON value as Jackson binds it to int or Long: also from a string, also cut from a fraction. Raises ValueError."""
-    low, high = (LONG_MIN, LONG_MAX) if bits == 64 else (-(2**31), 2**31 - 1)
+    low, high = (LONG_MIN, LONG_MAX) if bits == 64 else (INT_MIN, INT_MAX)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float | str):

@@ -78,7 +78,7 @@ class FileBatch(Batch):
 
     @property
     def is_held(self) -> bool:
-        """Whether all its bytes are in `buffer`; without them its checksum was wrong, or the file ends within its header."""
+        """Whether all its bytes are in `buffer`; a large batch is only where its checksum holds."""
         return self.index + self.size <= len(self.buffer)
 
     @property

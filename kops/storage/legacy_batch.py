@@ -2,6 +2,9 @@
 
 An uncompressed message has one offset. A compressed set has the last offset outside and the others inside: absolute ones in v0, relative
 ones in v1, so the set must be decompressed for it. What goes wrong on the way ends the broker's start, so the exceptions are Kafka's.
+
+The one second reading beside `kops.records.decode`: Kafka looks at less here (the first inner message's attributes only, no fields of the
+others) and in another order, and which exception comes decides what a broker or consumer does next.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from struct import Struct, error, unpack_from
 from kops.config.java import to_int, to_long
 from kops.errors import DecodeError
 from kops.records import compression
+from kops.records.batch import CODEC_MASK, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0
 from kops.storage.load_errors import (
     INDEX_OUT_OF_BOUNDS,
     KAFKA_EXCEPTION,
@@ -21,12 +25,9 @@ from kops.storage.load_errors import (
     illegal_argument,
 )
 
-_OVERHEAD = 12
 _MAGIC = 4
 _ATTRIBUTES = 5
 _KEY_SIZE = (6, 14)
-_MIN_RECORD_SIZE = 14
-_CODEC_MASK = 7
 _GZIP_HEADER = 10
 _INNER = Struct(">qi")
 _LARGEST_ALLOCATION = 512 * 1024 * 1024
@@ -42,10 +43,10 @@ def check_codec(codec: int) -> int:
 
 def base_offset(offset: int, data: bytes) -> int:
     """The first offset in the message set `data` (with its 12 bytes of overhead) whose outer offset is `offset`."""
-    record = data[_OVERHEAD:]
+    record = data[LOG_OVERHEAD:]
     if len(record) <= _ATTRIBUTES:
         raise LoadError("", exception=INDEX_OUT_OF_BOUNDS)
-    codec = check_codec(record[_ATTRIBUTES] & _CODEC_MASK)
+    codec = check_codec(record[_ATTRIBUTES] & CODEC_MASK)
     if codec == compression.NONE:
         return offset
     magic = record[_MAGIC]
@@ -84,8 +85,8 @@ def _first_inner_offset(offset: int, magic: int, codec: int, value: bytes) -> in
     first_offset = last_offset = position = 0
     while position + _INNER.size <= len(inner):
         inner_offset, size = _INNER.unpack_from(inner, position)
-        if size < _MIN_RECORD_SIZE:
-            raise CorruptRecordError(f"Record size is less than the minimum record overhead ({_MIN_RECORD_SIZE})")
+        if size < MESSAGE_OVERHEAD_V0:
+            raise CorruptRecordError(f"Record size is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})")
         if size > _LARGEST_ALLOCATION:
             raise LoadError("Java heap space", exception="java.lang.OutOfMemoryError")
         if position + _INNER.size + size > len(inner):
@@ -105,7 +106,7 @@ def _first_inner_offset(offset: int, magic: int, codec: int, value: bytes) -> in
                 f" message offset '{last_offset}' and it is not zero."
             )
         first_offset = to_long((offset - last_offset if offset else 0) + first_offset)
-    if check_codec(inner[first_position + _ATTRIBUTES] & _CODEC_MASK) != compression.NONE:
+    if check_codec(inner[first_position + _ATTRIBUTES] & CODEC_MASK) != compression.NONE:
         raise InvalidRecordError("Inner messages must not be compressed")
     return first_offset
 

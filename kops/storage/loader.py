@@ -12,6 +12,7 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, TypeVar
 
+from kops.config.java import INT_MAX, LONG_MAX, LONG_MIN
 from kops.errors import DecodeError
 from kops.storage.epoch_cache import LeaderEpochFileCache
 from kops.storage.load_errors import (
@@ -42,7 +43,6 @@ __all__ = ["LoadAction", "LoadedLog", "LogLoader", "load_partition", "rebuild_pr
 
 _DELETE_DIR = "-delete"
 _SNAPSHOT_DELETED = ".checkpoint.deleted"
-_MAX_FETCH = 2**31 - 1
 
 T = TypeVar("T")
 
@@ -223,7 +223,7 @@ class LogLoader:
 
     def _complete_swaps(self, swaps: list[str]) -> None:
         """Second and third pass: delete what the `.swap` segments replace, then rename them."""
-        low, high = 2**63 - 1, -(2**63)
+        low, high = LONG_MAX, LONG_MIN
         for name in swaps:
             if name.removesuffix(SWAP).endswith(LOG):
                 segment = self._open(offset_from_file(name), suffix=SWAP)
@@ -327,7 +327,7 @@ class LogLoader:
         return min(self._recovery_point, log_end_offset), log_end_offset
 
     def _recover_unflushed(self) -> None:
-        unflushed = self._segments.values(self._recovery_point, 2**63 - 1)
+        unflushed = self._segments.values(self._recovery_point, LONG_MAX)
         for number, segment in enumerate(unflushed):
             old_size = segment.size
             try:
@@ -413,7 +413,7 @@ def rebuild_producer_state(
             if segment is segment_of_last_offset:
                 found = segment.translate_offset(last_offset)
                 max_position = segment.size if found is None else found.position
-            fetched = segment.read(start_offset, _MAX_FETCH, max_position)
+            fetched = segment.read(start_offset, INT_MAX, max_position)
             if fetched is not None and fetched.records is not None:
                 producers.load_batches(fetched.records.batches())
     producers.map_end_offset = last_offset

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final, Literal, NamedTuple
 
-from kops.config.java import NumberFormatError, parse_int, parse_long
+from kops.config.java import INT_MAX, LONG_MAX, NumberFormatError, parse_int, parse_long
 from kops.errors import DecodeError
 
 FileKind = Literal["log", "index", "timeindex", "txnindex", "snapshot", "checkpoint"]
@@ -68,9 +68,9 @@ def parse_log_file(name: str) -> LogFileName | None:
     found = re.fullmatch(_SEGMENT_FILE, name)
     if found is not None:
         offset = int(found[1])
-        return LogFileName(found[2], offset, found[3] or "") if offset < 1 << 63 else None  # type: ignore[arg-type]
+        return LogFileName(found[2], offset, found[3] or "") if offset <= LONG_MAX else None  # type: ignore[arg-type]
     found = re.fullmatch(_CHECKPOINT_FILE, name)
-    if found is not None and int(found[1]) < 1 << 63 and int(found[2]) < 1 << 31:
+    if found is not None and int(found[1]) <= LONG_MAX and int(found[2]) <= INT_MAX:
         return LogFileName("checkpoint", int(found[1]), found[3] or "", int(found[2]))  # type: ignore[arg-type]
     return None
 
