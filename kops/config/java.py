@@ -65,13 +65,18 @@ def trim(text: str) -> str:
     return text.strip(_TRIMMED)
 
 
-def split_spaces(line: str) -> list[str]:
-    """`Pattern.compile("\\\\s+").split(line)`: an empty field first where the line starts with a space, none at the end."""
-    fields = re.split(SPACES, line)
+def split(pattern: str, text: str) -> list[str]:
+    """`Pattern.split`: an empty field first where the text starts with a separator, none at the end."""
+    fields = re.split(pattern, text)
     if len(fields) > 1:
         while fields and not fields[-1]:
             fields.pop()
     return fields
+
+
+def split_spaces(line: str) -> list[str]:
+    """`Pattern.compile("\\\\s+").split(line)`."""
+    return split(SPACES, line)
 
 
 def read_lines(data: bytes) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kops.config.java import NumberFormatError
 from kops.errors import DecodeError
-from kops.storage.leader_epoch_checkpoint import EpochEntry, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
+from kops.storage.leader_epoch_checkpoint import EpochEntry, assign_epoch, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
 from kops.storage.load_errors import ILLEGAL_ARGUMENT, NUMBER_FORMAT, KafkaStorageError, LoadError, illegal_argument, io_error
 
 if TYPE_CHECKING:
@@ -92,14 +92,7 @@ class LeaderEpochFileCache:
             illegal_argument(
                 f"Received invalid partition leader epoch entry EpochEntry[epoch={entry.epoch}, startOffset={entry.start_offset}]"
             )
-        latest = self.latest_entry
-        if latest is not None and entry.epoch == latest.epoch and entry.start_offset >= latest.start_offset:
-            return False
-        entries = self._entries
-        while entries and (entries[-1].epoch >= entry.epoch or entries[-1].start_offset >= entry.start_offset):
-            entries.pop()
-        entries.append(entry)
-        return True
+        return assign_epoch(self._entries, entry)
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Remove the entries that begin at or behind `end_offset`; the file follows on `flush`."""

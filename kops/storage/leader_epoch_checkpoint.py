@@ -37,19 +37,28 @@ def write_leader_epoch_checkpoint(entries: Iterable[EpochEntry]) -> bytes:
 def effective_epochs(entries: Iterable[EpochEntry]) -> list[EpochEntry]:
     """What a broker makes of the file's entries when it takes them one after the other (LeaderEpochFileCache.assign).
 
-    An entry with the epoch of the last one counts only where its offset is smaller; any other removes, from the end, entries of its
-    own epoch or above or with its own offset or above. Raises DecodeError (`epoch-negative`) where Kafka throws IllegalArgumentException.
+    Raises DecodeError (`epoch-negative`) where Kafka throws IllegalArgumentException.
     """
     epochs: list[EpochEntry] = []
     for entry in entries:
         if entry.epoch < 0 or entry.start_offset < 0:
             raise DecodeError(f"epoch {entry.epoch} with start offset {entry.start_offset} is not valid", code="epoch-negative")
-        if epochs and entry.epoch == epochs[-1].epoch and entry.start_offset >= epochs[-1].start_offset:
-            continue
-        while epochs and (epochs[-1].epoch >= entry.epoch or epochs[-1].start_offset >= entry.start_offset):
-            epochs.pop()
-        epochs.append(entry)
+        assign_epoch(epochs, entry)
     return epochs
+
+
+def assign_epoch(epochs: list[EpochEntry], entry: EpochEntry) -> bool:
+    """Put an entry behind the others (LeaderEpochFileCache.assign); whether that changed anything.
+
+    One with the epoch of the last one counts only where its offset is smaller; any other removes, from the end, entries of its own epoch or
+    above or with its own offset or above.
+    """
+    if epochs and entry.epoch == epochs[-1].epoch and entry.start_offset >= epochs[-1].start_offset:
+        return False
+    while epochs and (epochs[-1].epoch >= entry.epoch or epochs[-1].start_offset >= entry.start_offset):
+        epochs.pop()
+    epochs.append(entry)
+    return True
 
 
 def _parse_entry(line: str) -> EpochEntry | None:

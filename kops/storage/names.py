@@ -79,7 +79,12 @@ def log_file_name(offset: int, kind: FileKind, suffix: FileSuffix = "", *, epoch
     """The name of a segment's file; `epoch` goes into the name of a `.checkpoint` only."""
     if kind == "checkpoint":
         return f"{offset:020d}-{epoch:010d}.checkpoint{suffix}"
-    return f"{offset:020d}.{kind}{suffix}"
+    return f"{offset_digits(offset)}.{kind}{suffix}"
+
+
+def offset_digits(offset: int) -> str:
+    """An offset in a file's name: twenty digits, behind a minus where it is negative, as Java formats them."""
+    return f"{'-' if offset < 0 else ''}{abs(offset):020d}"
 
 
 def offset_from_file_name(name: str) -> int:

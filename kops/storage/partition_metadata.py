@@ -6,11 +6,10 @@ PartitionMetadataFile, PartitionMetadataReadBuffer.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kops.config.java import SPACES, NumberFormatError, parse_int, read_lines
+from kops.config.java import SPACES, NumberFormatError, parse_int, read_lines, split
 from kops.errors import DecodeError
 from kops.storage.kafka_uuid import ZERO_UUID, parse_uuid
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 CURRENT_VERSION: Final = 0
 MALFORMED: Final = "partition-metadata-malformed"
 INVALID: Final = "partition-metadata-invalid"
-_SEPARATOR = re.compile(":" + SPACES)
+_SEPARATOR: Final = ":" + SPACES
 
 
 @dataclass(slots=True)
@@ -67,9 +66,7 @@ def _value(lines: Iterator[str], number: int, file: str | None) -> str:
         raise DecodeError(f"line {number}: not UTF-8 text", code=MALFORMED, file=file) from error
     if line is None:
         raise DecodeError(f"line {number} is missing", code=INVALID, file=file)
-    parts = _SEPARATOR.split(line)
-    while len(parts) > 1 and not parts[-1]:
-        parts.pop()
+    parts = split(_SEPARATOR, line)
     if len(parts) != 2:
         raise DecodeError(f"line {number} is malformed: {line[:200]}", code=MALFORMED, file=file)
     return parts[1]

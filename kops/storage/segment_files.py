@@ -7,7 +7,7 @@ import posixpath
 from kops.config.java import NumberFormatError
 from kops.errors import DecodeError
 from kops.storage.load_errors import NUMBER_FORMAT, LoadError
-from kops.storage.names import offset_from_file_name
+from kops.storage.names import offset_digits, offset_from_file_name
 
 LOG = ".log"
 INDEX = ".index"
@@ -20,9 +20,8 @@ DELETED = ".deleted"
 
 
 def segment_path(directory: str, base_offset: int, kind: str, suffix: str = "") -> str:
-    """The path of a segment's file; twenty digits behind a minus where the offset is negative, as Java formats them."""
-    digits = f"{abs(base_offset):020d}"
-    return posixpath.join(directory, f"{'-' if base_offset < 0 else ''}{digits}{kind}{suffix}")
+    """The path of a segment's file."""
+    return posixpath.join(directory, f"{offset_digits(base_offset)}{kind}{suffix}")
 
 
 def offset_from_file(name: str) -> int:
