@@ -6,7 +6,7 @@ scan of the whole file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -128,17 +128,47 @@ def damage_row(damage: Damage) -> dict[str, Any]:
 
 def read_parts(files: Files, work: list[tuple[Part, Source]], wanted: Wanted) -> Iterator[pa.RecordBatch]:
     """The rows of some parts, in modes `batches` and `records`. Raises OSError where a file can't be read."""
+    if wanted.mode == "records":
+        for part, source in work:
+            yield from _read_records(files, part, source, wanted)
+        return
     table = Table(wanted)
-    add: Callable[[Table, Wanted, Source, Batch], None] = _add_batch if wanted.mode == "batches" else _add_records
     for part, source in work:
         with files.open(part.path) as file:
             for item in items(file, part):
                 if isinstance(item, Damage):
                     _add_damage(table, wanted, source, item)
                 elif wanted.batch(item):
-                    add(table, wanted, source, item)
-                if table.rows >= ROWS or table.bytes >= VALUE_BYTES:
+                    _add_batch(table, wanted, source, item)
+                if table.rows >= ROWS:
                     yield table.take()
+    if table.rows:
+        yield table.take()
+
+
+def _read_records(files: Files, part: Part, source: Source, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    """Batches of v2 go into Arrow columns as they are; old formats, damage, and batches that can't be read, row by row. In order."""
+    from kops.spark.record_columns import RecordColumns
+
+    table = Table(wanted)
+    columns = RecordColumns(wanted.columns, {"path": source.path, "topic": source.topic, "partition": source.partition})
+    with files.open(part.path) as file:
+        for item in items(file, part):
+            if columns.rows and (isinstance(item, Damage) or not columns.fits(item) or columns.rows >= ROWS or columns.held >= VALUE_BYTES):
+                yield columns.take()
+            if isinstance(item, Damage):
+                _add_damage(table, wanted, source, item)
+            elif not wanted.batch(item) or (item.is_control and not wanted.control):
+                continue
+            else:
+                if table.rows and (item.magic > 1 or table.rows >= ROWS or table.bytes >= VALUE_BYTES):
+                    yield table.take()
+                if not columns.add(item):
+                    if columns.rows:
+                        yield columns.take()
+                    _add_records(table, wanted, source, item)
+    if columns.rows:
+        yield columns.take()
     if table.rows:
         yield table.take()
 
@@ -183,8 +213,6 @@ def _add_batch(table: Table, wanted: Wanted, source: Source, batch: Batch) -> No
 
 
 def _add_records(table: Table, wanted: Wanted, source: Source, batch: Batch) -> None:
-    if batch.is_control and not wanted.control:
-        return
     try:
         records = batch.records()
     except DecodeError as error:

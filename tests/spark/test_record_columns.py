@@ -1,0 +1,86 @@
+"""Records as Arrow columns made without an object a record: the same rows as those made of `Batch.records`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kops.errors import DecodeError
+from kops.files import OsFiles
+from kops.forensics.verify_parts import Part
+from kops.records import Batch, BatchBuilder, scan
+from kops.spark.rows import Source, Wanted, columns_of, header_text, microseconds, read_parts
+from kops.spark.schemas import TIMESTAMP_TYPES
+from tests.support import corpus
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+CASES = [case for kind in ("format", "damage") for case in corpus.cases(kind)]
+
+
+def _rows(path: str, size: int) -> list[dict[str, Any]]:
+    work = [(Part(0, path, 0, size), Source(path, "t", 3, 0, "live", size))]
+    found = read_parts(OsFiles(read_only=True), work, Wanted("records", columns_of("records")))
+    return [row for batch in found for row in batch.to_pylist() if row["damage"] is None]
+
+
+def _expected(path: str) -> list[dict[str, Any]]:
+    rows = []
+    with OsFiles(read_only=True).open(path) as file:
+        for batch in scan(file):
+            if not isinstance(batch, Batch):
+                continue
+            try:
+                records = batch.records()
+            except DecodeError:
+                continue
+            for record in records:
+                headers = [{"key": header_text(key), "value": value} for key, value in record.headers]
+                rows.append(
+                    {
+                        "key": record.key,
+                        "value": record.value,
+                        "topic": "t",
+                        "partition": 3,
+                        "offset": record.offset,
+                        "timestamp": microseconds(record.timestamp),
+                        "timestampType": TIMESTAMP_TYPES[record.timestamp_type],
+                        "headers": headers or None,
+                        "leaderEpoch": batch.partition_leader_epoch if batch.magic == 2 else None,
+                        "isControl": batch.is_control,
+                        "path": path,
+                        "damage": None,
+                    }
+                )
+    return rows
+
+
+def _plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {**row, "timestamp": None if row["timestamp"] is None else (row["timestamp"] - EPOCH) // timedelta(microseconds=1)} for row in rows
+    ]
+
+
+@pytest.mark.parametrize("case_id", CASES)
+def test_columns_are_the_records(case_id: str) -> None:
+    for log in sorted(corpus.load(case_id).root.rglob("*.log")):
+        assert _plain(_rows(str(log), log.stat().st_size)) == _expected(str(log))
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_keys_values_and_headers_of_all_kinds(codec: str, tmp_path: Any) -> None:
+    """Null and empty, one batch and many, no headers and some."""
+    log = tmp_path / "00000000000000000000.log"
+    data, offset = b"", 0
+    for number in range(40):
+        builder = BatchBuilder(codec=codec, base_offset=offset, partition_leader_epoch=number // 10)
+        for each in range(number % 7 + 1):
+            key = [None, b"", b"k" * number][(number + each) % 3]
+            value = [None, b"", b"v" * (number * each)][(number // 3 + each) % 3]
+            headers = [("h", b"x"), ("", None)] if number % 5 == 0 and each % 2 else []
+            builder.append(1_700_000_000_000 + number, key, value, headers)
+        offset += builder.count
+        data += builder.build()
+    log.write_bytes(data)
+    assert _plain(_rows(str(log), len(data))) == _expected(str(log))
