@@ -262,7 +262,7 @@ def plan_rebuild(
         plan.findings += [problem for problem in found.problems if os.path.dirname(problem.file) == each.partition.path]
     report.plans = [plan for plan in by_dir.values() if plan.steps or plan.findings]
     planned = {step.path for step in report.steps}
-    report.left = [problem for problem in found.problems if os.path.abspath(problem.file) not in planned]
+    report.left = [problem for problem in found.problems if problem.file not in planned]
     return report
 
 
@@ -293,13 +293,12 @@ def _plan_partition(
             if not everything and path not in wrong:
                 continue
             touched = True
-            target = os.path.abspath(path)
             size = len(rebuilt.indexes[kind])
             why = f"{size} bytes, made from the log" + ("" if rebuilt.existing[kind] is not None else "; there was none")
             if kind == "txnindex" and not size:
-                plan.steps.append(Remove(target, "remove-index", "the log has no aborted transaction in this segment", True))
+                plan.steps.append(Remove(path, "remove-index", "the log has no aborted transaction in this segment", True))
             else:
-                plan.steps.append(Put(target, "rebuild-index", why, True, (Data(rebuilt.indexes[kind]),)))
+                plan.steps.append(Put(path, "rebuild-index", why, True, (Data(rebuilt.indexes[kind]),)))
         if rebuilt.note and (touched or not rebuilt.indexes):
             report.notes.append(rebuilt.note)
 

@@ -172,7 +172,12 @@ def test_columns_of_a_long_table_only_get_wider() -> None:
 
 
 def test_cells_of_a_table_are_shown_as_they_are() -> None:
-    rows = [{"name": "1e5", "count": 1}, {"name": "  007 ", "count": 22}, {"name": "", "count": None}, {"name": "\x01", "count": 3}]
+    rows: list[dict[str, Any]] = [
+        {"name": "1e5", "count": 1},
+        {"name": "  007 ", "count": 22},
+        {"name": "", "count": None},
+        {"name": "\x01", "count": 3},
+    ]
     columns = [Column("count", kind="int"), Column("name", style=lambda name: "red" if name == "1e5" else None)]
     assert list(table(rows, columns)) == ["COUNT  NAME", "    1  1e5", "   22    007", "    -", "    3  \\x01"]
     painted = list(

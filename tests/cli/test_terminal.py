@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from kops.cli.progress import Progress
 from tests.cli.conftest import PROJECT
+from tests.support import corpus
 
+CTRL_C = "\x03"
 PROBE = [sys.executable, "-m", "tests.cli.probe"]
 
 
-def at_terminal(*arguments: str, **settings: str) -> str:
-    """Everything a run prints when stdout and stderr are one terminal."""
-    environment = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "TERM")} | {"TERM": "xterm"} | settings
+def at_terminal(*arguments: str, typed: str = "", code: int = 0, settings: dict[str, str] | None = None) -> str:
+    """Everything a run prints when stdout and stderr are one terminal; `typed` is answered to the first question, `code` is expected."""
+    environment = (
+        {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "TERM")} | {"TERM": "xterm"} | (settings or {})
+    )
     leader, follower = pty.openpty()
     process = subprocess.Popen([*PROBE, *arguments], cwd=PROJECT, stdin=follower, stdout=follower, stderr=follower, env=environment)
     os.close(follower)
@@ -30,8 +37,15 @@ def at_terminal(*arguments: str, **settings: str) -> str:
         if not piece:
             break
         seen += piece
+        if typed and b"[y/N]: " in seen:
+            if typed == CTRL_C:
+                time.sleep(0.5)  # a signal between the prompt and the read behind it would wait for a key
+                process.send_signal(signal.SIGINT)
+            else:
+                os.write(leader, typed.encode())
+            typed = ""
     os.close(leader)
-    assert process.wait(60) == 0
+    assert process.wait(60) == code, seen
     return seen.decode()
 
 
@@ -46,7 +60,7 @@ def test_a_terminal_gets_colour_and_a_bar_that_goes_away() -> None:
 
 @pytest.mark.parametrize(("arguments", "settings"), [(["--no-color"], {}), ([], {"NO_COLOR": "1"}), ([], {"TERM": "dumb"})])
 def test_no_colour_when_told(arguments: list[str], settings: dict[str, str]) -> None:
-    seen = at_terminal("log", "words", "x", *arguments, **settings)
+    seen = at_terminal("log", "words", "x", *arguments, settings=settings)
     assert "painted" in seen
     assert "\x1b[31m" not in seen
 
@@ -73,7 +87,7 @@ def test_the_bars_text(done: int, total: int | None, elapsed_s: float, text: str
 
 
 def test_a_terminal_without_unicode_gets_a_plain_bar() -> None:
-    seen = at_terminal("log", "words", "x", PYTHONIOENCODING="latin-1")
+    seen = at_terminal("log", "words", "x", settings={"PYTHONIOENCODING": "latin-1"})
     assert "####" in seen
     assert "█" not in seen
     assert "\\u" not in seen
@@ -83,3 +97,31 @@ def test_units_of_ones_own() -> None:
     bar = Progress("scan", 10_000, "batches", enabled=False)
     bar.set(5000)
     assert bar.text(1.0, 200) == "scan   50%  ████████████              5,000 batches of 10,000 batches  5,000 batches/s  0:01 left"
+
+
+ANSWERS = pytest.mark.parametrize(("typed", "code"), [("y\r", 1), ("n\r", 4), ("\r", 4), ("\x04", 4), (CTRL_C, 32)], ids=repr)
+
+
+@ANSWERS
+def test_repair_asks(typed: str, code: int, tmp_path: Path) -> None:
+    """Yes does it; no, nothing and the end of the input do not; Ctrl-C is Ctrl-C."""
+    path = corpus.load("damage-4.3.0-two-flips").copy(tmp_path / "log", "before")
+    seen = at_terminal("log", "repair", str(path), typed=typed, code=code)
+    assert "rewrite-log" in seen
+    assert seen.count("Do 6 steps? [y/N]: ") == 1
+    assert ("6 steps done; journal: " in seen) is (code == 1)
+    assert (tmp_path / "log.kops-journal").exists() is (code == 1)
+    assert "[y/N]" not in at_terminal("log", "repair", "-n", str(path), code=0 if code == 1 else 4)
+
+
+@ANSWERS
+def test_index_rebuild_asks(typed: str, code: int, tmp_path: Path) -> None:
+    path = corpus.load("damage-4.3.0-none").copy(tmp_path / "log", "before")
+    index = path / "payments-none-0" / "00000000000000000021.index"
+    good = index.read_bytes()
+    index.unlink()
+    seen = at_terminal("log", "index", "rebuild", str(path), typed=typed, code=code)
+    assert seen.count("Write 1 index? [y/N]: ") == 1
+    assert index.exists() is (code == 1)
+    if code == 1:
+        assert index.read_bytes() == good

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kops.cli.exit_codes import FIXED, PROBLEMS
 from kops.cli.options import command
-from kops.cli.output import Column, Output
+from kops.cli.output import Column, Output, can_ask
 
 if TYPE_CHECKING:
     from kops.forensics.index_tools import RebuildReport
@@ -58,11 +57,11 @@ def rebuild(
         out.warn(note)
     if report.steps and not dry_run:
         if not yes:
-            if not sys.stdin.isatty():
+            if not can_ask():
                 raise UsageError("say --yes to write, or -n to see the plan only (there is no terminal to ask on)")
             for step in report.steps:
                 out.say(f"{step.action} {step.path}: {step.why}")
-            yes = typer.confirm(f"Write {len(report.steps)} indexes?", err=True)
+            yes = out.confirm(f"Write {_indexes(len(report.steps))}?")
         if yes:
 
             def on_step(number: int, total: int, step: Step) -> None:
@@ -87,11 +86,15 @@ def _print(out: Output, report: RebuildReport) -> None:
     elif rows or out.format != "table":
         out.rows(rows, COLUMNS if out.format == "table" else [*COLUMNS, Column("done")], schema=SCHEMA, key="steps")
     for journal in report.journals:
-        out.say(f"{len(journal.steps)} indexes written; journal: {journal.path}")
+        out.say(f"{_indexes(len(journal.steps))} written; journal: {journal.path}")
     for found in report.left:
         where = found.file if found.position is None else f"{found.file}:{found.position}"
         out.say(f"left: {found.code} {where}: {found.detail}")
     if not report.steps:
         out.say("no index has to be rebuilt")
     elif not report.applied:
-        out.say(f"{len(report.steps)} indexes to write; nothing was written")
+        out.say(f"{_indexes(len(report.steps))} to write; nothing was written")
+
+
+def _indexes(count: int) -> str:
+    return f"{count} index" if count == 1 else f"{count} indexes"

@@ -8,15 +8,16 @@ import typer
 
 from kops.cli.exit_codes import CLEAN, FIXED, PROBLEMS
 from kops.cli.options import command
-from kops.cli.output import Column, Output
+from kops.cli.output import Column, Output, can_ask
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
     from kops.forensics.plan import Plan
-    from kops.forensics.repair import RepairReport
+    from kops.forensics.repair import Mode, RepairReport
 
 SCHEMA = "kops.repair/v1"
 
+DRY_RUN_HELP = "Show the plan only, don't ask."
 PREEN_HELP = "Do only what loses nothing: indexes, snapshots, checkpoints, leftovers, a torn tail."
 JOURNAL_HELP = "Where journal and backup go (default: DIR.kops-journal beside the log directory)."
 ROLLBACK_HELP = "Undo the repair that wrote this journal, byte for byte."
@@ -24,6 +25,7 @@ FORCE_HELP = "With --rollback: also when files changed since the repair."
 HOLES_HELP = "Leave holes in the offsets open: brokers before 0.11 cannot read empty batches."
 INTERVAL_HELP = "index.interval.bytes of the topics (default: as their indexes tell)."
 
+DryRun = Annotated[bool, typer.Option("-n", "--dry-run", help=DRY_RUN_HELP, show_default=False)]
 Preen = Annotated[bool, typer.Option("-p", "--preen", help=PREEN_HELP, show_default=False)]
 JournalDir = Annotated[str | None, typer.Option("--journal", metavar="DIR", help=JOURNAL_HELP, show_default=False)]
 Rollback = Annotated[str | None, typer.Option("--rollback", metavar="JOURNAL", help=ROLLBACK_HELP, show_default=False)]
@@ -44,7 +46,7 @@ IndexInterval = Annotated[int | None, typer.Option("--index-interval-bytes", met
 def repair(
     out: Output,
     paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH...]", help="Log directories, or partitions' folders.")] = None,
-    dry_run: Annotated[bool, typer.Option("-n", "--dry-run", help="Show the plan only (the default).", show_default=False)] = False,
+    dry_run: DryRun = False,
     preen: Preen = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do everything.", show_default=False)] = False,
     journal: JournalDir = None,
@@ -58,7 +60,8 @@ def repair(
     Damaged batches, repeated ones and garbage are taken out of the logs, base offsets and leader epochs that their neighbours pin down are
     set right, holes are closed by empty batches as compaction leaves them, and indexes, producer snapshots, leader epochs, checkpoints and
     partition.metadata are made anew where they are wrong. So a broker's start, after a clean stop or a crash, loses nothing that is still
-    intact. Without -p or -y only the plan is shown. The lock of the log directory is taken; while a broker runs nothing is done.
+    intact. Without -p or -y only the plan is shown, and at a terminal you are asked whether to do it. The lock of the log directory is
+    taken; while a broker runs nothing is done.
 
     Everything that is replaced or removed is kept in the journal, beside the log directory and not in it. A repair that was interrupted is
     brought to its end by the next one, or undone with --rollback.
@@ -74,20 +77,26 @@ def repair(
         raise UsageError("name the log directories or partitions' folders to repair, or --rollback a journal")
     from kops.forensics.repair import repair as run
 
-    mode = "all" if yes else "preen" if preen else "plan"
-    if mode != "plan":
-        out.resume = "the next kops log repair -y goes on with it; kops log repair --rollback JOURNAL undoes it"
-    report = run(
-        paths,
-        mode=mode,  # type: ignore[arg-type]
-        journal=journal,
-        index_interval=index_interval_bytes,
-        keep_holes=keep_holes,
-        on_step=lambda number, total, step: out.detail(f"{number}/{total} {step.action} {step.path}"),
-    )
+    def go(mode: Mode) -> RepairReport:
+        if mode != "plan":
+            out.resume = "the next kops log repair -y goes on with it; kops log repair --rollback JOURNAL undoes it"
+        return run(
+            paths,
+            mode=mode,
+            journal=journal,
+            index_interval=index_interval_bytes,
+            keep_holes=keep_holes,
+            on_step=lambda number, total, step: out.detail(f"{number}/{total} {step.action} {step.path}"),
+        )
+
+    report = go("all" if yes else "preen" if preen else "plan")
+    ask = not (yes or preen or dry_run) and report.steps and out.format in ("table", "wide") and can_ask()
+    _print(out, report, hint=not ask)
+    if ask and out.confirm(f"Do {_steps(report.steps)}?"):
+        report = go("all")
+        _say_done(out, report)
     out.status |= _status(report)
-    _print(out, report)
-    return _status(report)
+    return out.status
 
 
 def _status(report: RepairReport) -> int:
@@ -96,7 +105,7 @@ def _status(report: RepairReport) -> int:
     return status | (PROBLEMS if report.left or planned or (report.mode == "plan" and report.resumed) else CLEAN)
 
 
-def _print(out: Output, report: RepairReport) -> None:
+def _print(out: Output, report: RepairReport, hint: bool = True) -> None:
     if out.format in ("json", "yaml"):
         out.document(report.to_json(), schema=SCHEMA)
         return
@@ -104,17 +113,25 @@ def _print(out: Output, report: RepairReport) -> None:
     rows = [row for plan in report.plans for row in plan.to_json()["steps"]]
     if rows or out.format not in ("table", "wide"):
         out.rows(rows, columns, schema=SCHEMA, key="steps")
+    _say_done(out, report)
+    if report.mode == "plan" and report.steps and hint:
+        out.say(f"{_steps(report.steps)}; nothing was written. -y does them, -p only those that lose nothing")
+
+
+def _say_done(out: Output, report: RepairReport) -> None:
     for path in report.resumed:
         out.say(f"an interrupted repair {'waits to be finished' if report.mode == 'plan' else 'was finished'}: {path}")
     for plan in report.plans:
         _say_plan(out, report, plan)
     for done in report.journals:
-        out.say(f"{len(done.steps)} steps done; journal: {done.path}")
+        out.say(f"{_steps(len(done.steps))} done; journal: {done.path}")
     for found in report.left:
         where = found.file if found.position is None else f"{found.file}:{found.position}"
         out.say(f"left: {found.code} {where}: {found.detail}")
-    if report.mode == "plan" and report.steps:
-        out.say(f"{report.steps} steps; nothing was written. -y does them, -p only those that lose nothing")
+
+
+def _steps(count: int) -> str:
+    return f"{count} step" if count == 1 else f"{count} steps"
 
 
 def _say_plan(out: Output, report: RepairReport, plan: Plan) -> None:
@@ -138,5 +155,5 @@ def _rollback(out: Output, path: str, paths: list[str] | None, other: bool, forc
     out.resume = f"kops log repair --rollback {path}"
     with locked(files, journal.log_dir):
         undone = run(files, journal, force=force)
-    out.say(f"{undone} steps undone in {journal.log_dir}" if undone else f"{path}: was undone before")
+    out.say(f"{_steps(undone)} undone in {journal.log_dir}" if undone else f"{path}: was undone before")
     return FIXED if undone else CLEAN
