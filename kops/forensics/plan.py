@@ -199,6 +199,7 @@ class PlannedFiles(Files):
     def __init__(self, base: Files, steps: Iterable[Step] = ()) -> None:
         self.base = base
         self._changed: dict[str, tuple[tuple[Part, ...], int | None] | None] = {}
+        self._names: dict[str, dict[str, bool]] = {}  # by directory: what is there, and what is not, when the steps are done
         for step in steps:
             self.add(step)
 
@@ -206,13 +207,18 @@ class PlannedFiles(Files):
         """Show one more step. Parts of a `Put` name files of `base`."""
         path = self.base.absolute(step.path)
         if isinstance(step, Put):
-            self._changed[path] = (step.parts, step.mtime_ms)
+            self._set(path, (step.parts, step.mtime_ms))
             return
         if isinstance(step, Move):
             status = self.stat(path)
             parts, _ = self._changed.get(path) or ((Copy(path, 0, status.size),), None)
-            self._changed[self.base.absolute(step.target)] = (parts, status.mtime_ms)
-        self._changed[path] = None
+            self._set(self.base.absolute(step.target), (parts, status.mtime_ms))
+        self._set(path, None)
+
+    def _set(self, path: str, change: tuple[tuple[Part, ...], int | None] | None) -> None:
+        self._changed[path] = change
+        directory, name = posixpath.split(path)
+        self._names.setdefault(directory, {})[name] = change is not None
 
     def absolute(self, path: str) -> str:
         return self.base.absolute(path)
@@ -246,10 +252,8 @@ class PlannedFiles(Files):
 
     def list(self, path: str) -> list[str]:
         names = set(self.base.list(path))
-        directory = self.base.absolute(path)
-        for name, change in self._changed.items():
-            if posixpath.dirname(name) == directory:
-                (names.discard if change is None else names.add)(posixpath.basename(name))
+        for name, there in self._names.get(self.base.absolute(path), {}).items():
+            (names.add if there else names.discard)(name)
         return sorted(names)
 
     def sync_dir(self, path: str) -> None:

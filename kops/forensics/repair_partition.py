@@ -89,17 +89,20 @@ class Steps:
 
     def __init__(self) -> None:
         self._steps: dict[str, Step] = {}
+        self._by_directory: dict[str, dict[str, Step]] = {}
 
     def put(self, step: Step) -> bool:
         """Add a step, or replace that of its path; whether anything changed."""
         if self._steps.get(step.path) == step:
             return False
         self._steps[step.path] = step
+        self._by_directory.setdefault(posixpath.dirname(step.path), {})[step.path] = step
         return True
 
     def drop(self, path: str) -> None:
         """Forget the step of a path."""
-        self._steps.pop(path, None)
+        if self._steps.pop(path, None) is not None:
+            del self._by_directory[posixpath.dirname(path)][path]
 
     def __contains__(self, path: str) -> bool:
         return path in self._steps
@@ -107,6 +110,10 @@ class Steps:
     def ordered(self) -> list[Step]:
         """Logs, then what belongs to them, then what goes away, then the log directory's own files."""
         return sorted(self._steps.values(), key=_place)
+
+    def inside(self, directory: str) -> list[Step]:
+        """Those of one directory's files, in the same order."""
+        return sorted(self._by_directory.get(posixpath.dirname(posixpath.join(directory, "")), {}).values(), key=_place)
 
 
 def _place(step: Step) -> int:
@@ -185,8 +192,8 @@ class PartitionRepair:
         return self._index_interval
 
     def planned(self) -> PlannedFiles:
-        """The files as the steps so far leave them."""
-        return PlannedFiles(self.files, self.steps.ordered())
+        """The partition's files as the steps so far leave them."""
+        return PlannedFiles(self.files, self.steps.inside(self.partition.path))
 
     # leftovers and what is none of Kafka's
 
