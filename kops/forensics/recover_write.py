@@ -25,7 +25,7 @@ from kops.storage.leader_epoch_checkpoint import EpochEntry, write_leader_epoch_
 from kops.storage.load_errors import LoadError
 from kops.storage.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, log_file_name
 from kops.storage.producer_state import ProducerState, snapshot_bytes
-from kops.storage.recovery import rebuild_indexes
+from kops.storage.recovery import RebuiltIndexes, rebuild_indexes
 
 _CHUNK: Final = 1 << 20
 _MAX_SIZE: Final = 0x7FFFFFFF
@@ -204,7 +204,7 @@ class _Folder:
             # Transactions that contradict each other: the state cannot be told, the indexes of each segment by itself can.
             self.entry.notes.append(f"{posixpath.basename(log.path)}: no producer snapshots from here on ({error})")
             self.producers = None
-            built = rebuild_indexes(log, base_offset)
+            built = self.indexes_alone(log, base_offset)
         if built.damage is not None:
             raise KopsError(f"{log.path}: what was just written cannot be read ({built.damage})")
         for kind, data in (("index", built.index), ("timeindex", built.timeindex), ("txnindex", built.txnindex)):
@@ -213,6 +213,14 @@ class _Folder:
         self.count(log)
         self.open_log = None
         self.number += 1
+
+    def indexes_alone(self, log: File, base_offset: int) -> RebuiltIndexes:
+        """Those of a segment by itself; none where a batch in it, with a sound checksum, is one that Kafka itself ends at."""
+        try:
+            return rebuild_indexes(log, base_offset)
+        except LoadError as error:
+            self.entry.notes.append(f"{posixpath.basename(log.path)}: it has no indexes, and Kafka will not open it ({error})")
+            return RebuiltIndexes(b"", b"", b"", log.size(), None)
 
     def count(self, log: File) -> None:
         """Batches, records, offsets and leader epochs of a segment that is whole."""

@@ -349,6 +349,11 @@ def _place(
             aside.append(Aside(item, "stands in the log already"))
         else:
             fresh.append(item)
+    # A wrong offset that fills another hole to the byte would be a rare chance: such batches stand in the wrong place.
+    first = min(low for low, _ in places.values())
+    elsewhere = [item for item in fresh if _fills(item, kept, first) and _fits(item, placed, inside=False)]
+    placed += elsewhere
+    fresh = [item for item in fresh if item not in elsewhere]
     if after is not None and fresh and sum(item.span for item in fresh) == after - before - 1 and all(map(_can_move, fresh)):
         for item in fresh:
             placed.append(_moved(files, item, before + 1))
@@ -380,6 +385,14 @@ def _fits(item: Item, others: Sequence[Item], *, inside: bool = True) -> bool:
     if inside and (i == 0 or i == len(others)):
         return False
     return (i == 0 or others[i - 1].last < item.base) and (i == len(others) or item.last < others[i].base)
+
+
+def _fills(item: Item, others: Sequence[Item], first: int) -> bool:
+    """Whether its own offsets and leader epoch are just what is missing between two of `others`, or before them from `first` on."""
+    i = bisect_right(others, item.base, key=lambda other: other.base)
+    if i == len(others) or item.last < item.base or item.last + 1 != others[i].base or item.epoch > others[i].epoch:
+        return False
+    return item.base == first if i == 0 else others[i - 1].last + 1 == item.base and others[i - 1].epoch <= item.epoch
 
 
 def _can_move(item: Item) -> bool:

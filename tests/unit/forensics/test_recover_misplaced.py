@@ -1,0 +1,71 @@
+"""Batches whose bytes are intact but stand in the wrong place, and batches that Kafka itself ends at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kops.forensics.recover import recover
+from kops.forensics.repair import repair
+from kops.records import Batch, BatchBuilder, BytesSource, scan
+from kops.records.build import write_batch, write_record
+
+
+def batch(offset: int, count: int = 2) -> bytes:
+    builder = BatchBuilder(base_offset=offset, partition_leader_epoch=1)
+    for number in range(count):
+        builder.append(1_700_000_000_000 + offset, b"key", b"value %d" % (offset + number))
+    return builder.build()
+
+
+def partition(tmp_path: Path, *segments: tuple[int, list[bytes]]) -> Path:
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    for base, parts in segments:
+        (directory / f"{base:020d}.log").write_bytes(b"".join(parts))
+    return directory
+
+
+def batches(directory: Path) -> list[bytes]:
+    paths = sorted(directory.glob("*.log"))
+    return [bytes(item.data()) for path in paths for item in scan(BytesSource(path.read_bytes())) if isinstance(item, Batch)]
+
+
+def test_two_batches_that_changed_places_go_back(tmp_path: Path) -> None:
+    """Each fills the hole that the other one left: their offsets are right, not their places."""
+    right = [batch(offset) for offset in range(0, 20, 2)]
+    wrong = list(right)
+    wrong[2], wrong[7] = wrong[7], wrong[2]
+    directory = partition(tmp_path, (0, wrong))
+    recover([directory], tmp_path / "out")
+    assert batches(tmp_path / "out" / "orders-0") == right
+    repair([directory], mode="all")
+    assert batches(directory) == right
+
+
+def test_a_copy_in_another_segment_fills_the_hole_of_a_damaged_batch(tmp_path: Path) -> None:
+    first, second = [batch(offset) for offset in range(0, 8, 2)], [batch(offset) for offset in range(8, 16, 2)]
+    damaged = bytearray(second[1])
+    damaged[70] ^= 1
+    directory = partition(tmp_path, (0, [*first, second[1]]), (8, [second[0], bytes(damaged), *second[2:]]))
+    recover([directory], tmp_path / "out")
+    assert batches(tmp_path / "out" / "orders-0") == [*first, *second]
+
+
+def test_a_wrong_base_offset_is_still_mended(tmp_path: Path) -> None:
+    right = [batch(offset) for offset in range(0, 20, 2)]
+    wrong = list(right)
+    wrong[4] = (8 ^ 64).to_bytes(8, "big") + wrong[4][8:]
+    directory = partition(tmp_path, (0, wrong))
+    recover([directory], tmp_path / "out")
+    assert batches(tmp_path / "out" / "orders-0") == right
+
+
+def test_a_marker_of_an_unknown_type_ends_no_recovery(tmp_path: Path) -> None:
+    """Its checksum is right, so it is kept; Kafka's own load ends at it."""
+    record = write_record(0, 0, b"\x00\x00\x00\x63", b"\x00\x00\x00\x00\x00\x00")
+    fields = {"producer_id": 7, "producer_epoch": 0, "base_timestamp": 1, "max_timestamp": 1, "partition_leader_epoch": 1}
+    strange = write_batch(record, base_offset=2, last_offset=2, count=1, attributes=0x30, **fields)
+    parts = [batch(0), strange, batch(3)]
+    report = recover([partition(tmp_path, (0, parts))], tmp_path / "out")
+    assert batches(tmp_path / "out" / "orders-0") == parts
+    assert any("Kafka will not open it" in note for note in report.partitions[0].notes)
