@@ -233,7 +233,7 @@ def _sequences(breaks: list[tuple[SequenceBreak, str]], view: LogView) -> Iterat
         goes_on = earlier is not None and earlier.after.position == before.position and after.first_sequence > earlier.before.last_sequence
         if found.kind == "duplicate" and goes_on:
             continue  # the batch before had the wrong number, this one goes on where the others were
-        if found.kind == "gap" and before.last_offset < view.cleaned_to:
+        if found.kind == "gap" and before.base_offset < view.cleaned_to:
             continue  # compaction took what was between
         if found.kind == "gap":
             gaps[found.producer_id] = found
@@ -258,7 +258,8 @@ def _sequence_finding(found: SequenceBreak, path: str) -> Finding:
 
 
 def _hole_between(holes: list[tuple[int, int]], before: Seen, after: Seen) -> bool:
-    return any(first > before.last_offset and last < after.base_offset for first, last in holes)
+    # A marker behind the last batch with records moves its `last_offset` on, not its base offset.
+    return any(first > before.base_offset and last < after.base_offset for first, last in holes)
 
 
 # snapshots ----------------------------------------------------------------------------------------------------------------------------

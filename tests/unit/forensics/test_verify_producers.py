@@ -71,3 +71,21 @@ def test_a_segment_that_begins_with_a_marker_is_no_gap(tmp_path: Path) -> None:
     (partition / f"{5:020d}.log").write_bytes(marker(5) + data(6, 5) + marker(11))
     codes = {found.code for found in verify([partition], level="full").findings}
     assert not codes & {"sequence-gap", "sequence-duplicate"}
+
+
+def test_a_hole_with_a_marker_behind_it_explains_a_gap(tmp_path: Path) -> None:
+    """The batch that is lost is told once, as damage; that its sequence is missing as well is no second damage."""
+    partition = tmp_path / "orders-0"
+    partition.mkdir()
+
+    def data(offset: int, sequence: int) -> bytes:
+        builder = BatchBuilder(base_offset=offset, producer_id=PRODUCER, producer_epoch=1, base_sequence=sequence, transactional=True)
+        builder.append(1_700_000_000_000, b"key", b"value")
+        return builder.build()
+
+    lost = bytearray(data(1, 1))
+    lost[70] ^= 1
+    marker = end_txn_marker(2, 1_700_000_000_000, commit=True, coordinator_epoch=0, producer_id=PRODUCER, producer_epoch=1)
+    (partition / f"{0:020d}.log").write_bytes(data(0, 0) + bytes(lost) + marker + data(3, 2))
+    codes = {found.code for found in verify([partition], level="full").findings}
+    assert "batch-crc-mismatch" in codes and "sequence-gap" not in codes
