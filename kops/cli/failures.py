@@ -123,6 +123,13 @@ def _known(path: tuple[str, ...]) -> tuple[str, ...]:
     return path
 
 
+def _near(typed: str, possibilities: list[str]) -> list[str]:
+    """Only what may well have been meant: `--verbos`, not `--bogus`, is near `--verbose`."""
+    from difflib import get_close_matches
+
+    return get_close_matches(typed, possibilities, n=1, cutoff=0.75)
+
+
 def _usage_message(error: BaseException, path: tuple[str, ...]) -> str | None:
     """The words for an error of Typer's own parser (typer has its own copy of click's exceptions); None where it is none."""
     if "typer" not in sys.modules:
@@ -132,7 +139,7 @@ def _usage_message(error: BaseException, path: tuple[str, ...]) -> str | None:
     if not isinstance(error, typer.TyperException):
         return None
     message = error.message if getattr(error, "possibilities", None) is not None else error.format_message()
-    near = getattr(error, "possibilities", None)
+    near = _near(getattr(error, "option_name", ""), getattr(error, "possibilities", None) or [])
     message = " ".join(message.split()).rstrip(".")
     message = message[:1].lower() + message[1:]
     if near:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kops.errors import DecodeError, KopsError, NotFoundError
+from kops.errors import DecodeError, KopsError, NotFoundError, UsageError
 from kops.files import Files, FileStat, OsFiles
 from kops.storage.names import parse_log_file, parse_partition_dir
 
@@ -378,6 +378,29 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], files: Files | None = No
         else:
             walker.inventory.loose_files.append(classify(text, stat.size, stat.mtime_ms))
     return walker.inventory
+
+
+def refuse_foreign(paths: Sequence[str | os.PathLike[str]], inventory: Inventory, files: Files) -> None:
+    """Raise UsageError for a path where nothing of Kafka's was found, so that a wrong path or an empty mount is never called clean."""
+    for entry in inventory.loose_files:
+        if entry.kind == "unknown" or (entry.kind in ("log", "index", "timeindex", "txnindex") and entry.offset is None):
+            raise UsageError(f"{entry.path}: is not named as Kafka names its files; kops log dump shows what it holds")
+    seen = [each.path for each in inventory.log_dirs] + [each.path for each in inventory.loose_partitions]
+    seen += [each.path for each in inventory.loose_files] + [each.path for each in inventory.problems]
+    absolute = {files.absolute(path) for path in seen}
+    found = absolute | {os.path.realpath(path) for path in absolute}
+    found |= {above for path in found for above in _above(path)}
+    for path in paths:
+        here = files.absolute(os.fspath(path))
+        if here not in found and os.path.realpath(here) not in found:
+            raise UsageError(f"{os.fspath(path)}: neither a log directory nor a partition's folder, and none is below it")
+
+
+def _above(path: str) -> Iterator[str]:
+    """The directories around a path, the nearest first."""
+    while (parent := os.path.dirname(path)) != path:
+        yield parent
+        path = parent
 
 
 def open_partition(path: str | os.PathLike[str], files: Files | None = None) -> PartitionDir:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from kops.errors import KopsError, UsageError
 from kops.files import Files, OsFiles
 from kops.forensics.findings import Finding, finding, has_problems, sort_findings
-from kops.forensics.inventory import FileEntry, Inventory, LogDir, PartitionDir, open_paths
+from kops.forensics.inventory import FileEntry, Inventory, LogDir, PartitionDir, open_paths, refuse_foreign
 from kops.forensics.verify_dirs import METADATA_TOPIC, DirContext, check_dirs, check_offsets, read_dir
 from kops.forensics.verify_facts import CRC, FULL, LEVELS
 from kops.forensics.verify_log import PartitionContext
@@ -108,11 +108,15 @@ class VerifyPlan:
 
 
 def plan_verify(paths: Sequence[str | PathLike[str]], level: str = CRC, files: Files | None = None) -> VerifyPlan:
-    """Look at the paths and say what there is to read. Raises `UsageError` for an unknown level, `NotFoundError` for a missing path."""
+    """Look at the paths and say what there is to read.
+
+    Raises `UsageError` for an unknown level and for a path where nothing is Kafka's, `NotFoundError` for a missing path.
+    """
     if level not in LEVELS:
         raise UsageError(f"unknown level '{level}': one of {', '.join(LEVELS)}")
     files = files if files is not None else OsFiles(read_only=True)
     inventory = open_paths(paths, files)
+    refuse_foreign(paths, inventory, files)
     plan = VerifyPlan([os.fspath(path) for path in paths], level, inventory)
     plan.findings += [finding("file-unreadable", problem.path, problem.reason) for problem in inventory.problems]
     for log_dir in inventory.log_dirs:

@@ -275,3 +275,21 @@ def test_a_files_index_is_not_rebuilt(kops: Kops) -> None:
     """Only partitions and log directories."""
     path = next(folder("damage-4.3.0-none").glob(f"*-0/{0:020d}.log"))
     assert kops("log", "index", "rebuild", "-n", str(path)).code == FAILED
+
+
+def test_a_path_without_anything_of_kafkas_is_never_clean(kops: Kops, tmp_path: Path) -> None:
+    good = corpus.load("damage-4.3.0-none").copy(tmp_path / "node" / "log", "before")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "disks").mkdir()
+    (tmp_path / "disks" / "one").symlink_to(good)
+    (tmp_path / "copied.log").write_bytes(b"x")
+    for command in (("verify",), ("index", "check"), ("index", "diff")):
+        for path in ("node", "disks", "node/log/payments-none-0"):
+            assert kops("log", *command, str(tmp_path / path)).code == 0
+        for paths in (["empty"], ["node", "empty"]):
+            ran = kops("log", *command, *(str(tmp_path / path) for path in paths))
+            assert ran.code == 16
+            assert f"{tmp_path / 'empty'}: neither a log directory nor a partition's folder, and none is below it" in ran.err
+        ran = kops("log", *command, str(tmp_path / "copied.log"))
+        assert ran.code == 16
+        assert "is not named as Kafka names its files" in ran.err

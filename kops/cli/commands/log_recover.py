@@ -117,6 +117,8 @@ def _ranges(ranges: list[tuple[int, int]]) -> str | None:
 def _say(out: Output, report: RecoverReport) -> None:
     for path in report.skipped:
         out.warn(path)
+    if not report.partitions and not report.interrupted:
+        out.warn("nothing to recover: no segment was found")
     for entry in report.partitions:
         for damage in entry.damaged:
             out.detail(f"{damage['file']}:{damage['position']}: {damage['code']}, {damage['length']} bytes")
