@@ -53,6 +53,8 @@ def handle(error: BaseException, path: tuple[str, ...], out: Output | None) -> i
 
         say("".join(traceback.format_exception(error)).rstrip())
     message, code = _describe(error, path)
+    if isinstance(error, OSError) and out is not None and out.resume:
+        message += f". Then: {out.resume}"
     say(f"kops: error: {message}")
     return (so_far | code) if exit_codes.sums(path) else code
 

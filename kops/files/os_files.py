@@ -53,34 +53,46 @@ class OsFile(File):
             size = min(size, max(self.size() - position, 0))
         if size <= 0:
             return b""
-        data = os.pread(self._fd, size, position)
-        if len(data) == size or not data:
-            return data
-        parts = [data]
-        got = len(data)
-        while got < size:
-            data = os.pread(self._fd, size - got, position + got)
-            if not data:
-                break
-            parts.append(data)
-            got += len(data)
+        try:
+            data = os.pread(self._fd, size, position)
+            if len(data) == size or not data:
+                return data
+            parts = [data]
+            got = len(data)
+            while got < size:
+                data = os.pread(self._fd, size - got, position + got)
+                if not data:
+                    break
+                parts.append(data)
+                got += len(data)
+        except OSError as error:
+            raise self._named(error) from None
         return b"".join(parts)
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         self._check_writable()
         view = memoryview(data).cast("B")
-        while view:
-            written = os.pwrite(self._fd, view, position)
-            view = view[written:]
-            position += written
+        try:
+            while view:
+                written = os.pwrite(self._fd, view, position)
+                view = view[written:]
+                position += written
+        except OSError as error:
+            raise self._named(error) from None
 
     def sync(self) -> None:
         self._check_writable()
-        os.fsync(self._fd)
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise self._named(error) from None
 
     def truncate(self, size: int) -> None:
         self._check_writable()
-        os.ftruncate(self._fd, size)
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise self._named(error) from None
 
     def fileno(self) -> int:
         return self._fd
@@ -101,6 +113,10 @@ class OsFile(File):
     def _check_writable(self) -> None:
         if not self._writable:
             raise ReadOnlyError(f"{self.path} is open for reading only")
+
+    def _named(self, error: OSError) -> OSError:
+        """The error with the file's name: what is done on a descriptor fails without one."""
+        return OSError(error.errno, error.strerror, self.path)
 
 
 class OsLock(Lock):

@@ -79,7 +79,7 @@ def repair(
 
     def go(mode: Mode) -> RepairReport:
         if mode != "plan":
-            out.resume = "the next kops log repair -y goes on with it; kops log repair --rollback JOURNAL undoes it"
+            out.resume = "the next kops log repair -y goes on with it (--journal DIR: on another disk), --rollback JOURNAL undoes it"
         return run(
             paths,
             mode=mode,

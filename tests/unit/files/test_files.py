@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kops.errors import KopsError, LockHeldError
-from kops.files import Files, Lock, MemoryFiles, OsFiles, OverlayFiles, ReadOnlyError
+from kops.files import File, Files, Lock, MemoryFiles, OsFiles, OverlayFiles, ReadOnlyError
 
 
 def system(root: Path) -> tuple[Files, str]:
@@ -459,3 +459,11 @@ def test_importing_the_interface_is_cheap() -> None:
         "kops.files.faulty",
     }
     assert not slow & loaded
+
+
+@pytest.mark.parametrize("act", [lambda file: file.write(0, b"x" * 8192), lambda file: file.truncate(-1)], ids=["write", "truncate"])
+def test_what_fails_on_a_descriptor_names_the_file(act: Callable[[File], None]) -> None:
+    with OsFiles().open("/dev/full", "rw") as full, pytest.raises(OSError) as caught:
+        act(full)
+    assert caught.value.filename == "/dev/full"
+    assert caught.value.errno in (errno.ENOSPC, errno.EINVAL)
