@@ -6,19 +6,20 @@ LogSegment.append), so each entry that is there bounds the setting from above, a
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from typing import Final
 
 from kops.errors import DecodeError
 from kops.files import Files
 from kops.forensics.inventory import PartitionDir, Segment
-from kops.records import Damage, scan
+from kops.records import Damage, scan_columns
 from kops.storage.offset_index import read_offset_index
 from kops.storage.recovery import DEFAULT_INDEX_INTERVAL_BYTES
 
 __all__ = ["infer_index_interval"]
 
 _SEGMENTS: Final = 8
+_BYTES: Final = 64 << 20  # of each: thousands of entries bound the setting as well as all
 _UNBOUNDED: Final = 1 << 31
 
 
@@ -48,12 +49,15 @@ def _bounds(files: Files, segment: Segment) -> tuple[int, int] | None:
         entries = [written[number].position for number in range(min(written.written, written.entries))]
     except (DecodeError, OSError):
         return None
-    positions = []
+    positions: list[int] = []
     with files.open(log.path) as file:
-        for found in scan(file, check_crc=False, resync=False):
+        for found in scan_columns(file, check_crc=False, resync=False):
             if isinstance(found, Damage):
                 return None
-            positions.append(found.position)
+            positions += found.positions
+            if found.end >= _BYTES:
+                del entries[bisect_right(entries, positions[-1]) :]
+                break
     return spacing(positions, entries)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kops.errors import UsageError
 from kops.files import Files
+from kops.forensics.verify_facts import DEEP, FULL, QUICK
 from kops.forensics.verify_partition import SegmentResult, SegmentTask, verify_segment
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)%")
 _STEPS = 1_000_000
 AUTO_BYTES: Final = 64 << 20
 AUTO_JOBS: Final = 4
+AUTO_JOBS_CRC: Final = 2
 PART_BYTES: Final = 256 << 20
 LEAST_PART_BYTES: Final = 32 << 20
 
@@ -58,7 +60,9 @@ def jobs_that_pay(jobs: int | None, tasks: list[SegmentTask]) -> int:
         return max(1, jobs)
     if sum(task.size for task in tasks) < AUTO_BYTES:
         return 1
-    return min(os.cpu_count() or 1, AUTO_JOBS)
+    # Checksums are as fast as memory: a third process only takes from the others.
+    limit = AUTO_JOBS if any(task.level in (DEEP, FULL) for task in tasks) else AUTO_JOBS_CRC
+    return min(os.cpu_count() or 1, limit)
 
 
 def run_tasks(
@@ -112,7 +116,6 @@ def _run_in_processes(
 
 def _parts(tasks: list[SegmentTask], files: Files, jobs: int) -> tuple[list[Part], list[int]]:
     """-> (the parts of all segments, how many each segment has). A segment whose headers alone are read stays whole."""
-    from kops.forensics.verify_facts import QUICK
     from kops.forensics.verify_parts import Part, index_beside, part_bytes, split_segment
 
     target = part_bytes(jobs, [task.size for task in tasks], PART_BYTES, LEAST_PART_BYTES)

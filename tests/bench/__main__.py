@@ -1,41 +1,51 @@
-"""`make bench` (`python -m tests.bench [--size MIB] [--rounds N] [NAME…]`): kops and Kafka's own tools, interleaved, on the same files.
+"""`make bench` (`python -m tests.bench [--size MIB] [--rounds N] [--json FILE] [NAME…]`): kops and Kafka's own tools on the same files.
 
-Each line is one question: CPU seconds and wall of kops (compiled and interpreted hot loop) and of Kafka's tool, process start included, and
-how many times less kops takes. `--quick` leaves out what takes Kafka's tool minutes.
+Each block is one question: CPU seconds and wall (medians), process start included, peak memory, how many times less kops takes than
+the block's last line, and what is asked of it. Contenders run one after the other, round by round, so look at the ratios: a busy machine
+slows all of them. `--quick` leaves out what takes Kafka's tool long.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import platform
+import subprocess
 import sys
+import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 from kops.environment import find_java
 from tests.bench import data
-from tests.bench.measure import Contender, Figure, compare
+from tests.bench.measure import ENVIRONMENT, Contender, Figure, compare
 from tests.support.kafka_jars import kafka_jars
 
 PURE = {"KOPS_PURE": "1"}
 Bench = Callable[[int, int], list[Figure]]
 
 
-def kops(name: str, *arguments: str, pure: bool = False, allowed: tuple[int, ...] = (0,)) -> Contender:
+def kops(name: str, *arguments: str, pure: bool = False, allowed: tuple[int, ...] = (0,), target: str = "") -> Contender:
     """The kops of this environment."""
     program = Path(sys.executable).with_name("kops")
-    return Contender(name, [str(program), *arguments], PURE if pure else {}, allowed)
+    return Contender(name, [str(program), *arguments], PURE if pure else {}, allowed, target)
 
 
 def dump_log_segments(*arguments: str) -> Contender:
     """Kafka's own tool, with the heap that kafka-run-class.sh gives tools."""
     java = str(find_java().java)
-    return Contender("kafka-dump-log", [java, "-Xmx256M", "-cp", f"{kafka_jars()}/*", "org.apache.kafka.tools.DumpLogSegments", *arguments])
+    command = [java, "-Xmx256M", "-cp", f"{kafka_jars()}/*", "org.apache.kafka.tools.DumpLogSegments", *arguments]
+    return Contender("kafka-dump-log", command)
 
 
 def verify_crc(size: int, rounds: int, kind: str = "plain") -> list[Figure]:
     """Every checksum: `verify --level crc` against the dump without flags."""
     log = str(data.segment(kind, size))
-    return compare([kops("kops", "log", "verify", "-q", log), dump_log_segments("--files", log)], rounds)
+    flags = ("log", "verify", "-q", log)
+    ours = kops("kops (2 processes)", *flags, target=">=5x CPU, >=3.5x wall"), kops("kops --jobs 1", *flags, "--jobs", "1")
+    return compare([*ours, dump_log_segments("--files", log)], rounds)
 
 
 def verify_crc_lz4(size: int, rounds: int) -> list[Figure]:
@@ -43,68 +53,130 @@ def verify_crc_lz4(size: int, rounds: int) -> list[Figure]:
     return verify_crc(size, rounds, "lz4")
 
 
-def verify_deep(size: int, rounds: int) -> list[Figure]:
+def verify_deep(size: int, rounds: int, kind: str = "plain") -> list[Figure]:
     """Every record parsed: `verify --level deep` against `--deep-iteration`."""
-    log = str(data.segment("plain", size))
-    deep = ("log", "verify", "-q", "--level", "deep", log)
-    theirs = dump_log_segments("--files", log, "--deep-iteration")
-    return compare([kops("kops", *deep), kops("kops interpreted", *deep, pure=True), theirs], rounds)
+    log = str(data.segment(kind, size))
+    deep = ("log", "verify", "-q", "--level", "deep", "--jobs", "1", log)
+    asked = (">=20x CPU", ">=1.5x CPU") if kind == "plain" else ("", "")
+    ours = kops("kops", *deep, target=asked[0]), kops("kops interpreted", *deep, pure=True, target=asked[1])
+    return compare([*ours, dump_log_segments("--files", log, "--deep-iteration")], rounds)
 
 
 def verify_deep_lz4(size: int, rounds: int) -> list[Figure]:
     """The same on 1 KiB records in lz4."""
-    log = str(data.segment("lz4", size))
-    deep = ("log", "verify", "-q", "--level", "deep", log)
-    theirs = dump_log_segments("--files", log, "--deep-iteration")
-    return compare([kops("kops", *deep), kops("kops interpreted", *deep, pure=True), theirs], rounds)
+    return verify_deep(size, rounds, "lz4")
 
 
-def dump(size: int, rounds: int) -> list[Figure]:
-    """The same text: `dump --format kafka --print-data-log`."""
-    log = str(data.segment("plain", size))
+def dump(size: int, rounds: int, kind: str = "plain") -> list[Figure]:
+    """The same text: `dump --format kafka --deep-iteration --print-data-log`."""
+    log = str(data.segment(kind, size))
     flags = ("log", "dump", "--format", "kafka", "--deep-iteration", "--print-data-log", "--files", log)
-    theirs = dump_log_segments("--files", log, "--deep-iteration", "--print-data-log")
-    return compare([kops("kops", *flags), kops("kops interpreted", *flags, pure=True), theirs], rounds)
+    ours = kops("kops", *flags, target=">=2x CPU"), kops("kops interpreted", *flags, pure=True, target=">=1.2x CPU")
+    return compare([*ours, dump_log_segments("--files", log, "--deep-iteration", "--print-data-log")], rounds)
+
+
+def dump_lz4(size: int, rounds: int) -> list[Figure]:
+    """The same on 1 KiB records in lz4."""
+    return dump(size, rounds, "lz4")
 
 
 def index_rebuild(size: int, rounds: int) -> list[Figure]:
     """Offset and time index made again from the log (`-n --all`: everything but the writing)."""
     log = data.segment("plain", size)
-    return compare([kops("kops", "log", "index", "rebuild", "-n", "--all", str(log.parent), allowed=(0, 1, 4))], rounds)
+    asked = f"<={size / data.GIB:.2f} s CPU"
+    return compare([kops("kops", "log", "index", "rebuild", "-n", "--all", str(log.parent), allowed=(0, 1, 4), target=asked)], rounds)
 
 
 def timeindex(size: int, rounds: int) -> list[Figure]:
-    """The check of a time index: `index check` against the dump of the `.timeindex`, whose work grows with the square."""
-    index = str(data.segment("plain", size).with_suffix(".timeindex"))
-    return compare([kops("kops", "log", "index", "check", index), dump_log_segments("--files", index)], min(rounds, 1))
+    """The check of a time index against the dump of the `.timeindex`, whose work grows with the square: here a sixteenth of the size."""
+    index = str(data.segment("plain", max(size >> 4, 1 << 20)).with_suffix(".timeindex"))
+    ours = kops("kops", "log", "index", "check", index, target=">=500x CPU at 1 GiB (--size 16384)")
+    return compare([ours, dump_log_segments("--files", index)], 1)
 
 
-def jobs(size: int, rounds: int) -> list[Figure]:
-    """Several files on several cores: four segments with one job and with two."""
+def jobs(size: int, rounds: int, level: str = "deep", pure: bool = True) -> list[Figure]:
+    """Several files on several cores: four segments, level deep interpreted, with two processes and with one."""
     logs = [str(data.segment("plain", size // 4, base_offset=number * 10_000_000)) for number in range(4)]
-    flags = ("log", "verify", "-q", "--level", "deep")
-    return compare(
-        [kops("2 jobs", *flags, "--jobs", "2", *logs, pure=True), kops("1 job", *flags, "--jobs", "1", *logs, pure=True)], rounds
-    )
+    flags = ("log", "verify", "-q", "--level", level)
+    two = kops("--jobs 2", *flags, "--jobs", "2", *logs, pure=pure, target=">=1.7x wall")
+    return compare([two, kops("--jobs 1", *flags, "--jobs", "1", *logs, pure=pure)], rounds)
 
 
 def small(size: int, rounds: int) -> list[Figure]:
     """What has to be instant: `--help`, and `verify` of a tiny segment."""
     tiny = str(data.segment("plain", 1 << 16))
-    help_, check = kops("kops --help", "--help"), kops("kops log verify (64 KiB)", "log", "verify", "-q", tiny)
+    help_ = kops("kops --help", "--help", target="<=0.10 s CPU")
+    check = kops("kops log verify (64 KiB)", "log", "verify", "-q", tiny, target="<=0.20 s CPU")
     return compare([help_, check, dump_log_segments("--files", tiny)], max(rounds, 5))
+
+
+def memory(size: int, rounds: int) -> list[Figure]:
+    """The peak memory of everything else that reads a segment (one run each, <=150 MiB)."""
+    log = data.segment("plain", size)
+    folder, out = str(log.parent), str(data.CACHE / "recovered")
+    each = [
+        kops("dump --format jsonl", "log", "dump", "--format", "jsonl", "--print-data-log", str(log)),
+        kops("ls", "log", "ls", folder),
+        kops("verify --level full", "log", "verify", "--level", "full", "--jobs", "1", folder, allowed=(0, 4)),
+        kops("index check", "log", "index", "check", folder, allowed=(0, 4)),
+        kops("forecast", "log", "forecast", folder, allowed=(0, 1, 4, 5)),
+        kops("repair -n", "log", "repair", "-n", folder, allowed=(0, 1, 4)),
+        kops("recover", "log", "recover", folder, "--out", out, allowed=(0, 1, 4)),
+    ]
+    figures = []
+    for contender in each:
+        subprocess.run(["rm", "-rf", out], check=True)
+        contender.target = "<=150 MiB"
+        figures += compare([contender], 1)
+    subprocess.run(["rm", "-rf", out], check=True)
+    return figures
+
+
+def _spark(question: str, log: str, master: str, rounds: int) -> list[Figure]:
+    command = [sys.executable, "-m", "tests.bench.spark", question, log, master, str(rounds)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, env=ENVIRONMENT, text=True)
+    return [Figure(name, cpu, wall, 0) for name, cpu, wall in json.loads(done.stdout.splitlines()[-1])]
+
+
+def spark_verify(size: int, rounds: int) -> list[Figure]:
+    """`kops scan verify` and `kops log verify` of four segments, warm, without the session's start; CPU of JVM and workers counted."""
+    figures = _spark("verify", str(data.linked("plain", size, 4) / "bench-0" / f"{0:020d}.log"), "local[1]", rounds)
+    figures[0].target = ">=0.7x CPU"
+    return figures
+
+
+def spark_records(size: int, rounds: int) -> list[Figure]:
+    """Rows of records through Spark, and the same Arrow batches without it; CPU of JVM and workers counted."""
+    log = str(data.segment("plain", size))
+    figures = _spark("records", log, "local[1]", rounds)
+    over = (figures[0].cpu_s - figures[1].cpu_s) / (os.path.getsize(log) / 1e9)
+    figures[0].target = f"{over:.1f} s CPU a GB above, asked <=3"
+    return figures
+
+
+def spark_cores(size: int, rounds: int) -> list[Figure]:
+    """`kops scan verify --level deep` of four segments on two cores and on one."""
+    log = str(data.linked("plain", size, 4) / "bench-0" / f"{0:020d}.log")
+    two, one = (_spark("deep", log, master, rounds)[0] for master in ("local[2]", "local[1]"))
+    two.target = ">=1.6x wall"
+    return [two, one]
 
 
 BENCHES: dict[str, tuple[Bench, bool]] = {
     "small": (small, False),
     "verify-crc": (verify_crc, False),
     "verify-crc-lz4": (verify_crc_lz4, False),
-    "verify-deep": (verify_deep, False),
+    "verify-deep": (verify_deep, True),
     "verify-deep-lz4": (verify_deep_lz4, False),
     "dump": (dump, True),
+    "dump-lz4": (dump_lz4, True),
     "index-rebuild": (index_rebuild, False),
     "jobs": (jobs, False),
-    "timeindex": (timeindex, True),
+    "timeindex": (timeindex, False),
+    "memory": (memory, True),
+    "spark-verify": (spark_verify, False),
+    "spark-records": (spark_records, False),
+    "spark-cores": (spark_cores, False),
 }
 
 
@@ -113,8 +185,12 @@ def show(name: str, figures: list[Figure]) -> None:
     last = figures[-1]
     print(f"\n{name}")
     for each in figures:
-        ratio = "" if each is last else f"   {last.cpu_s / each.cpu_s:7.1f}x CPU {last.wall_s / each.wall_s:6.1f}x wall"
-        print(f"  {each.name:26s} {each.cpu_s:8.2f} s CPU {each.wall_s:8.2f} s wall {each.rss_mib:7.0f} MiB{ratio}", flush=True)
+        ratio = ""
+        if each is not last and not name.startswith("memory"):
+            ratio = f"{last.cpu_s / max(each.cpu_s, 1e-3):7.1f}x CPU {last.wall_s / each.wall_s:6.1f}x wall"
+        peak = f"{each.rss_mib:5.0f} MiB" if each.rss_mib else " " * 9
+        line = f"  {each.name:26s} {each.cpu_s:8.2f} s CPU {each.wall_s:8.2f} s wall {peak} {ratio:27s} {each.target}"
+        print(line.rstrip(), flush=True)
 
 
 def main() -> None:
@@ -122,15 +198,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHES)} (default: all)")
     parser.add_argument("--size", type=int, default=1024, metavar="MIB", help="size of a segment (default 1024)")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="without what takes Kafka's tool minutes")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--json", metavar="FILE", help="the figures as JSON, too")
+    parser.add_argument("--quick", action="store_true", help="without what takes Kafka's tool long")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHES]
     if unknown:
         parser.error(f"no such benchmark: {', '.join(unknown)}")
+    print(f"{time.strftime('%Y-%m-%d %H:%M')}, {platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, ", end="")
+    print(f"load {os.getloadavg()[0]:.1f}; segments of {options.size} MiB, medians of {options.rounds}")
+    found: dict[str, list[dict[str, object]]] = {}
     for name, (bench, slow) in BENCHES.items():
         if name in options.names or (not options.names and not (slow and options.quick)):
-            show(f"{name}: {(bench.__doc__ or '').splitlines()[0]}", bench(options.size << 20, options.rounds))
+            figures = bench(options.size << 20, options.rounds)
+            found[name] = [asdict(each) for each in figures]
+            show(f"{name}: {(bench.__doc__ or '').splitlines()[0]}", figures)
+    if options.json:
+        Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

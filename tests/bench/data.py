@@ -45,6 +45,19 @@ def segment(kind: str, size: int = GIB, *, base_offset: int = 0) -> Path:
     return path
 
 
+def linked(kind: str, size: int, count: int) -> Path:
+    """A log directory with `count` partitions that all have the same segment (hard links)."""
+    log = segment(kind, size)
+    folder = CACHE / f"{kind}-{size}-times-{count}"
+    for number in range(count):
+        partition = folder / f"bench-{number}"
+        partition.mkdir(parents=True, exist_ok=True)
+        for each in log.parent.iterdir():
+            if each.name != ".complete" and not (partition / each.name).exists():
+                os.link(each, partition / each.name)
+    return folder
+
+
 def template(kind: str, variant: int) -> bytes:
     """One batch of 16 KiB of records, base offset and timestamps 0."""
     chance = random.Random(variant)

@@ -9,6 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+# As installed: the bytecode of modules is kept.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
 
 @dataclass(slots=True)
 class Contender:
@@ -18,16 +21,18 @@ class Contender:
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     allowed: tuple[int, ...] = (0,)
+    target: str = ""
 
 
 @dataclass(slots=True)
 class Figure:
-    """Medians over the rounds; `rss_mib` is the largest peak."""
+    """Medians over the rounds; `rss_mib` is the largest peak. `target`: what is asked of it, beside it in the table."""
 
     name: str
     cpu_s: float
     wall_s: float
     rss_mib: float
+    target: str = ""
 
 
 def run(contender: Contender) -> tuple[float, float, float]:
@@ -39,7 +44,7 @@ def run(contender: Contender) -> tuple[float, float, float]:
             stdout=nowhere,
             stderr=subprocess.DEVNULL,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **contender.environment},
+            env={**ENVIRONMENT, **contender.environment},
         )
         _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - started
@@ -61,6 +66,7 @@ def compare(contenders: Sequence[Contender], rounds: int) -> list[Figure]:
             statistics.median(cpu for cpu, _, _ in values),
             statistics.median(wall for _, wall, _ in values),
             max(rss for _, _, rss in values),
+            next(each.target for each in contenders if each.name == name),
         )
         for name, values in taken.items()
     ]

@@ -1,0 +1,99 @@
+"""Measured inside of a running Spark session, the CPU of the whole process tree counted: driver, JVM and Python workers (`/proc`).
+
+    python -m tests.bench.spark QUESTION LOG MASTER ROUNDS
+
+Prints one JSON list of figures. Questions: `verify` (`kops scan verify` against `kops log verify`, both in this process after runs that
+warm them, of the log directory around LOG's partition), `deep` (the same at level deep), `records` (rows of records of LOG's partition,
+through Spark and without it).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kops.files import OsFiles
+from kops.forensics.verify import verify
+from kops.forensics.verify_parts import Part
+from kops.spark import register, spark_session
+from kops.spark.rows import Source, Wanted, read_parts
+from kops.spark.verify import scan_verify
+
+WARM = 2  # runs that the JVM needs to compile what it runs
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def tree_cpu_s() -> float:
+    """CPU seconds of this process and of all that descend from it, those that ended included."""
+    parents: dict[int, int] = {}
+    spent: dict[int, float] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended
+            parents[int(entry.name)] = int(fields[1])
+            spent[int(entry.name)] = sum(int(field) for field in fields[11:15]) / TICK
+    ours = {os.getpid()}
+    while found := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= found
+    return sum(spent[pid] for pid in ours)
+
+
+def timed(work: Callable[[], object], name: str, rounds: int) -> tuple[str, float, float]:
+    """-> (name, CPU seconds, wall seconds): medians."""
+    cpu, wall = [], []
+    for _ in range(rounds):
+        began, started = tree_cpu_s(), time.perf_counter()
+        work()
+        wall.append(time.perf_counter() - started)
+        cpu.append(tree_cpu_s() - began)
+    return name, statistics.median(cpu), statistics.median(wall)
+
+
+def main() -> None:
+    """Run one question."""
+    question, log, master, rounds = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+    folder = os.path.dirname(log)
+    level = "deep" if question == "deep" else "crc"
+    spark = spark_session(master, settings={"spark.driver.memory": "2g"})
+    spark.range(1).rdd.map(lambda row: row).collect()  # the first Python worker
+    if question != "records":
+        everything = os.path.dirname(folder)
+
+        def ours() -> None:
+            assert not verify([everything], level).has_problems
+
+        def sparks() -> None:
+            assert not scan_verify(spark, [everything], level).has_problems
+    else:
+        register(spark)
+        work = [(Part(0, log, 0, os.path.getsize(log)), Source(log, "bench", 0, 0, "live", os.path.getsize(log)))]
+        columns = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+        def ours() -> None:
+            assert sum(batch.num_rows for batch in read_parts(OsFiles(read_only=True), work, Wanted("records", columns)))
+
+        frame = spark.read.format("kafkalog").schema(
+            "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+        )
+
+        def sparks() -> None:
+            frame.load(folder).write.format("noop").mode("overwrite").save()
+
+    for _ in range(WARM):
+        sparks()
+    ours()
+    figures = [timed(sparks, f"Spark {master}", rounds), timed(ours, "without Spark", rounds)]
+    spark.stop()
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
