@@ -130,8 +130,12 @@ def _sort_out(files: Files, copy: Source, result: Salvage) -> None:
 
 
 def _is_filling(item: Item) -> bool:
-    """Whether it is an empty batch with which a repair closed a hole. Compaction leaves empty batches of producers only."""
-    return item.magic > 1 and item.count == 0 and item.producer_id < 0
+    """Whether it is an empty batch with which a repair closed a hole.
+
+    The log cleaner leaves empty batches, too: the last one of a producer, and the last one of a round of cleaning, which may have no
+    producer but keeps the timestamp of the records that were in it (Cleaner.cleanInto); a filling never had any.
+    """
+    return item.magic > 1 and item.count == 0 and item.producer_id < 0 and item.max_timestamp < 0
 
 
 def _append(runs: list[Run], item: Item) -> None:

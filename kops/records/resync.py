@@ -214,7 +214,7 @@ class Resync:
                 if first.code == BAD_LENGTH and self._zeroes(position, self.limit) == first.length:
                     first.code, first.reason = ZEROES, f"{first.length} zero bytes"
             return [first]
-        if first.length and self._chain_holds(first):
+        if first.length and self._chain_holds(first, last_offset):
             self._mend_magic(first)
             inner = None if first.mended else self._find_inner(first, last_offset)
             if inner is not None:
@@ -289,11 +289,12 @@ class Resync:
             return Damage(position, 0, BAD_LENGTH, reason, kafka=INVALID, batch=batch)
         return Damage(position, total, CRC_MISMATCH, "the checksum does not hold", kafka=INVALID, batch=batch)
 
-    def _chain_holds(self, damage: Damage) -> bool:
-        """Whether the claimed size leads to where a batch begins (or to the end)."""
+    def _chain_holds(self, damage: Damage, last_offset: int | None) -> bool:
+        """Whether the claimed size leads to where a batch begins (or to the end); what only looks like a header on the way must continue the
+        offsets."""
         at = damage.end
         if at == self.limit:
-            return True
+            return _continues(damage, last_offset)
         claimed = damage.last_offset
         for _ in range(_CHAIN):
             batch = self._plausible(at)
@@ -303,6 +304,8 @@ class Resync:
                 return True
             if self.crc_holds(at, batch.size, batch.magic):
                 return True
+            if claimed is not None and not 0 < batch.last_offset - claimed <= _FARTHEST:
+                return False
             claimed = batch.last_offset
             at = batch.end
             if at == self.limit:

@@ -7,7 +7,7 @@ from pathlib import Path
 from kops.forensics.recover import recover
 from kops.forensics.repair import repair
 from kops.records import Batch, BatchBuilder, BytesSource, scan
-from kops.records.build import write_batch, write_record
+from kops.records.build import empty_batch, write_batch, write_record
 
 
 def batch(offset: int, count: int = 2) -> bytes:
@@ -69,3 +69,13 @@ def test_a_marker_of_an_unknown_type_ends_no_recovery(tmp_path: Path) -> None:
     report = recover([partition(tmp_path, (0, parts))], tmp_path / "out")
     assert batches(tmp_path / "out" / "orders-0") == parts
     assert any("Kafka will not open it" in note for note in report.partitions[0].notes)
+
+
+def test_an_empty_batch_of_the_log_cleaner_is_no_hole(tmp_path: Path) -> None:
+    """The last batch of a round of cleaning stays as an empty one with its timestamp; what closed a hole of a repair has none and is one."""
+    kept = empty_batch(base_offset=2, last_offset=3, timestamp=1_700_000_000_002, partition_leader_epoch=1)
+    filling = empty_batch(base_offset=6, last_offset=7, partition_leader_epoch=1)
+    directory = partition(tmp_path, (0, [batch(0), kept, batch(4), filling, batch(8)]))
+    report = recover([directory], tmp_path / "out")
+    assert batches(tmp_path / "out" / "orders-0") == [batch(0), kept, batch(4), batch(8)]
+    assert [list(each) for each in report.partitions[0].lost] == [[6, 7]]
