@@ -290,8 +290,9 @@ class Resync:
         return Damage(position, total, CRC_MISMATCH, "the checksum does not hold", kafka=INVALID, batch=batch)
 
     def _chain_holds(self, damage: Damage, last_offset: int | None) -> bool:
-        """Whether the claimed size leads to where a batch begins (or to the end); what only looks like a header on the way must continue the
-        offsets."""
+        """Whether the claimed size leads to where a batch begins (or to the end); what only looks like a header on the way must continue
+        the offsets.
+        """
         at = damage.end
         if at == self.limit:
             return _continues(damage, last_offset)

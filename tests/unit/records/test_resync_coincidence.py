@@ -1,4 +1,6 @@
-"""Lengths that lead somewhere by chance: read five bytes late, leader epoch and magic look like a length, and it may end at the file's end."""
+"""Lengths that lead somewhere by chance: read five bytes late, leader epoch and magic look like a length, and it may end at the file's
+end.
+"""
 
 from __future__ import annotations
 
