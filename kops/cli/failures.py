@@ -5,6 +5,7 @@ Typer has one exit code for everything, so it never sees these: `kops.cli.main.B
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -53,8 +54,8 @@ def handle(error: BaseException, path: tuple[str, ...], out: Output | None) -> i
 
         say("".join(traceback.format_exception(error)).rstrip())
     message, code = _describe(error, path)
-    if isinstance(error, OSError) and out is not None and out.resume:
-        message += f". Then: {out.resume}"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) and out is not None and out.resume:
+        message += f". When there is room: {out.resume}"
     say(f"kops: error: {message}")
     return (so_far | code) if exit_codes.sums(path) else code
 

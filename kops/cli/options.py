@@ -266,7 +266,7 @@ def interruptible() -> Iterator[None]:
     def end(number: int, _frame: object) -> None:
         if os.getpid() != owner:  # a worker that was forked: it has nothing to leave whole
             os._exit(128 + number)
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
         raise Terminated(signal.Signals(number).name)
 
     ours = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
@@ -275,7 +275,6 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     finally:
-        # On the way out because of one of them, a second one must not break the cleaning up.
         for number in ours:
             if signal.getsignal(number) is end:
                 signal.signal(number, signal.SIG_DFL)
