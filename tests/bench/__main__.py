@@ -115,7 +115,7 @@ def memory(size: int, rounds: int) -> list[Figure]:
     log = data.segment("plain", size)
     folder, out = str(log.parent), str(data.CACHE / "recovered")
     each = [
-        kops("dump --format jsonl", "log", "dump", "--format", "jsonl", "--print-data-log", str(log)),
+        kops("dump --format jsonl (1/8)", "log", "dump", "--format", "jsonl", "--print-data-log", str(data.segment("plain", size >> 3))),
         kops("ls", "log", "ls", folder),
         kops("verify --level full", "log", "verify", "--level", "full", "--jobs", "1", folder, allowed=(0, 4)),
         kops("index check", "log", "index", "check", folder, allowed=(0, 4)),
