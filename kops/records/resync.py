@@ -53,6 +53,7 @@ _FARTHEST: Final = 1 << 32
 _LARGEST: Final = 1 << 48
 """What no log reaches: a hundred thousand records a second for ninety years."""
 _INT: Final = struct.Struct(">i")
+_ZEROES: Final = bytes(CHUNK)
 
 
 class Resync:
@@ -121,7 +122,7 @@ class Resync:
             if not data:
                 return None
             reading = min(reading * 4, CHUNK)
-            zeroes = len(data) - len(data.lstrip(b"\x00"))
+            zeroes = leading_zeroes(data)
             if zeroes > _HEADER_VIEW:
                 # No header has so many in front of its magic byte and length, and a preallocated tail may be long.
                 step = zeroes - _HEADER_VIEW // 2
@@ -360,11 +361,18 @@ class Resync:
             data = self.source.read(at, min(CHUNK, stop - at))
             if not data:
                 break
-            rest = len(data.lstrip(b"\x00"))
-            at += len(data) - rest
-            if rest:
+            zeroes = leading_zeroes(data)
+            at += zeroes
+            if zeroes < len(data):
                 break
         return at - position
+
+
+def leading_zeroes(data: bytes) -> int:
+    """How many zero bytes `data` begins with. Holes are long and mostly nothing else, so they are compared, not walked."""
+    if data == (_ZEROES if len(data) == CHUNK else _ZEROES[: len(data)]):
+        return len(data)
+    return len(data) - len(data.lstrip(b"\x00"))
 
 
 def known_magic(magic: int, max_magic: int) -> bool:

@@ -293,3 +293,21 @@ def test_a_path_without_anything_of_kafkas_is_never_clean(kops: Kops, tmp_path: 
         ran = kops("log", *command, str(tmp_path / "copied.log"))
         assert ran.code == 16
         assert "is not named as Kafka names its files" in ran.err
+
+
+def test_a_file_that_cannot_be_read_adds_8(kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest is verified; the code says that something could not be done."""
+    target = damaged("none", tmp_path)
+    unreadable = sorted(target.glob("*/*.log"))[0]
+    original = OsFiles.open
+
+    def open_(self: OsFiles, path: str, *mode: str) -> object:
+        if path == str(unreadable):
+            raise PermissionError(13, "Permission denied", path)
+        return original(self, path, *mode)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(OsFiles, "open", open_)
+    ran = kops("log", "verify", str(target))
+    assert ran.code == PROBLEMS | FAILED
+    assert "Permission denied" in ran.text
+    assert "in 4 segments" in ran.text

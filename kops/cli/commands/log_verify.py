@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kops.cli.exit_codes import PROBLEMS
+from kops.cli.exit_codes import FAILED, PROBLEMS
 from kops.cli.options import command
 from kops.cli.output import Column, Output
 
@@ -91,6 +91,8 @@ def verify(
 
 def print_report(out: Output, report: VerifyReport) -> None:
     """The report in the chosen format, and its exit code."""
+    if any(found.code == "file-unreadable" for found in report.findings):
+        out.status |= FAILED
     if report.has_problems:
         out.status |= PROBLEMS
     if out.format == "table":

@@ -9,6 +9,7 @@ import pytest
 
 from kops.records import Batch, BytesSource, Damage, scan
 from kops.records.build import write_batch
+from kops.records.resync import leading_zeroes
 
 SIZE = 1 << 20
 
@@ -78,3 +79,9 @@ def test_a_chain_of_damaged_batches_costs_each_a_few_reads() -> None:
     items = list(scan(source))
     assert [isinstance(item, Damage) for item in items] == [bool(number % 2) for number in range(2000)]
     assert source.total < 40 * source.size()
+
+
+def test_leading_zeroes() -> None:
+    for size in (0, 1, 100, 1 << 20, (1 << 20) + 1):
+        assert leading_zeroes(bytes(size)) == size
+        assert leading_zeroes(bytes(size) + b"\x01" + bytes(3)) == size
