@@ -50,7 +50,7 @@ def test_the_verdict_over_the_rest_of_the_corpus(spark: Any, level: str) -> None
 
 
 def test_splitting_does_not_change_the_verdict(spark: Any) -> None:
-    from kops.forensics import splits
+    from kops.forensics import verify_parts as splits
     from kops.spark.verify import scan_verify
 
     case = corpus.load("v2-4.3.0-large")
