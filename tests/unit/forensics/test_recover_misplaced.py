@@ -72,7 +72,9 @@ def test_a_marker_of_an_unknown_type_ends_no_recovery(tmp_path: Path) -> None:
 
 
 def test_an_empty_batch_of_the_log_cleaner_is_no_hole(tmp_path: Path) -> None:
-    """The last batch of a round of cleaning stays as an empty one with its timestamp; what closed a hole of a repair has none and is one."""
+    """The last batch of a round of cleaning stays as an empty one with its timestamp; what closed a hole of a repair has none and is
+    one.
+    """
     kept = empty_batch(base_offset=2, last_offset=3, timestamp=1_700_000_000_002, partition_leader_epoch=1)
     filling = empty_batch(base_offset=6, last_offset=7, partition_leader_epoch=1)
     directory = partition(tmp_path, (0, [batch(0), kept, batch(4), filling, batch(8)]))
