@@ -20,7 +20,7 @@ from kops.forensics.verify import PartitionPlan, VerifyPlan, plan_verify
 from kops.forensics.verify_facts import CRC
 from kops.forensics.verify_index import IndexFile, check_spacing, read_index
 from kops.forensics.verify_jobs import run_tasks
-from kops.forensics.verify_partition import SegmentResult, partition_view
+from kops.forensics.verify_partition import SegmentResult, partition_view, unreadable
 from kops.forensics.verify_state import check_files, check_transactions
 
 if TYPE_CHECKING:
@@ -251,21 +251,36 @@ def plan_rebuild(
         wrong = checked.inventory.loose_files[0].path if checked.inventory.loose_files else ", ".join(checked.paths)
         raise NotFoundError(f"{wrong}: no partition directory; indexes are rebuilt by the partition")
     report = RebuildReport()
-    found, results = _check(checked, 1, reader, progress)
+    found, readable = _check_or_open(checked, reader, progress, look=not everything)
     wrong_paths = {problem.file for problem in found.problems}
     by_dir: dict[str, Plan] = {}
     for each in checked.partitions:
         if each.partition.state == "delete":
             continue
         plan = by_dir.setdefault(_lock_dir(each), Plan(_lock_dir(each)))
-        here = [task.path for task in each.tasks if results[task.path].facts is not None]
         if everything or any(os.path.dirname(path) == each.partition.path for path in wrong_paths):
-            _plan_partition(each, plan, report, reader, everything, interval, wrong_paths, set(here))
+            _plan_partition(each, plan, report, reader, everything, interval, wrong_paths, readable)
         plan.findings += [problem for problem in found.problems if os.path.dirname(problem.file) == each.partition.path]
     report.plans = [plan for plan in by_dir.values() if plan.steps or plan.findings]
     planned = {step.path for step in report.steps}
     report.left = [problem for problem in found.problems if problem.file not in planned]
     return report
+
+
+def _check_or_open(plan: VerifyPlan, files: Files, progress: Callable[[int], None] | None, *, look: bool) -> tuple[IndexReport, set[str]]:
+    """What is wrong, and which logs can be read. Where all is made anew there is no need to `look`: a pass over the logs less."""
+    if look:
+        report, results = _check(plan, 1, files, progress)
+        return report, {path for path, result in results.items() if result.facts is not None}
+    readable: set[str] = set()
+    report = IndexReport(plan.paths)
+    for task in plan.tasks:
+        try:
+            files.open(task.path).close()
+            readable.add(task.path)
+        except OSError as error:
+            report.findings.append(unreadable(task.path, error))
+    return report, readable
 
 
 def _plan_partition(
