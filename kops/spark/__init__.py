@@ -24,11 +24,13 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(KafkaLogDataSource)
 
 
-def spark_session(master: str | None = None, app_name: str = "kops", settings: dict[str, str] | None = None) -> SparkSession:
+def spark_session(
+    master: str | None = None, app_name: str = "kops", settings: dict[str, str] | None = None, *, light: bool = False
+) -> SparkSession:
     """A session with what kops needs, see `kops.spark.session`."""
     from kops.spark.session import spark_session as make
 
-    return make(master, app_name, settings)
+    return make(master, app_name, settings, light=light)
 
 
 __all__ = ["register", "spark_session"]

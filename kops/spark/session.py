@@ -29,8 +29,13 @@ SETTINGS = {
 """What kops sets in a session of its own; a caller's `--conf` goes before it."""
 
 
-def spark_session(master: str | None = None, app_name: str = "kops", settings: dict[str, str] | None = None) -> SparkSession:
+def spark_session(
+    master: str | None = None, app_name: str = "kops", settings: dict[str, str] | None = None, *, light: bool = False
+) -> SparkSession:
     """The running session, that of `spark-submit`, or a new one on `master` (default `local[*]`).
+
+    `light`: for work that is done in Python alone, as `kops scan verify`: a JVM that compiles little and collects with one thread then
+    costs half.
 
     Raises MissingDependencyError where pyspark or a Java is missing, with the remedy.
     """
@@ -45,7 +50,7 @@ def spark_session(master: str | None = None, app_name: str = "kops", settings: d
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault(
-            "PYSPARK_SUBMIT_ARGS", f"--driver-java-options -Dlog4j2.level=error --driver-memory {_DRIVER_MEMORY} pyspark-shell"
+            "PYSPARK_SUBMIT_ARGS", f'--driver-java-options "{_LIGHT if light else _QUIET}" --driver-memory {_DRIVER_MEMORY} pyspark-shell'
         )
         builder = builder.master(master or os.environ.get("MASTER") or "local[*]")
         for key, value in {**SETTINGS, **(settings or {})}.items():
@@ -87,6 +92,8 @@ def _start(builder: SparkSession.Builder) -> SparkSession:
 
 
 _DRIVER_MEMORY = "1g"
+_QUIET = "-Dlog4j2.level=error"
+_LIGHT = f"{_QUIET} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def _is_submitted() -> bool:

@@ -30,7 +30,7 @@ from pyspark.sql.datasource import (
 
 from kops.errors import UsageError
 from kops.files import OsFiles
-from kops.forensics.inventory import Inventory, PartitionDir, open_paths
+from kops.forensics.inventory import FileEntry, Inventory, PartitionDir, open_paths, partition_from
 from kops.forensics.verify_parts import TASK_BYTES, Part, pack, split_segment
 from kops.spark.rows import Source, Wanted, read_parts, read_segments
 from kops.spark.schemas import SCHEMAS, ddl
@@ -196,6 +196,11 @@ def _partition_dirs(inventory: Inventory) -> Iterator[PartitionDir]:
     for log_dir in inventory.log_dirs:
         yield from log_dir.partitions
     yield from inventory.loose_partitions
+    beside: dict[str, list[FileEntry]] = {}
+    for entry in inventory.loose_files:
+        beside.setdefault(os.path.dirname(entry.path), []).append(entry)
+    for folder, entries in beside.items():
+        yield partition_from(folder, entries)
 
 
 def _flag(options: dict[str, str], name: str) -> bool:

@@ -62,7 +62,7 @@ def main() -> None:
     question, log, master, rounds = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
     folder = os.path.dirname(log)
     level = "deep" if question == "deep" else "crc"
-    spark = spark_session(master, settings={"spark.driver.memory": "2g"})
+    spark = spark_session(master, settings={"spark.driver.memory": "2g"}, light=question != "records")
     spark.range(1).rdd.map(lambda row: row).collect()  # the first Python worker
     if question != "records":
         everything = os.path.dirname(folder)

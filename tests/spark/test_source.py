@@ -108,6 +108,14 @@ def test_filters_choose_what_is_read_and_change_nothing_else(spark: Any) -> None
         assert sorted(got) == sorted(row for row in everything if keep(row)), condition
 
 
+def test_a_single_file_is_read(spark: Any) -> None:
+    case = corpus.load("v2-4.3.0-codec-lz4")
+    log = sorted(case.root.glob("data/*/*.log"))[0]
+    rows = spark.read.format("kafkalog").load(str(log)).collect()
+    assert rows[0].offset == 0
+    assert {row.topic for row in rows} == {log.parent.name.rpartition("-")[0]}
+
+
 def test_a_users_schema_chooses_columns(spark: Any) -> None:
     case = corpus.load("v2-4.3.0-codec-none")
     frame = spark.read.format("kafkalog").schema("offset bigint, value binary").load(str(case.root / "data"))

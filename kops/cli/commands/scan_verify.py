@@ -50,7 +50,7 @@ def verify(
         if not equals or not key.startswith("spark."):
             raise UsageError(f"--conf {each}: not a setting of Spark's; allowed: spark.KEY=VALUE")
         settings[key] = value
-    spark = spark_session(master, "kops scan verify", settings)
+    spark = spark_session(master, "kops scan verify", settings, light=True)
     try:
         report = scan_verify(spark, paths, level, task_bytes=task_bytes)
     finally:
