@@ -213,3 +213,14 @@ def test_ls(kops: Kops) -> None:
     assert kops("log", "ls", "/nowhere").code == 8
     torn = str(part("damage-4.3.0-torn-tail"))
     assert kops("log", "ls", torn).code == 4
+
+
+def test_csv_of_a_directory_is_its_batches(kops: Kops) -> None:
+    """Files of other kinds come first in a directory; they are told on stderr."""
+    folder = corpus.load("damage-4.3.0-none").root / "before"
+    ran = kops("log", "dump", "--format", "csv", str(folder))
+    rows = list(csv.DictReader(io.StringIO(ran.text)))
+    assert [rows[0]["baseOffset"], rows[-1]["lastOffset"]] == ["0", "98"]
+    assert "kops.index-entry/v1, are not in this csv" in ran.err
+    alone = kops("log", "dump", "--format", "csv", str(folder / "recovery-point-offset-checkpoint"))
+    assert alone.text.splitlines()[0] == "topic,partition,offset"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -336,25 +336,33 @@ def _without_damage(out: Output, documents: Iterable[dict[str, Any]]) -> Iterato
 
 
 def _csv(out: Output, documents: Iterable[dict[str, Any]]) -> None:
-    """One kind of rows has one head: the first kind that comes is shown, the others are told."""
+    """One kind of rows has one head: batches or records where there are any, else the first kind that comes; the others are told."""
     others: dict[str, int] = {}
     stream = _without_damage(out, documents)
-    first = next(stream, None)
-    if first is None:
+    held: list[dict[str, Any]] = []
+    for document in stream:
+        held.append(document)
+        if document["schema"] in _SEGMENT_ROWS or len(held) >= _HELD:
+            break
+    if not held:
         return
-    columns = _columns(first["schema"])
+    shown = held[-1]["schema"] if held[-1]["schema"] in _SEGMENT_ROWS else held[0]["schema"]
 
     def of_kind() -> Iterator[dict[str, Any]]:
-        yield first
-        for document in stream:
-            if document["schema"] == first["schema"]:
+        for document in chain(held, stream):
+            if document["schema"] == shown:
                 yield document
             else:
                 others[document["schema"]] = others.get(document["schema"], 0) + 1
 
-    out.rows(_rows(of_kind(), human=False, cut=False), columns, schema=first["schema"])
+    out.rows(_rows(of_kind(), human=False, cut=False), _columns(shown), schema=shown)
     for schema, count in others.items():
         out.warn(f"{count} rows of another kind, {schema}, are not in this csv; dump those files alone")
+
+
+_SEGMENT_ROWS = ("kops.batch/v1", "kops.record/v1")
+_HELD = 100_000
+"""So many rows of other kinds are waited for the first batch."""
 
 
 def _rows(documents: Iterable[dict[str, Any]], *, human: bool, cut: bool) -> Iterator[dict[str, Any]]:
