@@ -407,6 +407,14 @@ class OverlayFiles(_TreeFiles):
     def __init__(self, base: Files, *, now_ms: Callable[[], int] | None = None) -> None:
         super().__init__(base, now_ms)
 
+    def open(self, path: str, mode: Mode = "r") -> TreeFile:
+        """As of any tree; a file of the base that may not be read is refused here, not when its first byte is wanted."""
+        file = super().open(path, mode)
+        node = file._open_node()
+        if node.base_path is not None and node.base_file is None and node.base_size:
+            self.base.open(node.base_path).close()
+        return file
+
     def changes(self, path: str = "/") -> Changes:
         """What differs from the base below `path`; a renamed file is removed at its old path and created at its new one."""
         found = Changes([], [], [], [], [])

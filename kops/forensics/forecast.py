@@ -345,7 +345,11 @@ def _partition_forecast(files: Files, overlay: OverlayFiles, started: PartitionS
         reason=started.reason,
         recovery_point=started.recovery_point,
     )
-    before = offsets_on_disk(files, started.path)
+    try:
+        before = offsets_on_disk(files, started.path)
+    except OSError as error:
+        answer.reason = f"{answer.reason or ''} ({error.filename or started.path} can't be read: {error.strerror or error})".strip()
+        return answer
     served = Served()
     if started.log is not None:
         log = started.log

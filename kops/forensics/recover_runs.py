@@ -8,13 +8,15 @@ stays, else the one of the better copy.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kops.config.java import INT_MAX
 from kops.files import Files
-from kops.forensics.repair_chain import Bad, Item, chain, mend_epochs, read_items, stream_items
+from kops.forensics.repair_chain import Bad, Item, chain, mend_epochs, stream_items
 from kops.records import Batch, Damage, scan
+from kops.storage.names import parse_log_file
 
 __all__ = ["Run", "Salvage", "Source", "expand", "salvage"]
 
@@ -96,7 +98,7 @@ def _read_copy(files: Files, copy: Source, on_bytes: OnBytes | None) -> Salvage:
     before = ""
     in_order = True
     for path in copy.paths:
-        for found in stream_items(files, path, on_bytes=on_bytes):
+        for found in _readable_items(files, path, on_bytes):
             if isinstance(found, Bad):
                 result.bad.append(found)
                 continue
@@ -117,8 +119,22 @@ def _read_copy(files: Files, copy: Source, on_bytes: OnBytes | None) -> Salvage:
     return result
 
 
+def _readable_items(files: Files, path: str, on_bytes: OnBytes | None) -> Iterator[Item | Bad]:
+    """The batches of a log as far as the disk gives it; what it refuses is damage, and the other files are read all the same."""
+    position = 0
+    try:
+        for found in stream_items(files, path, on_bytes=on_bytes):
+            yield found
+            position = found.position + (found.length if isinstance(found, Bad) else found.size)
+    except OSError as error:
+        size = files.stat(path).size
+        named = parse_log_file(posixpath.basename(path))
+        base = named.offset if named is not None and position == 0 else None  # the segment begins with what its name says
+        yield Bad(path, position, max(size - position, 0), "file-unreadable", error.strerror or str(error), base)
+
+
 def _sort_out(files: Files, copy: Source, result: Salvage) -> None:
-    items = [item for path in copy.paths for item in read_items(files, path)[0] if not _is_filling(item)]
+    items = [item for path in copy.paths for item in _readable_items(files, path, None) if isinstance(item, Item) and not _is_filling(item)]
     log, aside = chain(files, items)
     log = mend_epochs(files, log)
     result.runs = []

@@ -7,7 +7,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from kops.cli.exit_codes import CLEAN, FAILED, PROBLEMS, USAGE
+from kops.files import OsFiles
 from tests.cli.conftest import Ran
 from tests.support import corpus
 
@@ -111,3 +114,22 @@ def test_nothing_is_written(kops: Kops, tmp_path: Path) -> None:
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in target.rglob("*") if path.is_file()}
     kops("log", "forecast", "--assume", "crash", "--recovery-point", "0", str(target))
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in target.rglob("*") if path.is_file()} == before
+
+
+def test_a_file_that_cannot_be_read_takes_the_directory_offline(kops: Kops, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = _folder("damage-4.3.0-none")
+    refused = sorted(folder.glob("*/*.log"))[0]
+    original = OsFiles.open
+
+    def open_(self: OsFiles, path: str, *mode: str) -> object:
+        if path == str(refused):
+            raise PermissionError(13, "Permission denied", path)
+        return original(self, path, *mode)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(OsFiles, "open", open_)
+    ran = kops("log", "forecast", "--format", "json", str(folder))
+    document = json.loads(ran.out)
+    assert ran.code == PROBLEMS
+    assert document["log_dirs"][0]["outcome"] == "log-dir-offline"
+    assert document["broker"]["outcome"] == "does-not-start"
+    assert "Permission denied" in document["partitions"][0]["reason"]

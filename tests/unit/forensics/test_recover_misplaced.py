@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kops.files import OsFiles
+from kops.files.api import Mode
+from kops.files.os_files import OsFile
 from kops.forensics.recover import recover
 from kops.forensics.repair import repair
 from kops.records import Batch, BatchBuilder, BytesSource, scan
@@ -81,3 +84,34 @@ def test_an_empty_batch_of_the_log_cleaner_is_no_hole(tmp_path: Path) -> None:
     report = recover([directory], tmp_path / "out")
     assert batches(tmp_path / "out" / "orders-0") == [batch(0), kept, batch(4), batch(8)]
     assert [list(each) for each in report.partitions[0].lost] == [[6, 7]]
+
+
+class Refusing(OsFiles):
+    """A disk with a bad sector: reading one file fails from a position on."""
+
+    bad = ("", 0)
+
+    def open(self, path: str, mode: Mode = "r") -> OsFile:
+        file = super().open(path, mode)
+        if path == self.bad[0]:
+            original, start = file.read, self.bad[1]
+
+            def read(position: int, size: int) -> bytes:
+                if position + size > start and position < file.size():
+                    raise OSError(5, "Input/output error", path)
+                return original(position, size)
+
+            file.read = read  # type: ignore[method-assign]
+        return file
+
+
+def test_a_file_that_the_disk_refuses_costs_only_itself(tmp_path: Path) -> None:
+    directory = partition(tmp_path, (0, [batch(0), batch(2)]), (4, [batch(4), batch(6)]), (8, [batch(8)]))
+    files = Refusing(read_only=True)
+    files.bad = (str(directory / f"{4:020d}.log"), 0)
+    report = recover([directory], tmp_path / "out", files=files)
+    assert batches(tmp_path / "out" / "orders-0") == [batch(0), batch(2), batch(8)]
+    assert [(each["code"], each["reason"]) for each in report.to_json()["partitions"][0]["damaged"]] == [
+        ("file-unreadable", "Input/output error")
+    ]
+    assert report.partitions[0].lost == [(4, 7)]
