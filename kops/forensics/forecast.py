@@ -258,7 +258,8 @@ def _forecast_partition(files: Files, overlay: OverlayFiles, path: str, options:
 
 def _checkpoint(files: Files, path: str) -> Mapping[tuple[str, int], int]:
     try:
-        return read_offset_checkpoint(files.read_all(path), file=path)  # type: ignore[return-value]
+        found = read_offset_checkpoint(files.read_all(path), file=path)
+        return {(each.topic, each.partition): offset for each, offset in found.items()}
     except (FileNotFoundError, DecodeError):
         # As the broker: a checkpoint that can't be read counts as empty for the partition (the directory's fate is the broker forecast's).
         return {}
