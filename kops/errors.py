@@ -46,6 +46,19 @@ class DecodeError(KopsError):
         return f"{where}: {self.reason}" if where else self.reason
 
 
+class ApiError(KopsError):
+    """What a Kafka broker answers with an error code: `name` is the code's name (`OUT_OF_ORDER_SEQUENCE_NUMBER`), see Kafka's Errors.
+
+    `record_errors` names the records that are wrong, by their index in the batch, where only some are (KIP-467).
+    """
+
+    def __init__(self, name: str, message: str = "", *, record_errors: tuple[tuple[int, str | None], ...] = ()) -> None:
+        super().__init__(message or name)
+        self.name = name
+        self.message = message
+        self.record_errors = record_errors
+
+
 class UsageError(KopsError):
     """A flag, key or value that makes no sense; names it, and what is allowed."""
 

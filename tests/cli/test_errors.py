@@ -20,6 +20,7 @@ ELSEWHERE = ("doctor",)
 # Class → exit code below `kops log|evidence|scan`, exit code elsewhere.
 CODES = {
     "kops.errors": {
+        "ApiError": (8, 1),
         "KopsError": (8, 1),
         "DecodeError": (8, 1),
         "UsageError": (16, 2),
