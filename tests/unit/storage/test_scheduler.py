@@ -98,7 +98,8 @@ def test_an_error_ends_one_run_of_one_task() -> None:
 
 def test_a_fault_of_the_program_comes_out() -> None:
     scheduler = Scheduler(Clock())
-    scheduler.schedule("fault", lambda: {}["no"], 10)
+    nothing: dict[str, int] = {}
+    scheduler.schedule("fault", lambda: nothing["no"], 10)
     with pytest.raises(KeyError):
         scheduler.run_due()
     assert scheduler.next_due_ms == 1_010
