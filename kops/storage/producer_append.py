@@ -1,7 +1,7 @@
 """One producer's state on one partition, and what a batch does to it (Kafka ProducerStateEntry, ProducerAppendInfo; KIP-98, KIP-890).
 
-The rules are those of a batch that is read back from the log or fetched from a leader (`AppendOrigin.REPLICATION`): epochs and sequences
-are taken as they are, only a data batch outside of the transaction that its producer has open is refused.
+The rules are those of a batch that is read back from the log: epochs and sequences are taken as they are, only a data batch outside of the
+transaction that its producer has open is refused. What an append must keep to besides is in `kops.storage.producer_checks`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from struct import unpack_from
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kops.config.java import INT_MAX, to_int, to_long
 from kops.errors import DecodeError
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 BATCHES_TO_RETAIN = 5
 NO_SEQUENCE = -1
+TV_UNKNOWN = -1
+"""No transaction version was given (TransactionVersion.TV_UNKNOWN)."""
 
 
 class BatchMetadata(NamedTuple):
@@ -139,6 +141,13 @@ class ProducerStateEntry:
         self.current_txn_first_offset = newer.current_txn_first_offset
         self.last_timestamp = newer.last_timestamp
 
+    def find_duplicate_batch(self, batch: Batch) -> BatchMetadata | None:
+        """The batch remembered that has the same epoch and sequences: this one was written before."""
+        if batch.producer_epoch != self.producer_epoch:
+            return None
+        first, last = batch.base_sequence, batch.last_sequence
+        return next((known for known in self.batches if known.last_sequence == last and known.first_sequence == first), None)
+
     def _set_epoch(self, producer_epoch: int) -> None:
         if self.producer_epoch != producer_epoch:
             self.batches.clear()
@@ -154,10 +163,10 @@ class ProducerAppendInfo:
         self.entry = current.without_batches()
         self.started: list[TxnMetadata] = []
 
-    def append(self, batch: Batch) -> CompletedTxn | None:
+    def append(self, batch: Batch, transaction_version: int = TV_UNKNOWN) -> CompletedTxn | None:
         """Add a v2 batch; the transaction that it ends, if it is a marker that ends one."""
         if batch.is_control:
-            return self._append_control(batch)
+            return self._append_control(batch, transaction_version)
         base_offset, last_offset = batch.base_offset, batch.last_offset
         sequence = batch.base_sequence
         delta = to_int(last_offset - base_offset)
@@ -166,24 +175,31 @@ class ProducerAppendInfo:
         self.entry.add_batch(batch.producer_epoch, BatchMetadata(sequence, last_offset, delta, batch.max_timestamp))
         is_transactional = batch.is_transactional
         if self.entry.current_txn_first_offset is not None and not is_transactional:
-            reason = f"Expected transactional write from producer {self.entry.producer_id} at offset {base_offset}"
-            raise LoadError(reason, exception=ERRORS + "InvalidTxnStateException")
+            self._refuse_plain_batch(base_offset)
         if self.entry.current_txn_first_offset is None and is_transactional:
             self.entry.current_txn_first_offset = base_offset
             self.started.append(TxnMetadata(self.entry.producer_id, base_offset))
         return None
 
-    def _append_control(self, batch: Batch) -> CompletedTxn | None:
+    def _append_control(self, batch: Batch, transaction_version: int) -> CompletedTxn | None:
         record = first_record(batch)
         if record is None:  # the cleaner removed the marker's transaction and kept the empty batch
             return None
         is_abort, coordinator_epoch = read_end_txn_marker(record)
+        self._check_marker(batch, coordinator_epoch, transaction_version)
         entry = self.entry
         completed = None
         if entry.current_txn_first_offset is not None:
             completed = CompletedTxn(entry.producer_id, entry.current_txn_first_offset, batch.base_offset, is_abort)
         entry.end_transaction(batch.producer_epoch, coordinator_epoch, record.timestamp)
         return completed
+
+    def _check_marker(self, batch: Batch, coordinator_epoch: int, transaction_version: int) -> None:
+        """Nothing is asked of a marker that is in the log."""
+
+    def _refuse_plain_batch(self, offset: int) -> NoReturn:
+        reason = f"Expected transactional write from producer {self.entry.producer_id} at offset {offset}"
+        raise LoadError(reason, exception=ERRORS + "InvalidTxnStateException")
 
 
 def first_record(batch: Batch) -> Record | None:

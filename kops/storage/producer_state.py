@@ -1,19 +1,21 @@
 """All producers of one partition, their open transactions, and the snapshots of that on disk (Kafka ProducerStateManager).
 
 `ProducerState` is the map in memory; `ProducerStateManager` adds the `.snapshot` files of a directory. The order in which producers stand
-in a snapshot is that of Java's HashMap, so it is kept track of.
+in a snapshot is that of Java's HashMap, so it is kept track of. Batches come in by `load_batches` where they are in the log already, and by
+`kops.storage.producer_checks.analyze_append` and `update` where they are appended.
 """
 
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kops.config.java_hash import HashOrder
-from kops.errors import DecodeError
+from kops.errors import ApiError, DecodeError
 from kops.storage.load_errors import CorruptSnapshotError, illegal_argument, io_error
 from kops.storage.producer_append import BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateEntry, TxnMetadata
 from kops.storage.producer_snapshot import ProducerSnapshotEntry, read_producer_snapshot, write_producer_snapshot
+from kops.storage.producer_verification import NO_GUARD, VerificationGuard, VerificationStateEntry
 from kops.storage.segment_files import DELETED, SNAPSHOT, offset_from_file, segment_path
 
 if TYPE_CHECKING:
@@ -24,13 +26,29 @@ if TYPE_CHECKING:
 
 DEFAULT_EXPIRATION_MS = 86_400_000
 DEFAULT_MAX_TRANSACTION_TIMEOUT_MS = 900_000
+LATE_TRANSACTION_BUFFER_MS = 300_000
+
+
+class ActiveProducer(NamedTuple):
+    """A producer as DescribeProducers tells it; -1 for none."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_start_offset: int
 
 
 class ProducerState:
     """Producers by id and transactions by first offset, as of `map_end_offset`: the offset behind the last batch that was read."""
 
+    topic_partition = ""
+    verification_enabled = True
+
     def __init__(self) -> None:
         self.producers: dict[int, ProducerStateEntry] = {}
+        self.verifications: dict[int, VerificationStateEntry] = {}
         self.ongoing_txns: dict[int, TxnMetadata] = {}
         self.unreplicated_txns: dict[int, TxnMetadata] = {}
         self.map_end_offset = 0
@@ -59,7 +77,11 @@ class ProducerState:
 
     def prepare_update(self, producer_id: int) -> ProducerAppendInfo:
         """What batches of this producer are to be added to, before `update` makes it the state."""
-        return ProducerAppendInfo(self.producers.get(producer_id) or ProducerStateEntry(producer_id))
+        return ProducerAppendInfo(self.entry_or_empty(producer_id))
+
+    def entry_or_empty(self, producer_id: int) -> ProducerStateEntry:
+        """The producer's state, or that of one that nothing is known of."""
+        return self.producers.get(producer_id) or ProducerStateEntry(producer_id)
 
     def update(self, info: ProducerAppendInfo) -> None:
         """Make what was appended the producer's state."""
@@ -85,6 +107,11 @@ class ProducerState:
         return min(others, default=completed.last_offset + 1)
 
     @property
+    def first_undecided_offset(self) -> int | None:
+        """The first offset of a transaction that is open."""
+        return min(self.ongoing_txns, default=None)
+
+    @property
     def first_unstable_offset(self) -> int | None:
         """The first offset of a transaction that is open, or decided above the high watermark."""
         return min([*self.ongoing_txns, *self.unreplicated_txns], default=None)
@@ -98,6 +125,72 @@ class ProducerState:
         for first_offset, txn in list(unreplicated.items()):
             if txn.last_offset is not None and txn.last_offset < offset:
                 del unreplicated[first_offset]
+
+    # what is asked of it ----------------------------------------------------------------------------------------------------------
+
+    def active_producers(self) -> list[ActiveProducer]:
+        """All producers, as Java iterates them."""
+        return [
+            ActiveProducer(
+                entry.producer_id,
+                entry.producer_epoch,
+                entry.last_sequence,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                -1 if entry.current_txn_first_offset is None else entry.current_txn_first_offset,
+            )
+            for entry in self.ordered()
+        ]
+
+    def find_duplicate_batch(self, batch: Batch) -> BatchMetadata | None:
+        """Where the batch was written before, if it is one of its producer's last five."""
+        entry = self.producers.get(batch.producer_id)
+        return None if entry is None else entry.find_duplicate_batch(batch)
+
+    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer has a transaction open with this very epoch."""
+        entry = self.producers.get(producer_id)
+        return entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == producer_epoch
+
+    def check_not_older(self, producer_id: int, producer_epoch: int) -> None:
+        """ApiError INVALID_PRODUCER_EPOCH where a later epoch of the producer was seen."""
+        entry = self.producers.get(producer_id)
+        if entry is not None and producer_epoch < entry.producer_epoch:
+            reason = (
+                f"Epoch of producer {producer_id} is {producer_epoch}, which is smaller than the last seen epoch {entry.producer_epoch}"
+            )
+            raise ApiError("INVALID_PRODUCER_EPOCH", reason)
+
+    def has_late_transaction(self, now_ms: int, max_transaction_timeout_ms: int) -> bool:
+        """Whether the oldest open transaction's producer wrote last longer ago than any transaction may last, and five minutes."""
+        if not self.ongoing_txns:
+            return False
+        entry = self.producers.get(self.ongoing_txns[min(self.ongoing_txns)].producer_id)
+        last_timestamp = -1 if entry is None else entry.last_timestamp
+        return last_timestamp > 0 and now_ms - last_timestamp > max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
+
+    # verification of transactions -------------------------------------------------------------------------------------------------
+
+    def start_verification(
+        self, producer_id: int, sequence: int, producer_epoch: int, *, supports_epoch_bump: bool, now_ms: int
+    ) -> VerificationGuard:
+        """What the first append of a transaction must bring (UnifiedLog.maybeStartTransactionVerification).
+
+        `NO_GUARD` where the transaction is open already, so nothing is to be verified. Raises ApiError INVALID_PRODUCER_EPOCH.
+        """
+        self.check_not_older(producer_id, producer_epoch)
+        if self.has_ongoing_transaction(producer_id, producer_epoch):
+            return NO_GUARD
+        entry = self.verifications.get(producer_id)
+        if entry is None:
+            entry = self.verifications[producer_id] = VerificationStateEntry(now_ms, sequence, producer_epoch, supports_epoch_bump)
+        entry.see(sequence, producer_epoch)
+        return entry.guard
+
+    def verification_guard(self, producer_id: int) -> VerificationGuard:
+        """The guard of the verification that is under way, or `NO_GUARD`."""
+        entry = self.verifications.get(producer_id)
+        return NO_GUARD if entry is None else entry.guard
 
     def _clear(self) -> None:
         self.producers.clear()
@@ -133,8 +226,18 @@ class ProducerState:
 class ProducerStateManager(ProducerState):
     """The state and the snapshots of one partition directory; opening it lists the snapshots."""
 
-    def __init__(self, files: Files, directory: str, expiration_ms: int) -> None:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        expiration_ms: int,
+        *,
+        topic_partition: str | None = None,
+        verification_enabled: bool = True,
+    ) -> None:
         super().__init__()
+        self.topic_partition = posixpath.basename(directory) if topic_partition is None else topic_partition
+        self.verification_enabled = verification_enabled
         self._files = files
         self._directory = directory
         self.expiration_ms = expiration_ms
@@ -160,10 +263,19 @@ class ProducerStateManager(ProducerState):
         """The oldest snapshot's offset."""
         return min(self._snapshots, default=None)
 
+    def snapshot_path(self, offset: int) -> str | None:
+        """The snapshot at this offset (fetchSnapshot)."""
+        return self._snapshots.get(offset)
+
+    def update_directory(self, directory: str) -> None:
+        """The directory was renamed."""
+        self._directory = directory
+        self._snapshots = {offset: posixpath.join(directory, posixpath.basename(path)) for offset, path in self._snapshots.items()}
+
     # taking and loading -----------------------------------------------------------------------------------------------------------
 
-    def take_snapshot(self) -> str | None:
-        """Write the state to a snapshot if it is newer than the last one; the path written.
+    def take_snapshot(self, *, sync: bool = True) -> str | None:
+        """Write the state to a snapshot if it is newer than the last one; the path written. A roll leaves the sync to a later flush.
 
         An older file of that name is written over, not cut: what is longer in it stays behind the new contents, as with Kafka.
         """
@@ -173,7 +285,8 @@ class ProducerStateManager(ProducerState):
         data = snapshot_bytes(self)
         with self._files.open(path, "create") as file:
             file.write(0, data)
-            file.sync()
+            if sync:
+                file.sync()
         self._snapshots[self.map_end_offset] = path
         self._last_snapshot_offset = self.map_end_offset
         return path
@@ -214,10 +327,13 @@ class ProducerStateManager(ProducerState):
         return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp >= self.expiration_ms
 
     def remove_expired_producers(self, now_ms: int) -> None:
-        """Forget the producers that wrote nothing for the time of expiry and have no transaction open."""
+        """Forget the producers that wrote nothing for the time of expiry and have no transaction open, and verifications as old."""
         for producer_id in [entry.producer_id for entry in self.producers.values() if self._is_expired(entry, now_ms)]:
             del self.producers[producer_id]
             self._order.remove(producer_id)
+        for producer_id, verification in list(self.verifications.items()):
+            if now_ms - verification.timestamp >= self.expiration_ms:
+                del self.verifications[producer_id]
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
         """The log begins later now."""
@@ -245,6 +361,17 @@ class ProducerStateManager(ProducerState):
             self._remove_snapshot(snapshot)
         self._last_snapshot_offset = 0
         self.map_end_offset = offset
+
+    def truncate_fully_and_reload_snapshots(self) -> None:
+        """Forget everything and list the snapshots anew: other files were put into the directory."""
+        self.truncate_fully_and_start_at(0)
+        self._snapshots = self._list_snapshots()
+
+    def delete_snapshots_before(self, offset: int) -> None:
+        """Delete the snapshots below an offset."""
+        for snapshot in sorted(self._snapshots):
+            if snapshot < offset:
+                self._remove_snapshot(snapshot)
 
     def remove_and_mark_for_deletion(self, offset: int) -> str | None:
         """Rename the snapshot of a segment that is given up; one that is gone already is none."""
