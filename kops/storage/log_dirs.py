@@ -4,8 +4,8 @@ The rules are those of Apache Kafka 4.3: `MetaPropertiesEnsemble.verify` and `Ka
 `LogManager.createAndValidateLogDirs`, `loadLogs` and `loadLog` (markers, checkpoints, folder names, stray and doubled partitions),
 `ReplicaManager` (replication-offset-checkpoint, read when the first partition of a directory becomes leader or follower) and
 `LogCleanerManager`
-(cleaner-offset-checkpoint, read by the cleaner's first round). A live broker and the forecast run the same code; the forecast gives it an
-overlay.
+(cleaner-offset-checkpoint, read by the cleaner's first round). A live broker (`kops.storage.log_manager`) and the forecast run the same
+code: the forecast gives it an overlay, the broker a `load` that opens a log to be written to.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from kops.errors import DecodeError
@@ -43,6 +44,9 @@ DirOutcome = Literal["started", "log-dir-offline", "broker-does-not-start"]
 PartitionOutcome = Literal["loaded", "not-served", "log-dir-offline", "broker-does-not-start", "stray"]
 StrayRule = Callable[[str | None, str, int], str | None]
 """(topic id, topic, partition) -> why Kafka calls the replica stray, or None."""
+Job = Callable[[], None]
+Runner = Callable[[list[list[Job]]], None]
+"""Runs all jobs, given as one list a log directory, and returns when all are done; an exception of a job comes out of it."""
 
 
 class StartRefusedError(Exception):
@@ -55,7 +59,9 @@ class PartitionStart:
 
     `state` is what was found: `clean` (marker there), `left` (no marker, a recovery point above zero), `full` (no marker, no recovery
     point).
-    `log` is the loaded log, `error` what ended the loading; `outcome` already counts in what became of directory and broker.
+    `log` is the loaded log (None where `LoadOptions.load` keeps it elsewhere), `error` what ended the loading; `outcome` already counts in
+    what became of directory and broker. `remaining_segments` counts down while the log is recovered. `high_watermark` is the checkpointed
+    one, None where it was not read.
     """
 
     path: str
@@ -67,6 +73,14 @@ class PartitionStart:
     reason: str | None = None
     log: LoadedLog | None = None
     error: LoadError | None = None
+    is_done: bool = False
+    remaining_segments: int = 0
+    high_watermark: int | None = None
+
+    @property
+    def had_clean_shutdown(self) -> bool:
+        """Whether the log is loaded without recovery."""
+        return self.state == "clean"
 
 
 @dataclass(slots=True)
@@ -76,15 +90,21 @@ class LogDirStart:
     path: str
     outcome: DirOutcome = "started"
     reason: str | None = None
+    error: Exception | None = None
     had_clean_shutdown: bool = False
     meta: MetaProperties | None = None
     partitions: list[PartitionStart] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    def go_offline(self, reason: str) -> None:
+    @property
+    def remaining_logs(self) -> int:
+        """How many logs are still to be loaded (Kafka's gauge remainingLogsToRecover)."""
+        return sum(not partition.is_done for partition in self.partitions)
+
+    def go_offline(self, reason: str, error: Exception | None = None) -> None:
         """The first failure counts, as in LogDirFailureChannel."""
         if self.outcome == "started":
-            self.outcome, self.reason = "log-dir-offline", reason
+            self.outcome, self.reason, self.error = "log-dir-offline", reason, error
 
 
 @dataclass(slots=True)
@@ -105,7 +125,7 @@ class BrokerStart:
 @dataclass(slots=True)
 class LoadOptions:
     """How partitions are loaded: `config(topic)` gives a topic's settings, `clean_shutdown` and `recovery_point` override what lies on
-    disk."""
+    disk. `load` loads one partition's folder in another way than into `PartitionStart.log`, and gives the topic's id."""
 
     config: Callable[[str], TopicConfig]
     now_ms: int
@@ -114,6 +134,14 @@ class LoadOptions:
     log_start_offset: int | None = None
     producer_id_expiration_ms: int = 86_400_000
     is_stray: StrayRule | None = None
+    load: Callable[[PartitionStart], str | None] | None = None
+
+
+def run_in_turn(jobs: list[list[Job]]) -> None:
+    """The `Runner` without threads."""
+    for of_one_dir in jobs:
+        for job in of_one_dir:
+            job()
 
 
 def check_meta_properties(files: Files, paths: Sequence[str], *, node_id: int | None, metadata_log_dir: str) -> list[LogDirStart]:
@@ -131,7 +159,7 @@ def check_meta_properties(files: Files, paths: Sequence[str], *, node_id: int | 
             missing.append(start.path)
         except (DecodeError, OSError) as error:
             reason = error.reason if isinstance(error, DecodeError) else str(error)
-            start.go_offline(f"Error while reading meta.properties file {start.path}/{META_PROPERTIES}: {reason}")
+            start.go_offline(f"Error while reading meta.properties file {start.path}/{META_PROPERTIES}: {reason}", error)
     _verify_ensemble(starts, node_id)
     for start in starts:
         if start.path == metadata_log_dir and start.outcome != "started":
@@ -194,17 +222,21 @@ def _reserved(directory_id: str) -> bool:
     return int.from_bytes(raw, "big") < RESERVED_DIRECTORY_IDS
 
 
-def start_log_dirs(files: Files, starts: list[LogDirStart], options: LoadOptions) -> BrokerStart:
+def start_log_dirs(files: Files, starts: list[LogDirStart], options: LoadOptions, *, run: Runner = run_in_turn) -> BrokerStart:
     """Load every partition of every live directory and apply what follows, as LogManager and ReplicaManager do; writes go through
-    `files`."""
+    `files`. `run` may run the jobs of the directories at the same time."""
     broker = BrokerStart(log_dirs=starts)
+    jobs: list[list[Job]] = []
     for start in starts:
         if start.outcome == "started":
             try:
-                _load_dir(files, start, options)
+                jobs.append(_jobs_of_dir(files, start, options))
             except StartRefusedError as error:
                 start.outcome, start.reason = "broker-does-not-start", str(error)
                 broker.refuse(str(error))
+            except OSError as error:
+                start.go_offline(f"Error while loading log dir {start.path}: {error}", error)
+    run(jobs)
     list_unloaded(files, starts)
     _find_duplicates(broker)
     for start in starts:
@@ -274,11 +306,12 @@ def _read_offsets(files: Files, start: LogDirStart, name: str, consequence: str)
         if error.code == "checkpoint-number":
             start.warnings.append(f"{path}: {error.reason}: {consequence}")
             return {}
-        start.go_offline(f"Error while reading checkpoint file {path}: {error.reason}")
+        start.go_offline(f"Error while reading checkpoint file {path}: {error.reason}", error)
         return {}
 
 
-def _load_dir(files: Files, start: LogDirStart, options: LoadOptions) -> None:
+def _jobs_of_dir(files: Files, start: LogDirStart, options: LoadOptions) -> list[Job]:
+    """Take away the marker, read the checkpoints, find the folders; -> what loads each of them."""
     marker = posixpath.join(start.path, CLEAN_SHUTDOWN)
     found = files.exists(marker)
     if found:
@@ -306,38 +339,55 @@ def _load_dir(files: Files, start: LogDirStart, options: LoadOptions) -> None:
         key = (parsed.topic, parsed.partition)
         recovery_point = recovery_points.get(key, 0) if options.recovery_point is None else options.recovery_point
         log_start = log_starts.get(key, 0) if options.log_start_offset is None else options.log_start_offset
-        start.partitions.append(load_one(files, path, parsed, recovery_point, log_start, clean=start.had_clean_shutdown, options=options))
+        start.partitions.append(_partition_start(path, parsed, recovery_point, log_start, clean=start.had_clean_shutdown))
+    return [partial(_load, files, partition, options) for partition in start.partitions]
 
 
 def load_one(
     files: Files, path: str, name: PartitionDir, recovery_point: int, log_start: int, *, clean: bool, options: LoadOptions
 ) -> PartitionStart:
     """Load one partition's folder alone; an error is kept in the result, not raised."""
+    partition = _partition_start(path, name, recovery_point, log_start, clean=clean)
+    _load(files, partition, options)
+    return partition
+
+
+def _partition_start(path: str, name: PartitionDir, recovery_point: int, log_start: int, *, clean: bool) -> PartitionStart:
     state = "clean" if clean else ("left" if recovery_point > 0 else "full")
-    partition = PartitionStart(path, name, state, recovery_point, log_start)
+    return PartitionStart(path, name, state, recovery_point, log_start)
+
+
+def _load(files: Files, partition: PartitionStart, options: LoadOptions) -> None:
+    name = partition.name
     try:
-        partition.log = load_partition(
-            files,
-            path,
-            options.config(name.topic),
-            log_start_offset=log_start,
-            recovery_point=recovery_point,
-            clean_shutdown=clean,
-            now_ms=options.now_ms,
-            producer_id_expiration_ms=options.producer_id_expiration_ms,
-        )
+        topic_id = _load_log(files, partition, options) if options.load is None else options.load(partition)
     except LoadError as error:
         partition.error = error
         partition.outcome = error.kind
         partition.reason = str(error)
-        return partition
+        return
+    finally:
+        partition.is_done = True
     if name.state == "stray":
         partition.outcome, partition.reason = "stray", "the folder is already marked stray"
-    elif name.state == "" and options.is_stray is not None:
-        reason = options.is_stray(partition.log.topic_id, name.topic, name.partition)
+    elif name.state != "delete" and options.is_stray is not None:
+        reason = options.is_stray(topic_id, name.topic, name.partition)
         if reason is not None:
             partition.outcome, partition.reason = "stray", reason
-    return partition
+
+
+def _load_log(files: Files, partition: PartitionStart, options: LoadOptions) -> str | None:
+    partition.log = load_partition(
+        files,
+        partition.path,
+        options.config(partition.name.topic),
+        log_start_offset=partition.log_start_checkpoint,
+        recovery_point=partition.recovery_point,
+        clean_shutdown=partition.had_clean_shutdown,
+        now_ms=options.now_ms,
+        producer_id_expiration_ms=options.producer_id_expiration_ms,
+    )
+    return partition.log.topic_id
 
 
 def _find_duplicates(broker: BrokerStart) -> None:
@@ -363,7 +413,7 @@ def _judge_partitions(broker: BrokerStart, start: LogDirStart) -> None:
         if partition.error is None:
             continue
         if partition.error.kind == "log-dir-offline":
-            start.go_offline(f"Error while loading log dir {start.path}: {partition.path}: {partition.error}")
+            start.go_offline(f"Error while loading log dir {start.path}: {partition.path}: {partition.error}", partition.error)
         else:
             broker.refuse(f"{partition.path}: {partition.error}")
 
@@ -383,8 +433,9 @@ def _read_high_watermarks(files: Files, start: LogDirStart) -> None:
             partition.outcome, partition.reason = "not-served", start.warnings[-1]
         return
     for partition in served:
+        partition.high_watermark = offsets.get((partition.name.topic, partition.name.partition), 0)
         if partition.log is not None:
-            partition.log.high_watermark = offsets.get((partition.name.topic, partition.name.partition), 0)
+            partition.log.high_watermark = partition.high_watermark
 
 
 def _read_cleaner_checkpoint(files: Files, start: LogDirStart) -> None:
