@@ -1,21 +1,24 @@
 """A small ConfigDef: names, types, defaults and limits of settings, and parsing of their text.
 
-Source: Kafka's org.apache.kafka.common.config.ConfigDef.
+A value that is not allowed is told twice: to the person at the command line (`parse`, UsageError: what is allowed), and as a broker
+answers it (`accept`, ApiError INVALID_CONFIG with Kafka's text). Source: Kafka's org.apache.kafka.common.config.ConfigDef.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from kops.config.java import LONG_MAX, LONG_MIN, SPACES, NumberFormatError, parse_int, trim
-from kops.errors import UsageError
+from kops.config.java import LONG_MAX, LONG_MIN, SPACES, NumberFormatError, double_text, parse_int, trim
+from kops.errors import ApiError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 Kind = Literal["boolean", "string", "int", "long", "double", "list"]
+Importance = Literal["high", "medium", "low"]
 Value = bool | str | int | float | list[str] | None
 
 _COMMA = re.compile(rf"(?:{SPACES})?,(?:{SPACES})?")
@@ -31,11 +34,23 @@ _ALLOWED: Final[dict[Kind, str]] = {
 }
 
 
+# What Kafka says of a text that is not of the type; nothing is wrong with any text as such, or as a list.
+_NOT_PARSED: Final[dict[Kind, str]] = {
+    "boolean": "Expected value to be either true or false",
+    "int": "Not a number of type INT",
+    "long": "Not a number of type LONG",
+    "double": "Not a number of type DOUBLE",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """A limit: `allows(value)` and the words for what it allows; `distinct` takes repeated elements out of a list first."""
+    """A limit: `refuse(name, value)` is Kafka's text about a value that it does not allow, or None; `words` says what it allows.
 
-    allows: Callable[[Value], bool]
+    `distinct` takes repeated elements out of a list first.
+    """
+
+    refuse: Callable[[str, Value], str | None]
     words: str
     distinct: bool = False
 
@@ -48,6 +63,7 @@ class ConfigKey:
     kind: Kind
     default: Value
     validator: Validator | None = None
+    importance: Importance = "medium"
     internal: bool = False
 
     @property
@@ -65,11 +81,29 @@ class ConfigKey:
 
     def check(self, value: Value, text: str | None = None) -> Value:
         """The value where the limit allows it. Raises UsageError as `parse` does."""
-        if isinstance(value, list) and self.validator is not None and self.validator.distinct:
-            value = list(dict.fromkeys(value))
-        if self.validator is not None and not self.validator.allows(value):
+        value = self._distinct(value)
+        if self._refusal(value) is not None:
             raise UsageError(f"{self.name}={value if text is None else text}: not allowed; allowed: {self.allowed}")
         return value
+
+    def accept(self, given: Value) -> Value:
+        """ConfigDef.parseValue: the value of a text, or a value that was parsed before. Raises ApiError INVALID_CONFIG."""
+        try:
+            value = self._distinct(_parse(given, self.kind) if isinstance(given, str) else given)
+        except ValueError as error:
+            raise ApiError("INVALID_CONFIG", invalid(self.name, given, _NOT_PARSED[self.kind])) from error
+        refusal = self._refusal(value)
+        if refusal is not None:
+            raise ApiError("INVALID_CONFIG", refusal)
+        return value
+
+    def _distinct(self, value: Value) -> Value:
+        if isinstance(value, list) and self.validator is not None and self.validator.distinct:
+            return list(dict.fromkeys(value))
+        return value
+
+    def _refusal(self, value: Value) -> str | None:
+        return None if self.validator is None else self.validator.refuse(self.name, value)
 
 
 class ConfigDef:
@@ -93,29 +127,78 @@ class ConfigDef:
         """The values of the settings that are given. Raises UsageError for an unknown name or a value that is not allowed."""
         return {name: self[name].parse(text) for name, text in values.items() if not ignore_unknown or name in self.keys}
 
+    def accept(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """ConfigDef.parse: every setting's value, its default where none is given; unknown names are passed over.
+
+        Raises ApiError INVALID_CONFIG about the first in order of definition that is not allowed.
+        """
+        return {name: key.accept(values[name]) if name in values else key.default for name, key in self.keys.items()}
+
     def defaults(self) -> dict[str, Value]:
         """Every setting's default."""
         return {name: key.default for name, key in self.keys.items()}
 
 
+def invalid(name: str, value: Value, reason: str) -> str:
+    """The text of a ConfigException."""
+    return f"Invalid value {java_text(value)} for configuration {name}: {reason}"
+
+
 def at_least(low: int) -> Validator:
     """A number not below `low`."""
-    return Validator(lambda value: isinstance(value, int | float) and not value < low, f"{low} or more")
+    return Validator(partial(_out_of_range, low, None), f"{low} or more")
 
 
 def between(low: int, high: int) -> Validator:
     """A number from `low` to `high`."""
-    return Validator(lambda value: isinstance(value, int | float) and not (value < low or value > high), f"{low} to {high}")
+    return Validator(partial(_out_of_range, low, high), f"{low} to {high}")
+
+
+def _out_of_range(low: int, high: int | None, name: str, value: Value) -> str | None:
+    if not isinstance(value, int | float):
+        return invalid(name, value, "Value must be non-null")
+    if value < low:
+        return invalid(name, value, f"Value must be at least {low}")
+    if high is not None and value > high:
+        return invalid(name, value, f"Value must be no more than {high}")
+    return None
 
 
 def one_of(*values: str) -> Validator:
     """One of some words."""
-    return Validator(lambda value: value in values, " or ".join(values))
+    return Validator(partial(_other_word, values), " or ".join(values))
+
+
+def _other_word(values: tuple[str, ...], name: str, value: Value) -> str | None:
+    return None if value in values else invalid(name, value, f"String must be one of: {', '.join(values)}")
 
 
 def list_of(*values: str) -> Validator:
     """A list of some words, maybe empty."""
-    return Validator(lambda value: isinstance(value, list) and all(v in values for v in value), "a list of " + ", ".join(values), True)
+    return Validator(partial(_other_words, values), "a list of " + ", ".join(values), True)
+
+
+def _other_words(values: tuple[str, ...], name: str, value: Value) -> str | None:
+    if not isinstance(value, list):
+        return f"Configuration '{name}' values must not be null."
+    for word in value:
+        if not word:
+            return f"Configuration '{name}' values must not be empty."
+        refusal = _other_word(values, name, word)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def java_text(value: Value) -> str:
+    """A value as Java's string concatenation writes it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return f"[{', '.join(value)}]"
+    return double_text(value) if isinstance(value, float) else str(value)
 
 
 def _parse(text: str, kind: Kind) -> Value:

@@ -1,4 +1,4 @@
-"""Java's integers, and its reading of numbers and lines: Integer.parseInt, Long.parseLong, BufferedReader.readLine, `\\s+` of a Pattern.
+"""Java's numbers and lines: Integer.parseInt, Long.parseLong, Double.toString, BufferedReader.readLine, `\\s+` of a Pattern.
 
 Where a sum of damaged numbers overflows, what Kafka does next depends on the 32 or 64 bits that are left (`to_int`, `to_long`). Its text
 files are well-formed exactly where Java's readers say so: `+7` is a number, ` 7` and `7_0` are not, a carriage return ends a line, a
@@ -8,6 +8,7 @@ non-breaking space does not separate fields.
 from __future__ import annotations
 
 import codecs
+import math
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -58,6 +59,22 @@ def parse_int(text: str, low: int = INT_MIN, high: int = INT_MAX) -> int:
 def parse_long(text: str) -> int:
     """Long.parseLong: as `parse_int` with 64 bits."""
     return parse_int(text, LONG_MIN, LONG_MAX)
+
+
+def double_text(value: float) -> str:
+    """Double.toString, with the shortest digits that tell the number: plain from a thousandth to ten millions, else with an exponent."""
+    from decimal import Decimal
+
+    if value != value:
+        return "NaN"
+    if value in (math.inf, -math.inf):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        text = format(Decimal(repr(value)), "f")
+        return text if "." in text else f"{text}.0"
+    sign, digits, _ = Decimal(repr(value)).normalize().as_tuple()
+    rest = "".join(map(str, digits[1:])) or "0"
+    return f"{'-' if sign else ''}{digits[0]}.{rest}E{Decimal(repr(value)).adjusted()}"
 
 
 def trim(text: str) -> str:

@@ -7,11 +7,11 @@ Sources: Kafka's LogConfig and TopicConfig (names, types, defaults, limits), Ser
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kops.config.definition import ConfigDef, ConfigKey, Validator, Value, at_least, between, list_of, one_of
-from kops.config.java import LONG_MAX
+from kops.config.definition import ConfigDef, ConfigKey, Validator, Value, at_least, between, invalid, list_of, one_of
+from kops.config.java import LONG_MAX, trim
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,15 +23,22 @@ _MIB: Final = 1 << 20
 _THROTTLED = re.compile(r"(?:[0-9]+:[0-9]+)?", re.ASCII)
 
 
-def _is_throttled_list(value: Value) -> bool:
-    if not isinstance(value, list):
-        return False
-    replicas = [replica.strip() for replica in value]
-    return "".join(replicas) == "*" or all(_THROTTLED.fullmatch(replica) for replica in replicas)
+def _no_throttled_list(name: str, value: Value) -> str | None:
+    replicas = [trim(replica) for replica in value] if isinstance(value, list) else [""]
+    if "".join(replicas) == "*" or all(_THROTTLED.fullmatch(replica) for replica in replicas):
+        return None
+    allowed = "the literal '*' or a list of replicas in the following format: [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+    return invalid(name, value, f"{name} must be {allowed}")
 
 
-_THROTTLED_LIST: Final = Validator(_is_throttled_list, "* or a list of partition:broker")
-_GZIP_LEVEL: Final = Validator(lambda value: isinstance(value, int) and (value == -1 or 1 <= value <= 9), "1 to 9, or -1")
+def _no_gzip_level(name: str, value: Value) -> str | None:
+    if isinstance(value, int) and (value == -1 or 1 <= value <= 9):
+        return None
+    return invalid(name, value, "Value must be between 1 and 9 or equal to -1")
+
+
+_THROTTLED_LIST: Final = Validator(_no_throttled_list, "* or a list of partition:broker")
+_GZIP_LEVEL: Final = Validator(_no_gzip_level, "1 to 9, or -1")
 _COMPRESSION: Final = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _TIMESTAMP_TYPE: Final = one_of("CreateTime", "LogAppendTime")
 _CLEANUP_POLICY: Final = list_of("compact", "delete")
@@ -77,30 +84,30 @@ TOPIC_CONFIG_DEF: Final = ConfigDef(
 
 # The broker settings that are defaults of topic settings: (topic setting, factor, key); the first that is given counts.
 _BROKER_KEYS: Final[tuple[tuple[str, int, ConfigKey], ...]] = (
-    ("segment.bytes", 1, ConfigKey("log.segment.bytes", "int", 1 << 30, at_least(_MIB))),
-    ("segment.ms", 1, ConfigKey("log.roll.ms", "long", None, at_least(1))),
-    ("segment.ms", _HOUR_MS, ConfigKey("log.roll.hours", "int", 168, at_least(1))),
-    ("segment.jitter.ms", 1, ConfigKey("log.roll.jitter.ms", "long", None, at_least(0))),
-    ("segment.jitter.ms", _HOUR_MS, ConfigKey("log.roll.jitter.hours", "int", 0, at_least(0))),
+    ("segment.bytes", 1, ConfigKey("log.segment.bytes", "int", 1 << 30, at_least(_MIB), importance="high")),
+    ("segment.ms", 1, ConfigKey("log.roll.ms", "long", None, at_least(1), importance="high")),
+    ("segment.ms", _HOUR_MS, ConfigKey("log.roll.hours", "int", 168, at_least(1), importance="high")),
+    ("segment.jitter.ms", 1, ConfigKey("log.roll.jitter.ms", "long", None, at_least(0), importance="high")),
+    ("segment.jitter.ms", _HOUR_MS, ConfigKey("log.roll.jitter.hours", "int", 0, at_least(0), importance="high")),
     ("segment.index.bytes", 1, ConfigKey("log.index.size.max.bytes", "int", 10 * _MIB, at_least(4))),
-    ("flush.messages", 1, ConfigKey("log.flush.interval.messages", "long", LONG_MAX, at_least(1))),
-    ("flush.ms", 1, ConfigKey("log.flush.interval.ms", "long", None)),
-    ("flush.ms", 1, ConfigKey("log.flush.scheduler.interval.ms", "long", LONG_MAX)),
-    ("retention.bytes", 1, ConfigKey("log.retention.bytes", "long", -1)),
-    ("retention.ms", 1, ConfigKey("log.retention.ms", "long", None)),
-    ("retention.ms", _MINUTE_MS, ConfigKey("log.retention.minutes", "int", None)),
-    ("retention.ms", _HOUR_MS, ConfigKey("log.retention.hours", "int", 168)),
-    ("max.message.bytes", 1, ConfigKey("message.max.bytes", "int", _MIB + 12, at_least(0))),
+    ("flush.messages", 1, ConfigKey("log.flush.interval.messages", "long", LONG_MAX, at_least(1), importance="high")),
+    ("flush.ms", 1, ConfigKey("log.flush.interval.ms", "long", None, importance="high")),
+    ("flush.ms", 1, ConfigKey("log.flush.scheduler.interval.ms", "long", LONG_MAX, importance="high")),
+    ("retention.bytes", 1, ConfigKey("log.retention.bytes", "long", -1, importance="high")),
+    ("retention.ms", 1, ConfigKey("log.retention.ms", "long", None, importance="high")),
+    ("retention.ms", _MINUTE_MS, ConfigKey("log.retention.minutes", "int", None, importance="high")),
+    ("retention.ms", _HOUR_MS, ConfigKey("log.retention.hours", "int", 168, importance="high")),
+    ("max.message.bytes", 1, ConfigKey("message.max.bytes", "int", _MIB + 12, at_least(0), importance="high")),
     ("index.interval.bytes", 1, ConfigKey("log.index.interval.bytes", "int", 4096, at_least(0))),
     ("delete.retention.ms", 1, ConfigKey("log.cleaner.delete.retention.ms", "long", 24 * _HOUR_MS, at_least(0))),
     ("min.compaction.lag.ms", 1, ConfigKey("log.cleaner.min.compaction.lag.ms", "long", 0, at_least(0))),
     ("max.compaction.lag.ms", 1, ConfigKey("log.cleaner.max.compaction.lag.ms", "long", LONG_MAX, at_least(1))),
-    ("file.delete.delay.ms", 1, ConfigKey("log.segment.delete.delay.ms", "long", 60_000, at_least(0))),
+    ("file.delete.delay.ms", 1, ConfigKey("log.segment.delete.delay.ms", "long", 60_000, at_least(0), importance="high")),
     ("min.cleanable.dirty.ratio", 1, ConfigKey("log.cleaner.min.cleanable.ratio", "double", 0.5, between(0, 1))),
     ("cleanup.policy", 1, ConfigKey("log.cleanup.policy", "list", ["delete"], _CLEANUP_POLICY)),
-    ("unclean.leader.election.enable", 1, ConfigKey("unclean.leader.election.enable", "boolean", False)),
-    ("min.insync.replicas", 1, ConfigKey("min.insync.replicas", "int", 1, at_least(1))),
-    ("compression.type", 1, ConfigKey("compression.type", "string", "producer", _COMPRESSION)),
+    ("unclean.leader.election.enable", 1, ConfigKey("unclean.leader.election.enable", "boolean", False, importance="high")),
+    ("min.insync.replicas", 1, ConfigKey("min.insync.replicas", "int", 1, at_least(1), importance="high")),
+    ("compression.type", 1, ConfigKey("compression.type", "string", "producer", _COMPRESSION, importance="high")),
     ("compression.gzip.level", 1, ConfigKey("compression.gzip.level", "int", -1, _GZIP_LEVEL)),
     ("compression.lz4.level", 1, ConfigKey("compression.lz4.level", "int", 9, between(1, 17))),
     ("compression.zstd.level", 1, ConfigKey("compression.zstd.level", "int", 3, between(-131072, 22))),
@@ -116,7 +123,10 @@ BROKER_CONFIG_DEF: Final = ConfigDef(key for _, _, key in _BROKER_KEYS)
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """A topic's settings; each field is Kafka's name with `_` for `.`, times in ms, sizes in bytes."""
+    """A topic's settings; each field is Kafka's name with `_` for `.`, times in ms, sizes in bytes.
+
+    `overridden` names those that the topic has settings of its own for.
+    """
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 168 * _HOUR_MS
@@ -152,6 +162,23 @@ class TopicConfig:
     remote_log_copy_disable: bool = False
     remote_log_delete_on_disable: bool = False
     internal_segment_bytes: int | None = None
+    overridden: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def with_overrides(self, settings: Mapping[str, str]) -> TopicConfig:
+        """These settings, a broker's defaults, with those of a topic over them (LogConfig.fromProps); unknown names are passed over.
+
+        Raises ApiError INVALID_CONFIG.
+        """
+        values: dict[str, Any] = {
+            _field(name): _frozen(key.accept(settings[name])) for name, key in TOPIC_CONFIG_DEF.keys.items() if name in settings
+        }
+        return replace(self, **values, overridden=frozenset(settings))
+
+    @property
+    def values(self) -> dict[str, Value]:
+        """The settings by Kafka's names."""
+        found = {name: getattr(self, _field(name)) for name in TOPIC_CONFIG_DEF.keys}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
     @property
     def segment_size(self) -> int:
@@ -191,14 +218,25 @@ def topic_config(
     """
     values = broker_defaults(broker) if broker else {}
     values.update(TOPIC_CONFIG_DEF.parse(overrides or {}, ignore_unknown=ignore_unknown))
-    arguments: dict[str, Any] = {
-        name.replace(".", "_"): tuple(value) if isinstance(value, list) else value for name, value in values.items()
-    }
-    config = TopicConfig(**arguments)
+    arguments: dict[str, Any] = {_field(name): _frozen(value) for name, value in values.items()}
+    config = TopicConfig(**arguments, overridden=frozenset(overrides or ()))
     low, high = config.min_compaction_lag_ms, config.max_compaction_lag_ms
     if low > high:
         raise UsageError(f"min.compaction.lag.ms={low}: not allowed; allowed: max.compaction.lag.ms ({high}) or less")
     return config
+
+
+def _field(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _frozen(value: Value) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def server_synonyms(name: str) -> tuple[str, ...]:
+    """The broker settings that are defaults of this topic setting, the first that is set counts (ALL_TOPIC_CONFIG_SYNONYMS)."""
+    return tuple(key.name for topic_name, _, key in _BROKER_KEYS if topic_name == name)
 
 
 def broker_defaults(properties: Mapping[str, str]) -> dict[str, Value]:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import pytest
 
 from kops.config.definition import ConfigDef, ConfigKey
-from kops.config.java import NumberFormatError, parse_int, parse_long, read_lines, split_spaces, trim
+from kops.config.java import NumberFormatError, double_text, parse_int, parse_long, read_lines, split_spaces, trim
 from kops.config.java_hash import hash_map_order, store_order, string_hash
 from kops.config.properties import java_date, read_properties, write_properties
-from kops.config.topic import BROKER_CONFIG_DEF, TOPIC_CONFIG_DEF, TopicConfig, broker_defaults, parse_settings, topic_config
-from kops.errors import DecodeError, UsageError
+from kops.config.topic import (
+    BROKER_CONFIG_DEF,
+    TOPIC_CONFIG_DEF,
+    TopicConfig,
+    broker_defaults,
+    parse_settings,
+    server_synonyms,
+    topic_config,
+)
+from kops.config.topic_validation import validate_topic_config
+from kops.errors import ApiError, DecodeError, UsageError
 
 
 @pytest.mark.parametrize(
@@ -148,6 +157,56 @@ def test_settings_that_are_not_allowed(overrides: dict[str, str], words: list[st
 def test_a_broker_that_would_not_start(broker: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=next(iter(broker))):
         topic_config({}, broker)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"segment.bytes": "5"}, "Invalid value 5 for configuration segment.bytes: Value must be at least 1048576"),
+        ({"segment.bytes": " many"}, "Invalid value  many for configuration segment.bytes: Not a number of type INT"),
+        ({"min.cleanable.dirty.ratio": "2"}, "Invalid value 2.0 for configuration min.cleanable.dirty.ratio: Value must be no more than 1"),
+        ({"cleanup.policy": "a"}, "Invalid value a for configuration cleanup.policy: String must be one of: compact, delete"),
+        ({"cleanup.policy": "delete,"}, "Configuration 'cleanup.policy' values must not be empty."),
+        ({"no.such": "a"}, "Unknown topic config name: no.such"),
+        (
+            {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"},
+            "conflict topic config setting min.compaction.lag.ms (5) > max.compaction.lag.ms (4)",
+        ),
+    ],
+)
+def test_what_a_broker_answers(settings: dict[str, str], text: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        validate_topic_config(settings)
+    assert (caught.value.name, caught.value.message) == ("INVALID_CONFIG", text)
+
+
+def test_remote_storage_needs_a_broker_that_has_it() -> None:
+    broker = TopicConfig().values
+    settings = {"remote.storage.enable": "true"}
+    assert validate_topic_config(settings, broker=broker, remote_storage_enabled=True)["remote.storage.enable"] is True
+    with pytest.raises(ApiError, match="Tiered Storage functionality is disabled"):
+        validate_topic_config(settings, broker=broker)
+    with pytest.raises(ApiError, match="It is invalid to disable remote storage"):
+        validate_topic_config({}, existing=settings, broker=broker)
+
+
+def test_a_topics_settings_over_a_brokers() -> None:
+    broker = topic_config({}, {"log.segment.bytes": "2097152"})
+    config = broker.with_overrides({"retention.ms": "5", "cleanup.policy": "compact", "of.an.older.version": "x"})
+    assert (config.segment_bytes, config.retention_ms, config.cleanup_policy) == (2097152, 5, ("compact",))
+    assert config.overridden == {"retention.ms", "cleanup.policy", "of.an.older.version"}
+    assert broker.with_overrides({}) == broker
+    assert server_synonyms("segment.ms") == ("log.roll.ms", "log.roll.hours")
+    assert server_synonyms("remote.storage.enable") == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0.0"), (-0.0, "-0.0"), (1e-3, "0.001"), (9999999.5, "9999999.5"), (1e7, "1.0E7"), (-1.25e-4, "-1.25E-4"), (1e300, "1.0E300")],
+)
+def test_doubles_as_text(value: float, text: str) -> None:
+    assert double_text(value) == text
+    assert [double_text(odd) for odd in (float("nan"), float("inf"), float("-inf"))] == ["NaN", "Infinity", "-Infinity"]
 
 
 def test_arguments() -> None:
