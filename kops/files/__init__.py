@@ -1,4 +1,4 @@
-"""The interface to files, and its implementations: the file system, memory, copy-on-write over another, and one that fails on purpose.
+"""The interface to files, and its implementations: the file system, memory, copy-on-write over another, and two that fail on purpose.
 
 files = OsFiles(read_only=True)
 with files.open("/data/topic-0/00000000000000000000.log") as log:
@@ -12,6 +12,7 @@ from kops.files.os_files import OsFile, OsFiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kops.files.crash import CrashFiles
     from kops.files.faulty import Crash, FaultyFiles
     from kops.files.tree import Changes, MemoryFiles, OverlayFiles
 
@@ -19,6 +20,7 @@ __all__ = [
     "LOCK_FILE",
     "Changes",
     "Crash",
+    "CrashFiles",
     "FaultyFiles",
     "File",
     "FileStat",
@@ -35,6 +37,7 @@ __all__ = [
 _LATER = {
     "Changes": "kops.files.tree",
     "Crash": "kops.files.faulty",
+    "CrashFiles": "kops.files.crash",
     "FaultyFiles": "kops.files.faulty",
     "MemoryFiles": "kops.files.tree",
     "OverlayFiles": "kops.files.tree",

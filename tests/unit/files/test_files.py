@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kops.errors import KopsError, LockHeldError
-from kops.files import File, Files, Lock, MemoryFiles, OsFiles, OverlayFiles, ReadOnlyError
+from kops.files import CrashFiles, File, Files, Lock, MemoryFiles, OsFiles, OverlayFiles, ReadOnlyError
 
 
 def system(root: Path) -> tuple[Files, str]:
@@ -34,7 +35,13 @@ def overlay_of_overlay(root: Path) -> tuple[Files, str]:
     return OverlayFiles(OverlayFiles(OsFiles(read_only=True))), str(root)
 
 
-@pytest.fixture(params=[system, memory, overlay, overlay_of_overlay])
+def crash(root: Path) -> tuple[Files, str]:
+    files = CrashFiles()
+    files.mkdir("/data")
+    return files, "/data"
+
+
+@pytest.fixture(params=[system, memory, overlay, overlay_of_overlay, crash])
 def tree(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
     make: Callable[[Path], tuple[Files, str]] = request.param
     return make(tmp_path)
@@ -326,6 +333,43 @@ def test_short_writes_and_reads_go_on(tmp_path: Path, monkeypatch: pytest.Monkey
         assert calls == [10, 7, 4, 1]
         assert file.read(0, 10) == b"0123456789"
         assert file.read(2, 100) == b"23456789"
+
+
+def test_signals_do_not_end_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite = os.pwrite
+    signals = []
+
+    def interrupted_write(fd: int, data: memoryview, position: int) -> int:
+        signal.raise_signal(signal.SIGUSR1)
+        return pwrite(fd, data[: 1 << 16], position)
+
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: signals.append(number))
+    try:
+        monkeypatch.setattr(os, "pwrite", interrupted_write)
+        with OsFiles().open(str(tmp_path / "a"), "create") as file:
+            file.write(5, bytes(range(256)) * 4096)
+            file.sync()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(signals) == 16
+    assert (tmp_path / "a").read_bytes() == bytes(5) + bytes(range(256)) * 4096
+
+
+def test_a_write_that_ends_half_way_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite = os.pwrite
+    sizes = [4, 0]
+
+    def full(fd: int, data: memoryview, position: int) -> int:
+        size = sizes.pop(0)
+        if not size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(fd, data[:size], position)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with OsFiles().open(str(tmp_path / "a"), "create") as file, pytest.raises(OSError) as error:
+        file.write(0, b"0123456789")
+    assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(tmp_path / "a"))
+    assert (tmp_path / "a").read_bytes() == b"0123"
 
 
 def test_overlay_leaves_its_base_alone(tmp_path: Path) -> None:

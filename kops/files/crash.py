@@ -1,0 +1,410 @@
+"""Files in memory that know what a power loss may leave of them.
+
+The model is a journalling file system with ordered metadata (ext4 with data=ordered, XFS), as far as its users may count on it:
+
+* Names and truncations (create, rename, link, unlink, mkdir, rmdir, truncate, set_mtime, copy_owner) reach the disk in the order they
+  came: after a power loss a prefix of them is there. `sync_dir` makes what was done to that directory durable, and so all before it. The
+  fsync of a file says nothing of its name: ext4 and XFS happen to make a new file's name durable with it, POSIX does not promise it.
+* A file's bytes are written back by pages of 4096 bytes, at any time and in any order, also between files, until `sync` has come back.
+  So each page is as it was at some moment since it was last synced; a page on its way is torn at a sector (512 bytes), or within one.
+* A size grows with the pages or before them: what is not written yet reads as zeros. A size that was cut stays cut with what follows it
+  in the journal, and no byte from before the cut comes back.
+* A failing `sync` leaves its pages clean, as Linux does: the process still reads them, the disk may never have had them, and a later
+  `sync` that succeeds does not write them.
+
+A process that is killed (`killed`) loses nothing it has written.
+
+    files = CrashFiles()
+    ...                                         # each operation that changes something is one of files.operations
+    for at in range(len(files.operations) + 1):
+        disk = files.after_power_loss("random", seed=7, at=at)
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+
+from kops.files.faulty import Crash
+from kops.files.tree import MemoryFiles, TreeFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kops.files.api import Mode
+
+PAGE_BYTES: Final = 4096
+SECTOR_BYTES: Final = 512
+
+Loss = Literal["lost", "zeros", "data", "ordered", "random"]
+"""What a power loss takes: `lost` all that was not synced; `zeros` all bytes, but no name and no size; `data` all names, but no byte that
+was written over others; `ordered` everything behind some moment; `random` pages, sizes and names independently, torn here and there."""
+LOSSES: Final[tuple[Loss, ...]] = get_args(Loss)
+
+
+class Operation(NamedTuple):
+    """One change, counted from 1: what was done, to which path; `position` and `data` of a write, `position` is the size of a truncate."""
+
+    number: int
+    kind: str
+    path: str
+    position: int = 0
+    data: bytes = b""
+
+
+class Fault(NamedTuple):
+    """How an operation goes wrong: the errno (0: the process dies), and how many bytes of a write are there before it does."""
+
+    error: int
+    written: int = 0
+
+
+class _Size(NamedTuple):
+    number: int
+    size: int
+    truncated: bool
+    mtime_ms: int
+
+
+class _Version(NamedTuple):
+    """A page as operation `number` made it; `cut`: by cutting the file."""
+
+    number: int
+    data: bytes
+    cut: bool
+
+
+@dataclass(eq=False, slots=True)
+class _Inode:
+    """A file's history: its sizes, its pages, and the numbers of the syncs, those that failed with them."""
+
+    sizes: list[_Size]
+    pages: dict[int, list[_Version]] = field(default_factory=dict)
+    syncs: list[int] = field(default_factory=list)
+    failed: set[int] = field(default_factory=set)
+
+    def is_durable(self, number: int, at: int) -> bool:
+        """Whether what operation `number` wrote was synced at `at`: the first sync behind it counts, for it leaves the pages clean."""
+        i = bisect_right(self.syncs, number)
+        return i < len(self.syncs) and self.syncs[i] <= at and self.syncs[i] not in self.failed
+
+    def last_sync(self, at: int) -> int:
+        """The number of the last sync that succeeded, 0 without one."""
+        return max((number for number in self.syncs if number <= at and number not in self.failed), default=0)
+
+    def size_at(self, number: int) -> int:
+        """Index of the size that operation `number` left."""
+        return bisect_right(self.sizes, number, key=lambda size: size.number) - 1
+
+
+class _Name(NamedTuple):
+    """A change of names: a method of `Files` and its arguments; a file that is created comes with its inode."""
+
+    number: int
+    method: str
+    arguments: tuple[Any, ...]
+    inode: _Inode | None
+
+
+class CrashFiles(MemoryFiles):
+    """Files in memory that record every operation. `at` of every method is a number of operations done, by default all.
+
+    `fault` is asked before each operation. `space_bytes` is what the disk holds: writes that make files grow end in ENOSPC at the byte
+    that does not fit, and those before it are there. After a fault with errno 0 everything raises `Crash`.
+    """
+
+    def __init__(
+        self,
+        *,
+        now_ms: Callable[[], int] | None = None,
+        fault: Callable[[Operation], Fault | None] | None = None,
+        space_bytes: int | None = None,
+    ) -> None:
+        super().__init__(now_ms=now_ms)
+        self.fault = fault
+        self.space_bytes = space_bytes
+        self.crashed = False
+        self.operations: list[Operation] = []
+        self._inodes: dict[object, _Inode] = {}
+        self._names_done: list[_Name] = []
+        self._touched: dict[object, int] = {}
+        # (number of the sync, names up to which number it made durable), both rising.
+        self._name_syncs: list[tuple[int, int]] = []
+
+    # what a process does -----------------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, mode: Mode = "r") -> TreeFile:
+        self._check_alive()
+        makes = mode in ("create", "new") and not super().exists(path)
+        if makes:
+            self._try("create", path)
+        file = super().open(path, mode)
+        node = file._open_node()
+        if makes:
+            number = self._done("create", path)
+            inode = self._inodes[node] = _Inode([_Size(number, 0, True, node.mtime_ms)])
+            self._named(number, "open", (path, "new"), inode)
+        return _CrashFile(self, path, node, mode != "r")
+
+    def sync_dir(self, path: str) -> None:
+        self._try("sync_dir", path)
+        node = self._dir(path)
+        number = self._done("sync_dir", path)
+        self._name_syncs.append((number, max(self._touched.get(node, 0), self.names_durable())))
+
+    def sync_all(self) -> None:
+        """Make everything durable, as sync(2)."""
+        number = self._done("sync_all", "/")
+        for inode in self._inodes.values():
+            inode.syncs.append(number)
+        self._name_syncs.append((number, number))
+
+    def rename(self, source: str, target: str) -> None:
+        self._change("rename", source, target)
+
+    def link(self, source: str, target: str) -> None:
+        self._change("link", source, target)
+
+    def unlink(self, path: str) -> None:
+        self._change("unlink", path)
+
+    def rmdir(self, path: str) -> None:
+        self._change("rmdir", path)
+
+    def mkdir(self, path: str) -> None:
+        self._change("mkdir", path)
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        self._change("set_mtime", path, mtime_ms)
+
+    def copy_owner(self, source: str, target: str) -> None:
+        self._change("copy_owner", source, target)
+
+    def _change(self, method: str, path: str, *more: Any) -> None:
+        self._try(method, path)
+        parents = [self._parent(name)[0] for name in (path, *more) if isinstance(name, str)]
+        getattr(super(), method)(path, *more)
+        number = self._done(method, path)
+        for parent in parents:
+            self._touched[parent] = number
+        self._named(number, method, (path, *more), None)
+
+    def _named(self, number: int, method: str, arguments: tuple[Any, ...], inode: _Inode | None) -> None:
+        self._touched[self._parent(arguments[0])[0]] = number
+        self._names_done.append(_Name(number, method, arguments, inode))
+
+    def _try(self, kind: str, path: str, position: int = 0, data: bytes = b"") -> Fault | None:
+        """Let the fault have its way; a fault that leaves part of a write is returned, for the write to be done that far."""
+        self._check_alive()
+        fault = self.fault(Operation(len(self.operations) + 1, kind, path, position, data)) if self.fault is not None else None
+        if fault is not None and not (data and fault.written):
+            self._fail(fault, path)
+        return fault
+
+    def _fail(self, fault: Fault, path: str) -> None:
+        if not fault.error:
+            self.crashed = True
+            raise Crash(path)
+        raise OSError(fault.error, os.strerror(fault.error), path)
+
+    def _check_alive(self) -> None:
+        if self.crashed:
+            raise Crash("after the crash")
+
+    def _done(self, kind: str, path: str, position: int = 0, data: bytes = b"") -> int:
+        self.operations.append(Operation(len(self.operations) + 1, kind, path, position, data))
+        return len(self.operations)
+
+    def _room(self, file: _CrashFile, end: int) -> int:
+        """Bytes by which a file may not grow to `end`, for want of space."""
+        if self.space_bytes is None:
+            return 0
+        grows = max(0, end - file.size())
+        used = sum(self.stat(path).size for path in self.walk("/"))
+        return max(0, used + grows - self.space_bytes) if grows else 0
+
+    # what is left -------------------------------------------------------------------------------------------------------------------
+
+    def names_durable(self, at: int | None = None) -> int:
+        """The number of the last operation on names that is surely on the disk."""
+        i = bisect_right(self._name_syncs, len(self.operations) if at is None else at, key=lambda sync: sync[0])
+        return self._name_syncs[i - 1][1] if i else 0
+
+    def killed(self, at: int | None = None, part: int = 0) -> MemoryFiles:
+        """What a killed process leaves: everything written; of the write that came next, `part` bytes."""
+        at = len(self.operations) if at is None else at
+        disk, inodes = self._tree(at)
+        for inode, file in inodes.items():
+            for page in inode.pages:
+                self._put(file, page, _last(inode.pages[page], at))
+            _settle(disk, inode, file, inode.size_at(at))
+        following = self.operations[at] if at < len(self.operations) else None
+        if following is not None and following.kind == "write" and part and disk.exists(following.path):
+            with disk.open(following.path, "rw") as written:
+                written.write(following.position, following.data[:part])
+        return disk
+
+    def after_power_loss(self, loss: Loss = "random", seed: int = 0, at: int | None = None) -> MemoryFiles:
+        """A state that a power loss may leave behind operation `at`; the same one for the same arguments."""
+        at = len(self.operations) if at is None else at
+        dice = random.Random(f"{loss} {seed} {at}")
+        certain = self.names_durable(at)
+        moment = dice.randint(certain, at)
+        names = {"lost": certain, "zeros": at, "data": certain}.get(loss, moment)
+        disk, inodes = self._tree(names)
+        for inode, file in inodes.items():
+            choose = _Choice(dice, inode, loss, names, at)
+            for page in sorted(inode.pages):
+                self._put(file, page, choose.page(inode.pages[page]))
+            _settle(disk, inode, file, choose.size())
+        return disk
+
+    def _tree(self, names: int) -> tuple[MemoryFiles, dict[_Inode, TreeFile]]:
+        """The names that `names` operations leave, and their files, still empty."""
+        disk = MemoryFiles(now_ms=self.now_ms)
+        inodes: dict[_Inode, TreeFile] = {}
+        for name in self._names_done:
+            if name.number > names:
+                break
+            made = getattr(disk, name.method)(*name.arguments)
+            if name.inode is not None:
+                inodes[name.inode] = made
+        return disk, inodes
+
+    @staticmethod
+    def _put(file: TreeFile, page: int, data: bytes) -> None:
+        if data.strip(b"\0"):
+            file.write(page * PAGE_BYTES, data)
+
+
+class _CrashFile(TreeFile):
+    """A handle that records."""
+
+    __slots__ = ()
+
+    _files: CrashFiles
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        files, node, view = self._files, self._writable_node(), bytes(data)
+        fault = files._try("write", self.path, position, view)
+        if fault is not None:
+            view = view[: fault.written]
+        else:
+            missing = min(files._room(self, position + len(view)), len(view))
+            if missing:
+                fault, view = Fault(errno.ENOSPC), view[: len(view) - missing]
+        if view:
+            super().write(position, view)
+            number = files._done("write", self.path, position, view)
+            self._record(number, position, position + len(view), cut=False)
+            inode = files._inodes[node]
+            if inode.sizes[-1].size != node.size:
+                inode.sizes.append(_Size(number, node.size, False, node.mtime_ms))
+        if fault is not None:
+            files._fail(fault, self.path)
+
+    def truncate(self, size: int) -> None:
+        files, node, before = self._files, self._writable_node(), self.size()
+        files._try("truncate", self.path, size)
+        super().truncate(size)
+        number = files._done("truncate", self.path, size)
+        files._inodes[node].sizes.append(_Size(number, size, True, node.mtime_ms))
+        if size < before:
+            self._record(number, size, before, cut=True)
+
+    def sync(self) -> None:
+        files, inode = self._files, self._files._inodes[self._writable_node()]
+        try:
+            files._try("sync", self.path)
+        except OSError:
+            number = files._done("failed sync", self.path)
+            inode.syncs.append(number)
+            inode.failed.add(number)
+            raise
+        inode.syncs.append(files._done("sync", self.path))
+
+    def _record(self, number: int, start: int, end: int, *, cut: bool) -> None:
+        """Remember the pages of a range as they are now."""
+        inode = self._files._inodes[self._open_node()]
+        for page in range(start // PAGE_BYTES, -(-end // PAGE_BYTES)):
+            if cut and page not in inode.pages:
+                continue
+            data = self.read(page * PAGE_BYTES, PAGE_BYTES)
+            inode.pages.setdefault(page, []).append(_Version(number, data + bytes(PAGE_BYTES - len(data)), cut))
+
+
+class _Choice:
+    """What is left of one file."""
+
+    def __init__(self, dice: random.Random, inode: _Inode, loss: Loss, names: int, at: int) -> None:
+        self.dice = dice
+        self.inode = inode
+        self.loss = loss
+        self.at = at
+        # Truncations are part of the journal of names, or were synced with their file.
+        self.journal = max(names, inode.last_sync(at))
+        self.torn = loss == "random" and dice.random() < 0.5
+
+    def size(self) -> int:
+        """Index of the size that is left: that of the last truncation, or what writes made of it since."""
+        inode = self.inode
+        newest = inode.size_at(self.journal)
+        oldest = newest
+        synced = inode.last_sync(self.at)
+        while not inode.sizes[oldest].truncated and inode.sizes[oldest].number > synced:
+            oldest -= 1
+        if self.loss == "random":
+            return self.dice.randint(oldest, newest)
+        return oldest if self.loss in ("lost", "data") else newest
+
+    def page(self, versions: list[_Version]) -> bytes:
+        """The bytes of one page."""
+        lowest, highest = self._range(versions)
+        if self.loss == "random":
+            chosen = self.dice.randint(lowest, highest)
+            return self._tear(versions, chosen, highest) if self.torn else _data(versions, chosen)
+        if self.loss == "ordered":
+            moment = bisect_right(versions, self.journal, key=lambda version: version.number) - 1
+            return _data(versions, min(max(moment, lowest), highest))
+        return _data(versions, highest if self.loss == "data" else lowest)
+
+    def _range(self, versions: list[_Version]) -> tuple[int, int]:
+        """First and last version that may be on the disk, as indexes; -1 is the page before it was first written."""
+        count = bisect_right(versions, self.at, key=lambda version: version.number)
+        lowest, highest = -1, count - 1
+        for i in range(count):
+            in_journal = versions[i].cut and versions[i].number <= self.journal
+            if in_journal or self.inode.is_durable(versions[i].number, self.at):
+                lowest = i
+            elif versions[i].cut:
+                return lowest, max(lowest, i - 1)
+        return lowest, highest
+
+    def _tear(self, versions: list[_Version], older: int, newest: int) -> bytes:
+        """A page on its way to the disk: sector by sector the older or a newer one, one sector perhaps cut within."""
+        old, new = _data(versions, older), _data(versions, self.dice.randint(older, newest))
+        sectors = [(new if self.dice.random() < 0.5 else old)[i : i + SECTOR_BYTES] for i in range(0, PAGE_BYTES, SECTOR_BYTES)]
+        if self.dice.random() < 0.5:
+            torn, byte = self.dice.randrange(len(sectors)), self.dice.randrange(SECTOR_BYTES)
+            start = torn * SECTOR_BYTES
+            sectors[torn] = new[start : start + byte] + old[start + byte : start + SECTOR_BYTES]
+        return b"".join(sectors)
+
+
+def _data(versions: list[_Version], index: int) -> bytes:
+    return versions[index].data if index >= 0 else bytes(PAGE_BYTES)
+
+
+def _last(versions: list[_Version], at: int) -> bytes:
+    return _data(versions, bisect_left(versions, at + 1, key=lambda version: version.number) - 1)
+
+
+def _settle(disk: MemoryFiles, inode: _Inode, file: TreeFile, index: int) -> None:
+    """Give a file the size of its history's entry `index`, and its time."""
+    file.truncate(inode.sizes[index].size)
+    file._open_node().mtime_ms = inode.sizes[index].mtime_ms
+    file.close()
