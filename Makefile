@@ -2,15 +2,16 @@
 # Needs a Python 3.11 or newer and access to the package registries; KOPS_PYTHON=/path/to/python names one that is not found by itself.
 
 PY = .venv/bin/python
-HOT = $(wildcard kops/records/_hot.py kops/forensics/_hot_dump.py)
+HOT = $(wildcard kops/records/_hot.py kops/storage/_hot_clean.py kops/forensics/_hot_dump.py)
 
-.PHONY: help setup compile demo test test-slow lint format bench man clean distclean
+.PHONY: help setup compile demo test test-slow lint format bench man messages clean distclean
 
 help:
 	@echo "make demo       show the main job on real Kafka data (sets everything up first)"
 	@echo "make test       linters, types, layers and the fast tests    make test-slow   the slow tests"
 	@echo "make bench      kops and Kafka's own tools on the same files  make lint        linters, types and layers only"
 	@echo "make setup      .venv with everything                        make compile     the hot loop as C (optional)"
+	@echo "make messages   write kops/protocol/messages from the descriptors in Kafka's jars"
 	@echo "make man        write the manual pages from the commands      make format      format the source"
 	@echo "make clean      remove what was built and cached              make distclean   and the .venv"
 
@@ -48,13 +49,16 @@ bench: setup compile
 man: setup
 	@$(PY) tools/make_man.py
 
+messages: setup
+	@$(PY) tools/make_messages.py
+
 format: setup
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
 clean:
 	rm -rf build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
-	rm -f *__mypyc.*.so kops/records/*.so kops/forensics/*.so
+	rm -f *__mypyc.*.so kops/records/*.so kops/storage/*.so kops/forensics/*.so
 	find kops tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean

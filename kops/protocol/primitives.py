@@ -1,0 +1,88 @@
+"""What compiled readers and writers call: variable-length numbers, text, tagged fields, and their errors.
+
+Source: Kafka's ByteUtils, Readable, RawTaggedFieldWriter and what its message generator writes out.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kops.errors import ApiError, DecodeError
+from kops.protocol.declaration import Buffer
+
+BAD_MESSAGE: Final = "bad-message"
+MAX_STRING_BYTES: Final = 0x7FFF
+ONE_BYTE: Final = tuple(bytes([number]) for number in range(128))
+
+
+def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """-> (unsigned varint as a signed 32-bit int, as Java has it; position behind it). IndexError where the bytes end."""
+    value = shift = 0
+    while True:
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 28:
+            raise DecodeError("a variable-length integer does not end within 5 bytes", code=BAD_MESSAGE, position=position - 5)
+    value &= 0xFFFFFFFF
+    return (value - 0x1_0000_0000 if value >> 31 else value), position
+
+
+def varint(value: int) -> bytes:
+    """The bytes of an unsigned varint; `value` >= 0."""
+    if value < 128:
+        return ONE_BYTE[value]
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def ends_early(message: str, position: int, size: int) -> DecodeError:
+    """The bytes end inside a field."""
+    return DecodeError(f"{message}: the bytes end at {size}, within a field", code=BAD_MESSAGE, position=position)
+
+
+def is_null(field: str, position: int) -> DecodeError:
+    """Null where the version does not allow it."""
+    return DecodeError(f"{field} is null, which it can't be", code=BAD_MESSAGE, position=position)
+
+
+def bad_size(field: str, length: int, left: int, position: int) -> DecodeError:
+    """A length that the bytes left can't hold, or that no text may have."""
+    return DecodeError(f"{field} has a length of {length}, {left} byte(s) are left", code=BAD_MESSAGE, position=position)
+
+
+def too_long(field: str, size: int) -> ApiError:
+    """A text that no version can carry; a broker's answer to Java's RuntimeException."""
+    return ApiError("UNKNOWN_SERVER_ERROR", f"'{field}' field is too long to be serialized: {size} bytes, {MAX_STRING_BYTES} are the most")
+
+
+def not_carried(field: str, version: int) -> ApiError:
+    """A value that is set, and must not be ignored, in a version that lacks the field."""
+    return ApiError("UNSUPPORTED_VERSION", f"Attempted to write a non-default {field} at version {version}")
+
+
+def no_tags(version: int) -> ApiError:
+    """Unknown tagged fields in a version without any."""
+    return ApiError("UNSUPPORTED_VERSION", f"Tagged fields were set, but version {version} of this message does not support them.")
+
+
+def tagged_section(known: list[tuple[int, bytes | bytearray]], unknown: tuple[tuple[int, bytes], ...]) -> bytes:
+    """The tagged fields at the end of a structure: `known` in rising order, `unknown` between them by their tags."""
+    last = -1
+    numbers = {tag for tag, _ in known}
+    for tag, _ in unknown:
+        if tag in numbers:
+            raise ApiError("UNKNOWN_SERVER_ERROR", f"Attempted to use tag {tag} as an undefined tag.")
+        if tag <= last:
+            message = f"Invalid raw tag field list: tag {tag} comes after tag {last}, but is not higher than it."
+            raise ApiError("UNKNOWN_SERVER_ERROR", message)
+        last = tag
+    fields = sorted([*known, *unknown], key=lambda field: field[0])
+    return varint(len(fields)) + b"".join(varint(tag) + varint(len(data)) + data for tag, data in fields)
