@@ -344,7 +344,7 @@ def largest_delta(body: bytes, start: int, end: int, count: int) -> int | None:
             position, left, chunk = stop, left - run, FIRST_CHUNK
             continue
         wanted = min(left, chunk)
-        status, where, _, delta = _hot.validate_records(body, position, end, wanted)
+        status, where, _, delta, _, _ = _hot.validate_records(body, position, end, wanted)
         if status == _hot.UNREADABLE:
             return None
         position = where if status == _hot.LEFT_OVER else end

@@ -126,18 +126,24 @@ def locate(data: bytes, position: i64, end: i64) -> Place:
 # number above 16383, a field that goes beyond the record in where it ends, and then `locate` has the word.
 
 
-def validate_records(data: bytes, start: i64, end: i64, count: i64) -> tuple[i64, i64, i64, i64]:
+Survey = tuple[i64, i64, i64, i64, i64, i64]
+
+
+def validate_records(data: bytes, start: i64, end: i64, count: i64) -> Survey:
     """Look at every record of the uncompressed set `data[start:end]` without making objects.
 
-    -> (status, position, last offset delta, largest timestamp delta). Status OK; UNREADABLE: `position` is where the bad record begins;
-    NOT_INCREASING: all can be read, but the record at `position` does not come after the one before it; LEFT_OVER: bytes remain from
-    `position` on. Without a record both deltas are -2**63.
+    -> (status, position, last offset delta, largest timestamp delta, smallest timestamp delta, records without a key). Status OK;
+    UNREADABLE: `position` is where the bad record begins; NOT_INCREASING: all can be read, but the record at `position` does not come after
+    the one before it; LEFT_OVER: bytes remain from `position` on. Without a record the last and the largest delta are -2**63, the smallest
+    is 2**63 - 1.
     """
     position: i64 = start
     status: i64 = OK
     where: i64 = -1
     last: i64 = -_MAX64 - 1
     most: i64 = -_MAX64 - 1
+    least: i64 = _MAX64
+    keyless: i64 = 0
     stop, timestamp, offset, length, key, value, begin, _, _ = locate(b"", 0, 0)
     for _ in range(count):
         begin = position
@@ -167,21 +173,26 @@ def validate_records(data: bytes, start: i64, end: i64, count: i64) -> tuple[i64
         except IndexError:
             stop = -1
         if stop < 0 or stop > end or length & 1 or (length | timestamp | offset | key | value) > 16383:
-            stop, timestamp, offset, _, _, _, _, _, _ = locate(data, begin, end)
+            stop, timestamp, offset, _, key, _, _, _, _ = locate(data, begin, end)
             if stop < 0:
-                return UNREADABLE, begin, last, most
+                return UNREADABLE, begin, last, most, least, keyless
+            if key < 0:
+                keyless += 1
         else:
             timestamp = (timestamp >> 1) ^ -(timestamp & 1)
             offset = (offset >> 1) ^ -(offset & 1)
+            keyless += key & 1
         position = stop
         if timestamp > most:
             most = timestamp
+        if timestamp < least:
+            least = timestamp
         if offset <= last and status == OK:
             status, where = NOT_INCREASING, begin
         last = offset
     if position != end:
-        return LEFT_OVER, position, last, most
-    return status, where, last, most
+        return LEFT_OVER, position, last, most, least, keyless
+    return status, where, last, most, least, keyless
 
 
 def place(data: bytes, position: i64, end: i64) -> Place:

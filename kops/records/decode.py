@@ -222,7 +222,7 @@ def _check_v2(batch: Batch, limit: int) -> list[DecodeError]:
     if count < 0:
         raise _bad(batch, f"the batch claims {count} records")
     data, start, end = body(batch, limit) if count or not batch.compressed else (b"", 0, 0)
-    status, position, last, most = hot.validate_records(data, start, end, count)
+    status, position, last, most, _, _ = hot.validate_records(data, start, end, count)
     if status == hot.UNREADABLE:
         records, error = read_some(batch, limit)
         return [error or _bad(batch, why_unreadable(data, position, end, len(records)))]

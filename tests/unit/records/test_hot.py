@@ -118,7 +118,7 @@ def test_the_loop_reads_what_the_plain_reader_reads(variant: str) -> None:
         expected = slow(data, start, end, count)
         rows: list[tuple[object, ...]] = []
         stop = loop.decode_records(data, start, end, count, 1 << 40, 0, "CreateTime", -1, 7, rows)
-        status, position, last, most = loop.validate_records(data, start, end, count)
+        status, position, last, most, least, keyless = loop.validate_records(data, start, end, count)
         seen.add(status)
         index: list[int] = []
         assert loop.index_records(data, start, end, count, index) == stop
@@ -130,6 +130,7 @@ def test_the_loop_reads_what_the_plain_reader_reads(variant: str) -> None:
         assert {row[2] for row in rows} <= {"CreateTime"} and {row[6] for row in rows} <= {-1} and {row[7] for row in rows} <= {7}
         if count:
             assert (last, most) == (expected[-1][0], max(record[1] for record in expected))
+            assert (least, keyless) == (min(record[1] for record in expected), sum(record[2] is None for record in expected))
         increasing = all(after[0] > before[0] for before, after in pairwise(expected))
         if stop != end:
             assert (status, position) == (loop.LEFT_OVER, stop)

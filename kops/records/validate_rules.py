@@ -1,0 +1,246 @@
+"""What a leader asks of the batches that it is sent, and Kafka's words where they are wrong.
+
+Source: Kafka's `LogValidator` (`validateBatch`, `validateRecord`, `processRecordErrors`), `AppendOrigin`, `LogConfig` and
+`BrokerCompressionType`; KIP-467 for the errors of single records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal, NamedTuple
+
+from kops.errors import ApiError, DecodeError
+from kops.records.batch import MAX_LONG, TIMESTAMP_TYPE_MASK, Batch
+from kops.records.compression import CODEC_IDS, CODEC_NAMES, GZIP, LZ4, NONE, ZSTD
+from kops.records.record import CREATE_TIME, LOG_APPEND_TIME
+
+Buffer = bytes | bytearray | memoryview
+
+NO_TIMESTAMP: Final = -1
+DEFAULT_LZ4_LEVEL: Final = 9
+
+InvalidKind = Literal["magic", "offset", "sequence", "checksum", "no-key"]
+CountInvalid = Callable[[InvalidKind], None]
+"""Told of what was wrong, once a finding: Kafka's meters InvalidMagicNumberRecordsPerSec, InvalidOffsetOrSequenceRecordsPerSec,
+InvalidMessageCrcRecordsPerSec and NoKeyCompactedTopicRecordsPerSec."""
+
+
+class AppendOrigin(Enum):
+    """Who appends: a client's batches are checked in full, those of the coordinators less, those of a replica's leader and of Raft not."""
+
+    REPLICATION = "replication"
+    COORDINATOR = "coordinator"
+    CLIENT = "client"
+    RAFT_LEADER = "raft-leader"
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationRules:
+    """A partition's settings as far as they concern an append. Times in ms.
+
+    `compression_type`: `producer`, `uncompressed` or a codec; the levels count for the codec named there. `magic` is the format of the log.
+    """
+
+    topic_partition: str
+    compacted: bool = False
+    timestamp_type: str = CREATE_TIME
+    timestamp_before_max_ms: int = MAX_LONG
+    timestamp_after_max_ms: int = 3_600_000
+    compression_type: str = "producer"
+    gzip_level: int = -1
+    lz4_level: int = DEFAULT_LZ4_LEVEL
+    zstd_level: int = 3
+    magic: int = 2
+
+    def target(self, source: int) -> tuple[int, int | None]:
+        """-> (codec, level or None for its default) that batches of the codec `source` are to have."""
+        if self.compression_type == "producer":
+            return source, None
+        if self.compression_type == "uncompressed":
+            return NONE, None
+        codec = CODEC_IDS[self.compression_type]
+        # Kafka's default level of lz4 means another compressor than the same level named for the high one.
+        lz4_level = None if self.lz4_level == DEFAULT_LZ4_LEVEL else self.lz4_level
+        return codec, {GZIP: self.gzip_level, LZ4: lz4_level, ZSTD: self.zstd_level}.get(codec)
+
+
+class ValidatedRecords(NamedTuple):
+    """What is appended. `data` is what goes to disk and `batches` are its batches; `next_offset` is behind the last record.
+
+    `max_timestamp` (ms) is -1 without one; `log_append_time_ms` -1 with CreateTime. `size_changed`: built anew, so sizes may have changed
+    (`converted_count` records were). `temporary_memory_bytes`: what the records took uncompressed, 0 where nothing was decompressed.
+    """
+
+    data: bytes
+    batches: list[Batch]
+    next_offset: int
+    max_timestamp: int
+    log_append_time_ms: int
+    size_changed: bool = False
+    converted_count: int = 0
+    temporary_memory_bytes: int = 0
+
+
+def ignore(_: InvalidKind) -> None:
+    """Where nobody counts what was invalid."""
+
+
+class Append(NamedTuple):
+    """One append: the partition's rules and its state, who appends, when, and who counts what is invalid."""
+
+    rules: ValidationRules
+    first_offset: int
+    now_ms: int
+    leader_epoch: int
+    origin: AppendOrigin
+    count_invalid: CountInvalid
+
+    @property
+    def log_append_time_ms(self) -> int:
+        return self.now_ms if self.rules.timestamp_type == LOG_APPEND_TIME else NO_TIMESTAMP
+
+
+class RecordErrors:
+    """The records that are wrong, collected; Kafka rejects the batch when all of it was looked at."""
+
+    def __init__(self) -> None:
+        self.errors: list[tuple[int, str]] = []
+        self.bad_timestamp = False
+
+    def add(self, index: int, message: str, *, timestamp: bool = False) -> None:
+        self.errors.append((index, message))
+        self.bad_timestamp = self.bad_timestamp or timestamp
+
+    def __bool__(self) -> bool:
+        return bool(self.errors)
+
+    def raise_if_any(self) -> None:
+        """ApiError INVALID_TIMESTAMP if one of them has a wrong timestamp, else INVALID_RECORD; both with all `record_errors`."""
+        if not self.errors:
+            return
+        found = tuple(self.errors)
+        if self.bad_timestamp:
+            message = "One or more records have been rejected due to invalid timestamp"
+            raise ApiError("INVALID_TIMESTAMP", message, record_errors=found)
+        shown = ", ".join(f"RecordError(batchIndex={index}, message='{message}')" for index, message in found[:3])
+        message = f"One or more records have been rejected due to {len(found)} record errors in total, "
+        message += f"and only showing the first three errors at most: [{shown}]"
+        raise ApiError("INVALID_RECORD", message, record_errors=found)
+
+
+def source_codec(batches: list[Batch]) -> int:
+    """The codec of the last compressed batch, `NONE` without one. ApiError UNKNOWN_SERVER_ERROR for a codec that Kafka has not."""
+    found = NONE
+    for batch in batches:
+        codec = batch.attributes & 7
+        if codec >= len(CODEC_NAMES):
+            raise ApiError("UNKNOWN_SERVER_ERROR", f"Unknown compression type id: {codec}")
+        found = codec or found
+    return found
+
+
+def first_batch(batches: list[Batch], source: int) -> Batch:
+    """The first batch. ApiError INVALID_RECORD where there is none, or where a second one follows a v2 or compressed one."""
+    if not batches:
+        raise ApiError("INVALID_RECORD", "Record batch has no batches at all")
+    if len(batches) > 1 and (batches[0].magic > 1 or source != NONE):
+        raise ApiError("INVALID_RECORD", "Compressed outer record has more than one batch")
+    return batches[0]
+
+
+def read_error(error: DecodeError) -> ApiError:
+    """The answer to records that can't be read: what can't be decompressed is no exception of Kafka's own there."""
+    return ApiError("UNKNOWN_SERVER_ERROR" if error.code in ("bad-compression", "unknown-codec") else "INVALID_RECORD", error.reason)
+
+
+def check_batch(batch: Batch, first: Batch, rules: ValidationRules, origin: AppendOrigin, count_invalid: CountInvalid) -> None:
+    """What a header must be. ApiError INVALID_RECORD or UNSUPPORTED_FOR_MESSAGE_FORMAT."""
+    if batch.magic != first.magic:
+        count_invalid("magic")
+        message = f"Batch magic {batch.magic} is not the same as the first batch's magic byte {first.magic}"
+        raise ApiError("INVALID_RECORD", f"{message} in topic partition {rules.topic_partition}")
+    if batch.magic < 2:
+        return
+    if origin is AppendOrigin.CLIENT:
+        _check_client_batch(batch, rules, count_invalid)
+    if rules.magic < 2:
+        if batch.is_transactional:
+            message = f"Transactional records cannot be used with magic version {rules.magic}"
+            raise ApiError("UNSUPPORTED_FOR_MESSAGE_FORMAT", message)
+        if batch.producer_id > -1:
+            message = f"Idempotent records cannot be used with magic version {rules.magic}"
+            raise ApiError("UNSUPPORTED_FOR_MESSAGE_FORMAT", message)
+
+
+def _check_client_batch(batch: Batch, rules: ValidationRules, count_invalid: CountInvalid) -> None:
+    count = batch.count or 0
+    span = wrap64(batch.last_offset - batch.base_offset + 1)
+    if span == count > 0 and not batch.is_control and (batch.producer_id < 0 or batch.base_sequence >= 0):
+        return
+    where = f"in topic partition {rules.topic_partition}"
+    offsets = f"[{batch.base_offset}, {batch.last_offset}]"
+    if span <= 0:
+        kind, message = "offset", f"Batch has an invalid offset range: {offsets} {where}"
+    elif count <= 0:
+        kind, message = "offset", f"Invalid reported count for record batch: {count} {where}"
+    elif span != count:
+        kind, message = "offset", f"Inconsistent batch offset range {offsets} and count of records {count} {where}"
+    elif batch.is_control:
+        kind, message = "offset", f"Clients are not allowed to write control records {where}"
+    else:
+        number = f"Invalid sequence number {batch.base_sequence}"
+        kind, message = "sequence", f"{number} in record batch with producerId {batch.producer_id} {where}"
+    count_invalid("offset" if kind == "offset" else "sequence")
+    raise ApiError("INVALID_RECORD", message)
+
+
+def check_key(has_key: bool, index: int, rules: ValidationRules, errors: RecordErrors, count_invalid: CountInvalid) -> bool:
+    """Whether a record may stand in the topic with its key or without one; else it is among `errors`."""
+    if has_key or not rules.compacted:
+        return True
+    count_invalid("no-key")
+    errors.add(index, f"Compacted topic cannot accept message without key in topic partition {rules.topic_partition}")
+    return False
+
+
+def check_timestamp(
+    batch: Batch,
+    timestamp: int,
+    offset: int,
+    index: int,
+    describe: Callable[[], str],
+    rules: ValidationRules,
+    now_ms: int,
+    errors: RecordErrors,
+) -> bool:
+    """Whether a record's timestamp is allowed; else it is among `errors`. `describe` gives Kafka's toString of the record."""
+    if rules.timestamp_type == CREATE_TIME and timestamp != NO_TIMESTAMP:
+        if timestamp_in_range(timestamp, rules, now_ms):
+            return True
+        earliest, latest = wrap64(now_ms - rules.timestamp_before_max_ms), wrap64(now_ms + rules.timestamp_after_max_ms)
+        message = f"Timestamp {timestamp} of message with offset {offset} is out of range. "
+        errors.add(index, f"{message}The timestamp should be within [{earliest}, {latest}]", timestamp=True)
+        return False
+    if batch.magic > 0 and batch.attributes & TIMESTAMP_TYPE_MASK:
+        message = f"Invalid timestamp type in message {describe()}. "
+        errors.add(index, f"{message}Producer should not set timestamp type to LogAppendTime.", timestamp=True)
+        return False
+    return True
+
+
+def timestamp_in_range(timestamp: int, rules: ValidationRules, now_ms: int) -> bool:
+    """`message.timestamp.before.max.ms` and `after.max.ms`, with the sums of 64 bits that Kafka has."""
+    age = wrap64(now_ms - timestamp)
+    return age <= rules.timestamp_before_max_ms and wrap64(-age) <= rules.timestamp_after_max_ms
+
+
+def wrap64(value: int) -> int:
+    """A Java long of any sum."""
+    return value if -MAX_LONG - 1 <= value <= MAX_LONG else (value + MAX_LONG + 1 & (1 << 64) - 1) - MAX_LONG - 1
+
+
+def type_bit(timestamp_type: str) -> int:
+    """The attributes' bit of a timestamp type."""
+    return TIMESTAMP_TYPE_MASK if timestamp_type == LOG_APPEND_TIME else 0
