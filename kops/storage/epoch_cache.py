@@ -68,6 +68,22 @@ class LeaderEpochFileCache:
             raise KafkaStorageError(f"Error while writing to checkpoint file {self._path}") from error
         self._flush_due = False
 
+    @property
+    def flush_due(self) -> bool:
+        """Whether cutting has left the file behind."""
+        return self._flush_due
+
+    def update_directory(self, directory: str) -> None:
+        """The directory was renamed; a file that is missing there is made."""
+        self._path = posixpath.join(directory, FILE_NAME)
+        if not self._files.exists(self._path):
+            self._files.open(self._path, "create").close()
+
+    def clear(self) -> None:
+        """Remove all entries, the file stays."""
+        self._entries.clear()
+        self._flush_due = False
+
     def flush(self) -> None:
         """Write the file if cutting left that for later."""
         if self._flush_due:

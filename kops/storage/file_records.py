@@ -36,6 +36,14 @@ class OffsetSpan(NamedTuple):
     size: int
 
 
+class TimestampAndOffset(NamedTuple):
+    """A record found by its timestamp (ms): its offset, and the epoch of the leader that wrote it, where one is known."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int | None = None
+
+
 class FileBatch(Batch):
     """A batch that is not all in its `buffer`, or that Kafka can't read: a field's error comes up when the field is asked for.
 
@@ -114,6 +122,11 @@ def ensure_valid(batch: Batch) -> None:
         )
     if not batch.crc_ok:
         raise CorruptRecordError(f"Record is corrupt (stored crc = {batch.crc}, computed crc = {batch.computed_crc()})")
+
+
+def leader_epoch(batch: Batch) -> int | None:
+    """The epoch of the leader that wrote the batch, where one is known."""
+    return batch.partition_leader_epoch if batch.partition_leader_epoch >= 0 else None
 
 
 def _span(batch: Batch) -> OffsetSpan:
@@ -198,6 +211,15 @@ class LogView:
             if timestamp > largest:
                 largest, offset = timestamp, batch.last_offset
         return largest, offset
+
+    def search_for_timestamp(self, timestamp: int, position: int, start_offset: int) -> TimestampAndOffset | None:
+        """The first record at or behind a byte position with at least this timestamp and offset. DecodeError where records are damaged."""
+        for batch in self.batches(position):
+            if batch.max_timestamp >= timestamp:
+                for record in batch.records():
+                    if record.timestamp >= timestamp and record.offset >= start_offset:
+                        return TimestampAndOffset(record.timestamp, record.offset, leader_epoch(batch))
+        return None
 
     def slice(self, position: int, size: int) -> LogView:
         """A part of the file, cut at its end; an illegal argument where it begins behind the end or is negative."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kops.files import Files
     from kops.storage.epoch_cache import LeaderEpochFileCache
     from kops.storage.producer_state import ProducerStateManager
-    from kops.storage.segment import LogSegments
+    from kops.storage.segment import LogSegment, LogSegments
 
 ActionKind = Literal[
     "file-removed",
@@ -54,7 +54,10 @@ class LoadAction:
 
 @dataclass(slots=True)
 class LoadedLog:
-    """A partition's log, open. `actions` tells what loading did; offsets are log offsets, `recovery_point` is what is flushed."""
+    """A partition's log, open. `actions` tells what loading did; offsets are log offsets, `recovery_point` is what is flushed.
+
+    The files of `marked_segments` and `marked_snapshots` (paths) are renamed to `.deleted`; whoever owns the log deletes them later.
+    """
 
     files: Files
     path: str
@@ -67,6 +70,8 @@ class LoadedLog:
     actions: list[LoadAction] = field(default_factory=list)
     topic_id: str | None = None
     high_watermark: int = 0
+    marked_segments: list[LogSegment] = field(default_factory=list)
+    marked_snapshots: list[str] = field(default_factory=list)
 
     def open(self) -> None:
         """What opening the loaded log does further: settle the start offset, find the first unstable offset, read the topic's id."""

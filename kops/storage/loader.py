@@ -104,6 +104,8 @@ class LogLoader:
         self._segments = LogSegments()
         self._opened: list[LogSegment] = []
         self._actions: list[LoadAction] = []
+        self._marked_segments: list[LogSegment] = []
+        self._marked_snapshots: list[str] = []
         self._check_name()
         if not files.exists(path):
             files.mkdir(path)
@@ -158,6 +160,8 @@ class LogLoader:
             producers=self._producers,
             epochs=self._epochs,
             actions=self._actions,
+            marked_segments=self._marked_segments,
+            marked_snapshots=self._marked_snapshots,
         )
 
     def _did(
@@ -270,6 +274,7 @@ class LogLoader:
                     self._files, self._path, self._config, error.segment, self._segments, self._opened.append
                 )
                 self._did("segment-split", name, f"its offsets do not fit into one index; it is {len(created)} segments now", old_size=size)
+                self._marked_segments.append(error.segment)
                 self._mark_snapshots_deleted(given_up)
 
     def _load_segment_files_anew(self) -> None:
@@ -366,12 +371,15 @@ class LogLoader:
             self._did("segment-removed", segment.name, reason, old_size=segment.size, offset=segment.base_offset)
             if not segment.has_suffix(DELETED):
                 segment.change_suffixes("", DELETED)
+        self._marked_segments += segments
         if with_snapshots:
             self._mark_snapshots_deleted(segments)
 
     def _mark_snapshots_deleted(self, segments: list[LogSegment]) -> None:
         for segment in segments:
-            self._producers.remove_and_mark_for_deletion(segment.base_offset)
+            path = self._producers.remove_and_mark_for_deletion(segment.base_offset)
+            if path is not None:
+                self._marked_snapshots.append(path)
 
 
 def rebuild_producer_state(

@@ -119,6 +119,12 @@ class MappedIndex(IndexEntries[E]):
             self._file.write(self._dirty_from, bytes(self._data[self._dirty_from : end]))
         self._dirty_from = self._dirty_to = 0
 
+    def force(self) -> None:
+        """Bring what was appended to the file, and the file to the disk."""
+        if not self.closed:
+            self.flush()
+            self._file.sync()
+
     def resize(self, new_size: int) -> bool:
         """Set the file's length to whole entries within `new_size`; False where it has that length already."""
         rounded = self._round_down(new_size)

@@ -7,7 +7,7 @@ import posixpath
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from kops.config.java import to_int, to_long
+from kops.config.java import LONG_MAX, to_int, to_long
 from kops.storage.file_records import FileRecords, LogView
 from kops.storage.index_entries import TimestampOffset
 from kops.storage.load_errors import LoadError, NoSuchFileError, SegmentOverflowError, illegal_argument, io_error
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kops.files import Files
     from kops.records import Batch
     from kops.storage.epoch_cache import LeaderEpochFileCache
-    from kops.storage.file_records import OffsetSpan
+    from kops.storage.file_records import OffsetSpan, TimestampAndOffset
     from kops.storage.producer_state import ProducerState
 
 __all__ = ["FetchData", "LogSegment", "LogSegments", "RebuiltIndexes", "rebuild_indexes"]
@@ -33,11 +33,15 @@ _UNKNOWN = TimestampOffset(-1, -1)
 
 
 class FetchData(NamedTuple):
-    """What a read found: the first batch's base offset and position, and the batches (None: an empty answer)."""
+    """What a read found: the first batch's base offset and position, and the batches (None: an empty answer).
+
+    `first_entry_incomplete`: the bytes asked for were fewer than the first batch has.
+    """
 
     offset: int
     position: int
     records: LogView | None
+    first_entry_incomplete: bool = False
 
     @property
     def next_offset(self) -> int | None:
@@ -60,9 +64,15 @@ class LogSegment:
         initial_size: int = 0,
         preallocate: bool = False,
         suffix: str = "",
+        created_ms: int = 0,
+        roll_jitter_ms: int = 0,
     ) -> None:
         self._files = files
         self.base_offset = base_offset
+        self.created_ms = created_ms
+        """When it was opened or emptied: its age counts from here as long as it has no timestamp."""
+        self.roll_jitter_ms = roll_jitter_ms
+        self._rolling_timestamp: int | None = None
         self._max_index_size = config.segment_index_bytes
         self._index_interval_bytes = config.index_interval_bytes
         path = segment_path(directory, base_offset, LOG, suffix)
@@ -122,7 +132,42 @@ class LogSegment:
     def largest_timestamp(self) -> int:
         """The largest timestamp (ms), or where there is none the time of the file's last modification."""
         timestamp = self.largest.timestamp
-        return timestamp if timestamp >= 0 else self._files.stat(self.log.path).mtime_ms
+        return timestamp if timestamp >= 0 else self.last_modified_ms
+
+    @property
+    def last_modified_ms(self) -> int:
+        """When the file was last written to (ms)."""
+        return self._files.stat(self.log.path).mtime_ms
+
+    # when it is full --------------------------------------------------------------------------------------------------------------
+
+    def should_roll(self, size: int, max_timestamp: int, last_offset: int, config: TopicConfig, now_ms: int) -> bool:
+        """Whether `size` bytes with this largest timestamp and last offset go to a new segment."""
+        own_size = self.log.size
+        return (
+            own_size > config.segment_size - size
+            or (own_size > 0 and self.time_waited_for_roll(now_ms, max_timestamp) > config.max_segment_ms - self.roll_jitter_ms)
+            or self.offset_index.is_full
+            or self.time_index.is_full
+            or not self._fits(last_offset)
+        )
+
+    def time_waited_for_roll(self, now_ms: int, timestamp: int) -> int:
+        """The segment's age (ms): from its first batch's timestamp to `timestamp`, without one from its creation to now."""
+        first = self._first_timestamp()
+        return timestamp - first if first is not None and first >= 0 else now_ms - self.created_ms
+
+    @property
+    def first_batch_timestamp(self) -> int:
+        """The first batch's largest timestamp (ms); the largest long where there is none."""
+        first = self._first_timestamp()
+        return first if first is not None and first >= 0 else LONG_MAX
+
+    def _first_timestamp(self) -> int | None:
+        if self._rolling_timestamp is None and self.log.size:
+            first = self.log.first_batch()
+            self._rolling_timestamp = None if first is None else first.max_timestamp
+        return self._rolling_timestamp
 
     # checking and recovering ------------------------------------------------------------------------------------------------------
 
@@ -186,7 +231,18 @@ class LogSegment:
         if max_size == 0 or max_position is None:
             return FetchData(found.offset, found.position, None)
         size = min(to_int(max_position - found.position), max_size)
-        return FetchData(found.offset, found.position, self.log.slice(found.position, size))
+        return FetchData(found.offset, found.position, self.log.slice(found.position, size), max_size < found.size)
+
+    def find_offset_by_timestamp(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
+        """The first record from `start_offset` on whose timestamp is not below `timestamp`."""
+        known = self.time_index.lookup(timestamp)
+        position = self.offset_index.lookup(max(known.offset, start_offset)).position
+        return self.log.search_for_timestamp(timestamp, position, start_offset)
+
+    def fetch_upper_bound_offset(self, position: int, size: int) -> int | None:
+        """The offset of the first index entry at or behind the end of a slice, None where there is none."""
+        entry = self.offset_index.upper_bound(position + size)
+        return None if entry is None else entry.offset
 
     def read_next_offset(self) -> int:
         """The offset behind the last batch, found from the index's last entry on; the base offset of an empty segment."""
@@ -204,6 +260,8 @@ class LogSegment:
         if not self._fits(largest_offset):
             raise SegmentOverflowError(self, largest_offset)
         self.log.append(data)
+        if not position:
+            self._rolling_timestamp = batches[0].max_timestamp
         for batch in batches:
             timestamp, last_offset = batch.max_timestamp, batch.last_offset
             if timestamp > self.largest.timestamp:
@@ -247,6 +305,8 @@ class LogSegment:
         offsets.resize(offsets.max_index_size)
         times.resize(times.max_index_size)
         cut = 0 if found is None else self.log.truncate_to(found.position)
+        if not self.log.size:
+            self._rolling_timestamp = None
         self._bytes_since_last_index_entry = 0
         if self.largest.timestamp >= 0:
             self._largest = self._read_largest()
@@ -291,6 +351,16 @@ class LogSegment:
             self._files.rename(path, target)
         return target
 
+    def update_parent_dir(self, directory: str) -> None:
+        """The directory was renamed below the open files."""
+        self.log.path = posixpath.join(directory, posixpath.basename(self.log.path))
+        for index in (self._offset_index, self._time_index):
+            if index is not None:
+                index.path = posixpath.join(directory, posixpath.basename(index.path))
+        self.offset_index_path = posixpath.join(directory, posixpath.basename(self.offset_index_path))
+        self.time_index_path = posixpath.join(directory, posixpath.basename(self.time_index_path))
+        self.txn_index.path = posixpath.join(directory, posixpath.basename(self.txn_index.path))
+
     def has_suffix(self, suffix: str) -> bool:
         """Whether all files of the segment have it."""
         return all(path.endswith(suffix) for path in self._paths())
@@ -301,9 +371,8 @@ class LogSegment:
     def flush(self) -> None:
         """Force log and indexes to the disk."""
         self.log.flush()
-        for index in (self._offset_index, self._time_index):
-            if index is not None:
-                index.flush()
+        self.offset_index.force()
+        self.time_index.force()
         self.txn_index.flush()
 
     def close(self) -> None:

@@ -45,6 +45,7 @@ CODES = {
         "SegmentOverflowError": (8, 1),
         "StorageIOError": (8, 1),
     },
+    "kops.storage.log_append": {"OffsetsOutOfOrderError": (8, 1), "UnexpectedAppendOffsetError": (8, 1)},
 }
 
 

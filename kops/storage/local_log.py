@@ -1,0 +1,389 @@
+"""The segments of one partition and where they end: append, roll, read, truncate, delete (Kafka LocalLog).
+
+`LocalLog` knows nothing of producers, epochs or the high watermark; `kops.storage.unified_log` adds these. Every error of the operating
+system ends as `KafkaStorageError` and is told to the log directory's failure channel: `LocalLog.storage` is the boundary.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING
+
+from kops.config.java import INT_MIN
+from kops.errors import ApiError
+from kops.storage.load_errors import ILLEGAL_STATE, KAFKA_EXCEPTION, KafkaStorageError, LoadError, StorageIOError
+from kops.storage.log_offsets import FetchedData, LogOffsetMetadata
+from kops.storage.segment import LogSegment, LogSegments
+from kops.storage.segment_files import DELETED, INDEX, LOG, TIME_INDEX, TXN_INDEX, segment_path
+from kops.storage.transaction_index import collect_aborted_txns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from kops.config import TopicConfig
+    from kops.files import Files
+    from kops.records import Batch
+    from kops.storage.log_dir_failure import LogDirFailureChannel
+    from kops.storage.scheduler import Scheduler
+    from kops.storage.transaction_index import AbortedTxn
+
+FUTURE = "-future"
+
+
+class StorageAction:
+    """Something done with a log's files, as a `with` block (LocalLog.maybeHandleIOException).
+
+    KafkaStorageError where the log directory is offline already, and for any error of the operating system within.
+    """
+
+    __slots__ = ("_log", "_what")
+
+    def __init__(self, log: LocalLog, what: str) -> None:
+        self._log = log
+        self._what = what
+
+    def __enter__(self) -> None:
+        log = self._log
+        if log.failures.has_offline(log.parent_dir):
+            raise KafkaStorageError(f"The log dir {log.parent_dir} is already offline due to a previous IO exception.")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not isinstance(error, (OSError, StorageIOError, KafkaStorageError)):
+            return
+        log = self._log
+        message = f"Error while {self._what} {log.topic_partition} in dir {log.parent_dir}"
+        log.failures.maybe_add_offline_log_dir(log.parent_dir, message, error)
+        if not isinstance(error, KafkaStorageError):
+            raise KafkaStorageError(f"{message}: {error}") from error
+
+
+class LocalLog:
+    """The files of one partition.
+
+    `next_offset` is where the next batch goes, `recovery_point` the offset below which everything is on the disk. `draw_int` gives the
+    random int (as java.util.Random.nextInt) that a new segment's jitter is made of; `warn` is told what an operator should know.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        topic_partition: str,
+        config: TopicConfig,
+        segments: LogSegments,
+        *,
+        recovery_point: int,
+        log_end_offset: int,
+        scheduler: Scheduler,
+        now_ms: Callable[[], int],
+        failures: LogDirFailureChannel,
+        draw_int: Callable[[], int],
+        warn: Callable[[str], None],
+    ) -> None:
+        self.files = files
+        self.directory = directory
+        self.parent_dir = posixpath.dirname(files.absolute(directory))
+        self.topic_partition = topic_partition
+        self.config = config
+        self.segments = segments
+        self.recovery_point = recovery_point
+        self.scheduler = scheduler
+        self.now_ms = now_ms
+        self.failures = failures
+        self.warn = warn
+        self.last_flush_ms = now_ms()
+        self.next_offset = LogOffsetMetadata(log_end_offset, segments.active.base_offset, segments.active.size)
+        self._draw_int = draw_int
+        self._is_closed = False
+        for segment in segments:
+            segment.created_ms = self.last_flush_ms
+            segment.roll_jitter_ms = self._roll_jitter_ms()
+
+    def storage(self, what: str) -> StorageAction:
+        """The boundary around what is done with files; `what` completes "Error while … topic-0 in dir …"."""
+        return StorageAction(self, what)
+
+    def check_open(self) -> None:
+        """KafkaStorageError where the files were closed under the log."""
+        if self._is_closed:
+            raise KafkaStorageError(f"The memory mapped buffer for log of {self.topic_partition} is already closed")
+
+    @property
+    def is_future(self) -> bool:
+        """Whether the log is a copy that is on its way into another log directory."""
+        return self.directory.endswith(FUTURE)
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self.next_offset.message_offset
+
+    def update_log_end_offset(self, offset: int) -> None:
+        """The log ends at `offset` now, at the end of the active segment; the recovery point is never behind it."""
+        active = self.segments.active
+        self.next_offset = LogOffsetMetadata(offset, active.base_offset, active.log.size)
+        if self.recovery_point > offset:
+            self.recovery_point = offset
+
+    # writing ----------------------------------------------------------------------------------------------------------------------
+
+    def append(self, last_offset: int, data: bytes | memoryview, batches: list[Batch]) -> None:
+        """Write batches to the active segment; the log's end grows before anything else may fail, so that offsets are never given twice."""
+        self.segments.active.append(last_offset, data, batches)
+        self.update_log_end_offset(last_offset + 1)
+
+    @property
+    def unflushed_message_count(self) -> int:
+        """How many offsets are above the recovery point."""
+        return self.next_offset.message_offset - self.recovery_point
+
+    def flush(self, offset: int) -> None:
+        """Force the segments from the recovery point up to `offset` to the disk, and the directory if one of them is new there."""
+        recovery_point = self.recovery_point
+        if recovery_point > offset:
+            return
+        flushed = self.segments.values(recovery_point, offset)
+        for segment in flushed:
+            segment.flush()
+        if any(segment.base_offset >= recovery_point for segment in flushed):
+            self.files.sync_dir(self.directory)
+
+    def mark_flushed(self, offset: int) -> None:
+        """Everything below `offset` is on the disk."""
+        self.check_open()
+        if offset > self.recovery_point:
+            self.recovery_point = offset
+            self.last_flush_ms = self.now_ms()
+
+    def roll(self, expected_next_offset: int = 0) -> LogSegment:
+        """Begin a new segment at the log's end, or further on where `expected_next_offset` is.
+
+        An empty active segment of that offset is replaced; files of that name which no segment owns are removed.
+        """
+        with self.storage("rolling log segment for"):
+            self.check_open()
+            new_offset = max(expected_next_offset, self.log_end_offset)
+            active = self.segments.active
+            where = f"{new_offset} =max(provided offset = {expected_next_offset}, LEO = {self.log_end_offset})"
+            if new_offset in self.segments:
+                if active.base_offset != new_offset or active.size:
+                    reason = (
+                        f"Trying to roll a new log segment for topic partition {self.topic_partition} with start offset {where} while it "
+                        f"already exists. Existing segment is {self.segments.floor(new_offset)}."
+                    )
+                    raise LoadError(reason, exception=KAFKA_EXCEPTION)
+                self.warn(f"{self.topic_partition}: rolling a new segment at {where} while it exists and is active with size 0")
+                new = self.create_and_delete_segment(new_offset, active)
+            else:
+                if new_offset < active.base_offset:
+                    reason = (
+                        f"Trying to roll a new log segment for topic partition {self.topic_partition} with start offset {where} lower than "
+                        f"start offset of the active segment {active}"
+                    )
+                    raise LoadError(reason, exception=KAFKA_EXCEPTION)
+                self._remove_leftovers(new_offset)
+                active.on_become_inactive()
+                new = self._open_segment(new_offset)
+                self.segments.add(new)
+            self.update_log_end_offset(self.log_end_offset)
+            return new
+
+    def _remove_leftovers(self, base_offset: int) -> None:
+        for kind in (LOG, INDEX, TIME_INDEX, TXN_INDEX):
+            path = segment_path(self.directory, base_offset, kind)
+            if self.files.exists(path):
+                self.warn(f"Newly rolled segment file {path} already exists; deleting it first")
+                self.files.unlink(path)
+
+    def _open_segment(self, base_offset: int) -> LogSegment:
+        config = self.config
+        return LogSegment(
+            self.files,
+            self.directory,
+            base_offset,
+            config,
+            initial_size=config.init_file_size,
+            preallocate=config.preallocate,
+            created_ms=self.now_ms(),
+            roll_jitter_ms=self._roll_jitter_ms(),
+        )
+
+    def _roll_jitter_ms(self) -> int:
+        config = self.config
+        if config.segment_jitter_ms == 0:
+            return 0
+        drawn = self._draw_int()
+        return (0 if drawn == INT_MIN else abs(drawn)) % min(config.segment_jitter_ms, config.segment_ms)
+
+    # reading ----------------------------------------------------------------------------------------------------------------------
+
+    def read(
+        self, start_offset: int, max_size: int, max_offset: LogOffsetMetadata, *, min_one_batch: bool = False, aborted: bool = False
+    ) -> FetchedData:
+        """Batches from the one with `start_offset` on, below `max_offset`; with `aborted` the aborted transactions that overlap them.
+
+        ApiError OFFSET_OUT_OF_RANGE behind the log's end or before its first segment.
+        """
+        with self.storage("reading from"):
+            segment = self.segments.floor(start_offset)
+            end_offset = self.log_end_offset
+            if start_offset > end_offset or segment is None:
+                reason = (
+                    f"Received request for offset {start_offset} for partition {self.topic_partition}, "
+                    f"but we only have log segments upto {end_offset}."
+                )
+                raise ApiError("OFFSET_OUT_OF_RANGE", reason)
+            none: list[AbortedTxn] | None = [] if aborted else None
+            if start_offset == max_offset.message_offset:
+                return FetchedData(max_offset, aborted_transactions=none)
+            if start_offset > max_offset.message_offset:
+                return FetchedData(self.offset_metadata(start_offset), aborted_transactions=none)
+            while segment is not None:
+                fetched = segment.read(start_offset, max_size, _max_position(segment, max_offset), min_one_batch=min_one_batch)
+                if fetched is not None:
+                    place = LogOffsetMetadata(fetched.offset, segment.base_offset, fetched.position)
+                    found = FetchedData(place, fetched.records, fetched.first_entry_incomplete)
+                    return self._with_aborted(start_offset, segment, found) if aborted else found
+                segment = self.segments.higher(segment.base_offset)
+            return FetchedData(self.next_offset)
+
+    def offset_metadata(self, offset: int) -> LogOffsetMetadata:
+        """The place of the batch with `offset`, or of the first one behind it. ApiError OFFSET_OUT_OF_RANGE."""
+        return self.read(offset, 1, self.next_offset).offset_metadata
+
+    def _with_aborted(self, start_offset: int, segment: LogSegment, found: FetchedData) -> FetchedData:
+        upper_bound = segment.fetch_upper_bound_offset(found.offset_metadata.relative_position, found.size)
+        if upper_bound is None:
+            higher = self.segments.higher(segment.base_offset)
+            upper_bound = self.log_end_offset if higher is None else higher.base_offset
+        return found._replace(aborted_transactions=self._collect_aborted(start_offset, upper_bound, segment))
+
+    def _collect_aborted(self, start_offset: int, upper_bound: int, segment: LogSegment | None) -> list[AbortedTxn]:
+        aborted: list[AbortedTxn] = []
+        while segment is not None:
+            found, is_complete = collect_aborted_txns(segment.txn_index.entries(), start_offset, upper_bound)
+            aborted += found
+            if is_complete:
+                break
+            segment = self.segments.higher(segment.base_offset)
+        return aborted
+
+    def collect_aborted_transactions(self, log_start_offset: int, base_offset: int, upper_bound: int) -> list[AbortedTxn]:
+        """The aborted transactions between the log's start and `upper_bound`, from the segment with `base_offset` on."""
+        return self._collect_aborted(log_start_offset, upper_bound, self.segments.floor(base_offset))
+
+    # removing ---------------------------------------------------------------------------------------------------------------------
+
+    def remove_and_delete_segments(self, segments: Sequence[LogSegment], *, at_once: bool = False) -> None:
+        """Take segments out; their files become `.deleted` and go after `file.delete.delay.ms`, or at once."""
+        for segment in segments:
+            self.segments.remove(segment.base_offset)
+        self.delete_segment_files(segments, at_once=at_once)
+
+    def delete_segment_files(self, segments: Sequence[LogSegment], *, at_once: bool = False) -> None:
+        """As `remove_and_delete_segments`, of segments that are out already."""
+        if not segments:
+            return
+        for segment in segments:
+            if not segment.has_suffix(DELETED):
+                segment.change_suffixes("", DELETED)
+        marked, directory = list(segments), self.directory
+
+        def delete() -> None:
+            with self.storage("deleting segments for"):
+                for segment in marked:
+                    if directory.endswith(FUTURE) and directory != self.directory:
+                        # The copy became the log itself meanwhile, and took the files with it.
+                        segment.update_parent_dir(self.directory)
+                    segment.delete()
+
+        if at_once:
+            delete()
+        else:
+            self.scheduler.schedule_once("delete-file", delete, self.config.file_delete_delay_ms)
+
+    def create_and_delete_segment(self, new_offset: int, old: LogSegment) -> LogSegment:
+        """A new, empty segment in the place of the last one."""
+        if new_offset == old.base_offset:
+            old.change_suffixes("", DELETED)
+        new = self._open_segment(new_offset)
+        self.segments.add(new)
+        if new_offset != old.base_offset:
+            self.segments.remove(old.base_offset)
+        self.delete_segment_files([old])
+        return new
+
+    def truncate_fully_and_start_at(self, new_offset: int) -> None:
+        """Remove everything; the log goes on at `new_offset`."""
+        with self.storage("truncating the entire log for"):
+            self.check_open()
+            segments = list(self.segments)
+            self.remove_and_delete_segments(segments[:-1])
+            self.create_and_delete_segment(new_offset, segments[-1])
+            self.update_log_end_offset(new_offset)
+
+    def truncate_to(self, offset: int) -> list[LogSegment]:
+        """Remove what is at or above `offset`; the segments that went."""
+        removed = [segment for segment in self.segments if segment.base_offset > offset]
+        self.remove_and_delete_segments(removed)
+        active = self.segments.active
+        active.truncate_to(offset)
+        if not active.size:
+            active.created_ms = self.now_ms()
+        self.update_log_end_offset(offset)
+        return removed
+
+    def delete_all_segments(self) -> list[LogSegment]:
+        """Remove every segment with its files, at once; the log is closed then."""
+        with self.storage("deleting all segments for"):
+            segments = list(self.segments)
+            self.remove_and_delete_segments(segments, at_once=True)
+            self._is_closed = True
+            return segments
+
+    def delete_empty_dir(self) -> None:
+        """Remove the directory and what else is in it."""
+        with self.storage("deleting dir for"):
+            if len(self.segments):
+                reason = f"Can not delete directory when {len(self.segments)} segments are still present"
+                raise LoadError(reason, exception=ILLEGAL_STATE)
+            for path in list(self.files.walk(self.directory)):
+                self.files.unlink(path)
+            self.files.rmdir(self.directory)
+
+    # the directory ----------------------------------------------------------------------------------------------------------------
+
+    def rename_dir(self, name: str) -> bool:
+        """Give the directory another name; False where it has that name."""
+        with self.storage("renaming dir for"):
+            directory = posixpath.join(posixpath.dirname(self.directory), name)
+            if directory == self.directory:
+                return False
+            self.files.rename(self.directory, directory)
+            self.files.sync_dir(posixpath.dirname(directory) or ".")
+            self.directory = directory
+            for segment in self.segments:
+                segment.update_parent_dir(directory)
+            return True
+
+    def close(self) -> None:
+        """Close as a clean stop does."""
+        with self.storage("closing"):
+            self.check_open()
+            self.segments.close()
+
+    def close_handlers(self) -> None:
+        """Let go of the files as they are."""
+        for segment in self.segments:
+            segment.close_handlers()
+        self._is_closed = True
+
+
+def _max_position(segment: LogSegment, max_offset: LogOffsetMetadata) -> int | None:
+    """How far a read of this segment may go (bytes), None where nothing of it is below the limit."""
+    if segment.base_offset < max_offset.segment_base_offset:
+        return segment.size
+    if segment.base_offset == max_offset.segment_base_offset and not max_offset.message_offset_only:
+        return max_offset.relative_position
+    return None

@@ -1,0 +1,185 @@
+"""An append's first look at its batches, before offsets are assigned and anything is written (Kafka UnifiedLog.analyzeAndValidateRecords,
+LogAppendInfo, ByteBufferLogInputStream).
+
+Shallow: headers and checksums, no record. What is wrong with the bytes is an `ApiError` with Kafka's texts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from kops.errors import ApiError, DecodeError, KopsError
+from kops.records.batch import HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, Batch
+from kops.records.validate import AppendOrigin
+from kops.storage.log_offsets import UNKNOWN_OFFSET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PREFIX = Struct(">qiib")
+_CURRENT_MAGIC = 2
+_OFFSETS_TOLD = 10
+
+
+class UnexpectedAppendOffsetError(KopsError):
+    """A follower's records begin before the end of its log (UnexpectedAppendOffsetException)."""
+
+    def __init__(self, reason: str, first_offset: int, last_offset: int) -> None:
+        super().__init__(reason)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+
+class OffsetsOutOfOrderError(KopsError):
+    """Records whose offsets are given do not increase (OffsetsOutOfOrderException)."""
+
+
+@dataclass(slots=True)
+class LogAppendInfo:
+    """What became of an append: offsets (-1 where they are not known), times in ms (-1 for none), sizes in bytes.
+
+    `first_offset` is not known of a follower's batches of the formats 0 and 1; `log_append_time_ms` is given where the log's time counts
+    and for a duplicate, where it is the first append's; `source_codec` is the last compression among the batches, 0 for none.
+    """
+
+    first_offset: int
+    last_offset: int
+    last_leader_epoch: int | None
+    max_timestamp: int
+    log_append_time_ms: int
+    log_start_offset: int
+    source_codec: int
+    valid_bytes: int
+    last_offset_of_first_batch: int
+    is_duplicate: bool = False
+
+    @property
+    def first_or_last_offset_of_first_batch(self) -> int:
+        """The first offset, or where it is not known the first batch's last one."""
+        return self.first_offset if self.first_offset >= 0 else self.last_offset_of_first_batch
+
+    @property
+    def message_count(self) -> int:
+        """How many offsets were taken."""
+        return self.last_offset - self.first_offset + 1 if self.first_offset >= 0 and self.last_offset >= 0 else 0
+
+
+def memory_batches(data: bytes) -> Iterator[Batch]:
+    """The batches of a request's bytes; ends at one that is cut. ApiError CORRUPT_MESSAGE for a size or format that can't be."""
+    position, end = 0, len(data)
+    while end - position >= LOG_OVERHEAD:
+        size = int.from_bytes(data[position + 8 : position + LOG_OVERHEAD], "big", signed=True)
+        if size < MESSAGE_OVERHEAD_V0:
+            reason = f"Record size {size} is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})"
+            raise ApiError("CORRUPT_MESSAGE", reason)
+        if end - position < HEADER_SIZE_UP_TO_MAGIC:
+            return
+        magic = data[position + HEADER_SIZE_UP_TO_MAGIC - 1]
+        if magic > _CURRENT_MAGIC:
+            raise ApiError("CORRUPT_MESSAGE", f"Invalid magic found in record: {magic - 256 if magic > 127 else magic}")
+        if size + LOG_OVERHEAD > end - position:
+            return
+        try:
+            yield Batch(data, position)
+        except DecodeError as error:
+            raise ApiError("CORRUPT_MESSAGE", f"Record batch is too small for its header: {size + LOG_OVERHEAD} bytes") from error
+        position += size + LOG_OVERHEAD
+
+
+def analyze_records(
+    data: bytes,
+    *,
+    origin: AppendOrigin,
+    leader_epoch: int,
+    topic_partition: str,
+    log_start_offset: int,
+    max_message_bytes: int | None,
+    offsets_given: bool,
+) -> tuple[LogAppendInfo, list[Batch]]:
+    """Check sizes, checksums and order of the batches; what is known of them, and those that are to be written.
+
+    `max_message_bytes` None: a follower takes any size. A replica's batch of a later epoch than the one it follows ends what is written.
+    ApiError: INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE; OffsetsOutOfOrderError.
+    """
+    batches: list[Batch] = []
+    valid_bytes = source_codec = 0
+    max_timestamp = last_offset = -1
+    monotonic = True
+    from_client = origin is AppendOrigin.CLIENT
+    for batch in memory_batches(data):
+        _check_origin(batch, origin, leader_epoch, topic_partition, from_client=from_client)
+        if origin is AppendOrigin.REPLICATION and batch.partition_leader_epoch > leader_epoch:
+            break
+        if last_offset >= batch.last_offset:
+            monotonic = False
+        last_offset = batch.last_offset
+        if max_message_bytes is not None and batch.size > max_message_bytes:
+            reason = (
+                f"The record batch size in the append to {topic_partition} is {batch.size} bytes "
+                f"which exceeds the maximum configured value of {max_message_bytes})."
+            )
+            raise ApiError("MESSAGE_TOO_LARGE", reason)
+        if not batch.crc_ok:
+            reason = f"Record is corrupt (stored crc = {batch.crc}) in topic partition {topic_partition}."
+            raise ApiError("CORRUPT_MESSAGE", reason)
+        max_timestamp = max(max_timestamp, batch.max_timestamp)
+        valid_bytes += batch.size
+        source_codec = _codec(batch) or source_codec
+        batches.append(batch)
+        if offsets_given and not monotonic:
+            offsets = ",".join(str(record.offset) for batch in memory_batches(data) for record in batch.records())
+            raise OffsetsOutOfOrderError(f"Out of order offsets found in append to {topic_partition}: {offsets}")
+    first = batches[0] if batches else None
+    last_epoch = batches[-1].partition_leader_epoch if batches else -1
+    return LogAppendInfo(
+        first_offset=first.base_offset if first is not None and first.magic > 1 else UNKNOWN_OFFSET,
+        last_offset=last_offset,
+        last_leader_epoch=last_epoch if last_epoch != -1 else None,
+        max_timestamp=max_timestamp,
+        log_append_time_ms=-1,
+        log_start_offset=log_start_offset,
+        source_codec=source_codec,
+        valid_bytes=valid_bytes,
+        last_offset_of_first_batch=-1 if first is None else first.last_offset,
+    ), batches
+
+
+def _check_origin(batch: Batch, origin: AppendOrigin, leader_epoch: int, topic_partition: str, *, from_client: bool) -> None:
+    if from_client:
+        if batch.magic > 1 and batch.base_offset != 0:
+            reason = f"The baseOffset of the record batch in the append to {topic_partition} should be 0, but it is {batch.base_offset}"
+            raise ApiError("INVALID_RECORD", reason)
+    elif origin is AppendOrigin.RAFT_LEADER and batch.partition_leader_epoch != leader_epoch:
+        reason = (
+            f"Append from Raft leader did not set the batch epoch correctly, expected {leader_epoch} "
+            f"but the batch has {batch.partition_leader_epoch}"
+        )
+        raise ApiError("INVALID_RECORD", reason)
+
+
+def _codec(batch: Batch) -> int:
+    codec = batch.attributes & 0x07
+    if codec > 4:
+        raise ApiError("UNKNOWN_SERVER_ERROR", f"Unknown compression type id: {codec}")
+    return codec
+
+
+def check_given_offsets(info: LogAppendInfo, batches: list[Batch], topic_partition: str, log_end_offset: int) -> None:
+    """UnexpectedAppendOffsetError where records with given offsets begin before the end of the log."""
+    begin = info.first_or_last_offset_of_first_batch
+    if begin >= log_end_offset:
+        return
+    known = info.first_offset != UNKNOWN_OFFSET
+    offsets: list[str] = []
+    for batch in batches:
+        if len(offsets) < _OFFSETS_TOLD:
+            offsets.extend(str(record.offset) for record in batch.records())
+    what = "First offset" if known else "Last offset of the first batch"
+    reason = (
+        f"Unexpected offset in append to {topic_partition}. {what} {begin} is less than the next offset {log_end_offset}. "
+        f"First 10 offsets in append: {', '.join(offsets[:_OFFSETS_TOLD])}, last offset in append: {info.last_offset}. "
+        f"Log start offset = {info.log_start_offset}"
+    )
+    raise UnexpectedAppendOffsetError(reason, info.first_offset if known else batches[0].base_offset, info.last_offset)

@@ -1,0 +1,74 @@
+"""Which segments retention deletes: by log start offset, size and time (Kafka UnifiedLog.deleteOldSegments).
+
+From the oldest on, as long as a condition holds, and never a segment that reaches above the high watermark. Where all would go, a new
+segment is rolled first, so that the log keeps its end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kops.storage.segment import LogSegment
+    from kops.storage.unified_log import UnifiedLog
+
+    Condition = Callable[[LogSegment, LogSegment | None], bool]
+
+
+def delete_old_segments(log: UnifiedLog) -> int:
+    """Delete what the log's cleanup policy allows; how many segments. A compacted log loses only what is below its start offset."""
+    deleted = log.delete_segments(deletable_segments(log, _below_log_start(log)))
+    if log.config.delete:
+        deleted += log.delete_segments(_over_size(log))
+        deleted += log.delete_segments(_over_age(log))
+    return deleted
+
+
+def deletable_segments(log: UnifiedLog, condition: Condition) -> list[LogSegment]:
+    """The oldest segments that a condition (of a segment and the one behind it) holds of, all of them below the high watermark."""
+    segments = list(log.segments)
+    deletable = []
+    for place, segment in enumerate(segments):
+        following = segments[place + 1] if place + 1 < len(segments) else None
+        upper_bound = log.log_end_offset if following is None else following.base_offset
+        is_last_and_empty = following is None and not segment.size
+        if log.high_watermark < upper_bound or not condition(segment, following) or is_last_and_empty:
+            break
+        deletable.append(segment)
+    return deletable
+
+
+def _below_log_start(log: UnifiedLog) -> Condition:
+    return lambda segment, following: following is not None and following.base_offset <= log.log_start_offset
+
+
+def _over_size(log: UnifiedLog) -> list[LogSegment]:
+    limit, size = log.config.retention_bytes, log.size
+    if limit < 0 or size < limit:
+        return []
+    excess = size - limit
+
+    def fits_in_excess(segment: LogSegment, following: LogSegment | None) -> bool:
+        nonlocal excess
+        if excess < segment.size:
+            return False
+        excess -= segment.size
+        return True
+
+    return deletable_segments(log, fits_in_excess)
+
+
+def _over_age(log: UnifiedLog) -> list[LogSegment]:
+    limit, now = log.config.retention_ms, log.now_ms()
+    if limit < 0:
+        return []
+
+    def is_too_old(segment: LogSegment, following: LogSegment | None) -> bool:
+        largest = segment.largest_timestamp
+        if now < largest:
+            log.warn(f"{segment} contains future timestamp(s), making it ineligible to be deleted")
+        return now - largest > limit
+
+    return deletable_segments(log, is_too_old)

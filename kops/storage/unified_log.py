@@ -1,0 +1,587 @@
+"""One partition's log: append, read, roll, truncate, retain, with its producers, leader epochs and high watermark (Kafka UnifiedLog).
+
+`UnifiedLog.open` loads (and recovers) the directory with `kops.storage.loader`, then owns everything in it. There is no lock and no
+thread: whoever owns the log calls it from one place, and runs the scheduler it was given. Answers for a client are `ApiError`, an error of
+the operating system is `KafkaStorageError` and told to the failure channel.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING
+
+from kops.config.java import INT_MAX
+from kops.errors import ApiError
+from kops.records.validate import AppendOrigin, ValidationRules, validate_records
+from kops.storage import log_retention
+from kops.storage.load_errors import illegal_argument
+from kops.storage.loader import load_partition, rebuild_producer_state
+from kops.storage.local_log import LocalLog
+from kops.storage.log_append import LogAppendInfo, analyze_records, check_given_offsets
+from kops.storage.log_offsets import UNKNOWN_OFFSET
+from kops.storage.names import PARTITION_METADATA, parse_partition_dir
+from kops.storage.partition_metadata import PartitionMetadata, write_partition_metadata
+from kops.storage.producer_append import TV_UNKNOWN
+from kops.storage.producer_checks import analyze_append
+from kops.storage.producer_state import DEFAULT_EXPIRATION_MS, DEFAULT_MAX_TRANSACTION_TIMEOUT_MS
+from kops.storage.producer_verification import NO_GUARD
+from kops.storage.readable_log import ReadableLog
+from kops.storage.segment_split import replace_segments
+from kops.storage.transaction_index import AbortedTxn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kops.config import TopicConfig
+    from kops.files import Files
+    from kops.records import Batch
+    from kops.storage.loaded_log import LoadedLog
+    from kops.storage.log_dir_failure import LogDirFailureChannel
+    from kops.storage.producer_append import CompletedTxn
+    from kops.storage.producer_checks import ProducerAnalysis
+    from kops.storage.producer_verification import VerificationGuard
+    from kops.storage.scheduler import Scheduler
+    from kops.storage.segment import LogSegment
+
+EXPIRATION_CHECK_INTERVAL_MS = 600_000
+
+
+def _draw_nothing() -> int:
+    return 0
+
+
+def _warn_nobody(message: str) -> None:
+    """Warnings go nowhere unless the owner asks for them."""
+
+
+class UnifiedLog(ReadableLog):
+    """The log of one partition. Offsets are log offsets, `end_*` exclusive; sizes are bytes, times ms.
+
+    `segments`, `producers` and `epochs` are open to read; they change through the methods here (and the cleaner's, by `replace_segments`).
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedLog,
+        local: LocalLog,
+        *,
+        topic_id: str | None,
+        max_transaction_timeout_ms: int,
+        producer_id_expiration_check_interval_ms: int,
+    ) -> None:
+        super().__init__(loaded, local)
+        self.max_transaction_timeout_ms = max_transaction_timeout_ms
+        self._scheduler = local.scheduler
+        self._metadata_due = False
+        self._has_partition_metadata = True
+        self._set_rules(local.config)
+        self._expire_check = self._scheduler.schedule(
+            "PeriodicProducerExpirationCheck",
+            self.remove_expired_producers,
+            producer_id_expiration_check_interval_ms,
+            producer_id_expiration_check_interval_ms,
+        )
+        if topic_id is not None:
+            self.assign_topic_id(topic_id)
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        directory: str,
+        config: TopicConfig,
+        *,
+        now_ms: Callable[[], int],
+        scheduler: Scheduler,
+        failures: LogDirFailureChannel,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        had_clean_shutdown: bool = False,
+        topic_id: str | None = None,
+        producer_id_expiration_ms: int = DEFAULT_EXPIRATION_MS,
+        producer_id_expiration_check_interval_ms: int = EXPIRATION_CHECK_INTERVAL_MS,
+        max_transaction_timeout_ms: int = DEFAULT_MAX_TRANSACTION_TIMEOUT_MS,
+        verify_transactions: bool = True,
+        draw_int: Callable[[], int] = _draw_nothing,
+        warn: Callable[[str], None] = _warn_nobody,
+    ) -> UnifiedLog:
+        """Load the partition directory (made where it is missing) and own it.
+
+        The offsets come from the log directory's checkpoints, `had_clean_shutdown` says whether its marker was there. `draw_int` draws the
+        random int behind a segment's jitter, `warn` is told what an operator should know. Raises `LoadError` where a broker can't load the
+        log, ApiError INCONSISTENT_TOPIC_ID.
+        """
+        loaded = load_partition(
+            files,
+            directory,
+            config,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            clean_shutdown=had_clean_shutdown,
+            now_ms=now_ms(),
+            producer_id_expiration_ms=producer_id_expiration_ms,
+        )
+        parsed = parse_partition_dir(posixpath.basename(files.absolute(directory)))
+        loaded.producers.topic_partition = f"{parsed.topic}-{parsed.partition}"
+        loaded.producers.verification_enabled = verify_transactions
+        local = LocalLog(
+            files,
+            directory,
+            loaded.producers.topic_partition,
+            config,
+            loaded.segments,
+            recovery_point=loaded.recovery_point,
+            log_end_offset=loaded.log_end_offset,
+            scheduler=scheduler,
+            now_ms=now_ms,
+            failures=failures,
+            draw_int=draw_int,
+            warn=warn,
+        )
+        log = cls(
+            loaded,
+            local,
+            topic_id=topic_id,
+            max_transaction_timeout_ms=max_transaction_timeout_ms,
+            producer_id_expiration_check_interval_ms=producer_id_expiration_check_interval_ms,
+        )
+        local.delete_segment_files(loaded.marked_segments)
+        log._delete_files_later(loaded.marked_snapshots)
+        return log
+
+    def update_config(self, config: TopicConfig) -> TopicConfig:
+        """Take other settings, for what is done from now on; the former ones."""
+        former = self._local.config
+        self._local.config = config
+        self._set_rules(config)
+        return former
+
+    def _set_rules(self, config: TopicConfig) -> None:
+        self._rules = ValidationRules(
+            topic_partition=self._local.topic_partition,
+            compacted=config.compact,
+            timestamp_type=config.message_timestamp_type,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            compression_type=config.compression_type,
+            gzip_level=config.compression_gzip_level,
+            lz4_level=config.compression_lz4_level,
+            zstd_level=config.compression_zstd_level,
+        )
+
+    # the topic's id ---------------------------------------------------------------------------------------------------------------
+
+    def assign_topic_id(self, topic_id: str) -> None:
+        """Say which topic the log is of; written to `partition.metadata` by the scheduler. ApiError INCONSISTENT_TOPIC_ID."""
+        if self.topic_id is not None:
+            if self.topic_id != topic_id:
+                reason = (
+                    f"Tried to assign topic ID {topic_id} to log for topic partition {self.topic_partition}, "
+                    f"but log already contained topic ID {self.topic_id}"
+                )
+                raise ApiError("INCONSISTENT_TOPIC_ID", reason)
+            return
+        self.topic_id = topic_id
+        if not self._has_partition_metadata:
+            self.warn(f"The topic id {topic_id} will not be persisted to the partition metadata file since the partition is deleted")
+        elif not self.files.exists(self._metadata_path):
+            self._metadata_due = True
+            self._scheduler.schedule_once("flush-metadata-file", self._flush_metadata_file)
+
+    @property
+    def _metadata_path(self) -> str:
+        return posixpath.join(self.directory, PARTITION_METADATA)
+
+    def _flush_metadata_file(self) -> None:
+        if self._metadata_due and self.topic_id is not None:
+            with self._local.storage("writing partition metadata file of"):
+                self.files.write_atomic(self._metadata_path, write_partition_metadata(PartitionMetadata(self.topic_id)))
+            self._metadata_due = False
+
+    # appending --------------------------------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        data: bytes | bytearray | memoryview,
+        leader_epoch: int,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        verification_guard: VerificationGuard | None = None,
+        transaction_version: int = TV_UNKNOWN,
+    ) -> LogAppendInfo:
+        """Validate batches, give them their offsets and write them.
+
+        A batch that was written before (idempotent producer) is answered with its first append's offsets and time and not written. Raises
+        ApiError for what a client did wrong, KafkaStorageError.
+        """
+        guard = NO_GUARD if verification_guard is None else verification_guard
+        assign = origin is not AppendOrigin.RAFT_LEADER
+        return self._append(data, leader_epoch, origin, assign_offsets=assign, guard=guard, transaction_version=transaction_version)
+
+    def append_as_follower(self, data: bytes | bytearray | memoryview, leader_epoch: int) -> LogAppendInfo:
+        """Write batches as a leader has given them; what is cut at the end, or of a later epoch than `leader_epoch`, is left out.
+
+        Raises UnexpectedAppendOffsetError, OffsetsOutOfOrderError, ApiError CORRUPT_MESSAGE, KafkaStorageError.
+        """
+        return self._append(data, leader_epoch, AppendOrigin.REPLICATION, assign_offsets=False)
+
+    def _append(
+        self,
+        data: bytes | bytearray | memoryview,
+        leader_epoch: int,
+        origin: AppendOrigin,
+        *,
+        assign_offsets: bool,
+        guard: VerificationGuard = NO_GUARD,
+        transaction_version: int = TV_UNKNOWN,
+    ) -> LogAppendInfo:
+        if self._metadata_due:
+            self._flush_metadata_file()
+        local = self._local
+        config = local.config
+        content = data if type(data) is bytes else bytes(data)
+        info, batches = analyze_records(
+            content,
+            origin=origin,
+            leader_epoch=leader_epoch,
+            topic_partition=local.topic_partition,
+            log_start_offset=self.log_start_offset,
+            max_message_bytes=None if origin is AppendOrigin.REPLICATION else config.max_message_bytes,
+            offsets_given=not assign_offsets,
+        )
+        if info.valid_bytes <= 0:
+            return info
+        if info.valid_bytes != len(content):
+            content = content[: info.valid_bytes]
+        with local.storage("appending records to"):
+            local.check_open()
+            if assign_offsets:
+                content, batches = self._assign_offsets(content, batches, info, leader_epoch, origin)
+            else:
+                check_given_offsets(info, batches, local.topic_partition, local.log_end_offset)
+            self._assign_epochs(batches)
+            if len(content) > config.segment_size:
+                reason = (
+                    f"Message batch size is {len(content)} bytes in append to partition {local.topic_partition}, "
+                    f"which exceeds the maximum configured segment size of {config.segment_size}."
+                )
+                raise ApiError("RECORD_LIST_TOO_LARGE", reason)
+            segment = self._maybe_roll(len(content), info)
+            analysis = analyze_append(self.producers, batches, origin=origin, guard=guard, transaction_version=transaction_version)
+            if analysis.duplicate is not None:
+                return self._answer_duplicate(info, analysis)
+            local.append(info.last_offset, content, batches)
+            self._update_high_watermark_with_log_end_offset()
+            self._update_producers(analysis, segment)
+            self.producers.map_end_offset = info.last_offset + 1
+            self._update_first_unstable_offset()
+            if local.unflushed_message_count >= config.flush_messages:
+                self.flush(force_flush_active_segment=False)
+        return info
+
+    def _assign_offsets(
+        self, content: bytes, batches: list[Batch], info: LogAppendInfo, leader_epoch: int, origin: AppendOrigin
+    ) -> tuple[bytes, list[Batch]]:
+        info.first_offset = self._local.log_end_offset
+        valid = validate_records(
+            content,
+            batches,
+            self._rules,
+            first_offset=info.first_offset,
+            now_ms=self.now_ms(),
+            leader_epoch=leader_epoch,
+            origin=origin,
+        )
+        info.max_timestamp = valid.max_timestamp
+        info.last_offset = valid.next_offset - 1
+        if self.config.message_timestamp_type == "LogAppendTime":
+            info.log_append_time_ms = valid.log_append_time_ms
+        limit = self.config.max_message_bytes
+        if valid.size_changed:
+            for batch in valid.batches:
+                if batch.size > limit:
+                    reason = (
+                        f"Message batch size is {batch.size} bytes in append to"
+                        f"partition {self.topic_partition} which exceeds the maximum configured size of {limit}."
+                    )
+                    raise ApiError("MESSAGE_TOO_LARGE", reason)
+        return valid.data, valid.batches
+
+    def _assign_epochs(self, batches: list[Batch]) -> None:
+        latest = self.epochs.latest_entry
+        for batch in batches:
+            epoch = batch.partition_leader_epoch
+            if batch.magic > 1:
+                if latest is None or epoch != latest.epoch or batch.base_offset < latest.start_offset:
+                    self.epochs.assign(epoch, batch.base_offset)
+                    latest = self.epochs.latest_entry
+            elif latest is not None:
+                self.warn(f"{self.topic_partition}: clearing leader epoch cache after unexpected append with message format v{batch.magic}")
+                self.epochs.clear_and_flush()
+                latest = None
+
+    def _maybe_roll(self, size: int, info: LogAppendInfo) -> LogSegment:
+        segment = self.segments.active
+        if not segment.should_roll(size, info.max_timestamp, info.last_offset, self.config, self.now_ms()):
+            return segment
+        # Without the first offset, as of a follower's old formats, the lowest one that it can be.
+        return self.roll(info.last_offset - INT_MAX if info.first_offset == UNKNOWN_OFFSET else info.first_offset)
+
+    def _answer_duplicate(self, info: LogAppendInfo, analysis: ProducerAnalysis) -> LogAppendInfo:
+        first = analysis.duplicate
+        if first is not None:
+            info.first_offset, info.last_offset = first.first_offset, first.last_offset
+            info.log_append_time_ms = first.timestamp
+            info.log_start_offset = self.log_start_offset
+            info.is_duplicate = True
+        return info
+
+    def _update_producers(self, analysis: ProducerAnalysis, segment: LogSegment) -> None:
+        for producer in analysis.updated:
+            self.producers.update(producer)
+        for completed in analysis.completed:
+            self._complete_transaction(completed, segment)
+
+    def _complete_transaction(self, completed: CompletedTxn, segment: LogSegment) -> None:
+        last_stable_offset = self.producers.last_stable_offset(completed)
+        if completed.is_aborted:
+            txn = AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
+            segment.txn_index.append(txn)
+        self.producers.complete_txn(completed)
+
+    def assign_epoch_start_offset(self, epoch: int, start_offset: int) -> None:
+        """A leader begins to write."""
+        with self._local.storage("assigning a leader epoch to"):
+            self.epochs.assign(epoch, start_offset)
+
+    # rolling and flushing ---------------------------------------------------------------------------------------------------------
+
+    def roll(self, expected_next_offset: int | None = None) -> LogSegment:
+        """Begin a new segment; the scheduler forces the former ones, and the producers as they were then, to the disk."""
+        new = self._local.roll(expected_next_offset or 0)
+        with self._local.storage("rolling log segment for"):
+            self.producers.map_end_offset = new.base_offset
+            snapshot = self.producers.take_snapshot(sync=False)
+        self._update_high_watermark_with_log_end_offset()
+        base_offset = new.base_offset
+
+        def flush() -> None:
+            if snapshot is not None:
+                self._flush_snapshot(snapshot)
+            self.flush_up_to(base_offset)
+
+        self._scheduler.schedule_once("flush-log", flush)
+        return new
+
+    def _flush_snapshot(self, path: str) -> None:
+        with self._local.storage("flushing a producer state snapshot of"):
+            if self.files.exists(path):
+                with self.files.open(path, "rw") as file:
+                    file.sync()
+
+    def flush(self, *, force_flush_active_segment: bool) -> None:
+        """Force everything up to the log's end to the disk; an active segment that is empty only on demand."""
+        self._flush(self.log_end_offset, inclusive=force_flush_active_segment)
+
+    def flush_up_to(self, offset: int) -> None:
+        """Force the segments below `offset` to the disk."""
+        self._flush(offset, inclusive=False)
+
+    def _flush(self, offset: int, *, inclusive: bool) -> None:
+        flush_offset = offset + 1 if inclusive else offset
+        with self._local.storage("flushing log for"):
+            if flush_offset > self._local.recovery_point:
+                self._local.flush(flush_offset)
+                self._local.mark_flushed(offset)
+
+    # truncating -------------------------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> bool:
+        """Remove what is at or above `offset`; False where nothing is."""
+        with self._local.storage("truncating log of"):
+            if offset < 0:
+                illegal_argument(f"Cannot truncate partition {self.topic_partition} to a negative offset ({offset}).")
+            if offset < self.high_watermark:
+                self.warn(f"Truncating {self.topic_partition} to offset {offset} below high watermark {self.high_watermark}")
+            if offset >= self.log_end_offset:
+                self._truncate_epochs_from_end(self.log_end_offset)
+                return False
+            self._local.check_open()
+            if self.segments.base_offsets[0] > offset:
+                self.truncate_fully_and_start_at(offset)
+                return True
+            self._delete_snapshots(self._local.truncate_to(offset))
+            self._truncate_epochs_from_end(offset)
+            self.log_start_offset = min(offset, self.log_start_offset)
+            self._rebuild_producers(offset)
+            if self.high_watermark >= self.log_end_offset:
+                self.update_high_watermark(self._local.next_offset)
+            return True
+
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Remove everything; the log goes on at `offset`, and starts there unless `log_start_offset` is given."""
+        with self._local.storage("truncating the entire log for"):
+            self._local.truncate_fully_and_start_at(offset)
+            self.epochs.clear_and_flush()
+            self.producers.truncate_fully_and_start_at(offset)
+            self.log_start_offset = offset if log_start_offset is None else log_start_offset
+            self._rebuild_producers(offset)
+            self.update_high_watermark(self._local.next_offset)
+
+    def maybe_increment_log_start_offset(self, offset: int, reason: str = "") -> bool:
+        """Let the log begin at `offset` (DeleteRecords, retention); False where it begins later already.
+
+        ApiError OFFSET_OUT_OF_RANGE above the high watermark.
+        """
+        with self._local.storage("increasing log start offset for"):
+            if offset > self.high_watermark:
+                text = (
+                    f"Cannot increment the log start offset to {offset} of partition {self.topic_partition} "
+                    f"since it is larger than the high watermark {self.high_watermark}"
+                )
+                raise ApiError("OFFSET_OUT_OF_RANGE", text)
+            self._local.check_open()
+            if offset <= self.log_start_offset:
+                return False
+            self.log_start_offset = offset
+            self._local.recovery_point = max(self._local.recovery_point, offset)
+            self.epochs.truncate_from_start(offset)
+            self._flush_epochs_later()
+            self.producers.on_log_start_offset_incremented(offset)
+            self._update_first_unstable_offset()
+            return True
+
+    def _truncate_epochs_from_end(self, offset: int) -> None:
+        self.epochs.truncate_from_end(offset)
+        self._flush_epochs_later()
+
+    def _flush_epochs_later(self) -> None:
+        if self.epochs.flush_due:
+            self._scheduler.schedule_once(f"leader-epoch-cache-flush-{self.topic_partition}", self._flush_epochs)
+
+    def _flush_epochs(self) -> None:
+        with self._local.storage("writing the leader epochs of"):
+            self.epochs.flush()
+
+    def _rebuild_producers(self, offset: int) -> None:
+        self._local.check_open()
+        rebuild_producer_state(
+            self.producers, self.segments, self.log_start_offset, offset, self.now_ms(), reload_from_clean_shutdown=False
+        )
+        self._unstable_at = None
+
+    # retention and the cleaner ----------------------------------------------------------------------------------------------------
+
+    def delete_old_segments(self) -> int:
+        """Delete what retention allows (see `kops.storage.log_retention`); how many segments."""
+        return log_retention.delete_old_segments(self)
+
+    def delete_segments(self, segments: list[LogSegment]) -> int:
+        """Delete the oldest segments, which must be below the high watermark; how many were given."""
+        if not segments:
+            return 0
+        with self._local.storage("deleting segments for"):
+            count = len(segments)
+            deleted = list(segments)
+            if len(self.segments) == count:
+                new = self.roll()
+                if deleted[-1].base_offset == new.base_offset:
+                    self.warn(f"{self.topic_partition}: empty active segment at {new.base_offset} was deleted and recreated")
+                    deleted.pop()
+            self._local.check_open()
+            if deleted:
+                following = self.segments.higher(deleted[-1].base_offset)
+                if following is not None:
+                    self.maybe_increment_log_start_offset(following.base_offset, "segment deletion")
+                self._local.remove_and_delete_segments(deleted)
+            self._delete_snapshots(deleted)
+            return count
+
+    def replace_segments(self, new: list[LogSegment], old: list[LogSegment]) -> None:
+        """Put cleaned segments in the place of old ones, safe against a crash at every step."""
+        with self._local.storage("replacing segments of"):
+            self._local.check_open()
+            known = [segment for segment in old if segment.base_offset in self.segments]
+            given_up = replace_segments(self.files, self.directory, self.segments, new, old)
+            self._local.delete_segment_files(known)
+            self._delete_snapshots(given_up)
+
+    def _delete_snapshots(self, segments: Sequence[LogSegment], *, at_once: bool = False) -> None:
+        marked = [self.producers.remove_and_mark_for_deletion(segment.base_offset) for segment in segments]
+        self._delete_files_later([path for path in marked if path is not None], at_once=at_once)
+
+    def _delete_files_later(self, paths: list[str], *, at_once: bool = False) -> None:
+        if not paths:
+            return
+
+        def delete() -> None:
+            with self._local.storage("deleting producer state snapshots for"):
+                for path in paths:
+                    if self.files.exists(path):
+                        self.files.unlink(path)
+
+        if at_once:
+            delete()
+        else:
+            self._scheduler.schedule_once("delete-producer-snapshot", delete, self.config.file_delete_delay_ms)
+
+    # producers --------------------------------------------------------------------------------------------------------------------
+
+    def remove_expired_producers(self) -> None:
+        """Forget the producers that wrote nothing for the time of expiry."""
+        self.producers.remove_expired_producers(self.now_ms())
+
+    def take_producer_snapshot(self) -> None:
+        """Write the producers' state at the log's end to a `.snapshot` file."""
+        with self._local.storage("taking a producer state snapshot of"):
+            self._local.check_open()
+            self.producers.take_snapshot()
+
+    def maybe_start_transaction_verification(
+        self, producer_id: int, sequence: int, producer_epoch: int, *, supports_epoch_bump: bool
+    ) -> VerificationGuard:
+        """The guard that a transaction's first append must bring; `NO_GUARD` where it is open already. ApiError INVALID_PRODUCER_EPOCH."""
+        return self.producers.start_verification(
+            producer_id, sequence, producer_epoch, supports_epoch_bump=supports_epoch_bump, now_ms=self.now_ms()
+        )
+
+    def has_late_transaction(self) -> bool:
+        """Whether a transaction is open longer than any may last."""
+        return self.producers.has_late_transaction(self.now_ms(), self.max_transaction_timeout_ms)
+
+    # the directory ----------------------------------------------------------------------------------------------------------------
+
+    def rename_dir(self, name: str, *, should_reinitialize: bool = True) -> None:
+        """Give the directory another name; without `should_reinitialize` the partition is deleted and its epochs are forgotten."""
+        with self._local.storage("renaming dir for"):
+            self._flush_metadata_file()
+            if not self._local.rename_dir(name):
+                return
+            self.producers.update_directory(self.directory)
+            if should_reinitialize:
+                self.epochs.update_directory(self.directory)
+            else:
+                self.epochs.clear()
+                self._has_partition_metadata = False
+
+    def close(self) -> None:
+        """Close as a clean stop does: a producer snapshot at the end, indexes trimmed, files flushed."""
+        self.on_high_watermark = None
+        self._flush_metadata_file()
+        self._local.check_open()
+        self._expire_check.cancel()
+        self.take_producer_snapshot()
+        self._local.close()
+
+    def close_handlers(self) -> None:
+        """Let go of the files as they are, as an offline log directory is left."""
+        self._local.close_handlers()
+
+    def delete(self) -> None:
+        """Remove the log with its directory, at once."""
+        with self._local.storage("deleting log for"):
+            self._local.check_open()
+            self._expire_check.cancel()
+            self.epochs.clear()
+            self._delete_snapshots(self._local.delete_all_segments(), at_once=True)
+            self._local.delete_empty_dir()
