@@ -31,6 +31,8 @@ CODES = {
     "kops.cli.sink": {"OutputError": (8, 1)},
     "kops.files.api": {"ReadOnlyError": (8, 1)},
     "kops.forensics.journal": {"ChangedSinceError": (8, 1)},
+    "kops.storage.cleaner": {"CleaningAbortedError": (8, 1)},
+    "kops.storage.live_log_dirs": {"LogDirsFailedError": (8, 1)},
     # What the log loader raises is an outcome for `forecast`; it would only reach a person through a mistake.
     "kops.storage.load_errors": {
         "CorruptIndexError": (8, 1),

@@ -1,0 +1,71 @@
+"""The checkpoints of the live log directories, as they are written (Kafka OffsetCheckpointFile, CheckpointFileWithFailureHandler).
+
+Partitions stand in the order in which a broker of 4.3 writes them: LogManager builds a `scala.collection.mutable.HashMap`, whose table is
+walked slot by slot and within a slot by hash.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING
+
+from kops.config.java import to_int
+from kops.config.java_hash import string_hash
+from kops.storage.checkpoints import write_offset_checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kops.files import Files
+    from kops.storage.checkpoints import TopicPartition
+    from kops.storage.log_dir_failure import LogDirFailureChannel
+
+_LOAD_FACTOR = 0.75
+_DEFAULT_TABLE_SIZE = 16
+
+
+class OffsetCheckpoints:
+    """Writes checkpoints of directories that are online."""
+
+    def __init__(self, files: Files, failures: LogDirFailureChannel) -> None:
+        self._files = files
+        self._failures = failures
+
+    def write(self, log_dir: str, name: str, offsets: Mapping[TopicPartition, int], *, size_is_known: bool = True) -> bool:
+        """Replace the checkpoint `name` of `log_dir`; False where that fails, and then the directory's failure is told.
+
+        `size_is_known` is whether Kafka knows the number of entries before it collects them, which changes their order.
+        """
+        if self._failures.has_offline(log_dir):
+            return False
+        ordered = {key: offsets[key] for key in scala_map_order(offsets, size_is_known=size_is_known)}
+        path = posixpath.join(log_dir, name)
+        try:
+            self._files.write_atomic(path, write_offset_checkpoint(ordered))
+        except OSError as error:
+            self._failures.maybe_add_offline_log_dir(log_dir, f"Error while writing to checkpoint file {path}", error)
+            return False
+        return True
+
+
+def scala_map_order(keys: Iterable[TopicPartition], *, size_is_known: bool = True) -> list[TopicPartition]:
+    """The keys as a mutable.HashMap of Scala 2.13 iterates them, built from a collection of known size or grown one by one."""
+    found = list(keys)
+    if size_is_known:
+        size = 1 << max(int((len(found) + 1) / _LOAD_FACTOR) - 1, 4).bit_length()
+    else:
+        size = _DEFAULT_TABLE_SIZE
+        while len(found) >= size * _LOAD_FACTOR:
+            size *= 2
+
+    def place(key: TopicPartition) -> tuple[int, int]:
+        spread = topic_partition_hash(key)
+        spread ^= (spread & 0xFFFFFFFF) >> 16
+        return spread & (size - 1), spread
+
+    return sorted(found, key=place)
+
+
+def topic_partition_hash(key: TopicPartition) -> int:
+    """TopicPartition.hashCode of Kafka, a 32-bit number with sign."""
+    return to_int(31 * (31 + key.partition) + string_hash(key.topic))
