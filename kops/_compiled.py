@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-HOT_MODULES = ("kops.records._hot", "kops.forensics._hot_dump")
+HOT_MODULES = ("kops.records._hot", "kops.storage._hot_clean", "kops.forensics._hot_dump")
 GROUP = "kops_hot"  # mypyc puts the code of all hot modules into the extension GROUP__mypyc beside the package
 OLDER_BY_S = 2.0  # files of one install are written within less; an edit after a build is later
 

@@ -59,7 +59,7 @@ def _copy(
         first = next(segment.log.batches(position), None)
         if first is None:
             raise LoadError("", exception="java.util.NoSuchElementException")
-        part = _create_cleaned(files, directory, config, first.base_offset)
+        part = create_cleaned_segment(files, directory, config, first.base_offset)
         created.append(part)
         opened(part)
         copied = part.append_from(segment.log, position)
@@ -78,7 +78,8 @@ def _copy(
         raise LoadError(reason, exception=ILLEGAL_STATE)
 
 
-def _create_cleaned(files: Files, directory: str, config: TopicConfig, base_offset: int) -> LogSegment:
+def create_cleaned_segment(files: Files, directory: str, config: TopicConfig, base_offset: int) -> LogSegment:
+    """An empty `.cleaned` segment in place of one that an earlier attempt left (LocalLog.createNewCleanedSegment)."""
     for kind in (INDEX, TIME_INDEX, TXN_INDEX, LOG):
         path = segment_path(directory, base_offset, kind, CLEANED)
         if files.exists(path):

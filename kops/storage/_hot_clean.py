@@ -1,0 +1,342 @@
+"""The hot loops of log compaction: one typed source, interpreted, or compiled by mypyc where a compiler is.
+
+Sources: Kafka's `SkimpyOffsetMap` (the map from a key's MD5 to its latest offset), `Cleaner.shouldRetainRecord`, and what
+`MemoryRecords.filterTo` writes of a batch that lost records. A record that can't be read is told by its position (`kops.records.decode`
+finds the sentence for it). Both variants must give the same answer for any bytes: no arithmetic may leave 64 bits.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from mypy_extensions import i64
+
+from kops.records import _hot
+from kops.records.build import write_record
+from kops.records.varint import write_varint
+
+try:
+    # The interpreter's own begins in half of OpenSSL's time, and is there where FIPS rules forbid OpenSSL's.
+    from _md5 import md5  # type: ignore[import-not-found,unused-ignore]
+except ImportError:  # an interpreter built without it
+    from hashlib import md5
+
+BYTES_PER_ENTRY: Final = 24
+SMALL_SLOTS: Final = 1 << 16
+FULL: Final = -1
+BY_KEY: Final = 0
+ALL: Final = 1
+NONE: Final = 2
+_LINEAR: Final = 12
+"""Probes before this one take their number from the hash itself."""
+_WORDS: Final = struct.Struct(">qq")
+_SMALL: Final = tuple(write_varint(value) for value in range(-64, 64))
+_MAX64: Final = 9223372036854775807
+
+
+def is_compiled() -> bool:
+    """Whether this module was compiled by mypyc."""
+    return not __file__.endswith(".py")
+
+
+class OffsetMap:
+    """The latest offset of each key, in `memory_bytes` of memory (Kafka SkimpyOffsetMap).
+
+    A key is known by its MD5, an entry takes 24 bytes: hash and offset; collisions are probed in Kafka's order. The whole memory is taken
+    only when a table of `SMALL_SLOTS` is two thirds full. `latest_offset` is the last offset put or told, -1 at the beginning; `size` the
+    number of entries, `slots` how many there can be.
+    """
+
+    slots: i64
+    size: i64
+    latest_offset: i64
+    _places: i64
+
+    def __init__(self, memory_bytes: int) -> None:
+        self.slots = memory_bytes // BYTES_PER_ENTRY
+        self.clear()
+
+    @property
+    def utilization(self) -> float:
+        """How full it is, 0 to 1."""
+        return float(self.size) / float(self.slots)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.size = 0
+        self.latest_offset = -1
+        self._places = min(self.slots, SMALL_SLOTS)
+        self._table = _zeros(self._places)
+
+    def update_latest_offset(self, offset: i64) -> None:
+        """What was read reaches up to here, whether or not it had keys."""
+        self.latest_offset = offset
+
+    def put(self, key: bytes, offset: i64) -> None:
+        """Associate an offset with a key. ValueError where there are as many entries as slots, as in Kafka also for a key that is known."""
+        if self.size >= self.slots:
+            raise ValueError(f"Attempted to add a new entry to a full offset map, entries: {self.size}, slots: {self.slots}")
+        if self.size * 3 > self._places * 2 and self._places < self.slots:
+            self._grow()
+        digest = md5(key).digest()
+        first, second = _words(digest)
+        self._set(digest, first, second, offset)
+        self.latest_offset = offset
+
+    def get(self, key: bytes) -> i64:
+        """The key's offset, -1 where it has none."""
+        table = self._table
+        digest = md5(key).digest()
+        first, second = _words(digest)
+        attempt: i64 = 0
+        while attempt < self._places + _LINEAR:
+            at = _position(digest, first, attempt, self._places)
+            found: i64 = table[at]
+            if found == first and table[at + 1] == second:
+                offset: i64 = table[at + 2]
+                return offset
+            if found == 0 and table[at + 1] == 0 and table[at + 2] == 0:
+                break
+            attempt += 1
+        return -1
+
+    def _set(self, digest: bytes, first: i64, second: i64, offset: i64) -> None:
+        table = self._table
+        attempt: i64 = 0
+        while True:
+            at = _position(digest, first, attempt, self._places)
+            found: i64 = table[at]
+            if found == first and table[at + 1] == second:
+                break
+            if found == 0 and table[at + 1] == 0 and table[at + 2] == 0:
+                table[at] = first
+                table[at + 1] = second
+                self.size += 1
+                break
+            attempt += 1
+        table[at + 2] = offset
+
+    def _grow(self) -> None:
+        small = self._table
+        self._places = self.slots
+        self._table = _zeros(self.slots)
+        self.size = 0
+        for at in range(0, len(small), 3):
+            first: i64 = small[at]
+            second: i64 = small[at + 1]
+            offset: i64 = small[at + 2]
+            if first or second or offset:
+                self._set(_WORDS.pack(first, second), first, second, offset)
+
+
+def _zeros(slots: i64) -> memoryview:
+    return memoryview(bytearray(slots * BYTES_PER_ENTRY)).cast("q")
+
+
+def _words(digest: bytes) -> tuple[i64, i64]:
+    first, second = _WORDS.unpack(digest)
+    return first, second
+
+
+def _position(digest: bytes, first: i64, attempt: i64, slots: i64) -> i64:
+    """Index of the first number of this probe's slot: four bytes of the hash from `attempt` on, behind its end one slot further each."""
+    probe: i64 = first >> 32
+    if attempt:
+        start = min(attempt, _LINEAR)
+        probe = int.from_bytes(digest[start : start + 4], "big", signed=True) + (attempt - start)
+        if probe > 0x7FFFFFFF:
+            probe -= 0x100000000
+    if probe < 0:
+        # Java has no absolute value of its smallest number; Kafka takes 0.
+        probe = 0 if probe == -0x80000000 else -probe
+    return probe % slots * 3
+
+
+def put_keys(
+    offsets: OffsetMap, data: bytes, start: i64, end: i64, count: i64, base_offset: i64, start_offset: i64, max_entries: i64
+) -> tuple[i64, i64]:
+    """Put the keys of the uncompressed records `data[start:end]` that are at or behind `start_offset` into the map.
+
+    -> (position behind the last record, records read); a position of FULL: the map has `max_entries` and one more was to come; below that,
+    -2 - position of a record that can't be read.
+    """
+    position: i64 = start
+    read: i64 = 0
+    while read < count:
+        stop, _, delta, key_at, key_size, _, _, _, _ = _hot.place(data, position, end)
+        if stop < 0:
+            return -2 - position, read
+        offset = base_offset + delta
+        if key_size >= 0 and offset >= start_offset:
+            if offsets.size >= max_entries:
+                return FULL, read
+            offsets.put(data[key_at : key_at + key_size], offset)
+        position = stop
+        read += 1
+    return position, read
+
+
+Retained = tuple[i64, i64, i64, bool, i64]
+"""(position behind the last record or -2 - position of one that can't be read, records retained, the largest offset among them or -1,
+whether one of them has no value, records without a key that are dropped)"""
+
+
+def choose(
+    offsets: OffsetMap,
+    data: bytes,
+    start: i64,
+    end: i64,
+    count: i64,
+    base_offset: i64,
+    which: i64,
+    keep_tombstones: bool,
+    runs: list[int],
+) -> Retained:
+    """Which of the uncompressed records `data[start:end]` stay: `runs` gets begin and end of each stretch of neighbours that do.
+
+    `which` is ALL, NONE or BY_KEY: those that are the latest of their key, or behind what the map knows (Cleaner.shouldRetainRecord).
+    """
+    position: i64 = start
+    latest = offsets.latest_offset
+    retained: i64 = 0
+    invalid: i64 = 0
+    max_offset: i64 = -1
+    has_tombstone = False
+    begin: i64 = -1
+    for _ in range(count):
+        stop, _, delta, key_at, key_size, _, value_size, _, _ = _hot.place(data, position, end)
+        if stop < 0:
+            return -2 - position, retained, max_offset, has_tombstone, invalid
+        offset = base_offset + delta
+        if which != BY_KEY:
+            stays = which == ALL
+        elif offset > latest:
+            stays = True
+        elif key_size < 0:
+            stays = False
+            invalid += 1
+        else:
+            stays = (value_size >= 0 or keep_tombstones) and offset >= offsets.get(data[key_at : key_at + key_size])
+        if stays:
+            retained += 1
+            if offset > max_offset:
+                max_offset = offset
+            if value_size < 0:
+                has_tombstone = True
+            if begin < 0:
+                begin = position
+        elif begin >= 0:
+            runs.append(begin)
+            runs.append(position)
+            begin = -1
+        position = stop
+    if begin >= 0:
+        runs.append(begin)
+        runs.append(position)
+    return position, retained, max_offset, has_tombstone, invalid
+
+
+def rewrite(data: bytes, runs: list[int], timestamp: i64, fixed: bool, horizon: i64, parts: list[bytes]) -> tuple[i64, i64]:
+    """The records of `runs` as Kafka writes them into a new batch: `parts` gets their bytes; -> (base timestamp, largest timestamp).
+
+    `timestamp` is the old batch's base timestamp or, with `fixed`, that of all its records (LogAppendTime); `horizon` is the new base
+    timestamp where it is not negative, else that is the first record's. Raises ValueError for what Kafka's builder refuses.
+    """
+    base: i64 = horizon
+    largest: i64 = -1
+    last: i64 = -_MAX64
+    is_first = True
+    for index in range(0, len(runs), 2):
+        position: i64 = runs[index]
+        end: i64 = runs[index + 1]
+        begin = position
+        while position < end:
+            stop, old, offset, key_at, key_size, value_at, value_size, headers_at, attributes = _hot.place(data, position, end)
+            stamp = timestamp if fixed else _add(timestamp, old)
+            if stamp < -1:
+                raise ValueError(f"Invalid negative timestamp {stamp}")
+            if not is_first and offset <= last:
+                raise ValueError(f"Illegal offset delta {offset} following previous offset delta {last}")
+            if is_first and base < 0:
+                base = stamp
+            is_first = False
+            last = offset
+            largest = max(largest, stamp)
+            delta = _add(stamp, -base)
+            plain = _is_plain(data, key_at, key_size, value_at, value_size, headers_at, stop)
+            head = _size(delta) + _size(offset) + _size(key_size) + 1
+            if plain and delta == old and attributes == 0 and key_at - position == head + _size(stop - key_at + head):
+                position = stop
+                continue
+            if begin < position:
+                parts.append(data[begin:position])
+            if plain:
+                rest = data[key_at:stop]
+                parts.append(_varint(len(rest) + head))
+                parts.append(b"\x00" + _varint(delta) + _varint(offset) + _varint(key_size))
+                parts.append(rest)
+            else:
+                parts.append(_written(data, position, stop, offset, delta))
+            begin = position = stop
+        if begin < end:
+            parts.append(data[begin:end])
+    return base, largest
+
+
+def _is_plain(data: bytes, key_at: i64, key_size: i64, value_at: i64, value_size: i64, headers_at: i64, stop: i64) -> bool:
+    """Whether the bytes from the key on are as Kafka writes them: no number longer than it need be, no null but -1, no bad UTF-8."""
+    if key_size < -1 or value_size < -1 or value_at != key_at + max(key_size, 0) + _size(value_size):
+        return False
+    if not data[headers_at]:
+        return stop == headers_at + 1
+    count, position = _hot.read_varint(data, headers_at)
+    if position != headers_at + _size(count):
+        return False
+    for _ in range(count):
+        begin = position
+        size, position = _hot.read_varint(data, position)
+        if position != begin + _size(size) or not data[position : position + size].isascii():
+            return False
+        begin = position + size
+        size, position = _hot.read_varint(data, begin)
+        if size < -1 or position != begin + _size(size):
+            return False
+        if size > 0:
+            position += size
+    return True
+
+
+def _written(data: bytes, position: i64, stop: i64, offset: i64, delta: i64) -> bytes:
+    """A record in Kafka's own way of writing it, whatever way was taken before."""
+    rows: list[_hot.Row] = []
+    _hot.decode_records(data, position, stop, 1, 0, 0, "", -1, None, rows)
+    _, _, _, key, value, headers, _, _, _, _ = rows[0]
+    # Java's string of a header's name replaces what is no UTF-8.
+    named = [(name if isinstance(name, str) else name.decode(errors="replace"), content) for name, content in headers]
+    return write_record(offset, delta, key, value, named)
+
+
+def _varint(value: i64) -> bytes:
+    return _SMALL[value + 64] if -64 <= value < 64 else write_varint(value)
+
+
+def _size(value: i64) -> i64:
+    """Bytes of the zig-zag varint of a signed value."""
+    limit: i64 = 64
+    size: i64 = 1
+    while size < 10 and not -limit <= value < limit:
+        size += 1
+        if size < 10:
+            limit <<= 7
+    return size
+
+
+def _add(base: i64, delta: i64) -> i64:
+    """A sum that wraps at 64 bits, whether this is interpreted or compiled."""
+    if delta >= 0:
+        if base > _MAX64 - delta:
+            return (base - _MAX64 - 1) + (delta - _MAX64 - 1)
+    elif base < -_MAX64 - 1 - delta:
+        return (base + _MAX64 + 1) + (delta + _MAX64 + 1)
+    return base + delta
