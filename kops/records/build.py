@@ -122,6 +122,11 @@ class BatchBuilder:
             self.max_timestamp = timestamp
         return offset
 
+    @property
+    def uncompressed_size(self) -> int:
+        """Bytes of the records so far, uncompressed."""
+        return sum(map(len, self._parts))
+
     def append_record(self, record: Record) -> int:
         """Add a record as it was read, its offset kept."""
         return self.append(record.timestamp, record.key, record.value, record.headers, offset=record.offset)

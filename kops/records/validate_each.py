@@ -30,6 +30,12 @@ class Seen(NamedTuple):
     value_size: int
     partial: bool
 
+    @classmethod
+    def of(cls, record: Record) -> Seen:
+        """A record that was read whole."""
+        key, value = record.key, record.value
+        return cls(record.offset, record.timestamp, -1 if key is None else len(key), -1 if value is None else len(value), False)
+
     def describe(self) -> str:
         """Kafka's toString."""
         if self.partial:
@@ -123,14 +129,3 @@ def readable(batch: Batch) -> list[Record]:
         return batch.records(DEFAULT_LIMIT)
     except DecodeError as error:
         raise read_error(error) from None
-
-
-def checked(batch: Batch, append: Append) -> list[Record]:
-    """The records of a v2 batch that is to be built anew. ApiError as Kafka answers."""
-    records = readable(batch)
-    errors = RecordErrors()
-    for index, record in enumerate(records):
-        sizes = [-1 if field is None else len(field) for field in (record.key, record.value)]
-        check_record(Seen(record.offset, record.timestamp, sizes[0], sizes[1], False), index, batch, append, errors)
-    errors.raise_if_any()
-    return records

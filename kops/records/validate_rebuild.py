@@ -1,58 +1,172 @@
-"""Batches built anew by the leader: recompressed, or in another message format than they came in.
+"""Batches that a leader builds anew, recompressed or in another message format, and the formats v0 and v1 altogether.
 
-Source: Kafka's `LogValidator.convertAndAssignOffsetsNonCompressed`, `validateMessagesAndAssignOffsetsCompressed` and
-`buildRecordsAndAssignOffsets`, `MemoryRecordsBuilder`.
+Source: Kafka's `LogValidator` (`assignOffsetsNonCompressed`, `convertAndAssignOffsetsNonCompressed`,
+`validateMessagesAndAssignOffsetsCompressed`, `buildRecordsAndAssignOffsets`), `MemoryRecordsBuilder`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kops.errors import ApiError
-from kops.records.batch import BATCH_OVERHEAD, Batch
+from kops.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1, Batch
 from kops.records.build import BatchBuilder
 from kops.records.compression import NONE
 from kops.records.record import LOG_APPEND_TIME, Record
-from kops.records.scan import read_batches
-from kops.records.validate_each import checked
-from kops.records.validate_rules import Append, Buffer, ValidatedRecords, check_batch, first_batch
+from kops.records.validate_each import Seen, check_record, readable
+from kops.records.validate_legacy import Message, check_message, messages, patch
+from kops.records.validate_rules import NO_TIMESTAMP, Append, Buffer, RecordErrors, ValidatedRecords, check_batch, first_batch
+
+AnyRecord = Record | Message
 
 
 def rebuild(data: Buffer, batches: list[Batch], source: int, target: int, level: int | None, append: Append) -> ValidatedRecords:
     """What `validate_records` does where records can't stay as they are, and for the formats v0 and v1."""
-    first = first_batch(batches, source)
-    check_batch(first, first, append.rules, append.origin, append.count_invalid)
-    records = checked(first, append)
-    taken = BATCH_OVERHEAD + sum(record.size for record in records)
-    return build(records, first, target, level, taken, append)
+    if source == NONE and target == NONE:
+        if all(batch.magic == append.rules.magic for batch in batches):
+            return _assign_messages(data, batches, append)
+        return _convert(batches, append)
+    return _recompress(data, batches, source, target, level, append)
 
 
-def build(records: list[Record], first: Batch, target: int, level: int | None, taken: int, append: Append) -> ValidatedRecords:
-    """One set of the log's format of these records (of v0 and v1 without a codec: a message each)."""
-    rules = append.rules
-    if not records:
-        return ValidatedRecords(b"", [], append.first_offset, append.log_append_time_ms, append.log_append_time_ms, True, 0, taken)
-    try:
-        builder = BatchBuilder(
-            magic=rules.magic,
-            codec=target,
-            base_offset=append.first_offset,
-            timestamp_type=rules.timestamp_type,
-            log_append_time=append.now_ms,
-            producer_id=first.producer_id,
-            producer_epoch=first.producer_epoch,
-            base_sequence=first.base_sequence,
-            transactional=first.is_transactional,
-            partition_leader_epoch=append.leader_epoch,
-            level=level,
-        )
+def _assign_messages(data: Buffer, batches: list[Batch], append: Append) -> ValidatedRecords:
+    """Uncompressed messages of v0 or v1 that stay what they are."""
+    first = first_batch(batches, NONE)
+    written = bytearray(data)
+    next_offset, latest, position = append.first_offset, NO_TIMESTAMP, 0
+    for batch in batches:
+        for message in _checked(batch, first, append):
+            latest = max(latest, message.timestamp)
+            own = max(NO_TIMESTAMP, message.timestamp)
+            timestamp = append.now_ms if append.rules.timestamp_type == LOG_APPEND_TIME else own
+            patch(written, position, batch, next_offset, append.rules.timestamp_type, timestamp)
+        next_offset += 1
+        position += batch.size
+    if append.rules.magic and append.rules.timestamp_type == LOG_APPEND_TIME:
+        latest = append.now_ms
+    return _result(bytes(written), next_offset, latest, append)
+
+
+def _convert(batches: list[Batch], append: Append) -> ValidatedRecords:
+    """Uncompressed records to another format, uncompressed."""
+    for batch in batches:
+        for record in _read(batch):  # Kafka estimates the size first
+            _ = record.key, record.value
+    first = first_batch(batches, NONE)
+    if first.is_transactional and append.rules.magic < 2:
+        raise ApiError("UNKNOWN_SERVER_ERROR", f"Transactional records are not supported for magic {append.rules.magic}")
+    built: Rebuilt | None = None
+    for batch in batches:
+        records = _checked(batch, first, append)
+        built = built or Rebuilt(first, NONE, None, append)
         for record in records:
-            builder.append(record.timestamp, record.key, record.value, _headers(record))
-        data = builder.build()
-    except ValueError as error:
-        raise ApiError("UNKNOWN_SERVER_ERROR", str(error)) from None
-    latest = append.now_ms if rules.timestamp_type == LOG_APPEND_TIME else builder.max_timestamp
-    next_offset = append.first_offset + len(records)
-    batches = [Batch(data)] if rules.magic > 1 or target != NONE else read_batches(data)
-    return ValidatedRecords(data, batches, next_offset, latest, append.log_append_time_ms, True, len(records), taken)
+            built.add(record)
+    assert built is not None
+    return built.finish(0)
+
+
+def _recompress(data: Buffer, batches: list[Batch], source: int, target: int, level: int | None, append: Append) -> ValidatedRecords:
+    """Where the source or the target is compressed."""
+    first = first_batch(batches, source)
+    taken, expected, latest = 0, 0, NO_TIMESTAMP
+    in_place = source == target and first.magic == append.rules.magic > 0
+    records: list[AnyRecord] = []
+    for batch in batches:
+        found = _checked(batch, first, append)
+        taken += _header_size(append.rules.magic, batch.compressed) + sum(record.size for record in found)
+        for record in found:
+            # Some old clients get the inner offsets of v1 wrong: their sets are built anew.
+            in_place = in_place and record.offset == expected
+            expected += 1
+            latest = max(latest, record.timestamp)
+        records += found
+    if in_place:
+        written = bytearray(data)
+        next_offset = append.first_offset + len(records)
+        latest = append.now_ms if append.rules.timestamp_type == LOG_APPEND_TIME else latest
+        patch(written, 0, first, next_offset - 1, append.rules.timestamp_type, latest)
+        return _result(bytes(written), next_offset, latest, append, taken=taken)
+    built = Rebuilt(first, target, level, append)
+    for record in records:
+        built.add(record)
+    return built.finish(taken)
+
+
+class Rebuilt:
+    """One set of the log's format (of v0 and v1 without a codec: a message each) in the making. ApiError UNKNOWN_SERVER_ERROR for what
+    Kafka's builder refuses."""
+
+    def __init__(self, first: Batch, target: int, level: int | None, append: Append) -> None:
+        rules = append.rules
+        self.append = append
+        self.target = target
+        try:
+            self.builder = BatchBuilder(
+                magic=rules.magic,
+                codec=target,
+                base_offset=append.first_offset,
+                timestamp_type=rules.timestamp_type,
+                log_append_time=append.now_ms,
+                producer_id=first.producer_id,
+                producer_epoch=first.producer_epoch,
+                base_sequence=first.base_sequence,
+                transactional=first.is_transactional,
+                partition_leader_epoch=append.leader_epoch,
+                level=level,
+            )
+        except ValueError as error:
+            raise ApiError("UNKNOWN_SERVER_ERROR", str(error)) from None
+
+    def add(self, record: AnyRecord) -> None:
+        headers = _headers(record) if isinstance(record, Record) else []
+        try:
+            self.builder.append(record.timestamp, record.key, record.value, headers)
+        except ValueError as error:
+            raise ApiError("UNKNOWN_SERVER_ERROR", str(error)) from None
+
+    def finish(self, taken: int) -> ValidatedRecords:
+        """`taken`: bytes that the records took before."""
+        builder, append = self.builder, self.append
+        data = builder.build() if builder.count else b""
+        latest = append.now_ms if append.rules.timestamp_type == LOG_APPEND_TIME else builder.max_timestamp
+        taken += _header_size(append.rules.magic, self.target != NONE) + builder.uncompressed_size
+        return _result(data, append.first_offset + builder.count, latest, append, taken=taken, converted=builder.count, changed=True)
+
+
+def _result(
+    data: bytes, next_offset: int, latest: int, append: Append, *, taken: int = 0, converted: int = 0, changed: bool = False
+) -> ValidatedRecords:
+    batches: list[Batch] = []
+    position = 0
+    while position < len(data):
+        batches.append(Batch(data, position))
+        position += batches[-1].size
+    return ValidatedRecords(data, batches, next_offset, latest, append.log_append_time_ms, changed, converted, taken)
+
+
+def _header_size(magic: int, compressed: bool) -> int:
+    if magic > 1:
+        return BATCH_OVERHEAD
+    return LOG_OVERHEAD + (MESSAGE_OVERHEAD_V1 if magic else MESSAGE_OVERHEAD_V0) if compressed else 0
+
+
+def _read(batch: Batch) -> Iterator[AnyRecord]:
+    yield from readable(batch) if batch.magic > 1 else messages(batch)
+
+
+def _checked(batch: Batch, first: Batch, append: Append) -> list[AnyRecord]:
+    """The records of a batch in which nothing is wrong. ApiError as Kafka answers."""
+    check_batch(batch, first, append.rules, append.origin, append.count_invalid)
+    errors = RecordErrors()
+    found: list[AnyRecord] = []
+    for index, record in enumerate(_read(batch)):
+        if isinstance(record, Message):
+            check_message(record, index, batch, append, errors)
+        else:
+            check_record(Seen.of(record), index, batch, append, errors)
+        found.append(record)
+    errors.raise_if_any()
+    return found
 
 
 def _headers(record: Record) -> list[tuple[str | bytes, bytes | None]]:

@@ -30,10 +30,10 @@ InvalidMessageCrcRecordsPerSec and NoKeyCompactedTopicRecordsPerSec."""
 class AppendOrigin(Enum):
     """Who appends: a client's batches are checked in full, those of the coordinators less, those of a replica's leader and of Raft not."""
 
-    REPLICATION = "replication"
-    COORDINATOR = "coordinator"
-    CLIENT = "client"
-    RAFT_LEADER = "raft-leader"
+    REPLICATION = "REPLICATION"
+    COORDINATOR = "COORDINATOR"
+    CLIENT = "CLIENT"
+    RAFT_LEADER = "RAFT_LEADER"
 
 
 @dataclass(frozen=True, slots=True)
