@@ -24,6 +24,10 @@ CODEC_IDS: Final = {name: number for number, name in enumerate(CODEC_NAMES)}
 DEFAULT_LIMIT: Final = 128 * 1024 * 1024
 """Bytes that one batch may hold when it is decompressed (Kafka has no such limit; its `message.max.bytes` bounds the compressed size)."""
 
+_GZIP_HINTS: Final = slice(8, 10)
+_JAVA_GZIP_HINTS: Final = b"\x00\xff"
+"""How hard was compressed and on which system, as Java (16 and later) has it in a stream's header: not told."""
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -65,7 +69,9 @@ def compress(codec: int | str, data: Buffer, *, magic: int = 2, level: int | Non
         return bytes(data)
     if number == GZIP:
         stream = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
-        return stream.compress(data) + stream.flush()
+        packed = bytearray(stream.compress(data) + stream.flush())
+        packed[_GZIP_HINTS] = _JAVA_GZIP_HINTS
+        return bytes(packed)
     if number == SNAPPY:
         return _write_snappy(data)
     if number == LZ4:
