@@ -38,6 +38,7 @@ class LeaderEpochFileCache:
         self._path = posixpath.join(directory, FILE_NAME)
         self._entries: list[EpochEntry] = []
         self._flush_due = False
+        self._on_disk = b""
         try:
             if not files.exists(self._path):
                 files.open(self._path, "create").close()
@@ -50,7 +51,8 @@ class LeaderEpochFileCache:
 
     def _read(self) -> list[EpochEntry]:
         try:
-            return read_leader_epoch_checkpoint(self._files.read_all(self._path), file=self._path)
+            self._on_disk = self._files.read_all(self._path)
+            return read_leader_epoch_checkpoint(self._on_disk, file=self._path)
         except OSError as error:
             raise KafkaStorageError(f"Error while reading checkpoint file {self._path}") from error
         except DecodeError as error:
@@ -62,10 +64,12 @@ class LeaderEpochFileCache:
             raise LoadError(error.reason, exception=ILLEGAL_ARGUMENT) from error
 
     def _write(self) -> None:
+        data = write_leader_epoch_checkpoint(self._entries)
         try:
-            self._files.write_atomic(self._path, write_leader_epoch_checkpoint(self._entries))
+            self._files.write_atomic(self._path, data)
         except OSError as error:
             raise KafkaStorageError(f"Error while writing to checkpoint file {self._path}") from error
+        self._on_disk = data
         self._flush_due = False
 
     @property
@@ -78,6 +82,7 @@ class LeaderEpochFileCache:
         self._path = posixpath.join(directory, FILE_NAME)
         if not self._files.exists(self._path):
             self._files.open(self._path, "create").close()
+            self._on_disk = b""
 
     def clear(self) -> None:
         """Remove all entries, the file stays."""
@@ -85,9 +90,10 @@ class LeaderEpochFileCache:
         self._flush_due = False
 
     def flush(self) -> None:
-        """Write the file if cutting left that for later."""
-        if self._flush_due:
+        """Write the file if cutting left that for later, and if that changes it: every load of a log cuts, hardly any changes something."""
+        if self._flush_due and self._on_disk != write_leader_epoch_checkpoint(self._entries):
             self._write()
+        self._flush_due = False
 
     # changes ----------------------------------------------------------------------------------------------------------------------
 
