@@ -71,8 +71,12 @@ class OsFile(File):
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         self._check_writable()
-        view = memoryview(data).cast("B")
         try:
+            written = os.pwrite(self._fd, data, position)
+            if type(data) is bytes and written == len(data):
+                return
+            view = memoryview(data).cast("B")[written:]
+            position += written
             while view:
                 written = os.pwrite(self._fd, view, position)
                 view = view[written:]

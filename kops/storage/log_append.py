@@ -7,18 +7,17 @@ Shallow: headers and checksums, no record. What is wrong with the bytes is an `A
 from __future__ import annotations
 
 from dataclasses import dataclass
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from kops.errors import ApiError, DecodeError, KopsError
-from kops.records.batch import HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, Batch
+from kops.records.batch import CODEC_MASK, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, Batch
+from kops.records.compression import CODEC_NAMES
 from kops.records.validate import AppendOrigin
 from kops.storage.log_offsets import UNKNOWN_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PREFIX = Struct(">qiib")
 _CURRENT_MAGIC = 2
 _OFFSETS_TOLD = 10
 
@@ -107,10 +106,11 @@ def analyze_records(
     valid_bytes = source_codec = 0
     max_timestamp = last_offset = -1
     monotonic = True
-    from_client = origin is AppendOrigin.CLIENT
+    replicated = origin is AppendOrigin.REPLICATION
     for batch in memory_batches(data):
-        _check_origin(batch, origin, leader_epoch, topic_partition, from_client=from_client)
-        if origin is AppendOrigin.REPLICATION and batch.partition_leader_epoch > leader_epoch:
+        if not replicated:
+            _check_origin(batch, origin, leader_epoch, topic_partition)
+        elif batch.partition_leader_epoch > leader_epoch:
             break
         if last_offset >= batch.last_offset:
             monotonic = False
@@ -124,9 +124,11 @@ def analyze_records(
         if not batch.crc_ok:
             reason = f"Record is corrupt (stored crc = {batch.crc}) in topic partition {topic_partition}."
             raise ApiError("CORRUPT_MESSAGE", reason)
-        max_timestamp = max(max_timestamp, batch.max_timestamp)
+        if batch.max_timestamp > max_timestamp:
+            max_timestamp = batch.max_timestamp
         valid_bytes += batch.size
-        source_codec = _codec(batch) or source_codec
+        if batch.attributes & CODEC_MASK:
+            source_codec = _codec(batch)
         batches.append(batch)
         if offsets_given and not monotonic:
             offsets = ",".join(str(record.offset) for batch in memory_batches(data) for record in batch.records())
@@ -146,9 +148,9 @@ def analyze_records(
     ), batches
 
 
-def _check_origin(batch: Batch, origin: AppendOrigin, leader_epoch: int, topic_partition: str, *, from_client: bool) -> None:
-    if from_client:
-        if batch.magic > 1 and batch.base_offset != 0:
+def _check_origin(batch: Batch, origin: AppendOrigin, leader_epoch: int, topic_partition: str) -> None:
+    if origin is AppendOrigin.CLIENT:
+        if batch.base_offset != 0 and batch.magic > 1:
             reason = f"The baseOffset of the record batch in the append to {topic_partition} should be 0, but it is {batch.base_offset}"
             raise ApiError("INVALID_RECORD", reason)
     elif origin is AppendOrigin.RAFT_LEADER and batch.partition_leader_epoch != leader_epoch:
@@ -160,8 +162,8 @@ def _check_origin(batch: Batch, origin: AppendOrigin, leader_epoch: int, topic_p
 
 
 def _codec(batch: Batch) -> int:
-    codec = batch.attributes & 0x07
-    if codec > 4:
+    codec = batch.attributes & CODEC_MASK
+    if codec >= len(CODEC_NAMES):
         raise ApiError("UNKNOWN_SERVER_ERROR", f"Unknown compression type id: {codec}")
     return codec
 

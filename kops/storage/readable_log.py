@@ -188,7 +188,8 @@ class ReadableLog:
 
     def _update_first_unstable_offset(self) -> None:
         self._local.check_open()
-        offset = self.producers.first_unstable_offset
+        producers = self.producers
+        offset = producers.first_unstable_offset if producers.ongoing_txns or producers.unreplicated_txns else None
         if offset is None:
             self._first_unstable = self._unstable_at = None
         elif self._unstable_at != (offset, self.log_start_offset):

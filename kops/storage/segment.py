@@ -7,7 +7,7 @@ import posixpath
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from kops.config.java import LONG_MAX, to_int, to_long
+from kops.config.java import INT_MAX, LONG_MAX, to_int, to_long
 from kops.storage.file_records import FileRecords, LogView
 from kops.storage.index_entries import TimestampOffset
 from kops.storage.load_errors import LoadError, NoSuchFileError, SegmentOverflowError, illegal_argument, io_error
@@ -144,17 +144,17 @@ class LogSegment:
     def should_roll(self, size: int, max_timestamp: int, last_offset: int, config: TopicConfig, now_ms: int) -> bool:
         """Whether `size` bytes with this largest timestamp and last offset go to a new segment."""
         own_size = self.log.size
-        return (
-            own_size > config.segment_size - size
-            or (own_size > 0 and self.time_waited_for_roll(now_ms, max_timestamp) > config.max_segment_ms - self.roll_jitter_ms)
-            or self.offset_index.is_full
-            or self.time_index.is_full
-            or not self._fits(last_offset)
-        )
+        if own_size > config.segment_size - size:
+            return True
+        if own_size and self.time_waited_for_roll(now_ms, max_timestamp) > config.max_segment_ms - self.roll_jitter_ms:
+            return True
+        return self.offset_index.is_full or self.time_index.is_full or not self._fits(last_offset)
 
     def time_waited_for_roll(self, now_ms: int, timestamp: int) -> int:
         """The segment's age (ms): from its first batch's timestamp to `timestamp`, without one from its creation to now."""
-        first = self._first_timestamp()
+        first = self._rolling_timestamp
+        if first is None:
+            first = self._first_timestamp()
         return timestamp - first if first is not None and first >= 0 else now_ms - self.created_ms
 
     @property
@@ -211,7 +211,8 @@ class LogSegment:
         return next_offset > self.base_offset and not self._fits(to_long(next_offset - 1))
 
     def _fits(self, offset: int) -> bool:
-        return self.offset_index.can_append_offset(offset)
+        offset_index = self._offset_index or self.offset_index
+        return 0 <= offset - self.base_offset <= INT_MAX or offset_index.can_append_offset(offset)
 
     # reading ----------------------------------------------------------------------------------------------------------------------
 
@@ -262,16 +263,17 @@ class LogSegment:
         self.log.append(data)
         if not position:
             self._rolling_timestamp = batches[0].max_timestamp
+        largest = self.largest
         for batch in batches:
-            timestamp, last_offset = batch.max_timestamp, batch.last_offset
-            if timestamp > self.largest.timestamp:
-                self._largest = TimestampOffset(timestamp, last_offset)
+            if batch.max_timestamp > largest.timestamp:
+                largest = self._largest = TimestampOffset(batch.max_timestamp, batch.last_offset)
             if self._bytes_since_last_index_entry > self._index_interval_bytes:
-                self.offset_index.append(last_offset, position)
-                self.time_index.maybe_append(*self.largest)
+                self.offset_index.append(batch.last_offset, position)
+                self.time_index.maybe_append(largest.timestamp, largest.offset)
                 self._bytes_since_last_index_entry = 0
-            position += batch.size
-            self._bytes_since_last_index_entry += batch.size
+            size = batch.size
+            position += size
+            self._bytes_since_last_index_entry += size
 
     def append_from(self, source: LogView, start: int) -> int:
         """Copy batches of another segment from a byte position on, as far as their offsets fit here; the number of bytes copied."""

@@ -26,7 +26,7 @@ from kops.storage.producer_checks import analyze_append
 from kops.storage.producer_state import DEFAULT_EXPIRATION_MS, DEFAULT_MAX_TRANSACTION_TIMEOUT_MS
 from kops.storage.producer_verification import NO_GUARD
 from kops.storage.readable_log import ReadableLog
-from kops.storage.segment_split import replace_segments
+from kops.storage.segment_split import replace_segments, split_overflowed_segment
 from kops.storage.transaction_index import AbortedTxn
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class UnifiedLog(ReadableLog):
         super().__init__(loaded, local)
         self.max_transaction_timeout_ms = max_transaction_timeout_ms
         self._scheduler = local.scheduler
+        self._appending = local.storage("appending records to")
         self._metadata_due = False
         self._has_partition_metadata = True
         self._set_rules(local.config)
@@ -253,7 +254,7 @@ class UnifiedLog(ReadableLog):
             return info
         if info.valid_bytes != len(content):
             content = content[: info.valid_bytes]
-        with local.storage("appending records to"):
+        with self._appending:
             local.check_open()
             if assign_offsets:
                 content, batches = self._assign_offsets(content, batches, info, leader_epoch, origin)
@@ -272,7 +273,8 @@ class UnifiedLog(ReadableLog):
                 return self._answer_duplicate(info, analysis)
             local.append(info.last_offset, content, batches)
             self._update_high_watermark_with_log_end_offset()
-            self._update_producers(analysis, segment)
+            if analysis.updated:
+                self._update_producers(analysis, segment)
             self.producers.map_end_offset = info.last_offset + 1
             self._update_first_unstable_offset()
             if local.unflushed_message_count >= config.flush_messages:
@@ -312,7 +314,7 @@ class UnifiedLog(ReadableLog):
         for batch in batches:
             epoch = batch.partition_leader_epoch
             if batch.magic > 1:
-                if latest is None or epoch != latest.epoch or batch.base_offset < latest.start_offset:
+                if latest is None or epoch != latest[0] or batch.base_offset < latest[1]:
                     self.epochs.assign(epoch, batch.base_offset)
                     latest = self.epochs.latest_entry
             elif latest is not None:
@@ -505,6 +507,15 @@ class UnifiedLog(ReadableLog):
             given_up = replace_segments(self.files, self.directory, self.segments, new, old)
             self._local.delete_segment_files(known)
             self._delete_snapshots(given_up)
+
+    def split_overflowed_segment(self, segment: LogSegment) -> list[LogSegment]:
+        """Put as many segments in the place of one as its offsets need; -> them."""
+        with self._local.storage("splitting an overflowed segment of"):
+            config, opened = self._local.config, list[LogSegment]()
+            given_up, created = split_overflowed_segment(self.files, self.directory, config, segment, self.segments, opened.append)
+            self._local.delete_segment_files([segment])
+            self._delete_snapshots(given_up)
+            return created
 
     def _delete_snapshots(self, segments: Sequence[LogSegment], *, at_once: bool = False) -> None:
         marked = [self.producers.remove_and_mark_for_deletion(segment.base_offset) for segment in segments]
