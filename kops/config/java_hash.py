@@ -227,8 +227,9 @@ class HashOrder(Generic[K]):
 
     def clear(self) -> None:
         """HashMap.clear: the table keeps its size."""
-        self._table = [_Bin() for _ in self._table]
-        self._count = 0
+        if self._count:
+            self._table = [_Bin() for _ in self._table]
+            self._count = 0
 
     def _bin(self, node: _Node[K]) -> _Bin[K]:
         return self._table[node.hash & (len(self._table) - 1)]

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from kops.files import Files, MemoryFiles, OsFiles, OverlayFiles
+from kops.files import Files, MemoryFiles, OsFiles
 from kops.forensics.forecast import Forecast, ForecastOptions, PartitionForecast, forecast
 from tests.support import corpus
+from tests.support.broker_cases import broker_files
 
 MODES: dict[str, dict[str, Any]] = {
     "full": {"clean_shutdown": False, "recovery_point": 0},
@@ -167,25 +168,11 @@ def test_fuzzed_partition_directories(case_id: str) -> None:
     assert compared >= len(_trials(case_id)) - 1
 
 
-def _broker_files(case: corpus.Case, mode: str) -> tuple[Files, list[str]]:
-    overlay = OverlayFiles(OsFiles(read_only=True))
-    log_dirs = [str(case.root / "before" / name) for name in case.json["logDirs"]]
-    for log_dir in log_dirs:
-        for empty in case.json["before"].get("emptyDirs") or ():
-            path = str(case.root / "before" / empty)
-            if path.startswith(log_dir) and not overlay.exists(path):
-                overlay.mkdir(path)
-        marker = f"{log_dir}/.kafka_cleanshutdown"
-        if mode == "left" and overlay.exists(marker):
-            overlay.unlink(marker)
-    return overlay, log_dirs
-
-
 @pytest.mark.parametrize(("case_id", "mode"), list(_modes("broker-damage")))
-def test_damaged_broker_files(case_id: str, mode: str) -> None:
+def test_damagedbroker_files(case_id: str, mode: str) -> None:
     case = corpus.load(case_id)
     expected = case.json["modes"][mode]
-    files, log_dirs = _broker_files(case, mode)
+    files, log_dirs = broker_files(case, mode)
     options = ForecastOptions(now_ms=case.json["clockMs"], node_id=case.json["nodeId"])
     answer = forecast(files, log_dirs, options)
     assert answer.broker_outcome == expected["outcome"], answer.broker_reason
