@@ -7,8 +7,9 @@ by `kops.storage.cleaner_filter`.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kops.config.java import INT_MAX
 from kops.errors import DecodeError
@@ -21,16 +22,14 @@ from kops.storage.cleaner_filter import BatchFilter, Filtered, LastRecord, check
 from kops.storage.cleaner_stats import CleanerStats
 from kops.storage.load_errors import CorruptRecordError, LoadError, SegmentOverflowError
 from kops.storage.segment_split import create_cleaned_segment
-from kops.storage.transaction_index import AbortedTxn, collect_aborted_txns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kops.config import TopicConfig
-    from kops.files import Files
     from kops.records import Batch
-    from kops.storage.producer_state import ProducerStateManager
-    from kops.storage.segment import LogSegment, LogSegments
+    from kops.storage.segment import LogSegment
+    from kops.storage.unified_log import UnifiedLog
 
 DEFAULT_DEDUPE_BUFFER_BYTES = 128 << 20
 DEFAULT_LOAD_FACTOR = 0.9
@@ -38,32 +37,14 @@ DEFAULT_IO_BUFFER_BYTES = 512 << 10
 """Reading and writing together, as `log.cleaner.io.buffer.size` counts it."""
 
 
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+
+
 class CleaningAbortedError(LoadError):
     """The round was told to stop; what it had not swapped in yet is gone."""
 
     java_class = "org.apache.kafka.storage.internals.log.LogCleaningAbortedException"
-
-
-class CleanableLog(Protocol):
-    """What the cleaner wants of a log (UnifiedLog has it all)."""
-
-    @property
-    def files(self) -> Files: ...
-    @property
-    def directory(self) -> str: ...
-    @property
-    def topic_partition(self) -> str: ...
-    @property
-    def config(self) -> TopicConfig: ...
-    @property
-    def segments(self) -> LogSegments: ...
-    @property
-    def producers(self) -> ProducerStateManager: ...
-    @property
-    def log_start_offset(self) -> int: ...
-
-    def replace_segments(self, new: list[LogSegment], old: list[LogSegment]) -> None: ...
-    def split_overflowed_segment(self, segment: LogSegment) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +55,18 @@ class CleanRange:
     first_uncleanable_offset: int
 
 
+class CleanResult(NamedTuple):
+    """The offset that the log is clean up to, and what was done."""
+
+    end_offset: int
+    stats: CleanerStats
+
+
 class Cleaner:
     """Cleans logs, one after the other, with one offset map.
 
-    `check_done(topic_partition)` is called between reads and may raise CleaningAbortedError; `throttle(bytes)` is told of what is read and
-    written; `now_ms` gives the time for delete horizons. ValueError for a map that holds no entry.
+    `throttle(bytes)` is told of what is read and written; `now_ms` gives the time for delete horizons. ValueError for a map that holds no
+    entry.
     """
 
     def __init__(
@@ -89,7 +77,6 @@ class Cleaner:
         io_buffer_bytes: int = DEFAULT_IO_BUFFER_BYTES,
         load_factor: float = DEFAULT_LOAD_FACTOR,
         throttle: Callable[[float], None] | None = None,
-        check_done: Callable[[str], None] | None = None,
     ) -> None:
         if int(offsets.slots) * load_factor <= 1:
             raise ValueError(
@@ -101,54 +88,61 @@ class Cleaner:
         self._now_ms = now_ms
         self._window = max(io_buffer_bytes // 2, 1)
         self._throttle = throttle if throttle is not None else _ignore
-        self._check_done = check_done if check_done is not None else _ignore
 
-    def clean(self, log: CleanableLog, span: CleanRange, now_ms: int | None = None) -> tuple[int, CleanerStats]:
-        """One round; -> (the offset that the log is clean up to, what was done).
+    def clean(self, log: UnifiedLog, span: CleanRange, now_ms: int | None = None) -> CleanResult:
+        """One round, at once. Raises as `steps`."""
+        steps = self.steps(log, span, now_ms)
+        try:
+            while True:
+                next(steps)
+        except StopIteration as done:
+            result: CleanResult = done.value
+            return result
 
-        Raises CleaningAbortedError, LoadError or DecodeError where the log can't be cleaned (nothing is lost, the round's groups that were
-        swapped in stay), OSError.
+    def steps(self, log: UnifiedLog, span: CleanRange, now_ms: int | None = None) -> Steps[CleanResult]:
+        """One round, a window of a segment a step; CleaningAbortedError may be thrown in between.
+
+        Raises CleaningAbortedError also by itself (a segment was split; the next round finds what it needs), LoadError or DecodeError where
+        the log can't be cleaned, OSError. Nothing is lost then; groups that were swapped in stay.
         """
         now = self._now_ms() if now_ms is None else now_ms
         stats = CleanerStats(start_ms=self._now_ms())
         clean = log.segments.values(0, span.first_dirty_offset)
         legacy_horizon = _modified_ms(log, clean[-1]) - log.config.delete_retention_ms if clean else 0
-        self.build_offset_map(log, span, stats)
+        yield from self._build_offset_map(log, span, stats)
         end_offset = self.offsets.latest_offset + 1
         stats.map_complete_ms = self._now_ms()
         transactions = CleanedTransactions()
         for group in group_segments_by_size(log.segments.values(0, end_offset), log.config, span.first_uncleanable_offset):
-            self._clean_segments(log, group, now, stats, transactions, legacy_horizon, span.first_uncleanable_offset)
+            yield from self._clean_segments(log, group, now, stats, transactions, legacy_horizon, span.first_uncleanable_offset)
         stats.buffer_utilization = self.offsets.utilization
         stats.end_ms = self._now_ms()
-        return end_offset, stats
+        return CleanResult(end_offset, stats)
 
     # the offset map ---------------------------------------------------------------------------------------------------------------
 
-    def build_offset_map(self, log: CleanableLog, span: CleanRange, stats: CleanerStats) -> None:
+    def _build_offset_map(self, log: UnifiedLog, span: CleanRange, stats: CleanerStats) -> Steps[None]:
         """Fill the map from the dirty segments, until they end or it is full."""
         start, end = span.first_dirty_offset, span.first_uncleanable_offset
         self.offsets.clear()
         dirty = log.segments.values(start, end)
         transactions = CleanedTransactions()
-        transactions.add_aborted_transactions(collect_aborted_transactions(log, start, end))
+        transactions.add_aborted_transactions(log.collect_aborted_transactions(start, end))
         for number, segment in enumerate(dirty):
             following = dirty[number + 1].base_offset if number + 1 < len(dirty) else end
-            self._check_done(log.topic_partition)
-            if not self._map_segment(log, segment, start, following, transactions, stats):
+            is_mapped = yield from self._map_segment(segment, start, following, transactions, stats)
+            if not is_mapped:
                 break
 
     def _map_segment(
-        self,
-        log: CleanableLog,
-        segment: LogSegment,
-        start_offset: int,
-        next_segment_offset: int,
-        transactions: CleanedTransactions,
-        stats: CleanerStats,
-    ) -> bool:
+        self, segment: LogSegment, start_offset: int, next_segment_offset: int, transactions: CleanedTransactions, stats: CleanerStats
+    ) -> Steps[bool]:
         """False: the map is full."""
-        for batch in self._batches(log, segment, segment.offset_index.lookup(start_offset).position):
+        buffer = b""
+        for batch in self._batches(segment, segment.offset_index.lookup(start_offset).position):
+            if batch.buffer is not buffer:
+                buffer = batch.buffer
+                yield
             if batch.is_control:
                 transactions.on_control_batch(batch)
                 stats.map_messages_read += 1
@@ -190,14 +184,14 @@ class Cleaner:
 
     def _clean_segments(
         self,
-        log: CleanableLog,
+        log: UnifiedLog,
         group: list[LogSegment],
         now_ms: int,
         stats: CleanerStats,
         transactions: CleanedTransactions,
         legacy_horizon_ms: int,
         end_offset: int,
-    ) -> None:
+    ) -> Steps[None]:
         """Clean a group of segments into one, and swap it in."""
         cleaned = create_cleaned_segment(log.files, log.directory, log.config, group[0].base_offset)
         transactions.cleaned_index = cleaned.txn_index
@@ -206,7 +200,7 @@ class Cleaner:
             last_records = last_records_of_active_producers(log)
             for number, segment in enumerate(group):
                 following = group[number + 1].base_offset if number + 1 < len(group) else segment.read_next_offset()
-                transactions.add_aborted_transactions(collect_aborted_transactions(log, segment.base_offset, following))
+                transactions.add_aborted_transactions(log.collect_aborted_transactions(segment.base_offset, following))
                 retained = BatchFilter(
                     self.offsets,
                     transactions,
@@ -217,7 +211,7 @@ class Cleaner:
                     _modified_ms(log, segment) > legacy_horizon_ms,
                     end_offset,
                 )
-                self._clean_into(log, segment, cleaned, retained)
+                yield from self._clean_into(log, segment, cleaned, retained)
             cleaned.on_become_inactive()
             cleaned.flush()
             modified_ms = _modified_ms(log, group[-1])
@@ -232,14 +226,15 @@ class Cleaner:
             if not is_swapped:
                 cleaned.close_handlers()
 
-    def _clean_into(self, log: CleanableLog, segment: LogSegment, cleaned: LogSegment, retained: BatchFilter) -> None:
+    def _clean_into(self, log: UnifiedLog, segment: LogSegment, cleaned: LogSegment, retained: BatchFilter) -> Steps[None]:
         out = Filtered()
         buffer = b""
         try:
-            for batch in self._batches(log, segment, 0):
+            for batch in self._batches(segment, 0):
                 if batch.buffer is not buffer:
                     self._write(out, cleaned)
                     out, buffer = Filtered(), batch.buffer
+                    yield
                 retained.take(batch, out)
             self._write(out, cleaned)
         except SegmentOverflowError as error:
@@ -253,7 +248,7 @@ class Cleaner:
             cleaned.append(out.max_offset, data, out.batches)
             self._throttle(len(data))
 
-    def _batches(self, log: CleanableLog, segment: LogSegment, position: int) -> Iterator[Batch]:
+    def _batches(self, segment: LogSegment, position: int) -> Iterator[Batch]:
         """The batches from a byte position to the end; CorruptRecordError where they do not go on to the file's end."""
         records = segment.log
         buffer = b""
@@ -261,7 +256,6 @@ class Cleaner:
             for batch in file_batches(records.source, position, records.size, window=self._window):
                 if batch.buffer is not buffer:
                     buffer = batch.buffer
-                    self._check_done(log.topic_partition)
                     self._throttle(len(buffer))
                 yield batch
                 position = batch.end
@@ -294,18 +288,7 @@ def group_segments_by_size(segments: list[LogSegment], config: TopicConfig, firs
     return groups
 
 
-def collect_aborted_transactions(log: CleanableLog, start_offset: int, end_offset: int) -> list[AbortedTxn]:
-    """The aborted transactions that reach into a range of offsets, found from the segment of `start_offset` on."""
-    found: list[AbortedTxn] = []
-    segment = log.segments.floor(start_offset)
-    while segment is not None:
-        some, is_complete = collect_aborted_txns(segment.txn_index.entries(), log.log_start_offset, end_offset)
-        found += some
-        segment = None if is_complete else log.segments.higher(segment.base_offset)
-    return found
-
-
-def last_records_of_active_producers(log: CleanableLog) -> dict[int, LastRecord]:
+def last_records_of_active_producers(log: UnifiedLog) -> dict[int, LastRecord]:
     """By producer id, what a batch must keep so that its producer's state can be read back."""
     return {
         producer_id: LastRecord(entry.last_data_offset if entry.last_data_offset >= 0 else None, entry.producer_epoch)
@@ -313,7 +296,7 @@ def last_records_of_active_producers(log: CleanableLog) -> dict[int, LastRecord]
     }
 
 
-def _modified_ms(log: CleanableLog, segment: LogSegment) -> int:
+def _modified_ms(log: UnifiedLog, segment: LogSegment) -> int:
     return log.files.stat(segment.log.path).mtime_ms
 
 

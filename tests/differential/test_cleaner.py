@@ -95,7 +95,7 @@ def clean_ours(directory: Path, first_dirty_offset: int, end_offset: int, now_ms
     log = cleaning.open_log(str(directory))
     cleaner = Cleaner(OffsetMap(memory), now_ms=lambda: now_ms, io_buffer_bytes=8192)
     end, stats = cleaner.clean(log, CleanRange(first_dirty_offset, end_offset))
-    log.loaded.close()
+    log.close()
     counted = [
         stats.map_messages_read,
         stats.messages_read,

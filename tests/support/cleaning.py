@@ -12,11 +12,9 @@ from kops.files import Files, OsFiles
 from kops.records import BatchBuilder
 from kops.records.build import empty_batch
 from kops.storage.cleaner import CleanRange
-from kops.storage.loaded_log import LoadedLog
-from kops.storage.loader import load_partition
-from kops.storage.producer_state import ProducerStateManager
-from kops.storage.segment import LogSegment, LogSegments
-from kops.storage.segment_split import replace_segments
+from kops.storage.log_dir_failure import LogDirFailureChannel
+from kops.storage.scheduler import Scheduler
+from kops.storage.unified_log import UnifiedLog
 
 NOW_MS = 2_200_000_000_000
 """Behind the clock of any machine that runs this, so no producer has expired to Kafka either."""
@@ -29,54 +27,25 @@ SETTINGS = {
 }
 
 
-@dataclass(slots=True)
-class TestLog:
-    """A loaded log, as the cleaner wants one."""
-
-    __test__ = False
-
-    loaded: LoadedLog
-    config: TopicConfig
-
-    @property
-    def files(self) -> Files:
-        return self.loaded.files
-
-    @property
-    def directory(self) -> str:
-        return self.loaded.path
-
-    @property
-    def topic_partition(self) -> str:
-        return os.path.basename(self.loaded.path)
-
-    @property
-    def segments(self) -> LogSegments:
-        return self.loaded.segments
-
-    @property
-    def producers(self) -> ProducerStateManager:
-        return self.loaded.producers
-
-    @property
-    def log_start_offset(self) -> int:
-        return self.loaded.log_start_offset
-
-    def replace_segments(self, new: list[LogSegment], old: list[LogSegment]) -> None:
-        replace_segments(self.files, self.directory, self.segments, new, old)
-
-    def split_overflowed_segment(self, segment: LogSegment) -> object:
-        raise AssertionError(segment)
+def open_log(directory: str, files: Files | None = None, config: TopicConfig | None = None, *, clean: bool = True) -> UnifiedLog:
+    """Open a partition's folder."""
+    return UnifiedLog.open(
+        files if files is not None else OsFiles(),
+        directory,
+        topic_config(SETTINGS) if config is None else config,
+        now_ms=now_ms,
+        scheduler=Scheduler(now_ms),
+        failures=LogDirFailureChannel(),
+        had_clean_shutdown=clean,
+    )
 
 
-def open_log(directory: str, files: Files | None = None, config: TopicConfig | None = None, *, clean: bool = True) -> TestLog:
-    """Load a partition's folder."""
-    settings = topic_config(SETTINGS) if config is None else config
-    loaded = load_partition(files if files is not None else OsFiles(), directory, settings, clean_shutdown=clean, now_ms=NOW_MS)
-    return TestLog(loaded, settings)
+def now_ms() -> int:
+    """A clock that stands."""
+    return NOW_MS
 
 
-def whole(log: TestLog, first_dirty_offset: int = 0) -> CleanRange:
+def whole(log: UnifiedLog, first_dirty_offset: int = 0) -> CleanRange:
     """Everything but the active segment."""
     return CleanRange(first_dirty_offset, log.segments.active.base_offset)
 
@@ -222,7 +191,7 @@ def write_log(directory: Path, rng: random.Random, shape: Shape) -> list[int]:
         data = b"".join(writer.old_batch() if is_old else writer.batch() for _ in range(shape.batches))
         directory.joinpath(f"{bases[-1]:020d}.log").write_bytes(data)
     log = open_log(str(directory), config=replace(topic_config(SETTINGS), segment_index_bytes=10 << 20), clean=False)
-    log.loaded.close()
+    log.close()
     for number, base in enumerate(bases):
         modified_s = (NOW_MS - 700 * (len(bases) - number)) / 1000
         os.utime(directory / f"{base:020d}.log", (modified_s, modified_s))
