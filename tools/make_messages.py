@@ -114,7 +114,7 @@ class MessageSource:
             words.append(f"of={kind.removeprefix('[]')}")
         if field.get("nullableVersions"):
             words.append(f'nullable="{field["nullableVersions"]}"')
-        if "default" in field and (self.is_null(field) or self.default(field) != self.zero(field)):
+        if self.default(field) != self.zero(field):
             words.append(f"default={self.default(field)}")
         if "tag" in field:
             words.append(f"tag={field['tag']}")
@@ -133,7 +133,8 @@ class MessageSource:
 
     @staticmethod
     def is_null(field: Descriptor) -> bool:
-        return "default" in field and field["default"] in (None, "null")
+        """Whether null is the default: only the text "null" says so, JSON's null is as if nothing was said."""
+        return bool(field.get("default") == "null")
 
     def default(self, field: Descriptor) -> str:
         """The source of a default that can be shared."""

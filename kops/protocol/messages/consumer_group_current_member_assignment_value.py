@@ -10,18 +10,18 @@ class TopicPartitions(Struct):
     FIELDS = (
         Field("topic_id", "uuid", "0+"),
         Field("partitions", "[]int32", "0+"),
-        Field("assignment_epochs", "[]int32", "0+", nullable="0+", default=None, tag=0),
+        Field("assignment_epochs", "[]int32", "0+", nullable="0+", tag=0),
     )
 
     def __init__(
         self,
         topic_id: bytes = ZERO_UUID,
         partitions: list[int] = UNSET,
-        assignment_epochs: list[int] | None = None,
+        assignment_epochs: list[int] | None = UNSET,
     ) -> None:
         self.topic_id = topic_id
         self.partitions = [] if partitions is UNSET else partitions
-        self.assignment_epochs = assignment_epochs
+        self.assignment_epochs = [] if assignment_epochs is UNSET else assignment_epochs
         self.unknown_tagged_fields = ()
 
 

@@ -64,7 +64,7 @@ class ConsumerGroupMemberMetadataValue(Message):
         Field("subscribed_topic_regex", "string", "0+", nullable="0+"),
         Field("rebalance_timeout_ms", "int32", "0+", default=-1),
         Field("server_assignor", "string", "0+", nullable="0+"),
-        Field("classic_member_metadata", "ClassicMemberMetadata", "0+", of=ClassicMemberMetadata, nullable="0+", default=None, tag=0),
+        Field("classic_member_metadata", "ClassicMemberMetadata", "0+", of=ClassicMemberMetadata, nullable="0+", tag=0),
     )
 
     def __init__(
@@ -77,7 +77,7 @@ class ConsumerGroupMemberMetadataValue(Message):
         subscribed_topic_regex: str | None = "",
         rebalance_timeout_ms: int = -1,
         server_assignor: str | None = "",
-        classic_member_metadata: ClassicMemberMetadata | None = None,
+        classic_member_metadata: ClassicMemberMetadata | None = UNSET,
     ) -> None:
         self.instance_id = instance_id
         self.rack_id = rack_id
@@ -87,5 +87,5 @@ class ConsumerGroupMemberMetadataValue(Message):
         self.subscribed_topic_regex = subscribed_topic_regex
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.server_assignor = server_assignor
-        self.classic_member_metadata = classic_member_metadata
+        self.classic_member_metadata = ClassicMemberMetadata() if classic_member_metadata is UNSET else classic_member_metadata
         self.unknown_tagged_fields = ()

@@ -10,18 +10,18 @@ class TaskIds(Struct):
     FIELDS = (
         Field("subtopology_id", "string", "0+"),
         Field("partitions", "[]int32", "0+"),
-        Field("assignment_epochs", "[]int32", "0+", nullable="0+", default=None, tag=0),
+        Field("assignment_epochs", "[]int32", "0+", nullable="0+", tag=0),
     )
 
     def __init__(
         self,
         subtopology_id: str = "",
         partitions: list[int] = UNSET,
-        assignment_epochs: list[int] | None = None,
+        assignment_epochs: list[int] | None = UNSET,
     ) -> None:
         self.subtopology_id = subtopology_id
         self.partitions = [] if partitions is UNSET else partitions
-        self.assignment_epochs = assignment_epochs
+        self.assignment_epochs = [] if assignment_epochs is UNSET else assignment_epochs
         self.unknown_tagged_fields = ()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kops.protocol.declaration import Field, Message, Struct
+from kops.protocol.declaration import UNSET, Field, Message, Struct
 
 
 class LastAssignmentConfig(Struct):
@@ -32,7 +32,7 @@ class StreamsGroupMetadataValue(Message):
         Field("epoch", "int32", "0+"),
         Field("metadata_hash", "int64", "0+"),
         Field("validated_topology_epoch", "int32", "0+", default=-1, tag=0),
-        Field("last_assignment_configs", "[]LastAssignmentConfig", "0+", of=LastAssignmentConfig, nullable="0+", default=None, tag=1),
+        Field("last_assignment_configs", "[]LastAssignmentConfig", "0+", of=LastAssignmentConfig, nullable="0+", tag=1),
     )
 
     def __init__(
@@ -40,10 +40,10 @@ class StreamsGroupMetadataValue(Message):
         epoch: int = 0,
         metadata_hash: int = 0,
         validated_topology_epoch: int = -1,
-        last_assignment_configs: list[LastAssignmentConfig] | None = None,
+        last_assignment_configs: list[LastAssignmentConfig] | None = UNSET,
     ) -> None:
         self.epoch = epoch
         self.metadata_hash = metadata_hash
         self.validated_topology_epoch = validated_topology_epoch
-        self.last_assignment_configs = last_assignment_configs
+        self.last_assignment_configs = [] if last_assignment_configs is UNSET else last_assignment_configs
         self.unknown_tagged_fields = ()

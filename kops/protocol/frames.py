@@ -1,0 +1,82 @@
+"""Frames of the wire: four bytes of size, then so many bytes. Bytes come in, frames go out; nothing is copied that need not be.
+
+Source: Kafka's NetworkReceive (sizes below 0 or above the limit end the connection) and NetworkSend.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from kops.errors import DecodeError
+from kops.protocol.declaration import Buffer, Encoded, size_of
+
+SIZE: Final = Struct(">i")
+MAX_SIZE: Final = 0x7FFF_FFFF
+_NOTHING: Final = memoryview(b"")
+
+
+class FrameReader:
+    """Cuts a stream into frames. `max_size` bytes are the most that a frame may have (`socket.request.max.bytes`)."""
+
+    __slots__ = ("_filled", "_frame", "_left", "_max_size", "_stream_position")
+
+    def __init__(self, max_size: int = MAX_SIZE) -> None:
+        self._max_size = max_size
+        self._left = _NOTHING  # what was received and belongs to no frame yet
+        self._frame: bytearray | None = None  # a frame that has begun and is longer than what was received with it
+        self._filled = 0
+        self._stream_position = 0
+
+    def receive_data(self, data: Buffer) -> None:
+        """Takes bytes off the stream. They are kept, not copied: don't change them afterwards."""
+        if self._frame is not None:
+            taken = min(len(data), len(self._frame) - self._filled)
+            self._frame[self._filled : self._filled + taken] = data[:taken]
+            self._filled += taken
+            data = memoryview(data)[taken:]
+        if len(data):
+            self._left = memoryview(data) if not len(self._left) else memoryview(bytes(self._left) + bytes(data))
+
+    def space(self) -> memoryview | None:
+        """The part of a frame still to come, for a `recv_into`, or None while none is known; `filled` tells what came."""
+        return None if self._frame is None or len(self._frame) == self._filled else memoryview(self._frame)[self._filled :]
+
+    def filled(self, size: int) -> None:
+        """So many bytes of `space` were received."""
+        self._filled += size
+
+    def next_frame(self) -> memoryview | None:
+        """The bytes of the next frame, without their size; None until more is received. DecodeError for a size that can't be."""
+        if self._frame is not None:
+            return self._whole(self._frame) if self._filled == len(self._frame) else None
+        left = self._left
+        if len(left) < SIZE.size:
+            return None
+        (size,) = SIZE.unpack_from(left)
+        if not 0 <= size <= self._max_size:
+            reason = f"Invalid receive (size = {size}{f' larger than {self._max_size}' if size > 0 else ''})"
+            raise DecodeError(reason, code="bad-frame", position=self._stream_position)
+        end = SIZE.size + size
+        if end <= len(left):
+            self._left = left[end:] if end < len(left) else _NOTHING
+            self._stream_position += end
+            return left[SIZE.size : end]
+        self._frame = bytearray(size)
+        self._filled = len(left) - SIZE.size
+        self._frame[: self._filled] = left[SIZE.size :]
+        self._left = _NOTHING
+        return None
+
+    def _whole(self, frame: bytearray) -> memoryview:
+        self._frame = None
+        self._stream_position += SIZE.size + len(frame)
+        return memoryview(frame)
+
+
+def framed(buffers: list[Encoded]) -> list[Encoded]:
+    """The same buffers; the first four bytes of the first one, left free for it, now hold the size of the rest."""
+    first = buffers[0]
+    assert isinstance(first, bytearray)
+    SIZE.pack_into(first, 0, sum(map(size_of, buffers)) - SIZE.size)
+    return buffers

@@ -1,0 +1,111 @@
+"""A message as JSON, with the names, the order and the text that Kafka's tools print.
+
+Source: JsonConverterGenerator (the `JsonConverter` classes of the messages), Jackson's JsonNode.toString, Double.toString.
+"""
+
+from __future__ import annotations
+
+import binascii
+import functools
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from kops.protocol.declaration import Field, Struct, parse_versions, size_of
+from kops.protocol.primitives import not_carried
+
+Json = dict[str, Any] | list[Any] | str | int | float | bool | None
+MIN_PLAIN: Final = 1e-3
+END_PLAIN: Final = 1e7
+_ESCAPE: Final = re.compile(r"\\\\|\\u[0-9a-f]{4}")
+
+
+def to_json(message: Struct, version: int) -> dict[str, Json]:
+    """The fields that a version has, tagged ones where they are not the default; bytes as base64, records as their size.
+
+    ApiError (UNSUPPORTED_VERSION) for a value that the version can't carry. What the message does not know is left out, as in Kafka.
+    """
+    node: dict[str, Json] = {}
+    for field, there in _plan(type(message), version):
+        value = getattr(message, field.name)
+        if there:
+            if field.tag is None or value != field.default_value():
+                key = f"{field.json_name}SizeInBytes" if field.type == "records" and value is not None else field.json_name
+                node[key] = None if value is None else _value(field, value, version)
+        elif not field.ignorable and value != field.default_value():
+            raise not_carried(field.json_name, version)
+    return node
+
+
+@functools.cache
+def _plan(declared: type[Struct], version: int) -> list[tuple[Field, bool]]:
+    return [(field, version in parse_versions(field.versions)) for field in declared.FIELDS]
+
+
+def _value(field: Field, value: Any, version: int) -> Json:
+    if field.is_array:
+        return [_element(field, item, version) for item in value]
+    return _element(field, value, version)
+
+
+def _element(field: Field, value: Any, version: int) -> Json:
+    if field.of is not None:
+        return to_json(value, version)
+    converter = _CONVERTERS.get(field.element)
+    return value if converter is None else converter(value)  # type: ignore[no-any-return]
+
+
+def uuid_text(data: bytes) -> str:
+    """Kafka's text of a Uuid: URL-safe base64 without padding."""
+    return binascii.b2a_base64(data, newline=False).decode().rstrip("=").replace("+", "-").replace("/", "_")
+
+
+def base64_text(data: bytes) -> str:
+    """The text of bytes."""
+    return binascii.b2a_base64(data, newline=False).decode()
+
+
+_CONVERTERS: Final[dict[str, Callable[[Any], Json]]] = {"uuid": uuid_text, "bytes": base64_text, "records": size_of}
+
+
+def json_text(node: Json) -> str:
+    """One line without blanks, as Jackson prints a node."""
+    match node:
+        case dict():
+            return "{" + ",".join(f"{_text(name)}:{json_text(value)}" for name, value in node.items()) + "}"
+        case list():
+            return "[" + ",".join(map(json_text, node)) + "]"
+        case str():
+            return _text(node)
+        case float():
+            text = double_text(node)
+            return text if math.isfinite(node) else f'"{text}"'
+        case _:
+            return json.dumps(node)
+
+
+def _text(value: str) -> str:
+    return _ESCAPE.sub(_jackson_escape, json.dumps(value, ensure_ascii=False))
+
+
+def _jackson_escape(found: re.Match[str]) -> str:
+    """Jackson's hexadecimal digits are capitals."""
+    return found[0] if found[0] == "\\\\" else "\\u" + found[0][2:].upper()
+
+
+def double_text(value: float) -> str:
+    """Java's text of a double: 1.0, 1.0E10, NaN, Infinity."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or MIN_PLAIN <= abs(value) < END_PLAIN:
+        return repr(value) if "e" not in repr(value) else f"{value:f}"
+    digits, _, exponent = f"{value!r}".partition("e")
+    sign = "-" if value < 0 else ""
+    whole, _, fraction = digits.lstrip("-").partition(".")
+    power = int(exponent or 0) + len(whole) - 1
+    number = (whole + fraction).rstrip("0") if fraction or exponent else whole.rstrip("0")
+    stripped = number.lstrip("0")
+    power -= len(number) - len(stripped)
+    return f"{sign}{stripped[0]}.{stripped[1:] or '0'}E{power}"
