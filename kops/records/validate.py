@@ -13,7 +13,7 @@ from typing import Final
 from kops.errors import ApiError, DecodeError
 from kops.records import _hot as hot
 from kops.records.batch import BATCH_OVERHEAD, TIMESTAMP_TYPE_MASK, Batch
-from kops.records.compression import DEFAULT_LIMIT, NONE
+from kops.records.compression import DEFAULT_LIMIT
 from kops.records.crc import crc32c_function
 from kops.records.record import LOG_APPEND_TIME
 from kops.records.validate_rules import (
@@ -30,7 +30,6 @@ from kops.records.validate_rules import (
     ignore,
     read_error,
     source_codec,
-    timestamp_in_range,
     type_bit,
     wrap64,
 )
@@ -62,40 +61,45 @@ def validate_records(
     source = source_codec(batches)
     target, level = rules.target(source)
     append = Append(rules, first_offset, now_ms, leader_epoch, origin, count_invalid)
-    if batches and batches[0].magic == rules.magic == 2 and (source == target or (source == NONE and batches[0].is_control)):
-        return _assign(data, first_batch(batches, source), append)
+    if batches and batches[0].magic == rules.magic == 2 and (source == target or _control_stays(batches[0])):
+        return _assign(data, first_batch(batches, source), target, append)
     from kops.records import validate_rebuild
 
     return validate_rebuild.rebuild(data, batches, source, target, level, append)
 
 
-def _assign(data: Buffer, batch: Batch, append: Append) -> ValidatedRecords:
+def _control_stays(batch: Batch) -> bool:
+    """Whether the batch is an uncompressed control batch, which is not compressed for `compression.type` unless its offsets have gaps."""
+    if not batch.is_control or batch.compressed:
+        return False
+    from kops.records import validate_each
+
+    return validate_each.is_consecutive(batch)
+
+
+def _assign(data: Buffer, batch: Batch, target: int, append: Append) -> ValidatedRecords:
     """A batch of format v2 whose records stay as they are."""
-    rules = append.rules
-    check_batch(batch, batch, rules, append.origin, append.count_invalid)
+    rules, first_offset, now_ms, leader_epoch, origin, count_invalid = append
+    check_batch(batch, batch, rules, origin, count_invalid)
     count = batch.count or 0
     if count < 0:
         raise ApiError("INVALID_RECORD", f"Found invalid record count {count} in magic v2 batch")
-    next_offset = append.first_offset + count
-    base_offset = wrap64(next_offset - 1 - batch.last_offset_delta)
+    next_offset = first_offset + count
+    base_offset = wrap64(next_offset - 1 - batch.last_offset + batch.base_offset)
     timestamp_type = type_bit(rules.timestamp_type)
     # The header is written before the records are seen: then they need no copy of their own to be looked at. Nearly always it is right.
-    latest = append.now_ms if timestamp_type else batch.max_timestamp
-    written = _write_header(data, batch, base_offset, append.leader_epoch, timestamp_type, latest)
+    latest = now_ms if timestamp_type else batch.max_timestamp
+    written = _write_header(data, batch, base_offset, leader_epoch, timestamp_type, latest)
     records, start = written, BATCH_OVERHEAD
-    if batch.attributes & 7 and count:
-        records, start = _decompressed(batch, written), 0
-    found = _check_records(records, start, count, batch, append)
-    if not timestamp_type and (found != latest or batch.attributes & TIMESTAMP_TYPE_MASK):
-        written = _write_header(data, batch, base_offset, append.leader_epoch, 0, found)
-    return ValidatedRecords(
-        written,
-        [Batch(written)],
-        next_offset,
-        append.now_ms if timestamp_type else found,
-        append.log_append_time_ms,
-        temporary_memory_bytes=BATCH_OVERHEAD + len(records) if start == 0 else 0,
-    )
+    if batch.attributes & 7:
+        records, start = _decompressed(batch, written) if count else b"", 0
+    found = _check_records(records, start, count, batch, append) if count else NO_TIMESTAMP
+    taken = BATCH_OVERHEAD + len(records) - start if target else 0
+    if timestamp_type:
+        return ValidatedRecords(written, [Batch(written)], next_offset, now_ms, now_ms, False, 0, taken)
+    if found != latest or batch.attributes & TIMESTAMP_TYPE_MASK:
+        written = _write_header(data, batch, base_offset, leader_epoch, 0, found)
+    return ValidatedRecords(written, [Batch(written)], next_offset, found, NO_TIMESTAMP, False, 0, taken)
 
 
 def _write_header(data: Buffer, batch: Batch, base_offset: int, leader_epoch: int, timestamp_type: int, max_timestamp: int) -> bytes:
@@ -125,27 +129,30 @@ def _decompressed(batch: Batch, written: bytes) -> bytes:
 
 
 def _check_records(data: bytes, start: int, count: int, batch: Batch, append: Append) -> int:
-    """Look at every record in `data` from `start` on (0: it was compressed). -> the largest timestamp, -1 without one."""
-    if count == 0:
-        return NO_TIMESTAMP
+    """Look at every record in `data` from `start` on (0: it was compressed). -> the largest timestamp, -1 without one.
+
+    All is decided by what the loop tells of the records together; where that leaves a doubt, they are looked at one by one.
+    """
+    rules, now_ms = append.rules, append.now_ms
     end = len(data)
     status, _, last, most, least, keyless = hot.validate_records(data, start, end, count)
-    good = status == hot.OK or (status == hot.NOT_INCREASING and start > 0)
+    if start == 0:
+        # Only in what is compressed Kafka looks at the offsets. They rise from 0 to the count: so there is no gap.
+        good = status == hot.OK and last == count - 1 and batch.base_offset == 0 and hot.place(data, 0, end)[2] == 0
+    else:
+        good = status == hot.OK or status == hot.NOT_INCREASING
     if batch.attributes & TIMESTAMP_TYPE_MASK:
         least = most = batch.max_timestamp
-        good = good and append.rules.timestamp_type != LOG_APPEND_TIME and least != NO_TIMESTAMP
-    elif -_SAFE < batch.base_timestamp < _SAFE:
+        good = good and rules.timestamp_type != LOG_APPEND_TIME and most != NO_TIMESTAMP
+    else:
         least += batch.base_timestamp
         most += batch.base_timestamp
-    else:
-        good = False
-    if good and append.rules.timestamp_type != LOG_APPEND_TIME and not least == most == NO_TIMESTAMP:
-        good = least > -_SAFE and all(timestamp_in_range(timestamp, append.rules, append.now_ms) for timestamp in {least, most})
-    if good and start == 0:
-        # Kafka looks at the offsets of what is compressed only. Rising from 0 to the count: so there is no gap.
-        good = last == count - 1 and batch.base_offset == 0 and hot.place(data, start, end)[2] == 0
-    if not good or (keyless and append.rules.compacted):
-        from kops.records import validate_each
+    if rules.timestamp_type != LOG_APPEND_TIME and not least == most == NO_TIMESTAMP:
+        # Far enough from the ends of 64 bits for sums that don't wrap.
+        earliest, latest = max(-_SAFE, now_ms - rules.timestamp_before_max_ms), min(_SAFE, now_ms + rules.timestamp_after_max_ms)
+        good = good and earliest <= least <= most <= latest
+    if good and not (keyless and rules.compacted):
+        return most if most > NO_TIMESTAMP else NO_TIMESTAMP
+    from kops.records import validate_each
 
-        return validate_each.check_each(data, start, count, batch, append)
-    return max(most, NO_TIMESTAMP)
+    return validate_each.check_each(data, start, count, batch, append)

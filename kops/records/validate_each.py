@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from kops.errors import ApiError, DecodeError
 from kops.records import _hot as hot
-from kops.records.batch import TIMESTAMP_TYPE_MASK, Batch
+from kops.records.batch import BATCH_OVERHEAD, TIMESTAMP_TYPE_MASK, Batch
 from kops.records.compression import DEFAULT_LIMIT
-from kops.records.decode import why_unreadable
+from kops.records.decode import read_some, why_unreadable
 from kops.records.record import Record
 from kops.records.validate_rules import NO_TIMESTAMP, Append, RecordErrors, check_key, check_timestamp, read_error, wrap64
 from kops.records.varint import read_varint, read_varlong
@@ -83,11 +83,17 @@ def _read(data: bytes, start: int, count: int, batch: Batch) -> Iterator[Seen]:
     for number in range(count):
         stop, timestamp, offset, _, key_size, _, value_size, _, _ = hot.place(data, position, end)
         if stop < 0:
-            raise ApiError("INVALID_RECORD", why_unreadable(data, position, end, number))
+            # An endless length in front of a record is the one thing here that Kafka takes for no bad record.
+            name = "UNKNOWN_SERVER_ERROR" if _is_endless(data[position : position + 5]) else "INVALID_RECORD"
+            raise ApiError(name, why_unreadable(data, position, end, number))
         position = stop
         if number == count - 1 and position != end:
             raise ApiError("INVALID_RECORD", "Incorrect declared batch size, records still remaining in file")
         yield Seen(wrap64(batch.base_offset + offset), _at(batch, timestamp), key_size, value_size, False)
+
+
+def _is_endless(front: bytes) -> bool:
+    return len(front) == 5 and min(front) > 127
 
 
 def _read_partially(data: bytes, count: int, batch: Batch) -> Iterator[Seen]:
@@ -123,9 +129,18 @@ def _skip_headers(data: bytes, position: int, count: int) -> int:
     return position
 
 
+def is_consecutive(batch: Batch) -> bool:
+    """Whether the records' offsets count from 0 on, as far as they can be read."""
+    records, _ = read_some(batch, DEFAULT_LIMIT) if (batch.count or 0) > 0 else ([], None)
+    return all(record.offset == index for index, record in enumerate(records))
+
+
 def readable(batch: Batch) -> list[Record]:
     """Every record whole. ApiError: INVALID_RECORD, or UNKNOWN_SERVER_ERROR where they can't be decompressed."""
     try:
         return batch.records(DEFAULT_LIMIT)
     except DecodeError as error:
+        if not batch.compressed and batch.count is not None:
+            for _ in _read(bytes(batch.data()), BATCH_OVERHEAD, batch.count, batch):
+                pass
         raise read_error(error) from None

@@ -57,10 +57,14 @@ def _convert(batches: list[Batch], append: Append) -> ValidatedRecords:
         raise ApiError("UNKNOWN_SERVER_ERROR", f"Transactional records are not supported for magic {append.rules.magic}")
     built: Rebuilt | None = None
     for batch in batches:
-        records = _checked(batch, first, append)
+        check_batch(batch, first, append.rules, append.origin, append.count_invalid)
         built = built or Rebuilt(first, NONE, None, append)
-        for record in records:
-            built.add(record)
+        errors = RecordErrors()
+        for index, record in enumerate(_read(batch)):
+            _check(record, index, batch, append, errors)
+            if not errors:
+                built.add(record)
+        errors.raise_if_any()
     assert built is not None
     return built.finish(0)
 
@@ -127,6 +131,8 @@ class Rebuilt:
     def finish(self, taken: int) -> ValidatedRecords:
         """`taken`: bytes that the records took before."""
         builder, append = self.builder, self.append
+        if not builder.count and append.rules.timestamp_type == LOG_APPEND_TIME and (append.rules.magic > 1 or self.target != NONE):
+            raise ApiError("UNKNOWN_SERVER_ERROR", "a set without records has no last offset")
         data = builder.build() if builder.count else b""
         latest = append.now_ms if append.rules.timestamp_type == LOG_APPEND_TIME else builder.max_timestamp
         taken += _header_size(append.rules.magic, self.target != NONE) + builder.uncompressed_size
@@ -160,13 +166,17 @@ def _checked(batch: Batch, first: Batch, append: Append) -> list[AnyRecord]:
     errors = RecordErrors()
     found: list[AnyRecord] = []
     for index, record in enumerate(_read(batch)):
-        if isinstance(record, Message):
-            check_message(record, index, batch, append, errors)
-        else:
-            check_record(Seen.of(record), index, batch, append, errors)
+        _check(record, index, batch, append, errors)
         found.append(record)
     errors.raise_if_any()
     return found
+
+
+def _check(record: AnyRecord, index: int, batch: Batch, append: Append, errors: RecordErrors) -> None:
+    if isinstance(record, Message):
+        check_message(record, index, batch, append, errors)
+    else:
+        check_record(Seen.of(record), index, batch, append, errors)
 
 
 def _headers(record: Record) -> list[tuple[str | bytes, bytes | None]]:

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, Literal, NamedTuple
 
 from kops.errors import ApiError, DecodeError
-from kops.records.batch import MAX_LONG, TIMESTAMP_TYPE_MASK, Batch
+from kops.records.batch import CONTROL_MASK, MAX_LONG, TIMESTAMP_TYPE_MASK, Batch
 from kops.records.compression import CODEC_IDS, CODEC_NAMES, GZIP, LZ4, NONE, ZSTD
 from kops.records.record import CREATE_TIME, LOG_APPEND_TIME
 
@@ -177,7 +177,7 @@ def check_batch(batch: Batch, first: Batch, rules: ValidationRules, origin: Appe
 def _check_client_batch(batch: Batch, rules: ValidationRules, count_invalid: CountInvalid) -> None:
     count = batch.count or 0
     span = wrap64(batch.last_offset - batch.base_offset + 1)
-    if span == count > 0 and not batch.is_control and (batch.producer_id < 0 or batch.base_sequence >= 0):
+    if span == count > 0 and not batch.attributes & CONTROL_MASK and (batch.producer_id < 0 or batch.base_sequence >= 0):
         return
     where = f"in topic partition {rules.topic_partition}"
     offsets = f"[{batch.base_offset}, {batch.last_offset}]"

@@ -1,0 +1,159 @@
+"""Random appends for the validation of a leader, as a client of any age, a coordinator or someone hostile would send them."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from dataclasses import dataclass
+
+from kops.records import Batch, BytesSource, compress, scan
+from kops.records.batch import HEADER_V2
+from kops.records.build import write_batch, write_message, write_record
+from kops.records.compression import CODEC_IDS
+from kops.records.validate import AppendOrigin, ValidationRules
+from tests.fuzz.records_worker import mutate, with_right_checksums
+
+CODECS = ("none", "none", "gzip", "snappy", "lz4", "zstd")
+MAX_LONG = (1 << 63) - 1
+HOUR = 3_600_000
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One append."""
+
+    data: bytes
+    rules: ValidationRules
+    origin: AppendOrigin
+
+    def batches(self) -> list[Batch]:
+        found = []
+        position = 0
+        while position < len(self.data):
+            found.append(Batch(self.data, position))
+            position += found[-1].size
+        return found
+
+
+def random_rules(rng: random.Random) -> ValidationRules:
+    return ValidationRules(
+        "orders-0",
+        compacted=rng.random() < 0.2,
+        timestamp_type="LogAppendTime" if rng.random() < 0.25 else "CreateTime",
+        timestamp_before_max_ms=rng.choice((MAX_LONG, MAX_LONG, 24 * HOUR)),
+        timestamp_after_max_ms=rng.choice((MAX_LONG, HOUR, HOUR)),
+        compression_type=rng.choice(("producer",) * 6 + ("uncompressed", "gzip", "snappy", "lz4", "zstd")),
+        gzip_level=rng.choice((-1, 1, 9)),
+        lz4_level=rng.choice((9, 9, 1, 17)),
+        zstd_level=rng.choice((3, 1, -5, 19)),
+        magic=rng.choice((2,) * 8 + (1, 0)),
+    )
+
+
+def random_timestamp(rng: random.Random, now: int) -> int:
+    usual = now - rng.randrange(HOUR // 2)
+    return rng.choice((usual,) * 30 + (-1, -1, now - 48 * HOUR, now + 2 * HOUR, 0))
+
+
+def random_v2(rng: random.Random, now: int) -> bytes:
+    """A batch of format v2, its header or its records sometimes wrong, its checksum right."""
+    codec = rng.choice(CODECS)
+    count = rng.choice((1, 1, 2, 3, 20))
+    base = rng.choice((now - 5, now - 5, now - 5, -1, 0, MAX_LONG, -MAX_LONG - 1) if rng.random() < 0.2 else (now - 5,))
+    keys = rng.choice(((b"key", b""), (b"key", None), (None,)))
+    deltas = list(range(count))
+    if rng.random() < 0.1:
+        deltas = sorted(rng.sample(range(-1, 3 * count), count))
+    wild = rng.random() < 0.1
+    records = []
+    for delta in deltas:
+        timestamp = random_timestamp(rng, now) - base if abs(base) < MAX_LONG else rng.choice((0, 1, -1, MAX_LONG))
+        if wild:
+            timestamp = rng.choice((timestamp, rng.randrange(-MAX_LONG - 1, MAX_LONG)))
+        timestamp = max(-MAX_LONG - 1, min(MAX_LONG, timestamp))
+        headers = [("h", b"v"), (b"\xff\xe2x", None), ("", b"")][: rng.choice((0, 0, 0, 3))]
+        records.append(write_record(delta, timestamp, rng.choice(keys), rng.choice((b"value" * 9, None, b"")), headers))
+    body = b"".join(records)
+    if rng.random() < 0.1:
+        body = mutate(rng, body)
+    idempotent = rng.random() < 0.3
+    base_offset = 0 if rng.random() < 0.9 else rng.choice((5, MAX_LONG - 1))
+    attributes = CODEC_IDS[codec] | rng.choice((0,) * 12 + (8, 0x20, 0x30, 0x40, 0x80)) | (0x10 if idempotent and rng.random() < 0.5 else 0)
+    return write_batch(
+        compress(codec, body),
+        base_offset=base_offset,
+        last_offset=base_offset + (count - 1 if rng.random() < 0.95 else rng.choice((-1, 0, count, 7))),
+        count=count if rng.random() < 0.95 else rng.choice((-1, 0, count + 1, max(0, count - 1))),
+        attributes=attributes,
+        base_timestamp=base,
+        max_timestamp=rng.choice((now, now, -1, now + 2 * HOUR)),
+        producer_id=9 if idempotent else -1,
+        producer_epoch=3 if idempotent else -1,
+        base_sequence=rng.choice((0, 5, 5, (1 << 31) - 1, -1)) if idempotent else -1,
+    )
+
+
+def random_message(rng: random.Random, magic: int, now: int, offset: int, *, kind: str = "CreateTime") -> bytes:
+    timestamp = max(-1, random_timestamp(rng, now)) if rng.random() < 0.98 else -7
+    key = rng.choice((b"key", b"key", None, b""))
+    return write_message(magic, offset, timestamp, key, rng.choice((b"value" * 9, None, b"")), timestamp_type=kind)
+
+
+def random_set(rng: random.Random, magic: int, now: int) -> bytes:
+    """A compressed message of v0 or v1, its contents sometimes wrong, its own checksum right."""
+    codec = rng.choice(("gzip", "snappy", "lz4"))
+    count = rng.choice((1, 2, 5))
+    start = rng.choice((0, 0, 0, 3))
+    inner_magic = magic if rng.random() < 0.95 else rng.choice((0, 1))
+    parts = [random_message(rng, inner_magic, now, start + number) for number in range(count)]
+    if rng.random() < 0.1:
+        parts = [random_message(rng, inner_magic, now, 0) for number in range(count)]
+    if rng.random() < 0.1:
+        at = rng.randrange(count)
+        spoiled = bytearray(parts[at])
+        spoiled[rng.randrange(12, len(spoiled))] ^= 1 << rng.randrange(8)
+        if rng.random() < 0.7:
+            spoiled[12:16] = zlib.crc32(spoiled[16:]).to_bytes(4, "big")
+        parts[at] = bytes(spoiled)
+    body = b"".join(parts)
+    if rng.random() < 0.05:
+        body = mutate(rng, body)
+    offset = start + count - 1 if rng.random() < 0.8 else rng.choice((0, 1, 50))
+    timestamp = random_timestamp(rng, now)
+    kind = "LogAppendTime" if rng.random() < 0.1 else "CreateTime"
+    value = None if rng.random() < 0.02 else compress(codec, body, magic=magic)
+    return write_message(magic, offset, timestamp, None, value, codec=CODEC_IDS[codec], timestamp_type=kind)
+
+
+def random_old(rng: random.Random, now: int) -> bytes:
+    magic = rng.choice((0, 1, 1))
+    if rng.random() < 0.5:
+        return random_set(rng, magic, now) * (2 if rng.random() < 0.05 else 1)
+    kind = "LogAppendTime" if rng.random() < 0.1 else "CreateTime"
+    parts = [
+        random_message(rng, magic if rng.random() < 0.97 else 1 - magic, now, offset, kind=kind) for offset in range(rng.choice((1, 3)))
+    ]
+    if rng.random() < 0.03:
+        parts.append(random_v2(rng, now))
+    return b"".join(parts)
+
+
+def random_append(rng: random.Random, now: int) -> Sent:
+    data = random_v2(rng, now) if rng.random() < 0.65 else random_old(rng, now)
+    if rng.random() < 0.03:
+        data += random_v2(rng, now)
+    if rng.random() < 0.03:
+        data = whole(with_right_checksums(mutate(rng, data)))
+    origin = rng.choice((AppendOrigin.CLIENT,) * 5 + (AppendOrigin.COORDINATOR,))
+    return Sent(data, random_rules(rng), origin)
+
+
+def whole(data: bytes) -> bytes:
+    """The batches at the beginning of `data` whose checksums hold: what analysis leaves for validation."""
+    return b"".join(bytes(item.data()) for item in scan(BytesSource(data), resync=False) if isinstance(item, Batch))
+
+
+def header(batch: Batch) -> tuple[object, ...]:
+    """A v2 header without what recompression changes: size and checksum."""
+    fields = HEADER_V2.unpack_from(batch.buffer, batch.index)
+    return (fields[0], *fields[2:4], *fields[5:])
