@@ -32,6 +32,7 @@ CODES = {
     "kops.files.api": {"ReadOnlyError": (8, 1)},
     "kops.forensics.journal": {"ChangedSinceError": (8, 1)},
     "kops.storage.cleaner": {"CleaningAbortedError": (8, 1)},
+    "kops.storage.cleaner_manager": {"UncleanableError": (8, 1)},
     "kops.storage.live_log_dirs": {"LogDirsFailedError": (8, 1)},
     # What the log loader raises is an outcome for `forecast`; it would only reach a person through a mistake.
     "kops.storage.load_errors": {
