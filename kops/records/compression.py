@@ -195,6 +195,8 @@ def _write_snappy(data: Buffer) -> bytes:
 # lz4 ----------------------------------------------------------------------------------------------------------------------------------
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_USUAL: Final = _LZ4_MAGIC + b"\x60\x40\x82"
+"""The header that Kafka's producers write, its checksum with it."""
 _LZ4_STORED: Final = 0x80000000
 _LZ4_BLOCK: Final = 64 * 1024
 _LZ4_BLOCK_SIZES: Final = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1024 * 1024}
@@ -202,6 +204,8 @@ _LZ4_BLOCK_SIZES: Final = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1
 
 def _read_lz4_header(view: memoryview, check_header: bool) -> tuple[int, int, int]:
     """-> (flags, largest block, position of the first block). Kafka's `Lz4BlockInputStream.readHeader`."""
+    if view[:7] == _LZ4_USUAL:
+        return 0x60, _LZ4_BLOCK, 7
     if len(view) < 7:
         raise _bad("lz4", "the stream is cut")
     if bytes(view[:4]) != _LZ4_MAGIC:
