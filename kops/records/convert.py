@@ -1,0 +1,79 @@
+"""Conversion between the message formats v0, v1 and v2, in every direction.
+
+Source: Kafka's `RecordsUtil.downConvert` and `ConvertedRecords` (up to 3.9: brokers of that time answered the fetches of old clients so),
+and its `LogValidator` for the way up. Offsets and codec stay. What the older format has no place for is lost: headers, producers, leader
+epochs, timestamps (v0), gaps at the ends of a batch; control batches are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kops.errors import ApiError, DecodeError
+from kops.records.batch import Batch
+from kops.records.build import BatchBuilder
+from kops.records.compression import ZSTD
+from kops.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Record
+
+
+class ConvertedRecords(NamedTuple):
+    """`data` in the format that was asked for; `converted_count` records in it were converted."""
+
+    data: bytes
+    converted_count: int
+
+
+def convert_records(batches: Iterable[Batch], magic: int, *, first_offset: int = 0) -> ConvertedRecords:
+    """Down-conversion as an older broker does for a fetch from `first_offset`; batches of format `magic` or older stay as they are.
+
+    Uncompressed records below `first_offset` are left out on the way to v0 and v1: old clients expect the first message to be the one they
+    asked for. ApiError UNSUPPORTED_COMPRESSION_TYPE for zstd in formats that have none; DecodeError as `Batch.records`,
+    and for a timestamp below -1.
+    """
+    parts: list[bytes] = []
+    count = 0
+    for batch in batches:
+        if magic < 2 and batch.is_control:
+            continue
+        if batch.magic <= magic:
+            parts.append(bytes(batch.data()))
+            continue
+        records = [record for record in _records(batch, magic) if batch.compressed or record.offset >= first_offset]
+        if records:
+            parts.append(_build(batch, records, magic))
+            count += len(records)
+    return ConvertedRecords(b"".join(parts), count)
+
+
+def convert_batch(batch: Batch, magic: int) -> bytes:
+    """The batch in format `magic`, older or newer; nothing of a control batch is left in v0 and v1. Errors as `convert_records`."""
+    if batch.magic == magic:
+        return bytes(batch.data())
+    if magic < 2 and batch.is_control:
+        return b""
+    records = _records(batch, magic)
+    return _build(batch, records, magic) if records else b""
+
+
+def _records(batch: Batch, magic: int) -> list[Record]:
+    if magic < 2 and batch.attributes & 7 == ZSTD:
+        raise ApiError("UNSUPPORTED_COMPRESSION_TYPE", "Down-conversion of zstandard-compressed batches is not supported")
+    return batch.records()
+
+
+def _build(batch: Batch, records: list[Record], magic: int) -> bytes:
+    kind = CREATE_TIME if batch.timestamp_type == NO_TIMESTAMP_TYPE else batch.timestamp_type
+    builder = BatchBuilder(
+        magic=magic,
+        codec=batch.attributes & 7,
+        base_offset=records[0].offset,
+        timestamp_type=kind,
+        log_append_time=batch.max_timestamp if kind == LOG_APPEND_TIME else -1,
+    )
+    try:
+        for record in records:
+            builder.append(record.timestamp, record.key, record.value, record.headers if magic > 1 else (), offset=record.offset)
+    except ValueError as error:
+        raise DecodeError(str(error), code="bad-records", position=batch.position) from None
+    return builder.build()
