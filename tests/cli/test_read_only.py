@@ -35,6 +35,7 @@ INSPECTIONS = (
     "log dump IN",
     "log dump --format kafka --deep-iteration --print-data-log IN",
     "log dump --print-data-log --format jsonl --isolation read_committed IN",
+    "log export --raw IN",
     "log verify --level quick --jobs 1 IN",
     "log verify --level crc --jobs 1 IN",
     "log verify --level deep --jobs 1 IN",

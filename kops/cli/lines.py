@@ -1,0 +1,44 @@
+"""What the commands that read lines and write logs share: their input, the clock, topic settings."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from kops.config import TopicConfig
+
+_NEVER_MS = "9223372036854775807"
+_LARGEST_BYTES = "2147483647"
+
+
+def clock_ms() -> int:
+    """Now, in ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+@contextmanager
+def input_lines(path: str) -> Iterator[tuple[BinaryIO, int | None]]:
+    """A file, or stdin for `-`, and its size in bytes where it is known."""
+    if path == "-":
+        yield sys.stdin.buffer, None
+        return
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        yield file, status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def parse_config(settings: Sequence[str] | None, *, keep_segments: bool = False) -> TopicConfig:
+    """The topic settings of `--config K=V`. `keep_segments`: neither size nor time begin a new segment unless a setting says so.
+
+    UsageError names key, value and what is allowed.
+    """
+    from kops.config.topic import parse_settings, topic_config
+
+    defaults = {"segment.bytes": _LARGEST_BYTES, "segment.ms": _NEVER_MS} if keep_segments else {}
+    return topic_config(defaults | parse_settings(list(settings or ())))

@@ -1,0 +1,279 @@
+"""`kops log export`, `import`, `append` and `truncate` as they are typed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kops.files import OsFiles
+from kops.forensics.journal import locked
+from tests.cli.conftest import PROJECT, Ran
+from tests.support import corpus
+
+Kops = Callable[..., Ran]
+UNDAMAGED = "damage-4.3.0-none"
+TWO_FLIPS = "damage-4.3.0-two-flips"
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    """A partition of 99 records in a log directory after a clean stop."""
+    case = corpus.load(UNDAMAGED)
+    return case.copy(tmp_path / "log", "before") / "payments-none-0"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def records(kops: Kops, partition: Path) -> list[dict[str, Any]]:
+    ran = kops("log", "dump", "--print-data-log", "--format", "jsonl", str(partition))
+    assert ran.code == 0
+    return [json.loads(line) for line in ran.text.splitlines()]
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def write_lines(path: Path, documents: list[Any]) -> str:
+    path.write_text("".join(json.dumps(document) + "\n" for document in documents))
+    return str(path)
+
+
+# export and import --------------------------------------------------------------------------------------------------------------------
+
+
+def test_export_import_export(kops: Kops, partition: Path, tmp_path: Path) -> None:
+    before = contents(partition)
+    file, other = str(tmp_path / "export.jsonl"), str(tmp_path / "again.jsonl")
+    assert kops("log", "export", str(partition), "-o", file).code == 0
+    assert contents(partition) == before
+    ran = kops("log", "import", file, "--out", str(tmp_path / "new" / "logs"), "--format", "json")
+    assert ran.code == 0
+    report = json.loads(ran.text)
+    assert report["schema"] == "kops.import/v1"
+    (entry,) = report["partitions"]
+    assert (entry["name"], entry["segments"], entry["records"], entry["last_offset"]) == ("payments-none-0", 5, 99, 98)
+    assert kops("log", "export", entry["output"], "-o", other).code == 0
+    assert Path(other).read_bytes() == Path(file).read_bytes()
+    assert kops("log", "verify", "--level", "full", entry["output"]).code == 0
+    again = kops("log", "import", file, "--out", str(tmp_path / "new" / "logs"))
+    assert again.code == 16
+    assert "exists" in again.err
+
+
+def test_import_with_the_topics_settings_gives_the_files(kops: Kops, partition: Path, tmp_path: Path) -> None:
+    interval = corpus.load(UNDAMAGED).json["config"]["index.interval.bytes"]
+    file = str(tmp_path / "export.jsonl")
+    assert kops("log", "export", "--raw", str(partition), "-o", file).code == 0
+    out = tmp_path / "logs"
+    assert kops("log", "import", file, "--out", str(out), "--config", f"index.interval.bytes={interval}").code == 0
+    assert contents(out / partition.name) == contents(partition)
+    assert sorted(path.name for path in out.iterdir()) == [partition.name]
+
+
+def test_export_tells_damage(kops: Kops, tmp_path: Path) -> None:
+    case = corpus.load(TWO_FLIPS)
+    path = case.copy(tmp_path / "log", "before")
+    ran = kops("log", "export", str(path / Path(case.json["damagedDir"]).name))
+    assert ran.code == 68
+    assert "not exported: " in ran.err
+    damage = [json.loads(line) for line in ran.text.splitlines() if "kops.damage/v1" in line]
+    assert len(damage) == 2
+    file = tmp_path / "export.jsonl"
+    file.write_text(ran.text)
+    assert kops("log", "import", str(file), "--out", str(tmp_path / "new")).code == 64
+
+
+def test_a_line_that_makes_no_sense_is_named(kops: Kops, partition: Path, tmp_path: Path) -> None:
+    lines = kops("log", "export", str(partition)).text.splitlines()
+    batches = [i for i, line in enumerate(lines) if "kops.export-batch/v1" in line]
+    wrong = {
+        "line 3 is no JSON": [*lines[:2], "{", *lines[3:]],
+        "line 2 is no JSON object": [lines[0], "[]"],
+        "line 1: a segment that belongs to no partition": lines[1:],
+        "line 2: a record that belongs to no batch": [lines[0], lines[batches[0] + 1]],
+        "line 2: kops.other/v1 is no line of an export": [lines[0], '{"schema": "kops.other/v1"}'],
+        "'../x-0' is no partition's name": [json.dumps(json.loads(lines[0]) | {"name": "../x-0"})],
+        "'baseOffset'": [*lines[: batches[1]], lines[batches[1]].replace("baseOffset", "offset"), *lines[batches[1] + 1 :]],
+        "the batch of offset 0": [*lines[: batches[1]], *lines[: batches[1]][2:]],
+    }
+    for number, (words, text) in enumerate(wrong.items()):
+        file = tmp_path / "wrong.jsonl"
+        file.write_text("\n".join(text) + "\n")
+        ran = kops("log", "import", str(file), "--out", str(tmp_path / f"out{number}"))
+        assert ran.code & 8, words
+        assert words in ran.err
+        assert not (tmp_path / "x-0").exists()
+    # What came before the line is there, whole.
+    assert kops("log", "verify", "--level", "full", str(tmp_path / "out6")).code == 0
+    assert records(kops, tmp_path / "out6" / partition.name)
+
+
+def test_import_is_interrupted(tmp_path: Path, partition: Path, kops: Kops) -> None:
+    lines = kops("log", "export", str(partition)).text.splitlines(keepends=True)
+    command = [sys.executable, "-m", "kops", "log", "import", "-", "--out", str(tmp_path / "new")]
+    with subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write("".join(lines[:60]).encode() + b'{"schema": "kops.rec')
+        process.stdin.flush()
+        log = tmp_path / "new" / partition.name
+        while not log.exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, words = process.communicate(timeout=120)
+    assert process.returncode == 32, words
+    assert kops("log", "verify", "--level", "full", str(log)).code == 0
+
+
+# append -------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_append(kops: Kops, partition: Path, tmp_path: Path) -> None:
+    marker = (partition.parent / ".kafka_cleanshutdown").read_bytes()
+    added = [
+        {"offset": 5, "timestamp": 1_700_000_000_123, "key": b64(b"k"), "value": b64(b"v"), "headers": [["h", b64(b"1")], ["n", None]]},
+        {"key": None, "value": None},
+        {"schema": "kops.record/v1", "value": b64(b"x" * 100), "timestamp": 1},
+        {"schema": "kops.record/v1", "value": b64(b"marker"), "control": {"type": "COMMIT"}},
+    ]
+    file = write_lines(tmp_path / "records.jsonl", added)
+    ran = kops("log", "append", file, "--to", str(partition), "--format", "json", "--batch-size", "50", "--leader-epoch", "7")
+    assert ran.code == 0
+    report = json.loads(ran.text)
+    assert report["schema"] == "kops.append/v1"
+    assert (report["records"], report["batches"], report["first_offset"], report["last_offset"]) == (3, 1, 99, 101)
+    got = records(kops, partition)[-3:]
+    assert [record["offset"] for record in got] == [99, 100, 101]
+    assert [(record["key"], record["value"]) for record in got] == [(b64(b"k"), b64(b"v")), (None, None), (None, b64(b"x" * 100))]
+    assert got[0]["timestamp"] == 1_700_000_000_123
+    assert got[0]["headers"] == [["h", b64(b"1")], ["n", None]]
+    assert got[1]["timestamp"] > 1_700_000_000_123
+    assert {record["leaderEpoch"] for record in got} == {7}
+    assert kops("log", "verify", "--level", "full", str(partition.parent)).code == 0
+    assert (partition.parent / ".kafka_cleanshutdown").read_bytes() == marker
+    assert not (partition.parent / ".lock").exists()
+
+
+def test_append_an_export_compressed(kops: Kops, partition: Path, tmp_path: Path) -> None:
+    file = str(tmp_path / "export.jsonl")
+    assert kops("log", "export", str(partition), "-o", file).code == 0
+    ran = kops("log", "append", file, "--to", str(partition), "--compression", "zstd", "--batch-size", "2000")
+    assert ran.code == 0
+    got = records(kops, partition)
+    assert len(got) == 198
+    keys = ("key", "value", "timestamp", "headers")
+    assert [[record[key] for key in keys] for record in got[:99]] == [[record[key] for key in keys] for record in got[99:]]
+    assert {record["batch"]["codec"] for record in got[99:]} == {"zstd"}
+
+
+def test_append_into_a_new_folder_needs_one(kops: Kops, partition: Path, tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "records.jsonl", [{"value": "hi"}])
+    assert kops("log", "append", file, "--to", str(tmp_path / "none-0"), "--value-encoding", "utf8").code == 8
+    (tmp_path / "new-3").mkdir()
+    assert kops("log", "append", file, "--to", str(tmp_path / "new-3"), "--value-encoding", "utf8").code == 0
+    (record,) = records(kops, tmp_path / "new-3")
+    assert (record["offset"], record["value"], record["leaderEpoch"]) == (0, b64(b"hi"), 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "line 2 is no JSON"),
+        ('{"value": "!"}', "line 2 is no record"),
+        ('{"value": 7}', "line 2 is no record"),
+        ('{"key": "=="}', "line 2"),
+    ],
+)
+def test_append_names_the_line_and_keeps_those_before(line: str, words: str, kops: Kops, partition: Path, tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    file.write_text(json.dumps({"value": b64(b"one")}) + "\n" + line + "\n")
+    ran = kops("log", "append", str(file), "--to", str(partition), "--batch-size", "1")
+    assert ran.code == 8
+    assert words in ran.err
+    assert len(records(kops, partition)) == 100
+    assert kops("log", "verify", "--level", "full", str(partition.parent)).code in (0, 4)
+
+
+def test_append_is_refused(kops: Kops, partition: Path, tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "records.jsonl", [{"value": b64(b"x" * 2000)}])
+    before = contents(partition.parent)
+    with locked(OsFiles(), str(partition.parent)):
+        assert kops("log", "append", file, "--to", str(partition)).code == 8
+    assert contents(partition.parent) == before
+    assert kops("log", "append", file, "--to", str(partition), "--compression", "rar").code == 16
+    assert kops("log", "append", file, "--to", str(partition), "--config", "no.such=1").code == 16
+    ran = kops("log", "append", file, "--to", str(partition), "--config", "max.message.bytes=1000")
+    assert ran.code == 8
+    assert "exceeds the maximum configured" in ran.err
+    assert len(records(kops, partition)) == 99
+
+
+def test_append_leaves_a_log_alone_that_a_start_would_cut(kops: Kops, tmp_path: Path) -> None:
+    case = corpus.load(TWO_FLIPS)
+    path = case.copy(tmp_path / "log", "before")
+    (path / ".kafka_cleanshutdown").unlink()
+    (path / "recovery-point-offset-checkpoint").unlink()
+    before = contents(path)
+    file = write_lines(tmp_path / "records.jsonl", [{"value": b64(b"x")}])
+    ran = kops("log", "append", file, "--to", str(path / Path(case.json["damagedDir"]).name))
+    assert ran.code == 8
+    assert "kops log repair first" in ran.err
+    assert contents(path) == before
+
+
+# truncate -----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_truncate_and_back(kops: Kops, partition: Path) -> None:
+    log_dir = partition.parent
+    before = contents(log_dir)
+    for arguments in (("-n",), ()):
+        plan = kops("log", "truncate", str(partition), "--to", "50", *arguments)
+        assert plan.code == 0
+        assert "nothing was written" in plan.err
+        assert "offsets 48 to 98 go: 51 records in 17 batches" in plan.err
+        assert "the batch from offset 48 on holds 50" in plan.err
+    assert contents(log_dir) == before
+    done = kops("log", "truncate", str(partition), "--to", "50", "--yes", "--format", "json")
+    assert done.code == 64
+    report = json.loads(done.text)
+    assert (report["schema"], report["new_end_offset"], report["records"]) == ("kops.truncate/v1", 48, 51)
+    assert [record["offset"] for record in records(kops, partition)] == list(range(48))
+    assert kops("log", "verify", "--level", "full", str(log_dir)).code == 0
+    assert "payments-none 0 48" in (log_dir / "recovery-point-offset-checkpoint").read_text()
+    again = kops("log", "truncate", str(partition), "--to", "48", "--yes")
+    assert again.code == 0
+    assert "nothing to cut" in again.err
+    assert kops("log", "repair", "--rollback", report["journal"]).code == 1
+    assert contents(log_dir) == before
+
+
+def test_truncate_is_refused(kops: Kops, partition: Path) -> None:
+    before = contents(partition.parent)
+    with locked(OsFiles(), str(partition.parent)):
+        assert kops("log", "truncate", str(partition), "--to", "50", "--yes").code == 8
+    assert kops("log", "truncate", str(partition), "--to", "50", "--yes", "-n").code == 16
+    assert kops("log", "truncate", str(partition.parent / "none-0"), "--to", "50").code == 8
+    checkpoint = partition.parent / "log-start-offset-checkpoint"
+    checkpoint.write_text("0\n1\npayments-none 0 10\n")
+    ran = kops("log", "truncate", str(partition), "--to", "9")
+    assert ran.code == 16
+    assert "begins at offset 10" in ran.err
+    checkpoint.write_bytes(before["log-start-offset-checkpoint"])
+    assert contents(partition.parent) == before
+
+
+def test_truncate_to_the_start(kops: Kops, partition: Path) -> None:
+    assert kops("log", "truncate", str(partition), "--to", "0", "--yes").code == 64
+    assert records(kops, partition) == []
+    assert kops("log", "verify", "--level", "full", str(partition.parent)).code == 0

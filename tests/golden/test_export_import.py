@@ -1,0 +1,105 @@
+"""Logs that real Kafka wrote, exported and imported: the same export again, and the same files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kops.config.topic import topic_config
+from kops.files import Files, MemoryFiles, OsFiles
+from kops.forensics.export_lines import SEGMENT, ExportCounts, export_documents
+from kops.forensics.import_lines import ImportReport, import_lines
+from kops.forensics.inventory import open_paths
+from tests.support import corpus
+
+# Kafka of these versions writes indexes and snapshots as 4.3 does.
+AS_NOW = ("v2-3.9.1", "v2-4.3.0")
+# A start offset, leader epochs and snapshots that the batches alone don't tell.
+NOT_OF_THE_LOG_ALONE = ("deleterecords", "compacted", "compacted-idempotent")
+NOT_IN_THE_LOG = (".deleted", ".cleaned")
+KEPT_TOGETHER = {"segment.bytes": "2147483647", "segment.ms": "9223372036854775807"}
+
+
+def partitions(case: corpus.Case) -> Iterator[Path]:
+    """The partitions' folders of a format case."""
+    for folder in sorted((case.root / "data").iterdir()):
+        if folder.is_dir() and list(folder.glob("*.log")) and folder.name.rpartition("-")[2].isdigit():
+            yield folder
+
+
+def exported(files: Files, path: str, *, raw: bool = False) -> list[dict[str, Any]]:
+    """The lines of an export, as they are read again."""
+    documents = export_documents(files, open_paths([path], files), ExportCounts(), raw=raw)
+    return [json.loads(json.dumps(document)) for document in documents]
+
+
+def imported(documents: list[dict[str, Any]], case: corpus.Case) -> MemoryFiles:
+    """The files that an import makes of them, below /out."""
+    files = MemoryFiles(now_ms=lambda: 1)
+    files.mkdir("/out")
+    interval = case.json.get("config", {}).get("index.interval.bytes", 4096)
+    config = topic_config(KEPT_TOGETHER | {"index.interval.bytes": str(interval)})
+    import_lines(files, enumerate(documents, 1), "/out", config, file="export", now_ms=lambda: 1, report=ImportReport("/out"))
+    return files
+
+
+@pytest.mark.parametrize("group", ["v0", "v1", "v2"])
+def test_export_import_export_is_the_same(group: str) -> None:
+    files = OsFiles(read_only=True)
+    batches = 0
+    for case_id in corpus.cases(group):
+        case = corpus.load(case_id)
+        for folder in partitions(case):
+            documents = exported(files, str(folder))
+            again = imported(documents, case)
+            assert exported(again, f"/out/{folder.name}") == documents, case_id
+            batches += sum("magic" in document for document in documents)
+    assert batches > 100
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["rebuilt", "raw"])
+def test_the_files_are_the_same(raw: bool) -> None:
+    files = OsFiles(read_only=True)
+    compared = 0
+    for case_id in corpus.cases("v2"):
+        case = corpus.load(case_id)
+        for folder in partitions(case):
+            documents = exported(files, str(folder), raw=raw)
+            batches = [document for document in documents if "magic" in document]
+            if not raw and any(batch["codec"] != "none" for batch in batches):
+                continue
+            again = imported(documents, case)
+            for log in folder.glob("*.log"):
+                assert again.read_all(f"/out/{folder.name}/{log.name}") == log.read_bytes(), (case_id, log.name)
+            if not case_id.startswith(AS_NOW) or not batches or case_id.endswith(NOT_OF_THE_LOG_ALONE):
+                continue
+            for path in folder.iterdir():
+                if path.suffix not in NOT_IN_THE_LOG:
+                    assert again.read_all(f"/out/{folder.name}/{path.name}") == path.read_bytes(), (case_id, path.name)
+                    compared += 1
+    assert compared > (200 if raw else 50)
+
+
+def without_segments(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines but those that begin a segment."""
+    return [document for document in documents if document["schema"] != SEGMENT]
+
+
+@pytest.mark.parametrize("case_id", corpus.cases("exotic"))
+def test_exotic_batches_come_back(case_id: str, tmp_path: Path) -> None:
+    case = corpus.load(case_id)
+    files = OsFiles(read_only=True)
+    logs = [path for path in case.root.rglob("*.log") if path.is_file()]
+    assert logs
+    for number, log in enumerate(logs):
+        folder = tmp_path / f"topic-{number}"
+        folder.mkdir()
+        (folder / log.name).write_bytes(log.read_bytes())
+        documents = exported(files, str(folder), raw=True)
+        assert documents[0]["name"] == folder.name
+        # These files hold offsets that do not fit into one segment; the import makes segments of them.
+        assert without_segments(exported(imported(documents, case), f"/out/{folder.name}", raw=True)) == without_segments(documents)
