@@ -153,6 +153,8 @@ def _fill(manager: LogManager, image: ClusterImage, written: Written) -> None:
         )
         if step % 10 == 0:
             writers["transactions"].append(2, last_epoch)
+        if step == 40:
+            writers["moved"].log = logs["moved"] = _move(manager, logs["moved"], last_epoch)
         if step == 50:
             manager.checkpoint_recovery_points()
             for log in logs.values():
@@ -166,6 +168,18 @@ def _fill(manager: LogManager, image: ClusterImage, written: Written) -> None:
     for topic, log in logs.items():
         assert len(log.segments) > 2 or topic == "retained"
         written.begins[topic], written.ends[topic] = log.log_start_offset, log.log_end_offset
+
+
+def _move(manager: LogManager, source: UnifiedLog, epoch: int) -> UnifiedLog:
+    """The log in the other directory, as a move leaves it."""
+    key = TopicPartition(source.topic, source.partition)
+    (other,) = [path for path in manager.dirs.live if path != source.parent_dir]
+    manager.prefer_log_dir(key, other)
+    future = manager.get_or_create_log(key, is_future=True, topic_id=source.topic_id)
+    for segment in source.segments:
+        future.append_as_follower(segment.log.file.read(0, segment.size), epoch)
+    manager.replace_current_with_future_log(key)
+    return future
 
 
 @pytest.fixture(scope="module")
