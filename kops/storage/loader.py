@@ -57,11 +57,13 @@ def load_partition(
     clean_shutdown: bool,
     now_ms: int,
     producer_id_expiration_ms: int = DEFAULT_EXPIRATION_MS,
+    write_epochs: bool = True,
 ) -> LoadedLog:
     """Load (and so recover) the partition directory `path`.
 
     The offsets are those of the log directory's checkpoints, `clean_shutdown` says whether its marker was there, `now_ms` decides which
-    producers have expired. Raises `LoadError` where a broker can't load the log; what was changed by then stays changed.
+    producers have expired. Leader epochs that were cut are written by a broker's scheduler: without `write_epochs` that is left to the
+    caller. Raises `LoadError` where a broker can't load the log; what was changed by then stays changed.
     """
     try:
         return LogLoader(
@@ -73,6 +75,7 @@ def load_partition(
             clean_shutdown=clean_shutdown,
             now_ms=now_ms,
             producer_id_expiration_ms=producer_id_expiration_ms,
+            write_epochs=write_epochs,
         ).load()
     except OSError as error:
         raise io_error(error) from error
@@ -92,6 +95,7 @@ class LogLoader:
         clean_shutdown: bool,
         now_ms: int,
         producer_id_expiration_ms: int,
+        write_epochs: bool,
     ) -> None:
         self._files = files
         self._path = path
@@ -101,6 +105,7 @@ class LogLoader:
         self._clean_shutdown = clean_shutdown
         self._now_ms = now_ms
         self._expiration_ms = producer_id_expiration_ms
+        self._write_epochs = write_epochs
         self._segments = LogSegments()
         self._opened: list[LogSegment] = []
         self._actions: list[LoadAction] = []
@@ -143,7 +148,8 @@ class LogLoader:
         self._epochs.truncate_from_end(next_offset)
         log_start_offset = max(self._log_start_offset, self._segments.base_offsets[0])
         self._epochs.truncate_from_start(self._log_start_offset)
-        self._epochs.flush()
+        if self._write_epochs:
+            self._epochs.flush()
         if not self._producers.is_empty:
             raise LoadError("Producer state must be empty during log initialization", exception=ILLEGAL_STATE)
         self._producers.remove_stray_snapshots(self._segments.base_offsets)

@@ -130,7 +130,11 @@ class LocalLog:
 
     def append(self, last_offset: int, data: bytes | memoryview, batches: list[Batch]) -> None:
         """Write batches to the active segment; the log's end grows before anything else may fail, so that offsets are never given twice."""
-        self.segments.active.append(last_offset, data, batches)
+        active = self.segments.active
+        try:
+            active.append(last_offset, data, batches)
+        finally:
+            active.write_index_entries()
         self.update_log_end_offset(last_offset + 1)
 
     @property
@@ -170,10 +174,11 @@ class LocalLog:
                 if active.base_offset != new_offset or active.size:
                     reason = (
                         f"Trying to roll a new log segment for topic partition {self.topic_partition} with start offset {where} while it "
-                        f"already exists. Existing segment is {self.segments.floor(new_offset)}."
+                        f"already exists. Existing segment is Optional[{self.segments.floor(new_offset)}]."
                     )
                     raise LoadError(reason, exception=KAFKA_EXCEPTION)
-                self.warn(f"{self.topic_partition}: rolling a new segment at {where} while it exists and is active with size 0")
+                sizes = f"{active.offset_index.entries} entries of the offset index, {active.time_index.entries} of the time index"
+                self.warn(f"{self.topic_partition}: rolling a new segment at {where} while it exists and is active with size 0, {sizes}")
                 new = self.create_and_delete_segment(new_offset, active)
             else:
                 if new_offset < active.base_offset:

@@ -27,6 +27,9 @@ class LogOffsetMetadata(NamedTuple):
     segment_base_offset: int = -1
     relative_position: int = -1
 
+    def __str__(self) -> str:
+        return f"(offset={self.message_offset}, segment=[{self.segment_base_offset}:{self.relative_position}])"
+
     @property
     def message_offset_only(self) -> bool:
         """Whether the place is not known."""

@@ -329,7 +329,14 @@ class LogSegment:
         self.time_index.maybe_append(*self.largest, skip_full_check=True)
         self.offset_index.trim_to_valid_size()
         self.time_index.trim_to_valid_size()
+        self.write_index_entries()
         self.log.truncate_to(self.log.size)
+
+    def write_index_entries(self) -> None:
+        """Bring what was appended to the indexes to their files: a mapping has it there at once, and a killed broker leaves it."""
+        for index in (self._offset_index, self._time_index):
+            if index is not None:
+                index.flush()
 
     # files ------------------------------------------------------------------------------------------------------------------------
 

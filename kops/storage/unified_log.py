@@ -121,6 +121,7 @@ class UnifiedLog(ReadableLog):
             clean_shutdown=had_clean_shutdown,
             now_ms=now_ms(),
             producer_id_expiration_ms=producer_id_expiration_ms,
+            write_epochs=False,
         )
         parsed = parse_partition_dir(posixpath.basename(files.absolute(directory)))
         loaded.producers.topic_partition = f"{parsed.topic}-{parsed.partition}"
@@ -148,6 +149,7 @@ class UnifiedLog(ReadableLog):
         )
         local.delete_segment_files(loaded.marked_segments)
         log._delete_files_later(loaded.marked_snapshots)
+        log._flush_epochs_later()
         return log
 
     def update_config(self, config: TopicConfig) -> TopicConfig:
@@ -505,7 +507,8 @@ class UnifiedLog(ReadableLog):
             self._local.check_open()
             known = [segment for segment in old if segment.base_offset in self.segments]
             given_up = replace_segments(self.files, self.directory, self.segments, new, old)
-            self._local.delete_segment_files(known)
+            for segment in known:
+                self._local.delete_segment_files([segment])
             self._delete_snapshots(given_up)
 
     def split_overflowed_segment(self, segment: LogSegment) -> list[LogSegment]:
