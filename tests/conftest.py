@@ -21,6 +21,11 @@ hypothesis.settings.register_profile("kops", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("kops")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--seeds N`: how many random lives the long rings go through."""
+    parser.addoption("--seeds", type=int, default=None, metavar="N", help="random lives of the long rings (default: what CI has time for)")
+
+
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say whether the compiled loop is tested, or its source."""
     found = []
@@ -43,6 +48,13 @@ def pytest_configure(config: pytest.Config) -> None:
     java = os.environ.get("KOPS_EXPECT_JAVA")
     if java and find_java().source != java:
         raise pytest.UsageError(f"Java comes from {find_java().source}, not {java}")
+
+
+@pytest.fixture
+def seed_count(request: pytest.FixtureRequest) -> int | None:
+    """`--seeds`, None without it."""
+    count: int | None = request.config.getoption("--seeds")
+    return count
 
 
 @pytest.fixture(scope="session")
