@@ -239,6 +239,44 @@ def place(data: bytes, position: i64, end: i64) -> Place:
     return locate(data, begin, end)
 
 
+def _varint_size(value: i64) -> i64:
+    """Bytes that a signed number takes, written as short as can be."""
+    raw: i64 = value if value >= 0 else ~value
+    size: i64 = 1
+    while raw >= 64 and size < 10:
+        raw >>= 7
+        size += 1
+    return size
+
+
+def are_plain(data: bytes, start: i64, end: i64, count: i64) -> bool:
+    """Whether the records of `data[start:end]` are, byte for byte, what Kafka's builder would write of them as a batch.
+
+    That is: offsets from 0 without a gap, the first timestamp delta 0, every number as short as can be, no attributes. Not plain, though
+    they may be the same, are records with headers and numbers so large that bits may be dropped in reading them.
+    """
+    position: i64 = start
+    index: i64
+    if end - start >= 1 << 27:
+        return False
+    for index in range(count):
+        stop, timestamp, offset, key_at, key_size, value_at, value_size, headers_at, attributes = place(data, position, end)
+        if stop < 0 or attributes or offset != index or data[headers_at] or not -_SAFE <= timestamp < _SAFE:
+            return False
+        # Any size below 0 is null, but -1 is what is written.
+        if (key_size < 0 and data[key_at - 1] != 1) or (value_size < 0 and data[value_at - 1] != 1):
+            return False
+        if index == 0 and timestamp:
+            return False
+        size: i64 = 2 + _varint_size(timestamp) + _varint_size(offset)
+        size += _varint_size(key_size) + key_size if key_size >= 0 else 1
+        size += _varint_size(value_size) + value_size if value_size >= 0 else 1
+        if stop - position != size + _varint_size(size):
+            return False
+        position = stop
+    return position == end
+
+
 Header = tuple[str | bytes, bytes | None]
 Row = tuple[int, int, str, bytes | None, bytes | None, list[Header], int, int | None, int, int]
 

@@ -65,9 +65,13 @@ def random_v2(rng: random.Random, now: int) -> bytes:
     if rng.random() < 0.1:
         deltas = sorted(rng.sample(range(-1, 3 * count), count))
     wild = rng.random() < 0.1
+    first = random_timestamp(rng, now)
+    if rng.random() < 0.6:
+        base = first
     records = []
     for delta in deltas:
-        timestamp = random_timestamp(rng, now) - base if abs(base) < MAX_LONG else rng.choice((0, 1, -1, MAX_LONG))
+        timestamp = random_timestamp(rng, now) if records else first
+        timestamp = timestamp - base if abs(base) < MAX_LONG else rng.choice((0, 1, -1, MAX_LONG))
         if wild:
             timestamp = rng.choice((timestamp, rng.randrange(-MAX_LONG - 1, MAX_LONG)))
         timestamp = max(-MAX_LONG - 1, min(MAX_LONG, timestamp))

@@ -139,6 +139,31 @@ def test_the_loop_reads_what_the_plain_reader_reads(variant: str) -> None:
     assert seen == {loop.OK, loop.UNREADABLE, loop.NOT_INCREASING, loop.LEFT_OVER}
 
 
+@pytest.mark.hot
+@pytest.mark.parametrize("variant", variants())
+def test_plain_records_are_those_that_written_again_are_the_same(variant: str) -> None:
+    loop = hot(NAME, variant)
+    rng = random.Random(3)
+    seen = set()
+    for number in range(6000):
+        count = rng.choice((0, 1, 2, 70))
+        deltas = [0, *(rng.choice((0, 5, -3, 64, -65, 1 << 40, -(1 << 63), (1 << 63) - 1)) for _ in range(count))]
+        fields = [rng.choice((None, b"", b"short", b"x" * 70)) for _ in range(2)]
+        headers = [("h", b"x")] if rng.random() < 0.05 else []
+        data = b"".join(write_record(index, deltas[index], *fields, headers) for index in range(count))
+        if number % 2:
+            data = mutated(rng, data)
+        records = slow(data, 0, len(data), count)
+        again = None
+        if records is not None and [record[0] for record in records] == list(range(count)) and not any(record[4] for record in records):
+            again = b"".join(write_record(*record) for record in records)
+        times = [record[1] for record in records or ()]
+        plain = again == data and times[:1] in ([], [0]) and all(-(1 << 62) <= time < 1 << 62 for time in times)
+        assert loop.are_plain(data, 0, len(data), count) == plain, data.hex()
+        seen.add(plain)
+    assert seen == {True, False}
+
+
 @pytest.mark.parametrize("other", [variant for variant in variants() if variant != "interpreted"])
 def test_twins_agree_on_20000_mutated_inputs(other: str) -> None:
     pure, fast = hot(NAME, "interpreted"), hot(NAME, other)
@@ -158,6 +183,7 @@ def test_twins_agree_on_20000_mutated_inputs(other: str) -> None:
         places: tuple[list[int], list[int]] = ([], [])
         assert pure.index_records(*arguments[:4], places[0]) == fast.index_records(*arguments[:4], places[1])
         assert places[0] == places[1]
+        assert pure.are_plain(data, start, end, count) == fast.are_plain(data, start, end, count)
 
 
 @pytest.mark.hot
