@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, Final
 
-from kops.errors import ApiError, KopsError, LockHeldError
+from kops.errors import ApiError, KopsError
 from kops.storage.load_errors import KafkaStorageError
 from kops.storage.log_dirs import LogDirStart, StartRefusedError
 
@@ -50,7 +50,7 @@ class LiveLogDirs:
         try:
             for path, start in self.starts.items():
                 self._take(path, start)
-        except LockHeldError:
+        except BaseException:
             self.release_locks()
             raise
         if not self._live:

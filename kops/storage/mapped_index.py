@@ -168,9 +168,11 @@ class MappedIndex(IndexEntries[E]):
     def close_handler(self) -> None:
         """Let go of the file without trimming it."""
         if not self.closed:
-            self.flush()
-            self._file.close()
-            self.closed = True
+            try:
+                self.flush()
+            finally:
+                self._file.close()
+                self.closed = True
 
     def truncate_to(self, offset: int) -> None:
         """Remove the entries at and above `offset`."""

@@ -396,10 +396,14 @@ class LogSegment:
         self.txn_index.close()
 
     def close_handlers(self) -> None:
-        """Let go of the files as they are: nothing is trimmed, nothing added."""
+        """Let go of the files as they are: nothing is trimmed, nothing added.
+
+        Index entries that a failed disk refuses are lost without a word, as those of a mapping are.
+        """
         for index in (self._offset_index, self._time_index):
             if index is not None:
-                index.close_handler()
+                with contextlib.suppress(OSError):
+                    index.close_handler()
         self.log.file.close()
         self.txn_index.close()
 

@@ -76,6 +76,10 @@ class Broker:
         assert self.manager.shutdown(broker_epoch) == []
         self.new()
 
+    def let_go(self) -> None:
+        """Give up the locks of a manager that was not started."""
+        self.manager.dirs.release_locks()
+
     def kill(self) -> None:
         """The end without a stop: locks are gone, files are as they are."""
         self.manager.dirs.release_locks()
