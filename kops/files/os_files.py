@@ -86,6 +86,8 @@ class OsFile(File):
 
     def sync(self) -> None:
         self._check_writable()
+        if self._fd < 0:  # os.fsync calls that a ValueError
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
         try:
             os.fsync(self._fd)
         except OSError as error:

@@ -321,7 +321,11 @@ class Life:
                 self.clean_offset = done
 
     def rename(self) -> None:
-        """Into the name of a copy on its way to another log directory, or out of it."""
+        """Into the name of a copy on its way to another log directory, or out of it.
+
+        Behind all tasks: Kafka forgets to write leader epochs that were cut if the directory is renamed before its scheduler came to it.
+        """
+        self.twin.do("run_tasks")
         is_future = self.twin.kops.name != NAME
         self.twin.do("rename", NAME if is_future else f"{NAME}.{'0' * 32}-future")
 

@@ -109,6 +109,9 @@ def test_a_closed_file_is_an_error(tree: tuple[Files, str]) -> None:
     file.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         file.size()
+    for change in (file.sync, lambda: file.truncate(1), lambda: file.write(0, b"y")):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            change()
 
 
 def test_directories(tree: tuple[Files, str]) -> None:
