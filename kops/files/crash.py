@@ -3,8 +3,9 @@
 The model is a journalling file system with ordered metadata (ext4 with data=ordered, XFS), as far as its users may count on it:
 
 * Names and truncations (create, rename, link, unlink, mkdir, rmdir, truncate, set_mtime, copy_owner) reach the disk in the order they
-  came: after a power loss a prefix of them is there. `sync_dir` makes what was done to that directory durable, and so all before it. The
-  fsync of a file says nothing of its name: ext4 and XFS happen to make a new file's name durable with it, POSIX does not promise it.
+  came: after a power loss a prefix of them is there. `sync_dir` makes what was done to that directory durable, and so all before it; so
+  does `sync` with the last of them that concerns its file (and whatever its size grew by), for it forces the journal that far. POSIX does
+  not promise that: with `posix` a file's `sync` says nothing of names.
 * A file's bytes are written back by pages of 4096 bytes, at any time and in any order, also between files, until `sync` has come back.
   So each page is as it was at some moment since it was last synced; a page on its way is torn at a sector (512 bytes), or within one.
 * A size grows with the pages or before them: what is not written yet reads as zeros. A size that was cut stays cut with what follows it
@@ -71,11 +72,11 @@ class _Size(NamedTuple):
 
 
 class _Version(NamedTuple):
-    """A page as operation `number` made it; `cut`: by cutting the file."""
+    """A page as operation `number` made it; `cut`: where in the page it cut the file, None for a write."""
 
     number: int
     data: bytes
-    cut: bool
+    cut: int | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -114,7 +115,7 @@ class CrashFiles(MemoryFiles):
     """Files in memory that record every operation. `at` of every method is a number of operations done, by default all.
 
     `fault` is asked before each operation. `space_bytes` is what the disk holds: writes that make files grow end in ENOSPC at the byte
-    that does not fit, and those before it are there. After a fault with errno 0 everything raises `Crash`.
+    that does not fit, and those before it are there. After a fault with errno 0 everything raises `Crash`. `posix`: see above.
     """
 
     def __init__(
@@ -123,8 +124,10 @@ class CrashFiles(MemoryFiles):
         now_ms: Callable[[], int] | None = None,
         fault: Callable[[Operation], Fault | None] | None = None,
         space_bytes: int | None = None,
+        posix: bool = False,
     ) -> None:
         super().__init__(now_ms=now_ms)
+        self.posix = posix
         self.fault = fault
         self.space_bytes = space_bytes
         self.crashed = False
@@ -148,6 +151,7 @@ class CrashFiles(MemoryFiles):
             number = self._done("create", path)
             inode = self._inodes[node] = _Inode([_Size(number, 0, True, node.mtime_ms)])
             self._named(number, "open", (path, "new"), inode)
+            self._touched[node] = number
         return _CrashFile(self, path, node, mode != "r")
 
     def sync_dir(self, path: str) -> None:
@@ -186,11 +190,12 @@ class CrashFiles(MemoryFiles):
 
     def _change(self, method: str, path: str, *more: Any) -> None:
         self._try(method, path)
-        parents = [self._parent(name)[0] for name in (path, *more) if isinstance(name, str)]
+        concerned: list[object] = [self._parent(name)[0] for name in (path, *more) if isinstance(name, str)]
+        concerned.append(self._find(path) if self.exists(path) else None)
         getattr(super(), method)(path, *more)
         number = self._done(method, path)
-        for parent in parents:
-            self._touched[parent] = number
+        for node in concerned:
+            self._touched[node] = number
         self._named(number, method, (path, *more), None)
 
     def _named(self, number: int, method: str, arguments: tuple[Any, ...], inode: _Inode | None) -> None:
@@ -300,9 +305,10 @@ class _CrashFile(TreeFile):
         if view:
             super().write(position, view)
             number = files._done("write", self.path, position, view)
-            self._record(number, position, position + len(view), cut=False)
+            self._record(number, position, position + len(view))
             inode = files._inodes[node]
             if inode.sizes[-1].size != node.size:
+                files._touched[node] = number
                 inode.sizes.append(_Size(number, node.size, False, node.mtime_ms))
         if fault is not None:
             files._fail(fault, self.path)
@@ -312,12 +318,15 @@ class _CrashFile(TreeFile):
         files._try("truncate", self.path, size)
         super().truncate(size)
         number = files._done("truncate", self.path, size)
-        files._inodes[node].sizes.append(_Size(number, size, True, node.mtime_ms))
+        if size != before:
+            files._inodes[node].sizes.append(_Size(number, size, True, node.mtime_ms))
+            files._touched[node] = number
         if size < before:
             self._record(number, size, before, cut=True)
 
     def sync(self) -> None:
-        files, inode = self._files, self._files._inodes[self._writable_node()]
+        files, node = self._files, self._writable_node()
+        inode = files._inodes[node]
         try:
             files._try("sync", self.path)
         except OSError:
@@ -325,16 +334,20 @@ class _CrashFile(TreeFile):
             inode.syncs.append(number)
             inode.failed.add(number)
             raise
-        inode.syncs.append(files._done("sync", self.path))
+        number = files._done("sync", self.path)
+        inode.syncs.append(number)
+        if not files.posix:
+            files._name_syncs.append((number, max(files._touched.get(node, 0), files.names_durable())))
 
-    def _record(self, number: int, start: int, end: int, *, cut: bool) -> None:
+    def _record(self, number: int, start: int, end: int, *, cut: bool = False) -> None:
         """Remember the pages of a range as they are now."""
         inode = self._files._inodes[self._open_node()]
         for page in range(start // PAGE_BYTES, -(-end // PAGE_BYTES)):
             if cut and page not in inode.pages:
                 continue
             data = self.read(page * PAGE_BYTES, PAGE_BYTES)
-            inode.pages.setdefault(page, []).append(_Version(number, data + bytes(PAGE_BYTES - len(data)), cut))
+            where = max(0, start - page * PAGE_BYTES) if cut else None
+            inode.pages.setdefault(page, []).append(_Version(number, data + bytes(PAGE_BYTES - len(data)), where))
 
 
 class _Choice:
@@ -366,27 +379,35 @@ class _Choice:
         lowest, highest = self._range(versions)
         if self.loss == "random":
             chosen = self.dice.randint(lowest, highest)
-            return self._tear(versions, chosen, highest) if self.torn else _data(versions, chosen)
+            newer = self.dice.randint(chosen, highest)
+            old, new = self._data(versions, chosen), self._data(versions, newer)
+            return self._tear(old, new) if self.torn else old
         if self.loss == "ordered":
             moment = bisect_right(versions, self.journal, key=lambda version: version.number) - 1
-            return _data(versions, min(max(moment, lowest), highest))
-        return _data(versions, highest if self.loss == "data" else lowest)
+            return self._data(versions, min(max(moment, lowest), highest))
+        return self._data(versions, highest if self.loss == "data" else lowest)
+
+    def _data(self, versions: list[_Version], index: int) -> bytes:
+        """A version, without what later cuts in the journal took from it."""
+        data = _data(versions, index)
+        for version in versions[index + 1 :]:
+            if version.cut is not None and version.number <= self.journal:
+                data = data[: version.cut] + bytes(PAGE_BYTES - version.cut)
+        return data
 
     def _range(self, versions: list[_Version]) -> tuple[int, int]:
         """First and last version that may be on the disk, as indexes; -1 is the page before it was first written."""
         count = bisect_right(versions, self.at, key=lambda version: version.number)
         lowest, highest = -1, count - 1
         for i in range(count):
-            in_journal = versions[i].cut and versions[i].number <= self.journal
-            if in_journal or self.inode.is_durable(versions[i].number, self.at):
+            if self.inode.is_durable(versions[i].number, self.at):
                 lowest = i
-            elif versions[i].cut:
+            elif versions[i].cut is not None and versions[i].number > self.journal:
                 return lowest, max(lowest, i - 1)
         return lowest, highest
 
-    def _tear(self, versions: list[_Version], older: int, newest: int) -> bytes:
-        """A page on its way to the disk: sector by sector the older or a newer one, one sector perhaps cut within."""
-        old, new = _data(versions, older), _data(versions, self.dice.randint(older, newest))
+    def _tear(self, old: bytes, new: bytes) -> bytes:
+        """A page on its way to the disk: sector by sector the older or the newer one, one sector perhaps cut within."""
         sectors = [(new if self.dice.random() < 0.5 else old)[i : i + SECTOR_BYTES] for i in range(0, PAGE_BYTES, SECTOR_BYTES)]
         if self.dice.random() < 0.5:
             torn, byte = self.dice.randrange(len(sectors)), self.dice.randrange(SECTOR_BYTES)

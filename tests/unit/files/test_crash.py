@@ -34,7 +34,7 @@ def durable(write: Callable[[CrashFiles], None]) -> CrashFiles:
 
 
 def test_what_was_synced_is_there() -> None:
-    files = CrashFiles()
+    files = CrashFiles(posix=True)
     files.mkdir("/t-0")
     with files.open("/t-0/log", "new") as log:
         log.write(0, b"a" * 5000)
@@ -111,6 +111,20 @@ def test_names_come_back_in_order_up_to_the_sync_of_their_directory() -> None:
     files.open("/d/e", "new").close()
     files.sync_dir("/")
     assert {"/d/e" in contents(disk) for disk in states(files)} == {True, False}
+
+
+@pytest.mark.parametrize("posix", [False, True], ids=["journal", "posix"])
+def test_a_sync_forces_the_journal_as_far_as_its_file(posix: bool) -> None:
+    files = CrashFiles(posix=posix)
+    files.mkdir("/d")
+    with files.open("/d/log", "new") as log:
+        log.write(0, b"abc")
+        files.open("/d/later", "new").close()
+        log.sync()
+    found = {tuple(contents(disk).items()) for disk in states(files)}
+    durable = {(("/d/log", b"abc"),), (("/d/later", b""), ("/d/log", b"abc"))}
+    assert found >= durable
+    assert (found == durable) is not posix
 
 
 def test_a_rename_may_come_before_the_bytes() -> None:
