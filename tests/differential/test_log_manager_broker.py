@@ -23,6 +23,7 @@ from kops.metadata import ClusterImage
 from kops.records import BatchBuilder, end_txn_marker
 from kops.records.validate import AppendOrigin
 from kops.storage.checkpoints import TopicPartition
+from kops.storage.log_cleaner import CleanerConfig, LogCleaner
 from kops.storage.log_dirs import check_meta_properties
 from kops.storage.log_manager import LogManager
 from kops.storage.log_settings import LogManagerConfig, TopicConfigs
@@ -40,6 +41,7 @@ TOPICS = {
     "retained": {**SMALL, "retention.bytes": "6000"},
     "stamped": {**SMALL, "message.timestamp.type": "LogAppendTime", "compression.type": "lz4"},
     "moved": SMALL,
+    "compacted": {**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"},
 }
 SETTINGS = {
     "log.initial.task.delay.ms": 3_600_000,
@@ -75,7 +77,7 @@ class Writer:
         self.rng = rng
         self.records = written.records.setdefault(log.topic, {})
         self.aborted = written.aborted.setdefault(log.topic, set())
-        self.numbers = itertools.count()
+        self.numbers = itertools.count() if log.topic != "compacted" else itertools.cycle(range(40))
 
     def append(self, count: int, epoch: int, **fields: Any) -> int:
         """A batch of `count` records; its first offset."""
@@ -145,7 +147,7 @@ def _fill(manager: LogManager, image: ClusterImage, written: Written) -> None:
     sequences = dict.fromkeys((4000, 4001, 4002), 0)
     for step in range(90):
         epoch = step * (last_epoch + 1) // 90
-        for topic in ("plain", "epochs", "beginning", "retained", "stamped", "moved"):
+        for topic in ("plain", "epochs", "beginning", "retained", "stamped", "moved", "compacted"):
             writers[topic].append(rng.randint(1, 6), epoch if topic == "epochs" else last_epoch)
         producer = rng.choice(list(sequences))
         sequences[producer] = writers["transactions"].transaction(
@@ -161,6 +163,7 @@ def _fill(manager: LogManager, image: ClusterImage, written: Written) -> None:
                 log.flush(force_flush_active_segment=True)
     for log in logs.values():
         log.update_high_watermark(log.log_end_offset)
+    _compact(manager, written)
     logs["beginning"].maybe_increment_log_start_offset(logs["beginning"].log_end_offset // 2, "a client deleted records")
     assert manager.cleanup_logs() > 0
     manager.checkpoint_log_start_offsets()
@@ -168,6 +171,30 @@ def _fill(manager: LogManager, image: ClusterImage, written: Written) -> None:
     for topic, log in logs.items():
         assert len(log.segments) > 2 or topic == "retained"
         written.begins[topic], written.ends[topic] = log.log_start_offset, log.log_end_offset
+
+
+def _compact(manager: LogManager, written: Written) -> None:
+    """The cleaner's rounds, to their end; what is gone is a former value of a key."""
+    cleaner = LogCleaner(
+        manager.files,
+        manager.dirs.live,
+        manager.current_logs,
+        manager.failures,
+        CleanerConfig(dedupe_buffer_size=1_000_000),
+        now_ms=manager.now_ms,
+        now_ns=time.monotonic_ns,
+        warn=lambda message: None,
+    )
+    manager.cleaner = cleaner
+    while cleaner.step() == 0:
+        pass
+    records = written.records["compacted"]
+    log = manager.current_logs[TopicPartition("compacted", 0)]
+    left = {record.offset for segment in log.segments for batch in segment.log.batches() for record in batch.records()}
+    assert left < set(records)
+    last = {key: offset for offset, (key, _) in sorted(records.items())}
+    assert set(last.values()) < left
+    written.records["compacted"] = {offset: pair for offset, pair in records.items() if offset in left}
 
 
 def _move(manager: LogManager, source: UnifiedLog, epoch: int) -> UnifiedLog:
