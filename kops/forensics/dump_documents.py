@@ -17,6 +17,7 @@ from kops.forensics.dump_control import control_fields
 from kops.forensics.dump_decoders import Decoder, decode
 from kops.forensics.dump_files import file_documents
 from kops.forensics.dump_isolation import ConsumerView, consumer_view
+from kops.forensics.dump_messages import RecordParser
 from kops.forensics.dump_text import INT_MAX
 from kops.forensics.filters import RecordFilter, encode_bytes
 from kops.forensics.inventory import FileEntry, Inventory, PartitionDir, open_partition
@@ -33,7 +34,10 @@ Document = dict[str, Any]
 
 @dataclass(slots=True)
 class DocumentOptions:
-    """What to show. `records`: the records of logs instead of their batches. `isolation`: only what a consumer of that kind is given."""
+    """What to show. `records`: the records of logs instead of their batches. `isolation`: only what a consumer of that kind is given.
+
+    `parser` decodes whole records, in place of both decoders; a record that it can't decode is shown encoded.
+    """
 
     records: bool = False
     filter: RecordFilter = field(default_factory=RecordFilter)
@@ -43,6 +47,7 @@ class DocumentOptions:
     value_decoder: Decoder | None = None
     isolation: str | None = None
     max_bytes: int = INT_MAX
+    parser: RecordParser | None = None
 
 
 def chosen_files(inventory: Inventory, options: DocumentOptions) -> Iterator[tuple[FileEntry, PartitionDir | None]]:
@@ -158,13 +163,14 @@ class Documents:
 
     def _record(self, entry: FileEntry, record: Record, batch: Batch, about: Document, where: tuple[str | None, int | None]) -> Document:
         options = self.options
+        key, value = _contents(record, None if batch.is_control else options.parser, options)
         document: Document = {
             "schema": RECORD,
             "offset": record.offset,
             "timestamp": record.timestamp,
             "tsType": record.timestamp_type,
-            "key": _shown(record.key, options.key_decoder, options.key_encoding),
-            "value": _shown(record.value, options.value_decoder, options.value_encoding),
+            "key": key,
+            "value": value,
             "headers": [
                 [name if isinstance(name, str) else name.decode("utf-8", "replace"), encode_bytes(value, options.value_encoding)]
                 for name, value in record.headers
@@ -187,6 +193,17 @@ class Documents:
     ) -> Document:
         self.damaged = True
         return damage_document(entry.path, position, length, code, reason, base_offset, last_offset)
+
+
+def _contents(record: Record, parser: RecordParser | None, options: DocumentOptions) -> tuple[str | None, str | None]:
+    """Key and value as text."""
+    if parser is not None:
+        shown = parser(record.offset, record.key, record.value)
+        if shown.problem is None:
+            key, value = (None if text is None else text.decode("utf-8", "replace") for text in (shown.key, shown.value))
+            return key, value
+    key_text = _shown(record.key, options.key_decoder, options.key_encoding)
+    return key_text, _shown(record.value, options.value_decoder, options.value_encoding)
 
 
 def _shown(data: bytes | None, decoder: Decoder | None, encoding: str) -> str | None:

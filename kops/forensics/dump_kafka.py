@@ -189,7 +189,7 @@ class LogText:
         try:
             if batch.magic < 2:
                 self._legacy(batch)
-            elif batch.is_control or self.options.key_decoder or self.options.value_decoder or self._wanted is not None:
+            elif batch.is_control or self.options.decodes or self._wanted is not None:
                 self._slowly(batch)
             else:
                 self._records(batch)
@@ -275,7 +275,7 @@ class LogText:
                 if batch.is_control:
                     line = self._with_control(line, record.key, record.value)
             if self.options.print_data_log and not batch.is_control:
-                line = self._with_contents(line, record.key, record.value)
+                line = self._with_contents(line, batch, record.offset, record.key, record.value)
             self.text.out(line + b"\n")
         if error is not None:
             raise error
@@ -287,11 +287,10 @@ class LogText:
             self.text.out(line + b"\n")
             raise
 
-    def _with_contents(self, line: bytes, key: bytes | None, value: bytes | None) -> bytes:
+    def _with_contents(self, line: bytes, batch: Batch, offset: int, key: bytes | None, value: bytes | None) -> bytes:
         space = b"| " if self.options.skip_record_metadata else b" "
         try:
-            shown_key = None if key is None else decode(self.options.key_decoder, key)
-            shown_value = None if value is None else decode(self.options.value_decoder, value)
+            shown_key, shown_value = self._contents(batch, offset, key, value)
         except DecodeError:
             self.text.out(line + b"\n")
             raise
@@ -299,6 +298,17 @@ class LogText:
             line += space + b"key: " + shown_key
             space = b" "
         return line if shown_value is None else line + space + b"payload: " + shown_value
+
+    def _contents(self, batch: Batch, offset: int, key: bytes | None, value: bytes | None) -> tuple[bytes | None, bytes | None]:
+        """Key and value as text."""
+        options = self.options
+        if options.parser is not None:
+            shown = options.parser(offset, key, value)
+            if shown.problem is not None:
+                self.problem(batch.position, shown.problem)
+            return shown.key, shown.value
+        shown_key = None if key is None else decode(options.key_decoder, key)
+        return shown_key, None if value is None else decode(options.value_decoder, value)
 
     def _legacy(self, batch: Batch) -> None:
         """The records of a v0 or v1 batch: one message, or those inside a compressed one."""
@@ -323,7 +333,7 @@ class LogText:
                 except DecodeError:
                     self.text.out(line + b"\n")
                     raise
-                line = self._with_contents(line, key, value)
+                line = self._with_contents(line, batch, offset, key, value)
             self.text.out(line + b"\n")
 
 

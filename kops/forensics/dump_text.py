@@ -12,6 +12,7 @@ from kops.config.java_hash import hash_map_order
 from kops.errors import DecodeError
 from kops.files import File
 from kops.forensics.dump_decoders import Decoder
+from kops.forensics.dump_messages import RecordParser
 from kops.forensics.filters import RecordFilter
 from kops.records import Batch
 
@@ -29,7 +30,8 @@ java_hash_order = hash_map_order
 
 @dataclass(slots=True)
 class DumpOptions:
-    """The flags of Kafka's tool, named as they are there. A decoder is None for strings; `filter` (ours) leaves batches and records out."""
+    """The flags of Kafka's tool, named as they are there. A decoder is None for strings; `parser` decodes whole records in their place;
+    `filter` (ours) leaves batches and records out."""
 
     print_data_log: bool = False
     deep_iteration: bool = False
@@ -41,11 +43,17 @@ class DumpOptions:
     key_decoder: Decoder | None = None
     value_decoder: Decoder | None = None
     filter: RecordFilter | None = None
+    parser: RecordParser | None = None
 
     @property
     def deep(self) -> bool:
         """Whether records are looked at."""
         return self.deep_iteration or self.print_data_log
+
+    @property
+    def decodes(self) -> bool:
+        """Whether keys and values are anything but strings."""
+        return self.parser is not None or self.key_decoder is not None or self.value_decoder is not None
 
 
 @dataclass(slots=True)

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kops.errors import UsageError
+from kops.errors import DecodeError, UsageError
+from kops.protocol.record_values import read_coordinator_key
+from kops.protocol.registry import TRANSACTION_RECORDS
 from kops.records import Batch, Record
 
 ENCODINGS: Final = ("utf8", "hex", "base64")
@@ -22,7 +24,7 @@ class RecordFilter:
     """Conditions, all of which must hold; None and empty ones don't count. Times in ms.
 
     `key` is searched in the key's bytes (a null key never matches), `headers` holds (key, value) pairs, the value None for "any value",
-    `control` True wants control records only and False none of them.
+    `control` True wants control records only and False none of them. `transactional_id` wants records of __transaction_state about it.
     """
 
     from_offset: int | None = None
@@ -35,6 +37,7 @@ class RecordFilter:
     key: re.Pattern[bytes] | None = None
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
     control: bool | None = None
+    transactional_id: str | None = None
 
     @property
     def empty(self) -> bool:
@@ -44,7 +47,7 @@ class RecordFilter:
     @property
     def of_records(self) -> bool:
         """Whether a batch's header alone can't tell."""
-        wanted = (self.from_offset, self.to_offset, self.from_time, self.to_time, self.key)
+        wanted = (self.from_offset, self.to_offset, self.from_time, self.to_time, self.key, self.transactional_id)
         return any(value is not None for value in wanted) or bool(self.headers)
 
     def batch_may_match(self, batch: Batch) -> bool:
@@ -73,7 +76,18 @@ class RecordFilter:
             and (self.to_time is None or timestamp <= self.to_time)
             and (self.key is None or (record.key is not None and self.key.search(record.key) is not None))
             and all(_has_header(record, key, value) for key, value in self.headers)
+            and self.transactional_id in (None, _transactional_id(record.key))
         )
+
+
+def _transactional_id(key: bytes | None) -> str | None:
+    """Whose state a record of __transaction_state keeps; None for any other record."""
+    if key is None:
+        return None
+    try:
+        return str(read_coordinator_key(key, TRANSACTION_RECORDS).transactional_id)  # type: ignore[attr-defined]  # there is one type
+    except DecodeError:
+        return None
 
 
 def _has_header(record: Record, key: bytes, value: bytes | None) -> bool:

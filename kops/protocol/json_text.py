@@ -28,7 +28,7 @@ def to_json(message: Struct, version: int) -> dict[str, Json]:
     ApiError (UNSUPPORTED_VERSION) for a value that the version can't carry. What the message does not know is left out, as in Kafka.
     """
     node: dict[str, Json] = {}
-    for field, there in _plan(type(message), version):
+    for field, there in _plan(message.FIELDS, version):
         value = getattr(message, field.name)
         if there:
             if field.tag is None or value != field.default_value():
@@ -40,8 +40,8 @@ def to_json(message: Struct, version: int) -> dict[str, Json]:
 
 
 @functools.cache
-def _plan(declared: type[Struct], version: int) -> list[tuple[Field, bool]]:
-    return [(field, version in parse_versions(field.versions)) for field in declared.FIELDS]
+def _plan(fields: tuple[Field, ...], version: int) -> list[tuple[Field, bool]]:
+    return [(field, version in parse_versions(field.versions)) for field in fields]
 
 
 def _value(field: Field, value: Any, version: int) -> Json:
@@ -54,7 +54,7 @@ def _element(field: Field, value: Any, version: int) -> Json:
     if field.of is not None:
         return to_json(value, version)
     converter = _CONVERTERS.get(field.element)
-    return value if converter is None else converter(value)  # type: ignore[no-any-return]
+    return value if converter is None else converter(value)
 
 
 def uuid_text(data: bytes) -> str:

@@ -142,7 +142,8 @@ def test_decoders(kops: Kops) -> None:
     ("arguments", "code", "words"),
     [
         ([], 16, "name the files or directories"),
-        (["--offsets-decoder"], 16, "no such option: --offsets-decoder"),
+        (["--offset-decoder"], 16, "no such option: --offset-decoder"),
+        (["--offsets-decoder", "--share-group-state-decoder", "."], 16, "choose one"),
         (["/nowhere/at-0"], 8, "/nowhere/at-0: no such file or directory"),
         (["--from-time", "soon", "."], 16, "--from-time soon"),
         (["--isolation", "dirty", "."], 16, "--isolation dirty: not one of"),
@@ -158,6 +159,31 @@ def test_wrong_words(kops: Kops, arguments: list[str], code: int, words: str) ->
     assert ran.code == code
     assert words in ran.err
     assert ran.out == b""
+
+
+def internal(topic: str) -> Path:
+    """The first segment of an internal topic that has records, on a broker of the corpus's cluster."""
+    root = corpus.load("cluster-4.3.0").root / "nodes"
+    return max(root.glob(f"*/{topic}-*/*.log"), key=lambda path: path.stat().st_size)
+
+
+def test_records_of_internal_topics(kops: Kops) -> None:
+    """JSON of key and value; of one transactional id alone; a foreign record is shown as it is and the rest goes on."""
+    segment = internal("__transaction_state")
+    ran = kops("log", "dump", "--transaction-log-decoder", "--format", "jsonl", str(segment))
+    found = [json.loads(row["key"])["data"]["transactionalId"] for row in documents(ran.text)]
+    wanted = found[0]
+    assert ran.code == 0 and found
+    only = kops("log", "dump", "--txn-id", wanted, "--transaction-log-decoder", "--format", "jsonl", str(segment))
+    assert [row["offset"] for row in documents(only.text)] == [
+        row["offset"] for row, name in zip(documents(ran.text), found, strict=True) if name == wanted
+    ]
+    assert kops("log", "dump", "--txn-id", f"{wanted}-other", "--format", "jsonl", str(segment)).out == b""
+    segment = next((part("v2-4.3.0-codec-none")).glob("*.log"))
+    plain = kops("log", "dump", "--print-data-log", "--format", "kafka", str(segment))
+    foreign = kops("log", "dump", "--cluster-metadata-decoder", "--format", "kafka", str(segment))
+    assert foreign.code == 4 and "can't be decoded" in foreign.err
+    assert foreign.out == plain.out
 
 
 def test_a_file_that_cannot_be_read_does_not_keep_the_others(kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

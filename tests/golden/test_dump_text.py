@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kops.files import Files, OsFiles, OverlayFiles
 from kops.forensics.dump_kafka import KafkaDump
+from kops.forensics.dump_messages import PARSERS
 from kops.forensics.dump_text import DumpOptions, DumpProblem, DumpText
 from tests.support import corpus
 
@@ -20,6 +22,14 @@ MODES = {
     "sanity": DumpOptions(index_sanity_check=True),
     "verify": DumpOptions(verify_index_only=True),
     "plain": DumpOptions(),
+    "decoded": DumpOptions(print_data_log=True),
+}
+DECODERS = {
+    "__consumer_offsets": "offsets",
+    "__transaction_state": "transaction-log",
+    "__share_group_state": "share-group-state",
+    "__remote_log_metadata": "remote-log-metadata",
+    "__cluster_metadata": "cluster-metadata",
 }
 HAVE_DUMPS = [case_id for case_id in corpus.cases() if not case_id.startswith("fuzz-")]
 
@@ -52,6 +62,15 @@ def truths(case: corpus.Case) -> Iterator[tuple[Path, str]]:
             yield path, mode
 
 
+def options_for(mode: str, target: str) -> DumpOptions:
+    """The flags with which Kafka's tool was run; for a record's text the decoder of its topic."""
+    if mode != "decoded":
+        return MODES[mode]
+    topic = os.path.basename(os.path.dirname(target)).partition("-")[0]
+    parser = PARSERS[DECODERS.get(topic, "cluster-metadata")]
+    return replace(MODES[mode], parser=parser, skip_record_metadata=target.endswith(".checkpoint"))
+
+
 def exception(text: bytes) -> int:
     """Where the line begins that says with which exception Kafka's tool ended; -1 where it did not."""
     place = text.rfind(b"!! ")
@@ -69,7 +88,7 @@ def test_the_text_is_that_of_kafkas_tool(case_id: str, monkeypatch: pytest.Monke
         target = expected.split(b"\n", 1)[0].removeprefix(b"Dumping ").decode()
         if not files.exists(target):  # a stray folder, whose random id is another in the listing
             target = f"{os.path.dirname(path.relative_to(case.root / 'truth/dump'))}/{path.name.rsplit('.', 2)[0]}"
-        text, problems = dumped(files, target, MODES[mode])
+        text, problems = dumped(files, target, options_for(mode, target))
         text = text.replace(here, b"")
         ended = exception(expected)
         if ended < 0:
@@ -85,7 +104,7 @@ def test_every_mode_has_been_compared() -> None:
     for case_id in HAVE_DUMPS:
         for _, mode in truths(corpus.load(case_id)):
             counts[mode] += 1
-    assert counts["deep"] > 1500 and counts["index"] > 1500 and counts["plain"] > 800
+    assert counts["deep"] > 1500 and counts["index"] > 1500 and counts["plain"] > 800 and counts["decoded"] > 100
     assert all(counts.values())
 
 

@@ -16,6 +16,7 @@ from kops.errors import UsageError
 if TYPE_CHECKING:
     from kops.cli.progress import Progress
     from kops.forensics.dump_documents import DocumentOptions, Documents
+    from kops.forensics.dump_messages import RecordParser
     from kops.forensics.dump_text import DumpOptions, DumpProblem
     from kops.forensics.filters import RecordFilter
     from kops.forensics.inventory import Inventory
@@ -43,6 +44,11 @@ KeyDecoder = Annotated[
     typer.Option("--key-decoder-class", metavar="NAME", help="One of Kafka's decoders, or module:callable of Python.", show_default=False),
 ]
 ValueDecoder = Annotated[str | None, typer.Option("--value-decoder-class", metavar="NAME", help="The same for values.", show_default=False)]
+OffsetsDecoder = Annotated[bool, typer.Option("--offsets-decoder", help="Records of __consumer_offsets as JSON.")]
+TransactionDecoder = Annotated[bool, typer.Option("--transaction-log-decoder", help="Records of __transaction_state as JSON.")]
+MetadataDecoder = Annotated[bool, typer.Option("--cluster-metadata-decoder", help="Records of __cluster_metadata as JSON.")]
+RemoteDecoder = Annotated[bool, typer.Option("--remote-log-metadata-decoder", help="Records of __remote_log_metadata as text.")]
+ShareDecoder = Annotated[bool, typer.Option("--share-group-state-decoder", help="Records of __share_group_state as JSON.")]
 FromOffset = Annotated[int | None, typer.Option(metavar="N", help="First offset to show.", show_default=False)]
 ToOffset = Annotated[int | None, typer.Option(metavar="N", help="Last offset to show.", show_default=False)]
 FromTime = Annotated[str | None, typer.Option(metavar="TIME", help="Timestamps from here on: ms since 1970, or ISO.", show_default=False)]
@@ -50,6 +56,9 @@ ToTime = Annotated[str | None, typer.Option(metavar="TIME", help="Timestamps up 
 Pid = Annotated[int | None, typer.Option(metavar="N", help="Only of this producer id.", show_default=False)]
 Epoch = Annotated[int | None, typer.Option(metavar="N", help="Only of this producer epoch.", show_default=False)]
 LeaderEpoch = Annotated[int | None, typer.Option(metavar="N", help="Only of this leader epoch.", show_default=False)]
+TxnId = Annotated[
+    str | None, typer.Option("--txn-id", metavar="ID", help="Only records of __transaction_state about this id.", show_default=False)
+]
 Key = Annotated[str | None, typer.Option(metavar="RE", help="Only keys in which this expression is found.", show_default=False)]
 Headers = Annotated[list[str] | None, typer.Option(metavar="K[=V]", help="Only records with this header.", show_default=False)]
 Control = Annotated[bool | None, typer.Option("--control/--no-control", help="Only control records, or none of them.", show_default=False)]
@@ -66,6 +75,10 @@ EXAMPLES = (
     (
         "Records of an hour whose key begins with eu, as JSON.",
         "kops log dump --print-data-log --format jsonl --from-time 2026-11-21T03:00Z --to-time 2026-11-21T04:00Z --key ^eu orders-0",
+    ),
+    (
+        "Whose offsets a broker keeps, as Kafka's tool shows them.",
+        "kops log dump --format kafka --offsets-decoder /data/__consumer_offsets-7/00000000000000000000.log",
     ),
     ("What a consumer of committed records gets.", "kops log dump --isolation read_committed --format jsonl /data/orders-0"),
 )
@@ -85,6 +98,11 @@ def dump(
     max_message_size: MaxMessageSize = 5 * 1024 * 1024,
     key_decoder: KeyDecoder = None,
     value_decoder: ValueDecoder = None,
+    offsets_decoder: OffsetsDecoder = False,
+    transaction_log_decoder: TransactionDecoder = False,
+    cluster_metadata_decoder: MetadataDecoder = False,
+    remote_log_metadata_decoder: RemoteDecoder = False,
+    share_group_state_decoder: ShareDecoder = False,
     from_offset: FromOffset = None,
     to_offset: ToOffset = None,
     from_time: FromTime = None,
@@ -92,6 +110,7 @@ def dump(
     pid: Pid = None,
     epoch: Epoch = None,
     leader_epoch: LeaderEpoch = None,
+    txn_id: TxnId = None,
     key: Key = None,
     header: Headers = None,
     control: Control = None,
@@ -111,15 +130,18 @@ def dump(
     wanted = [*(paths or []), *_split(files)]
     if not wanted:
         raise UsageError("name the files or directories to dump, as arguments or with --files")
-    chosen = _filter(from_offset, to_offset, from_time, to_time, pid, epoch, leader_epoch, key, header or [], control)
+    chosen = _filter(from_offset, to_offset, from_time, to_time, pid, epoch, leader_epoch, key, header or [], control, txn_id)
     decoders = _decoders(key_decoder, value_decoder)
-    records = print_data_log or bool(header) or any(option is not None for option in (key_decoder, value_decoder, isolation, key))
+    flags = (offsets_decoder, transaction_log_decoder, cluster_metadata_decoder, remote_log_metadata_decoder, share_group_state_decoder)
+    parser = _parser(flags)
+    asked = (key_decoder, value_decoder, isolation, key, txn_id, parser)
+    records = print_data_log or bool(header) or any(option is not None for option in asked)
     if out.format != "kafka":
         _only_in_kafkas(
             verify_index_only=verify_index_only, index_sanity_check=index_sanity_check, skip_record_metadata=skip_record_metadata
         )
     shown = records or deep_iteration
-    options = _document_options(out, shown, chosen, decoders, isolation, key_encoding, value_encoding, max_bytes)
+    options = _document_options(out, shown, chosen, (*decoders, parser), isolation, key_encoding, value_encoding, max_bytes)
     inventory = open_paths(wanted, OsFiles(read_only=True))
     for problem in inventory.problems:
         out.warn(f"{problem.path}: {problem.reason}")
@@ -127,8 +149,9 @@ def dump(
     if out.format == "kafka":
         from kops.forensics.dump_text import DumpOptions
 
-        flags = (records, deep_iteration, skip_record_metadata, verify_index_only, index_sanity_check, max_bytes, max_message_size)
-        return _kafka(out, inventory, wanted, DumpOptions(*flags, *decoders, None if chosen.empty else chosen))
+        limits = (verify_index_only, index_sanity_check, max_bytes, max_message_size)
+        shown_as = (*decoders, None if chosen.empty else chosen, parser)
+        return _kafka(out, inventory, wanted, DumpOptions(records, deep_iteration, skip_record_metadata, *limits, *shown_as))
     return _documents(out, inventory, options)
 
 
@@ -156,6 +179,18 @@ def _decoders(key: str | None, value: str | None) -> tuple[Any, Any]:
     return find_decoder(key, "--key-decoder-class"), find_decoder(value, "--value-decoder-class")
 
 
+def _parser(flags: tuple[bool, ...]) -> RecordParser | None:
+    """The decoder of an internal topic's records that was asked for."""
+    if not any(flags):
+        return None
+    from kops.forensics.dump_messages import PARSERS
+
+    chosen = [name for name, given in zip(PARSERS, flags, strict=True) if given]
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(f'--{name}-decoder' for name in chosen)}: a record has one decoder, choose one")
+    return PARSERS[chosen[0]]
+
+
 def _filter(
     from_offset: int | None,
     to_offset: int | None,
@@ -167,6 +202,7 @@ def _filter(
     key: str | None,
     headers: list[str],
     control: bool | None,
+    txn_id: str | None,
 ) -> RecordFilter:
     from kops.forensics.filters import RecordFilter, parse_headers, parse_key, parse_time
 
@@ -181,6 +217,7 @@ def _filter(
         key=None if key is None else parse_key(key, "--key"),
         headers=parse_headers(headers),
         control=control,
+        transactional_id=txn_id,
     )
 
 
@@ -233,7 +270,7 @@ def _document_options(
     out: Output,
     records: bool,
     chosen: RecordFilter,
-    decoders: tuple[Any, Any],
+    decoders: tuple[Any, Any, RecordParser | None],
     isolation: str | None,
     key_encoding: str | None,
     value_encoding: str | None,
@@ -255,6 +292,7 @@ def _document_options(
         value_encoding=check_encoding(value_encoding or default, "--value-encoding"),
         key_decoder=decoders[0],
         value_decoder=decoders[1],
+        parser=decoders[2],
         isolation=isolation,
         max_bytes=max_bytes,
     )

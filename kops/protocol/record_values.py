@@ -1,0 +1,102 @@
+"""Messages in the records of Kafka's internal topics: how keys and values say what they are.
+
+Source: CoordinatorRecordSerde (two bytes of type before a key, of version before a value) and AbstractApiMessageSerde (unsigned varints:
+frame version 1, type, version; then the message and nothing behind it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Final
+
+from kops.errors import ApiError, DecodeError
+from kops.protocol.declaration import Message
+from kops.protocol.primitives import BAD_MESSAGE, read_varint, varint
+from kops.protocol.registry import message_class
+
+UNKNOWN_TYPE: Final = "unknown-record-type"
+FRAME_VERSION: Final = 1
+_SHORT: Final = Struct(">h")
+
+
+def read_versioned(message: type[Message], value: bytes) -> tuple[Message, int]:
+    """-> (message, version) of bytes that begin with their version. DecodeError, also where kops does not know the version."""
+    version = _short(value)
+    return _read(message, value, version, _SHORT.size)[0], version
+
+
+def write_versioned(message: Message, version: int) -> bytes:
+    """The version in two bytes, then the message."""
+    return _SHORT.pack(version) + message.encode(version)
+
+
+def coordinator_type(key: bytes) -> int:
+    """The type of a coordinator's record, from its key. DecodeError."""
+    return _short(key)
+
+
+def read_coordinator_key(key: bytes, types: Mapping[int, str]) -> Message:
+    """The key of a coordinator's record; `types` as in kops.protocol.registry. DecodeError (`unknown-record-type`, `bad-message`)."""
+    name = _type_name(coordinator_type(key), types)
+    return _read(message_class(f"{name}Key"), key, 0, _SHORT.size)[0]
+
+
+def read_coordinator_value(key: bytes, value: bytes, types: Mapping[int, str]) -> tuple[Message, int]:
+    """-> (message, version) of the value that belongs to a key. DecodeError."""
+    return read_versioned(message_class(f"{_type_name(coordinator_type(key), types)}Value"), value)
+
+
+def write_coordinator_key(key: Message) -> bytes:
+    """The type in two bytes, then the key."""
+    assert key.API_KEY is not None
+    return _SHORT.pack(key.API_KEY) + key.encode(0)
+
+
+def read_frame(value: bytes) -> tuple[int, int, int]:
+    """-> (type, version, position of the message) of a record of __cluster_metadata or __remote_log_metadata. DecodeError."""
+    try:
+        frame, position = read_varint(value, 0)
+        if frame != FRAME_VERSION:
+            raise DecodeError(f"frame version {frame}, only {FRAME_VERSION} is known", code=BAD_MESSAGE, position=0)
+        number, position = read_varint(value, position)
+        version, position = read_varint(value, position)
+    except IndexError:
+        raise DecodeError(f"the record ends within its head, after {len(value)} byte(s)", code=BAD_MESSAGE, position=len(value)) from None
+    return number, version, position
+
+
+def read_framed(value: bytes, types: Mapping[int, str]) -> tuple[Message, int]:
+    """-> (message, version) of such a record. DecodeError where Kafka's serde throws."""
+    number, version, position = read_frame(value)
+    name = _type_name(number, types)
+    message, end = _read(message_class(name), value, version, position)
+    if end != len(value):
+        raise DecodeError(f"{len(value) - end} byte(s) of garbage after {name}", code=BAD_MESSAGE, position=end)
+    return message, version
+
+
+def write_framed(message: Message, version: int) -> bytes:
+    """A record's value with frame version, type and version in front."""
+    assert message.API_KEY is not None
+    return varint(FRAME_VERSION) + varint(message.API_KEY) + varint(version) + message.encode(version)
+
+
+def _short(data: bytes) -> int:
+    if len(data) < _SHORT.size:
+        raise DecodeError(f"{len(data)} byte(s) where two say the type or the version", code=BAD_MESSAGE, position=0)
+    return int(_SHORT.unpack_from(data)[0])
+
+
+def _type_name(number: int, types: Mapping[int, str]) -> str:
+    name = types.get(number)
+    if name is None:
+        raise DecodeError(f"unknown record type {number}", code=UNKNOWN_TYPE, position=0)
+    return name
+
+
+def _read(message: type[Message], data: bytes, version: int, position: int) -> tuple[Message, int]:
+    try:
+        return message.read(data, version, position)
+    except ApiError as error:
+        raise DecodeError(error.message, code=BAD_MESSAGE, position=0) from None
