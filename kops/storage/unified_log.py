@@ -589,6 +589,7 @@ class UnifiedLog(ReadableLog):
 
     def close_handlers(self) -> None:
         """Let go of the files as they are, as an offline log directory is left."""
+        self._expire_check.cancel()
         self._local.close_handlers()
 
     def delete(self) -> None:
