@@ -1,6 +1,7 @@
 """The public Python API: what `kops log` does, as functions. Everything here is exported from `kops` itself, loaded when it is first used.
 
-Inputs are only ever read, but by `rebuild_indexes`, `repair` and `rollback`, which mend in place; `recover` writes to another place.
+Inputs are only ever read, but by `rebuild_indexes`, `repair` and `rollback`, which mend in place; `recover` and `compact` write to another
+place.
 Paths may be files, partition directories, log directories or folders of those.
 """
 
@@ -18,6 +19,7 @@ from kops.forensics.inventory import FileEntry, Inventory, LogDir, PartitionDir,
 from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, build_batch, scan
 
 if TYPE_CHECKING:
+    from kops.forensics.compact import CompactReport
     from kops.forensics.forecast import Forecast
     from kops.forensics.index_tools import RebuildReport
     from kops.forensics.recover import RecoverReport
@@ -46,6 +48,7 @@ __all__ = [
     "Segment",
     "UsageError",
     "build_batch",
+    "compact",
     "forecast",
     "open_partition",
     "open_paths",
@@ -174,6 +177,28 @@ def recover(
     from kops.forensics.recover import recover as run
 
     return run(paths, out, shape=shape, renumber=renumber, files=files)
+
+
+def compact(
+    *paths: Path,
+    out: Path,
+    config: Mapping[str, str] | None = None,
+    dirty_from: int | None = None,
+    roll: bool = False,
+    now_ms: int | None = None,
+    files: Files | None = None,
+) -> CompactReport:
+    """Keep the latest record of each key, as a broker's cleaner does, and write the logs of `paths` below `out`; returns what was done.
+
+    `config` holds topic settings (`delete.retention.ms`, ...), `dirty_from` replaces the offset of the cleaner's checkpoint, `roll` closes
+    the active segment first, so that it is cleaned, too; `now_ms` (default: now) decides which tombstones have had their time. Raises
+    NotFoundError, UsageError, OSError.
+    """
+    from kops.forensics.compact import CompactOptions
+    from kops.forensics.compact import compact as run
+
+    now = int(time.time() * 1000) if now_ms is None else now_ms
+    return run(paths, out, CompactOptions(now, dict(config or {}), dirty_from, roll), files=files)
 
 
 def rebuild_indexes(*paths: Path, everything: bool = False, dry_run: bool = False, files: Files | None = None) -> RebuildReport:

@@ -41,6 +41,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("log import", "log_import:import_", "Segments, indexes, snapshots and epochs from an export"),
     Entry("log append", "log_append:append", "Append records to a partition's folder, offline"),
     Entry("log truncate", "log_truncate:truncate", "Cut a partition's log at an offset, with a journal; -n shows the plan"),
+    Entry("log compact", "log_compact:compact", "Keep the latest record of each key, as a broker's cleaner does, in a new directory"),
     Entry("scan verify", "scan_verify:verify", "Verify a whole cluster's log directories on Spark; read-only"),
     Entry("log index check", "log_index_check:check", "Whether offset, time and transaction indexes fit their logs; read-only"),
     Entry("log index rebuild", "log_index_rebuild:rebuild", "Make wrong or missing indexes anew, as a broker writes them"),

@@ -49,6 +49,7 @@ INSPECTIONS = (
     "log repair -n IN",
     "log recover --out OUT IN",
     "log recover --out OUT --as jsonl IN",
+    "log compact --out OUT IN",
 )
 
 

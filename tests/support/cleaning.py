@@ -27,8 +27,14 @@ SETTINGS = {
 }
 
 
-def open_log(directory: str, files: Files | None = None, config: TopicConfig | None = None, *, clean: bool = True) -> UnifiedLog:
-    """Open a partition's folder."""
+def open_log(
+    directory: str, files: Files | None = None, config: TopicConfig | None = None, *, clean: bool = True, at_ms: int = NOW_MS
+) -> UnifiedLog:
+    """Open a partition's folder, at a time that stands."""
+
+    def now_ms() -> int:
+        return at_ms
+
     return UnifiedLog.open(
         files if files is not None else OsFiles(),
         directory,
@@ -38,11 +44,6 @@ def open_log(directory: str, files: Files | None = None, config: TopicConfig | N
         failures=LogDirFailureChannel(),
         had_clean_shutdown=clean,
     )
-
-
-def now_ms() -> int:
-    """A clock that stands."""
-    return NOW_MS
 
 
 def whole(log: UnifiedLog, first_dirty_offset: int = 0) -> CleanRange:

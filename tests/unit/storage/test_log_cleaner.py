@@ -166,7 +166,7 @@ def test_states_that_cannot_be(broker: Broker) -> None:
 
 def test_a_corrupt_batch_makes_the_partition_uncleanable(broker: Broker) -> None:
     log = broker.add()
-    path = Path(log.segments.base_offsets and next(iter(log.segments)).log.path)
+    path = Path(next(iter(log.segments)).log.path)
     data = bytearray(path.read_bytes())
     data[61] = 0xFF  # the first record's length
     path.write_bytes(data)

@@ -1,0 +1,372 @@
+"""Compaction offline: what a broker's cleaner would make of logs, written to a new directory (Kafka Cleaner).
+
+Each partition's folder is copied, opened as a broker opens it, and cleaned there (`kops.storage.cleaner`) until nothing dirty is left below
+its active segment; then it appears under its name. Checkpoints of the new directory tell a broker how far it is clean. A log with a batch
+that is damaged is left out: the cleaner of Kafka does not look at checksums, and would write a damaged record under a new, right one.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kops.config.topic import TopicConfig, topic_config
+from kops.errors import DecodeError, KopsError, UsageError
+from kops.files import Files, OsFiles
+from kops.forensics.inventory import Inventory, PartitionDir, open_paths, refuse_foreign
+from kops.forensics.recover_write import remove_tree
+from kops.records import Batch, scan
+from kops.storage._hot_clean import OffsetMap
+from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
+from kops.storage.cleaner import DEFAULT_DEDUPE_BUFFER_BYTES, Cleaner, CleaningAbortedError
+from kops.storage.cleaner_manager import OffsetsToClean, cleanable_offsets, log_to_clean
+from kops.storage.log_dir_failure import LogDirFailureChannel
+from kops.storage.log_dirs import CLEAN_SHUTDOWN, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kops.storage.names import CLEANER_OFFSET_CHECKPOINT
+from kops.storage.scheduler import Scheduler
+from kops.storage.segment_files import DELETED, LOG
+from kops.storage.unified_log import UnifiedLog
+
+__all__ = ["CompactOptions", "CompactReport", "CompactedPartition", "compact"]
+
+SCHEMA: Final = "kops.compact/v1"
+PARTIAL: Final = ".kops-partial"
+METADATA_TOPIC: Final = "__cluster_metadata"
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CompactOptions:
+    """How: `now_ms` decides which tombstones and markers have had their time, `overrides` are topic settings (`cleanup.policy` is compact).
+
+    `dirty_from` replaces the offset of the cleaner's checkpoint; `roll` closes the active segment first, so that it is cleaned, too;
+    `force` writes into a directory that is not empty.
+    """
+
+    now_ms: int
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    dirty_from: int | None = None
+    roll: bool = False
+    force: bool = False
+    dedupe_buffer_bytes: int = DEFAULT_DEDUPE_BUFFER_BYTES
+
+
+@dataclass(slots=True)
+class CompactedPartition:
+    """What became of one partition; `error` says why it was left out.
+
+    `first_dirty_offset` is where the dirty part began, `clean_up_to` how far the log is clean now; bytes are those of the `.log` files,
+    records those that the cleaner read.
+    """
+
+    name: str
+    source: str
+    output: str = ""
+    first_dirty_offset: int | None = None
+    clean_up_to: int | None = None
+    log_end_offset: int | None = None
+    segments_before: int = 0
+    segments_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    records_without_key: int = 0
+    error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As in `kops.compact/v1`."""
+        return {
+            "partition": self.name,
+            "source": self.source,
+            "output": self.output,
+            "first_dirty_offset": self.first_dirty_offset,
+            "clean_up_to": self.clean_up_to,
+            "log_end_offset": self.log_end_offset,
+            "segments_before": self.segments_before,
+            "segments_after": self.segments_after,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+            "records_read": self.records_read,
+            "records_kept": self.records_kept,
+            "records_without_key": self.records_without_key,
+            "error": self.error,
+        }
+
+
+@dataclass(slots=True)
+class CompactReport:
+    """The whole run: partitions in order, what was passed over, and whether it came to its end."""
+
+    out: str
+    partitions: list[CompactedPartition] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def has_problems(self) -> bool:
+        """Whether a partition was left out because of what is in it."""
+        return any(partition.error is not None for partition in self.partitions)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document `kops.compact/v1` without its schema."""
+        return {
+            "out": self.out,
+            "interrupted": self.interrupted,
+            "partitions": [partition.to_json() for partition in self.partitions],
+            "skipped": self.skipped,
+        }
+
+
+@dataclass(slots=True)
+class _Checkpoints:
+    """Offsets by partition, of a log directory that is read, or of the one that is written."""
+
+    cleaner: dict[TopicPartition, int] = field(default_factory=dict)
+    log_start: dict[TopicPartition, int] = field(default_factory=dict)
+    recovery_point: dict[TopicPartition, int] = field(default_factory=dict)
+    high_watermark: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def by_name(self) -> dict[str, dict[TopicPartition, int]]:
+        """The offsets of each file."""
+        return {
+            CLEANER_OFFSET_CHECKPOINT: self.cleaner,
+            LOG_START_OFFSET_CHECKPOINT: self.log_start,
+            RECOVERY_POINT_CHECKPOINT: self.recovery_point,
+            HIGH_WATERMARK_CHECKPOINT: self.high_watermark,
+        }
+
+
+def compact(
+    paths: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    options: CompactOptions,
+    *,
+    files: Files | None = None,
+    out_files: Files | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+    on_total: Callable[[int], None] | None = None,
+) -> CompactReport:
+    """Compact the partitions of `paths` (log directories, folders) into `out`; what is read is never written.
+
+    `on_total` is told the number of bytes to read, `on_bytes` each step. Raises NotFoundError, UsageError (the output is not empty, or lies
+    in the input; a setting that is not allowed; a partition named twice), OSError. On KeyboardInterrupt the partitions that are done stay,
+    and `interrupted` is set.
+    """
+    source = files if files is not None else OsFiles(read_only=True)
+    target = out_files if out_files is not None else OsFiles()
+    directory = target.absolute(os.fspath(out))
+    config = replace(topic_config({"cleanup.policy": "compact", **options.overrides}), file_delete_delay_ms=0)
+    inventory = open_paths(paths, source)
+    refuse_foreign(paths, inventory, source)
+    _refuse_inside(source, paths, directory)
+    report = CompactReport(directory)
+    folders = _folders(inventory, report)
+    _prepare_out(target, directory, force=options.force)
+    if on_total is not None:
+        on_total(sum(segment.log.size for folder in folders for segment in folder.live_segments if segment.log is not None))
+    run = _Run(source, target, directory, config, options, on_bytes if on_bytes is not None else _ignore)
+    try:
+        for folder in folders:
+            report.partitions.append(run.partition(folder))
+    except KeyboardInterrupt:
+        report.interrupted = True
+    run.write_checkpoints()
+    return report
+
+
+def _folders(inventory: Inventory, report: CompactReport) -> list[PartitionDir]:
+    found: dict[str, PartitionDir] = {}
+    report.skipped += [f"{problem.path}: {problem.reason}" for problem in inventory.problems]
+    report.skipped += [f"{entry.path}: a file by itself; name the partition's folder" for entry in inventory.loose_files]
+    for folder in inventory.partitions():
+        if folder.topic is None:
+            report.skipped.append(f"{folder.path}: not named as a partition's folder")
+        elif folder.state:
+            report.skipped.append(f"{folder.path}: a folder in the state {folder.state}")
+        elif folder.topic == METADATA_TOPIC:
+            report.skipped.append(f"{folder.path}: the metadata log is kept short by snapshots, never by compaction")
+        elif folder.name in found:
+            raise UsageError(f"{folder.path}: {folder.name} is also {found[folder.name].path}; compact one of them at a time")
+        else:
+            found[folder.name] = folder
+    return sorted(found.values(), key=lambda folder: (folder.topic or "", folder.partition))
+
+
+def _refuse_inside(files: Files, paths: Sequence[str | os.PathLike[str]], target: str) -> None:
+    for path in paths:
+        inside = files.absolute(os.fspath(path)).rstrip("/")
+        if target == inside or target.startswith(inside + "/"):
+            raise UsageError(f"--out {target} lies in {inside}, which is only read; choose a place outside")
+
+
+def _prepare_out(files: Files, target: str, *, force: bool) -> None:
+    if not files.exists(target):
+        missing = [target]
+        while not files.exists(posixpath.dirname(missing[-1])):
+            missing.append(posixpath.dirname(missing[-1]))
+        for path in reversed(missing):
+            files.mkdir(path)
+        return
+    if not files.stat(target).is_dir:
+        raise UsageError(f"--out {target}: is a file, a directory is needed")
+    if files.list(target) and not force:
+        raise UsageError(f"--out {target}: is not empty; --force writes beside what is there")
+
+
+class _Run:
+    """One run: the offset map is used for all partitions, checkpoints are collected."""
+
+    def __init__(
+        self, source: Files, target: Files, directory: str, config: TopicConfig, options: CompactOptions, on_bytes: Callable[[int], None]
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._directory = directory
+        self._config = config
+        self._options = options
+        self._on_bytes = on_bytes
+        self._cleaner = Cleaner(OffsetMap(options.dedupe_buffer_bytes), now_ms=self._now_ms, io_buffer_bytes=2 * _CHUNK)
+        self._written = _Checkpoints()
+
+    def _now_ms(self) -> int:
+        return self._options.now_ms
+
+    def partition(self, folder: PartitionDir) -> CompactedPartition:
+        """One partition, whole or not at all."""
+        entry = CompactedPartition(folder.name, folder.path)
+        entry.bytes_before = sum(segment.log.size for segment in folder.live_segments if segment.log is not None)
+        entry.segments_before = len(folder.live_segments)
+        partial = posixpath.join(self._directory, PARTIAL)
+        path = posixpath.join(partial, folder.name)
+        output = posixpath.join(self._directory, folder.name)
+        self._remove(partial)
+        try:
+            self._refuse_damage(folder)
+            self._copy(folder, partial, path)
+            self._compact(folder, path, entry)
+            self._remove(output)
+            self._target.rename(path, output)
+            self._target.sync_dir(self._directory)
+            entry.output = output
+        except KopsError as error:
+            entry.error = str(error)
+        finally:
+            self._remove(partial)
+        return entry
+
+    def _remove(self, path: str) -> None:
+        if self._target.exists(path):
+            remove_tree(self._target, path)
+
+    def _refuse_damage(self, folder: PartitionDir) -> None:
+        for segment in folder.live_segments:
+            assert segment.log is not None
+            with self._source.open(segment.log.path) as log:
+                for item in scan(log, resync=False):
+                    if not isinstance(item, Batch):
+                        reason = f"{item.reason}; kops log recover saves what is intact, compact that"
+                        raise DecodeError(reason, code=item.code, position=item.position, file=segment.log.path)
+
+    def _copy(self, folder: PartitionDir, partial: str, path: str) -> None:
+        self._target.mkdir(partial)
+        self._target.mkdir(path)
+        for name in self._source.list(folder.path):
+            origin = posixpath.join(folder.path, name)
+            stat = self._source.stat(origin)
+            if stat.is_dir or name.endswith(DELETED):
+                continue
+            copy = posixpath.join(path, name)
+            with self._source.open(origin) as reader, self._target.open(copy, "new") as writer:
+                position = 0
+                while chunk := reader.read(position, _CHUNK):
+                    writer.write(position, chunk)
+                    position += len(chunk)
+                    self._on_bytes(len(chunk) if name.endswith(LOG) else 0)
+            self._target.set_mtime(copy, stat.mtime_ms)
+
+    def _compact(self, folder: PartitionDir, path: str, entry: CompactedPartition) -> None:
+        key = TopicPartition(folder.topic or "", folder.partition)
+        parent = posixpath.dirname(folder.path)
+        known = _read_checkpoints(self._source, parent)
+        scheduler = Scheduler(self._now_ms)
+        with self._open(path, key, known, scheduler, clean=self._source.exists(posixpath.join(parent, CLEAN_SHUTDOWN))) as log:
+            # What is above it may yet be truncated, and must not supersede anything.
+            log.update_high_watermark(known.high_watermark.get(key, log.log_end_offset))
+            if self._options.roll and log.segments.active.size:
+                log.roll()
+            self._clean(log, key, known.cleaner.get(key), entry)
+            scheduler.run_due()  # what was replaced is deleted
+            entry.log_end_offset = log.log_end_offset
+            entry.segments_after = len(log.segments)
+            entry.bytes_after = log.size
+            self._written.cleaner[key] = entry.clean_up_to or 0
+            self._written.log_start[key] = log.log_start_offset
+            self._written.recovery_point[key] = log.log_end_offset
+            self._written.high_watermark[key] = log.high_watermark
+        self._target.sync_dir(path)
+
+    @contextmanager
+    def _open(self, path: str, key: TopicPartition, known: _Checkpoints, scheduler: Scheduler, *, clean: bool) -> Iterator[UnifiedLog]:
+        log = UnifiedLog.open(
+            self._target,
+            path,
+            self._config,
+            now_ms=self._now_ms,
+            scheduler=scheduler,
+            failures=LogDirFailureChannel(),
+            log_start_offset=known.log_start.get(key, 0),
+            recovery_point=known.recovery_point.get(key, 0),
+            had_clean_shutdown=clean,
+        )
+        is_done = False
+        try:
+            yield log
+            log.flush(force_flush_active_segment=True)
+            log.close()
+            is_done = True
+        finally:
+            if not is_done:
+                log.close_handlers()
+
+    def _clean(self, log: UnifiedLog, key: TopicPartition, checkpoint: int | None, entry: CompactedPartition) -> None:
+        """Rounds until all is clean that can be; one is enough unless the keys are more than the offset map holds."""
+        start = checkpoint if self._options.dirty_from is None else self._options.dirty_from
+        offsets = cleanable_offsets(log, start, self._options.now_ms, _ignore)
+        dirty = entry.first_dirty_offset = entry.clean_up_to = offsets.first_dirty_offset
+        end = log_to_clean(key, log, offsets, is_overdue=False).span.first_uncleanable_offset
+        while dirty < end:
+            span = log_to_clean(key, log, OffsetsToClean(dirty, end, False), is_overdue=False).span
+            try:
+                dirty, stats = self._cleaner.clean(log, span, self._options.now_ms)
+            except CleaningAbortedError:
+                continue  # a segment was split, now it can be cleaned
+            entry.clean_up_to = dirty
+            entry.records_read += stats.messages_read
+            entry.records_kept += stats.messages_written
+            entry.records_without_key += stats.invalid_messages_read
+
+    def write_checkpoints(self) -> None:
+        """Those of the new log directory; partitions that were there before keep theirs."""
+        earlier = _read_checkpoints(self._target, self._directory).by_name()
+        for name, offsets in self._written.by_name().items():
+            if offsets or earlier[name]:
+                path = posixpath.join(self._directory, name)
+                self._target.write_atomic(path, write_offset_checkpoint({**earlier[name], **offsets}))
+
+
+def _read_checkpoints(files: Files, log_dir: str) -> _Checkpoints:
+    found = _Checkpoints()
+    for name, offsets in found.by_name().items():
+        path = posixpath.join(log_dir, name)
+        if files.exists(path):
+            offsets.update(read_offset_checkpoint(files.read_all(path), file=path))
+    return found
+
+
+def _ignore(_: object) -> None:
+    pass
