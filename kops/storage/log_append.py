@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kops.errors import ApiError, DecodeError, KopsError
-from kops.records.batch import CODEC_MASK, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, Batch
+from kops.records.batch import BATCH_OVERHEAD, CODEC_MASK, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, Batch
 from kops.records.compression import CODEC_NAMES
+from kops.records.crc import crc32c_function
 from kops.records.validate import AppendOrigin
 from kops.storage.log_offsets import UNKNOWN_OFFSET
 
@@ -107,6 +108,7 @@ def analyze_records(
     max_timestamp = last_offset = -1
     monotonic = True
     replicated = origin is AppendOrigin.REPLICATION
+    view, crc32c = memoryview(data), crc32c_function()
     for batch in memory_batches(data):
         if not replicated:
             _check_origin(batch, origin, leader_epoch, topic_partition)
@@ -121,7 +123,11 @@ def analyze_records(
                 f"which exceeds the maximum configured value of {max_message_bytes})."
             )
             raise ApiError("MESSAGE_TOO_LARGE", reason)
-        if not batch.crc_ok:
+        if batch.magic > 1 and batch.size >= BATCH_OVERHEAD:
+            is_valid = crc32c(view[batch.index + 21 : batch.index + batch.size], 0) == batch.crc
+        else:
+            is_valid = batch.crc_ok
+        if not is_valid:
             reason = f"Record is corrupt (stored crc = {batch.crc}) in topic partition {topic_partition}."
             raise ApiError("CORRUPT_MESSAGE", reason)
         if batch.max_timestamp > max_timestamp:
@@ -168,16 +174,20 @@ def _codec(batch: Batch) -> int:
     return codec
 
 
-def check_given_offsets(info: LogAppendInfo, batches: list[Batch], topic_partition: str, log_end_offset: int) -> None:
-    """UnexpectedAppendOffsetError where records with given offsets begin before the end of the log."""
+def check_given_offsets(info: LogAppendInfo, data: bytes, topic_partition: str, log_end_offset: int) -> None:
+    """UnexpectedAppendOffsetError where records with given offsets begin before the end of the log; `data` is all that was fetched.
+
+    ApiError INVALID_RECORD where the records that it would tell of can't be read.
+    """
     begin = info.first_or_last_offset_of_first_batch
     if begin >= log_end_offset:
         return
     known = info.first_offset != UNKNOWN_OFFSET
+    batches = list(memory_batches(data))
     offsets: list[str] = []
     for batch in batches:
         if len(offsets) < _OFFSETS_TOLD:
-            offsets.extend(str(record.offset) for record in batch.records())
+            offsets.extend(_record_offsets(batch))
     what = "First offset" if known else "Last offset of the first batch"
     reason = (
         f"Unexpected offset in append to {topic_partition}. {what} {begin} is less than the next offset {log_end_offset}. "
@@ -185,3 +195,10 @@ def check_given_offsets(info: LogAppendInfo, batches: list[Batch], topic_partiti
         f"Log start offset = {info.log_start_offset}"
     )
     raise UnexpectedAppendOffsetError(reason, info.first_offset if known else batches[0].base_offset, info.last_offset)
+
+
+def _record_offsets(batch: Batch) -> list[str]:
+    try:
+        return [str(record.offset) for record in batch.records()]
+    except DecodeError as error:
+        raise ApiError("INVALID_RECORD", error.reason) from error

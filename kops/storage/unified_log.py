@@ -254,6 +254,7 @@ class UnifiedLog(ReadableLog):
         )
         if info.valid_bytes <= 0:
             return info
+        fetched = content
         if info.valid_bytes != len(content):
             content = content[: info.valid_bytes]
         with self._appending:
@@ -261,7 +262,7 @@ class UnifiedLog(ReadableLog):
             if assign_offsets:
                 content, batches = self._assign_offsets(content, batches, info, leader_epoch, origin)
             else:
-                check_given_offsets(info, batches, local.topic_partition, local.log_end_offset)
+                check_given_offsets(info, fetched, local.topic_partition, local.log_end_offset)
             self._assign_epochs(batches)
             if len(content) > config.segment_size:
                 reason = (

@@ -297,7 +297,12 @@ class Life:
             self.twin.do("aborted", start, start + self.random.choice((0, 10, 1000)))
 
     def roll_expected(self) -> None:
-        self.twin.do("roll", self.log_end + self.random.choice((0, 0, 1, 50, -1)))
+        """Also ahead of the log's end, as for a fetched batch behind a gap, which then comes."""
+        expected = self.log_end + self.random.choice((0, 0, 1, 50, -1))
+        self.twin.do("roll", expected)
+        if expected > self.log_end:
+            data = self.batch(1, base_offset=expected, partition_leader_epoch=self.leader_epoch)
+            self.twin.do("append_follower", data, self.leader_epoch)
 
     def truncate(self) -> None:
         offset = self.some_offset() if self.random.random() < 0.97 else -1
