@@ -133,9 +133,9 @@ class LocalLog:
         active = self.segments.active
         try:
             active.append(last_offset, data, batches)
+            self.update_log_end_offset(last_offset + 1)
         finally:
             active.write_index_entries()
-        self.update_log_end_offset(last_offset + 1)
 
     @property
     def unflushed_message_count(self) -> int:

@@ -34,6 +34,8 @@ class MappedIndex(IndexEntries[E]):
         self.max_index_size = max_index_size
         self.closed = False
         self._dirty_from = self._dirty_to = 0
+        self.is_dirty = False
+        """Whether something was appended that the file does not have."""
         if files.exists(path):
             self._file: File = files.open(path, "rw")
             self.length = self._file.size()
@@ -111,6 +113,7 @@ class MappedIndex(IndexEntries[E]):
         if end > self._dirty_to:
             self._dirty_to = end
         self.entries += 1
+        self.is_dirty = True
 
     def flush(self) -> None:
         """Bring what was appended to the file."""
@@ -118,6 +121,7 @@ class MappedIndex(IndexEntries[E]):
         if self._dirty_from < end and not self.closed:
             self._file.write(self._dirty_from, bytes(self._data[self._dirty_from : end]))
         self._dirty_from = self._dirty_to = 0
+        self.is_dirty = False
 
     def force(self) -> None:
         """Bring what was appended to the file, and the file to the disk."""

@@ -335,7 +335,7 @@ class LogSegment:
     def write_index_entries(self) -> None:
         """Bring what was appended to the indexes to their files: a mapping has it there at once, and a killed broker leaves it."""
         for index in (self._offset_index, self._time_index):
-            if index is not None:
+            if index is not None and index.is_dirty:
                 index.flush()
 
     # files ------------------------------------------------------------------------------------------------------------------------

@@ -312,6 +312,17 @@ class TestFailingDisk:
         assert log.log.log_end_offset == 2
         assert log.failures.has_offline("/logs")
 
+    @pytest.mark.parametrize("kind", [".index", ".timeindex"])
+    def test_the_end_grows_where_an_index_fails(self, kind: str) -> None:
+        files = RefusingFiles(MemoryFiles(now_ms=lambda: NOW))
+        log = OpenLog(files, index_interval_bytes=0)
+        log.append()
+        files.refuse = kind
+        with pytest.raises(KafkaStorageError):
+            log.append(batch(timestamp=NOW + 1))
+        assert log.log.log_end_offset == 2
+        assert log.failures.has_offline("/logs")
+
     def test_a_flush_that_fails_leaves_the_recovery_point(self) -> None:
         log, files = self.log()
         log.append()
