@@ -77,8 +77,9 @@ class ClusterImage:
         self.broker_epochs[f["broker_id"]] = f["broker_epoch"]
 
     def _known_broker(self, record: MetadataRecord, action: str) -> int:
-        broker: int = record.fields["broker_id"]
-        epoch: int = record.fields["broker_epoch"]
+        f = record.fields
+        broker: int = f["id"] if "id" in f else f["broker_id"]
+        epoch: int = f["epoch"] if "epoch" in f else f["broker_epoch"]
         if broker not in self.brokers:
             raise DecodeError(f"Tried to {action} broker {broker}, but that broker was not registered.", code="bad-metadata-record")
         if self.broker_epochs[broker] != epoch:
