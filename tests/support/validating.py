@@ -68,14 +68,15 @@ def random_v2(rng: random.Random, now: int) -> bytes:
     first = random_timestamp(rng, now)
     if rng.random() < 0.6:
         base = first
-    records = []
+    records: list[bytes] = []
     for delta in deltas:
         timestamp = random_timestamp(rng, now) if records else first
         timestamp = timestamp - base if abs(base) < MAX_LONG else rng.choice((0, 1, -1, MAX_LONG))
         if wild:
             timestamp = rng.choice((timestamp, rng.randrange(-MAX_LONG - 1, MAX_LONG)))
         timestamp = max(-MAX_LONG - 1, min(MAX_LONG, timestamp))
-        headers = [("h", b"v"), (b"\xff\xe2x", None), ("", b"")][: rng.choice((0, 0, 0, 3))]
+        headers: list[tuple[str | bytes, bytes | None]] = [("h", b"v"), (b"\xff\xe2x", None), ("", b"")]
+        headers = headers[: rng.choice((0, 0, 0, 3))]
         records.append(write_record(delta, timestamp, rng.choice(keys), rng.choice((b"value" * 9, None, b"")), headers))
     body = b"".join(records)
     if rng.random() < 0.1:
