@@ -49,7 +49,7 @@ class StorageAction:
             raise KafkaStorageError(f"The log dir {log.parent_dir} is already offline due to a previous IO exception.")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if not isinstance(error, (OSError, StorageIOError, KafkaStorageError)):
+        if error is None or not isinstance(error, (OSError, StorageIOError, KafkaStorageError)):
             return
         log = self._log
         message = f"Error while {self._what} {log.topic_partition} in dir {log.parent_dir}"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _CURRENT_MAGIC = 2
+NO_TIMESTAMP = -1
 _OFFSETS_TOLD = 10
 
 
@@ -142,15 +143,15 @@ def analyze_records(
     first = batches[0] if batches else None
     last_epoch = batches[-1].partition_leader_epoch if batches else -1
     return LogAppendInfo(
-        first_offset=first.base_offset if first is not None and first.magic > 1 else UNKNOWN_OFFSET,
-        last_offset=last_offset,
-        last_leader_epoch=last_epoch if last_epoch != -1 else None,
-        max_timestamp=max_timestamp,
-        log_append_time_ms=-1,
-        log_start_offset=log_start_offset,
-        source_codec=source_codec,
-        valid_bytes=valid_bytes,
-        last_offset_of_first_batch=-1 if first is None else first.last_offset,
+        first.base_offset if first is not None and first.magic > 1 else UNKNOWN_OFFSET,
+        last_offset,
+        last_epoch if last_epoch != -1 else None,
+        max_timestamp,
+        NO_TIMESTAMP,
+        log_start_offset,
+        source_codec,
+        valid_bytes,
+        -1 if first is None else first.last_offset,
     ), batches
 
 

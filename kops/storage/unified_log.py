@@ -22,7 +22,7 @@ from kops.storage.log_offsets import UNKNOWN_OFFSET
 from kops.storage.names import PARTITION_METADATA, parse_partition_dir
 from kops.storage.partition_metadata import PartitionMetadata, write_partition_metadata
 from kops.storage.producer_append import TV_UNKNOWN
-from kops.storage.producer_checks import analyze_append
+from kops.storage.producer_checks import ProducerAnalysis, analyze_append
 from kops.storage.producer_state import DEFAULT_EXPIRATION_MS, DEFAULT_MAX_TRANSACTION_TIMEOUT_MS
 from kops.storage.producer_verification import NO_GUARD
 from kops.storage.readable_log import ReadableLog
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from kops.storage.loaded_log import LoadedLog
     from kops.storage.log_dir_failure import LogDirFailureChannel
     from kops.storage.producer_append import CompletedTxn
-    from kops.storage.producer_checks import ProducerAnalysis
     from kops.storage.producer_verification import VerificationGuard
     from kops.storage.scheduler import Scheduler
     from kops.storage.segment import LogSegment
 
 EXPIRATION_CHECK_INTERVAL_MS = 600_000
+_NO_PRODUCERS = ProducerAnalysis([], [], None)
 
 
 def _draw_nothing() -> int:
@@ -105,12 +105,13 @@ class UnifiedLog(ReadableLog):
         verify_transactions: bool = True,
         draw_int: Callable[[], int] = _draw_nothing,
         warn: Callable[[str], None] = _warn_nobody,
+        progress: Callable[[int], None] | None = None,
     ) -> UnifiedLog:
         """Load the partition directory (made where it is missing) and own it.
 
         The offsets come from the log directory's checkpoints, `had_clean_shutdown` says whether its marker was there. `draw_int` draws the
-        random int behind a segment's jitter, `warn` is told what an operator should know. Raises `LoadError` where a broker can't load the
-        log, ApiError INCONSISTENT_TOPIC_ID.
+        random int behind a segment's jitter, `warn` is told what an operator should know, `progress` how many segments are still to be
+        recovered. Raises `LoadError` where a broker can't load the log, ApiError INCONSISTENT_TOPIC_ID.
         """
         loaded = load_partition(
             files,
@@ -122,6 +123,7 @@ class UnifiedLog(ReadableLog):
             now_ms=now_ms(),
             producer_id_expiration_ms=producer_id_expiration_ms,
             write_epochs=False,
+            progress=progress,
         )
         parsed = parse_partition_dir(posixpath.basename(files.absolute(directory)))
         loaded.producers.topic_partition = f"{parsed.topic}-{parsed.partition}"
@@ -271,7 +273,9 @@ class UnifiedLog(ReadableLog):
                 )
                 raise ApiError("RECORD_LIST_TOO_LARGE", reason)
             segment = self._maybe_roll(len(content), info)
-            analysis = analyze_append(self.producers, batches, origin=origin, guard=guard, transaction_version=transaction_version)
+            analysis = _NO_PRODUCERS
+            if any([batch.producer_id > -1 for batch in batches]):  # noqa: C419 a list is faster than a generator for one batch
+                analysis = analyze_append(self.producers, batches, origin=origin, guard=guard, transaction_version=transaction_version)
             if analysis.duplicate is not None:
                 return self._answer_duplicate(info, analysis)
             local.append(info.last_offset, content, batches)
