@@ -1,0 +1,180 @@
+"""Connections without sockets: frames in any pieces, headers, order, what ends them."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from kops.errors import ApiError, DecodeError
+from kops.protocol.api_keys import Listener
+from kops.protocol.connection import ClientConnection, Request, ServerConnection, api_versions_refusal
+from kops.protocol.declaration import Encoded, Message
+from kops.protocol.frames import FrameReader
+from kops.protocol.messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FetchResponse,
+    InitProducerIdRequest,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    MetadataRequest,
+    MetadataResponse,
+    ProduceRequest,
+    SaslHandshakeRequest,
+    VoteRequest,
+)
+
+pytestmark = pytest.mark.once
+
+
+def joined(buffers: list[Encoded]) -> bytes:
+    return b"".join(buffers)  # type: ignore[arg-type]
+
+
+def next_bytes(reader: FrameReader) -> bytes | None:
+    frame = reader.next_frame()
+    return None if frame is None else bytes(frame)
+
+
+def request(server: ServerConnection) -> Request:
+    found = server.next_event()
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("piece", [1, 3, 7, 1000])
+def test_both_ends_in_pieces(piece: int) -> None:
+    server, client = ServerConnection(), ClientConnection("me", first_correlation_id=2**31 - 1)
+    asked: list[tuple[Message, int]] = [
+        (MetadataRequest(topics=None), 12),
+        (ListGroupsRequest(), 0),
+        (ApiVersionsRequest("kops", "1"), 4),
+        (SaslHandshakeRequest("PLAIN"), 1),
+    ]
+    stream = b"".join(joined(client.send_request(message, version)) for message, version in asked)
+    found = []
+    for start in range(0, len(stream), piece):
+        server.receive_data(stream[start : start + piece])
+        while (event := server.next_event()) is not None:
+            found.append(event)
+    assert [(one.message, one.version) for one in found] == asked
+    assert [(one.correlation_id, one.client_id) for one in found] == [(2**31 - 1, "me"), (0, "me"), (1, "me"), (2, "me")]
+    assert client.in_flight_count == server.unanswered_count == 4
+    out = joined(server.send_response(found[0], MetadataResponse(cluster_id="c")))
+    out += joined(server.send_response(found[1], ListGroupsResponse()))
+    for start in range(0, len(out), piece):
+        client.receive_data(out[start : start + piece])
+    first, second = client.next_event(), client.next_event()
+    assert first is not None and first.message == MetadataResponse(cluster_id="c") and first.correlation_id == 2**31 - 1
+    assert second is not None and second.api.name == "ListGroups" and client.next_event() is None
+
+
+def test_responses_leave_in_the_order_of_requests() -> None:
+    server, client = ServerConnection(), ClientConnection()
+    for message, version in ((MetadataRequest(), 1), (ProduceRequest(acks=0), 9), (ListGroupsRequest(), 5)):
+        server.receive_data(joined(client.send_request(message, version, expect_response=message.API_KEY != 0)))
+    metadata, produce, groups = request(server), request(server), request(server)
+    assert server.send_response(groups, ListGroupsResponse()) == []
+    assert server.send_nothing(produce) == []
+    client.receive_data(joined(server.send_response(metadata, MetadataResponse())))
+    assert server.unanswered_count == 0
+    answered = [client.next_event(), client.next_event()]
+    assert [one.api.name for one in answered if one is not None] == ["Metadata", "ListGroups"]
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
+    server, client = ServerConnection(), ClientConnection("new")
+    asked = bytearray(joined(client.send_request(ApiVersionsRequest("x", "y"), 4)))
+    asked[6:8] = struct.pack(">h", 99)
+    server.receive_data(asked + b"")
+    found = request(server)
+    assert (found.version, found.requested_version, found.is_unsupported_version) == (0, 99, True)
+    client.receive_data(joined(server.send_response(found, api_versions_refusal())))
+    response = client.next_event()
+    assert response is not None and isinstance(response.message, ApiVersionsResponse) and response.version == 0
+    (versions,) = response.message.api_keys
+    assert (response.message.error_code, versions.api_key, versions.min_version, versions.max_version) == (35, 18, 0, 4)
+
+
+@pytest.mark.parametrize(
+    ("frame", "error", "words"),
+    [
+        (b"", DecodeError, "a request of 0 byte"),
+        (struct.pack(">hhi", 999, 0, 1), ApiError, "Unexpected api key: 999"),
+        (struct.pack(">hhih", 7, 0, 1, -1), ApiError, "Unsupported api with key 7"),
+        (struct.pack(">hhih", 3, 99, 1, -1), DecodeError, "within a field"),
+        (struct.pack(">hhihB", 3, 99, 1, -1, 0), ApiError, "unsupported version"),
+        (struct.pack(">hhihB", 52, 0, 1, -1, 0), ApiError, "disabled api"),
+        (struct.pack(">hhihB", 22, 6, 1, -1, 0), ApiError, "disabled api"),
+        (struct.pack(">hhih", 3, 1, 1, 20), DecodeError, "clientId has a length of 20, 0 byte"),
+        (struct.pack(">hhihi", 3, 1, 1, -1, 2**31 - 1), DecodeError, "topics has a length"),
+    ],
+)
+def test_what_ends_a_connection(frame: bytes, error: type[Exception], words: str) -> None:
+    server = ServerConnection()
+    server.receive_data(struct.pack(">i", len(frame)) + frame)
+    with pytest.raises(error, match=words):
+        server.next_event()
+
+
+def test_listeners_and_unstable_versions() -> None:
+    client = ClientConnection()
+    server = ServerConnection(Listener.CONTROLLER)
+    server.receive_data(joined(client.send_request(VoteRequest(), 2)))
+    assert request(server).api.name == "Vote"
+    server = ServerConnection(unstable_versions=True)
+    server.receive_data(joined(client.send_request(InitProducerIdRequest(transactional_id=None), 6)))
+    assert request(server).version == 6
+
+
+@pytest.mark.parametrize("size", [-1, 101, 2**31 - 1])
+def test_sizes_that_can_not_be(size: int) -> None:
+    reader = FrameReader(100)
+    reader.receive_data(struct.pack(">i", 100) + bytes(100) + struct.pack(">i", size))
+    assert next_bytes(reader) == bytes(100)
+    with pytest.raises(DecodeError, match="Invalid receive") as caught:
+        reader.next_frame()
+    assert caught.value.position == 104
+
+
+def test_a_long_frame_is_received_in_place() -> None:
+    """Its rest can be received straight into it; whole frames are views of what came in."""
+    reader = FrameReader()
+    assert reader.space() is None
+    reader.receive_data(struct.pack(">i", 10) + b"abc")
+    assert reader.next_frame() is None
+    space = reader.space()
+    assert space is not None and len(space) == 7
+    space[:4] = b"defg"
+    reader.filled(4)
+    reader.receive_data(b"hij" + struct.pack(">i", 2) + b"xy" + b"\x00")
+    assert reader.space() is None
+    assert (next_bytes(reader), next_bytes(reader), next_bytes(reader)) == (b"abcdefghij", b"xy", None)
+    chunk = struct.pack(">i", 3) + b"123"
+    reader = FrameReader()
+    reader.receive_data(chunk)
+    frame = reader.next_frame()
+    assert frame is not None and frame.obj is chunk
+
+
+@pytest.mark.parametrize("answer", [b"\x00\x00\x00\x09", b"\x00\x00"])
+def test_responses_that_can_not_be(answer: bytes) -> None:
+    client = ClientConnection()
+    client.receive_data(struct.pack(">i", len(answer)) + answer)
+    with pytest.raises(DecodeError, match="a response to no request"):
+        client.next_event()
+    client.send_request(ListGroupsRequest(), 0)
+    client.receive_data(struct.pack(">i", len(answer)) + answer)
+    with pytest.raises(DecodeError):
+        client.next_event()
+
+
+def test_a_response_that_can_not_be_written_leaves_the_request_waiting() -> None:
+    server, client = ServerConnection(), ClientConnection()
+    server.receive_data(joined(client.send_request(ListGroupsRequest(), 0)))
+    found = request(server)
+    with pytest.raises(ApiError):
+        server.send_response(found, FetchResponse())
+    assert server.unanswered_count == 1
+    assert server.send_response(found, ListGroupsResponse())
