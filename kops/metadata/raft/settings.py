@@ -1,0 +1,46 @@
+"""The settings of a quorum, all from `controller.quorum.*`, and the sizes that Kafka has fixed.
+
+Source: Kafka's QuorumConfig and KafkaRaftClient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+MAX_BATCH_SIZE: Final = 8 * 1024 * 1024
+"""Bytes of a batch that the leader makes."""
+MAX_BATCH_COUNT: Final = 10
+"""Completed batches that may wait to be appended."""
+MAX_FETCH_WAIT_MS: Final = 500
+OBSERVER_TIMEOUT_MS: Final = 300_000
+"""An observer that has not fetched for so long is forgotten."""
+CATCH_UP_MS: Final = 3_600_000
+"""A new voter must have fetched within this time."""
+CLEAN_PERIOD_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumSettings:
+    """Times in ms, sizes in bytes, defaults as in Kafka."""
+
+    election_timeout_ms: int = 1_000
+    fetch_timeout_ms: int = 2_000
+    election_backoff_max_ms: int = 1_000
+    append_linger_ms: int = 25
+    request_timeout_ms: int = 2_000
+    retry_backoff_ms: int = 20
+    auto_join: bool = False
+    fetch_max_size: int = 1_048_576
+    fetch_snapshot_max_size: int = 1_048_576
+    fetch_max_wait_ms: int = MAX_FETCH_WAIT_MS
+
+    @property
+    def check_quorum_timeout_ms(self) -> int:
+        """A leader that a majority has not fetched from for so long resigns."""
+        return int(self.fetch_timeout_ms * 1.5)
+
+    @property
+    def begin_quorum_period_ms(self) -> int:
+        """How often a leader tells voters that do not fetch who leads."""
+        return self.fetch_timeout_ms // 2

@@ -1,0 +1,189 @@
+"""The quorum in simulation: seeds that hold, and bugs put in on purpose that a stated number of seeds finds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kops.metadata.raft import core, leader, polling, quorum, requests, serving, voter_changes
+from kops.metadata.raft.election import ElectionState
+from kops.metadata.raft.log import EndKind, ValidatedEnd
+from kops.metadata.raft.replica import OffsetAndEpoch
+from kops.metadata.raft.states import Follower
+from tests.simulation.raft_checks import PromiseError
+from tests.simulation.raft_log import MemoryLog
+from tests.simulation.raft_world import SimulatedStore, World
+
+FAST, SLOW = range(40), range(40, 440)
+
+
+@pytest.mark.parametrize("seed", FAST)
+def test_promises_hold(seed: int) -> None:
+    World(seed).run()
+
+
+@pytest.mark.slow
+def test_promises_hold_for_many_seeds(pytestconfig: pytest.Config) -> None:
+    """400 seeds, or as many as `--seeds` says."""
+    asked = pytestconfig.getoption("--seeds", default=None)
+    for seed in range(SLOW.start, SLOW.start + int(asked)) if asked else SLOW:
+        World(seed).run()
+
+
+def test_a_run_is_the_same_every_time() -> None:
+    """Its events, and so what a failing seed shows, depend on the seed alone."""
+    first, second, other = (World(seed).run() for seed in (7, 7, 8))
+    digests = [hashlib.sha256("\n".join(world.trace).encode()).hexdigest() for world in (first, second, other)]
+    assert digests[0] == digests[1] != digests[2]
+    assert first.events == second.events
+
+
+def test_runs_do_what_they_are_for() -> None:
+    """Over some seeds: elections, commits, crashes, snapshots taken and fetched, voters changed, logs cut."""
+    worlds = [World(seed).run() for seed in range(100, 112)]
+    lines = [line for world in worlds for line in world.trace]
+    assert min(world.promises.committed_end for world in worlds) > 0
+    assert sum(len(world.promises.leaders) for world in worlds) > 2 * len(worlds)
+    assert sum(node.log.start_offset > 0 for world in worlds for node in world.nodes.values()) > 5
+    for word in ("crashed", "wrote snapshot", "AddRaftVoterRequest of", "RemoveRaftVoterRequest of", "pauses", "cut: "):
+        assert any(word in line for line in lines), word
+
+
+# Bugs put in on purpose -----------------------------------------------------------------------------------------------------------------
+
+Patch = pytest.MonkeyPatch
+
+
+def acknowledge_before_flush(patch: Patch) -> None:
+    """A follower says that it has what its disk has not; the leader counts itself before it has flushed, too."""
+    patch.setattr(MemoryLog, "flush", lambda self: None)
+
+
+def forget_the_vote(patch: Patch) -> None:
+    """The vote is not written."""
+    write = SimulatedStore.write
+
+    def write_without_vote(self: SimulatedStore, election: ElectionState, data_version: int) -> None:
+        write(self, ElectionState(election.epoch, election.leader_id, None, election.voters), data_version)
+
+    patch.setattr(SimulatedStore, "write", write_without_vote)
+
+
+def vote_twice(patch: Patch) -> None:
+    """Whoever asks gets the vote."""
+    patch.setattr("kops.metadata.raft.states._leaderless_vote", lambda *_, is_up_to_date, pre_vote: is_up_to_date)
+    patch.setattr(quorum.QuorumState, "add_vote", lambda self, candidate, now_ms: None)
+
+
+def vote_for_a_shorter_log(patch: Patch) -> None:
+    """Logs are not compared."""
+    patch.setattr(serving, "end_of", lambda log: OffsetAndEpoch(offset=0, epoch=0))
+
+
+def commit_of_an_older_epoch(patch: Patch) -> None:
+    """What an earlier epoch wrote counts as committed with a majority, before this epoch's first record does."""
+    begin = leader.LeaderState.__post_init__
+
+    def from_the_start(self: leader.LeaderState) -> None:
+        begin(self)
+        self.epoch_start_offset = -1
+
+    patch.setattr(leader.LeaderState, "__post_init__", from_the_start)
+
+
+def commit_with_a_minority(patch: Patch) -> None:
+    """The farthest replica decides."""
+    patch.setattr(
+        leader.LeaderState,
+        "_by_descending_end",
+        lambda self: [max(self.voters.values(), key=lambda each: each.end_offset or 0)] * len(self.voters),
+    )
+
+
+def take_a_stale_response(patch: Patch) -> None:
+    """A response of an earlier epoch is taken for one of now."""
+    patch.setattr(requests.RequestManager, "is_expected", lambda self, node, correlation_id: True)
+    patch.setattr(requests.RequestManager, "on_result", lambda self, node, correlation_id, now_ms, *, success: self.reset(node))
+    handle = core.RaftCore.handle_common
+
+    def whatever_the_epoch(self: core.RaftCore, error: str, leader_id: int | None, epoch: int, *rest: Any) -> bool | None:
+        if epoch < self.quorum.epoch and error == "NONE" and isinstance(self.quorum.state, Follower):
+            return None
+        return handle(self, error, leader_id, epoch, *rest)
+
+    patch.setattr(core.RaftCore, "handle_common", whatever_the_epoch)
+
+
+def believe_every_fetch(patch: Patch) -> None:
+    """A follower's log is not compared with the leader's."""
+    patch.setattr(
+        serving, "validate_end", lambda log, offset, epoch: ValidatedEnd(EndKind.VALID, OffsetAndEpoch(offset=offset, epoch=epoch))
+    )
+
+
+def two_changes_of_the_voters_at_once(patch: Patch) -> None:
+    """A change does not wait for the one before it."""
+    patch.setattr(voter_changes, "_refusal", lambda core, what, now_ms: core.control.last_voters)
+
+
+def count_the_leader_before_its_flush(patch: Patch) -> None:
+    """The leader's own log counts before it is durable."""
+
+    def append(core: core.RaftCore, state: leader.LeaderState, now_ms: int) -> None:
+        if state.accumulator.ms_until_drain(now_ms) == 0:
+            for batch in state.accumulator.drain():
+                core.log.append_as_leader(batch.data, state.epoch)
+                core.control.update()
+            core.on_leader_end(now_ms)
+
+    patch.setattr(polling, "append_batches", append)
+
+
+def resume_a_leader(patch: Patch) -> None:
+    """Who was elected and lost its memory of it leads the same epoch again: its election is not written."""
+    write = SimulatedStore.write
+
+    def write_but_not_leading(self: SimulatedStore, election: ElectionState, data_version: int) -> None:
+        if election.leader_id != self.node.key.id:
+            write(self, election, data_version)
+
+    patch.setattr(SimulatedStore, "write", write_but_not_leading)
+
+
+CHANGES: dict[str, Any] = {"kraft_version": 1, "voters": 3, "observers": 2, "change_every_ms": 25, "partition_every_ms": 300}
+BUGS: list[tuple[Callable[[Patch], None], int, dict[str, Any]]] = [
+    (acknowledge_before_flush, 5, {}),
+    (count_the_leader_before_its_flush, 5, {}),
+    (forget_the_vote, 5, {}),
+    (vote_twice, 5, {}),
+    (vote_for_a_shorter_log, 20, {}),
+    (commit_of_an_older_epoch, 40, {}),
+    (commit_with_a_minority, 5, {}),
+    (take_a_stale_response, 10, {}),
+    (believe_every_fetch, 20, {}),
+    (resume_a_leader, 20, {}),
+    (two_changes_of_the_voters_at_once, 20, CHANGES),
+]
+
+
+@pytest.mark.parametrize(("bug", "seeds", "given"), BUGS, ids=[bug.__name__ for bug, _, _ in BUGS])
+def test_a_planted_bug_is_found(bug: Callable[[Patch], None], seeds: int, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within so many seeds, with a trace that a person can read; some are met only by runs that do much of one thing."""
+    bug(monkeypatch)
+    with pytest.raises(PromiseError) as caught:
+        for seed in range(seeds):
+            World(seed, **given).run()
+    text = str(caught.value)
+    assert text.startswith("seed ")
+    assert "election_timeout_ms=" in text
+    assert text.count("\n") > 2
+
+
+def test_parameters_differ() -> None:
+    """Runs are of many kinds: with the parameters of one alone some bugs are never met."""
+    drawn = [World(seed).parameters for seed in range(50)]
+    assert len(set(drawn)) == 50
+    assert {each.voters for each in drawn} == {1, 2, 3, 4, 5}
