@@ -58,12 +58,14 @@ def load_partition(
     now_ms: int,
     producer_id_expiration_ms: int = DEFAULT_EXPIRATION_MS,
     write_epochs: bool = True,
+    progress: Callable[[int], None] | None = None,
 ) -> LoadedLog:
     """Load (and so recover) the partition directory `path`.
 
     The offsets are those of the log directory's checkpoints, `clean_shutdown` says whether its marker was there, `now_ms` decides which
     producers have expired. Leader epochs that were cut are written by a broker's scheduler: without `write_epochs` that is left to the
-    caller. Raises `LoadError` where a broker can't load the log; what was changed by then stays changed.
+    caller. `progress` is told how many segments are still to be recovered. Raises `LoadError` where a broker can't load the log; what was
+    changed by then stays changed.
     """
     try:
         return LogLoader(
@@ -76,6 +78,7 @@ def load_partition(
             now_ms=now_ms,
             producer_id_expiration_ms=producer_id_expiration_ms,
             write_epochs=write_epochs,
+            progress=progress,
         ).load()
     except OSError as error:
         raise io_error(error) from error
@@ -96,6 +99,7 @@ class LogLoader:
         now_ms: int,
         producer_id_expiration_ms: int,
         write_epochs: bool,
+        progress: Callable[[int], None] | None,
     ) -> None:
         self._files = files
         self._path = path
@@ -106,6 +110,7 @@ class LogLoader:
         self._now_ms = now_ms
         self._expiration_ms = producer_id_expiration_ms
         self._write_epochs = write_epochs
+        self._progress = progress
         self._segments = LogSegments()
         self._opened: list[LogSegment] = []
         self._actions: list[LoadAction] = []
@@ -340,6 +345,8 @@ class LogLoader:
     def _recover_unflushed(self) -> None:
         unflushed = self._segments.values(self._recovery_point, LONG_MAX)
         for number, segment in enumerate(unflushed):
+            if self._progress is not None:
+                self._progress(len(unflushed) - number)
             old_size = segment.size
             try:
                 truncated = self._recover_segment(segment, "it was not flushed before the stop")

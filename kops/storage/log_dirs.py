@@ -101,6 +101,11 @@ class LogDirStart:
         """How many logs are still to be loaded (Kafka's gauge remainingLogsToRecover)."""
         return sum(not partition.is_done for partition in self.partitions)
 
+    @property
+    def remaining_segments(self) -> int:
+        """How many segments of the logs that are being loaded are still to be recovered (remainingSegmentsToRecover)."""
+        return sum(partition.remaining_segments for partition in self.partitions)
+
     def go_offline(self, reason: str, error: Exception | None = None) -> None:
         """The first failure counts, as in LogDirFailureChannel."""
         if self.outcome == "started":

@@ -165,13 +165,18 @@ class LogManager:
         return broker
 
     def _load(self, partition: PartitionStart) -> str | None:
+        def progress(remaining_segments: int) -> None:
+            partition.remaining_segments = remaining_segments
+
         log = self._open(
             partition.path,
             self.topics.of(partition.name.topic),
             log_start_offset=partition.log_start_checkpoint,
             recovery_point=partition.recovery_point,
             had_clean_shutdown=partition.had_clean_shutdown,
+            progress=progress,
         )
+        partition.remaining_segments = 0
         self._loaded[partition.path] = log
         return log.topic_id
 
@@ -184,6 +189,7 @@ class LogManager:
         recovery_point: int = 0,
         had_clean_shutdown: bool = True,
         topic_id: str | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> UnifiedLog:
         return UnifiedLog.open(
             self.files,
@@ -202,6 +208,7 @@ class LogManager:
             verify_transactions=self.config.transaction_partition_verification_enable,
             draw_int=self._draw_int,
             warn=self._warn,
+            progress=progress,
         )
 
     def _take_logs(self, start: LogDirStart) -> None:

@@ -13,8 +13,9 @@ import pytest
 
 from kops.files import Files, OsFiles, OverlayFiles
 from kops.forensics.metadata_log import check_voter, load_metadata_log, stray_rule
-from kops.storage.checkpoints import TopicPartition
+from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint
 from kops.storage.live_log_dirs import LogDirsFailedError
+from kops.storage.log_checkpoints import scala_map_order
 from kops.storage.log_dirs import METADATA_DIR, LogDirStart, StartRefusedError, check_meta_properties
 from kops.storage.log_manager import LogManager
 from kops.storage.log_settings import TopicConfigs
@@ -136,3 +137,13 @@ def test_opening_and_closing_changes_no_log(case_id: str, node: str) -> None:
     at_the_top = {".kafka_cleanshutdown", ".lock", "replication-offset-checkpoint"}
     assert {posixpath.basename(path) for path in [*changes.created, *changes.changed]} <= {"leader-epoch-checkpoint", *at_the_top}
     assert all(path.endswith(".snapshot") for path in changes.removed)
+
+
+@pytest.mark.parametrize("case_id", [*corpus.cases("cluster")[1:], "broker-dir-4.3.0"])
+def test_checkpoints_stand_in_the_order_of_kafkas_map(case_id: str) -> None:
+    case = corpus.load(case_id)
+    paths = [path for path in case.files() if path.endswith("/recovery-point-offset-checkpoint")]
+    assert paths
+    for path in paths:
+        partitions = list(read_offset_checkpoint(case.read(path)))
+        assert scala_map_order(sorted(partitions)) == partitions, path

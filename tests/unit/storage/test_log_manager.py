@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 
 from kops.errors import ApiError, KopsError, LockHeldError, UsageError
-from kops.files import MemoryFiles
+from kops.files import MemoryFiles, OsFiles
 from kops.storage.checkpoints import TopicPartition, write_offset_checkpoint
+from kops.storage.epoch_cache import LeaderEpochFileCache
 from kops.storage.live_log_dirs import LOST, UNASSIGNED
 from kops.storage.load_errors import KafkaStorageError
 from kops.storage.log_dirs import Job, StartRefusedError
 from kops.storage.log_settings import PERIODIC_TASKS, LogManagerConfig, TopicConfigs, log_manager_config
 from kops.storage.partition_metadata import read_partition_metadata
+from kops.storage.producer_state import ProducerState
+from kops.storage.segment import LogSegment
 from kops.storage.unified_log import UnifiedLog
 from tests.support.managing import DIRECTORY_IDS, START_MS, Broker, batch
 
@@ -411,6 +417,49 @@ def test_a_checkpoint_with_a_bad_number_is_reset() -> None:
     assert manager.current_logs[ORDERS].log_start_offset == 3
     assert manager.current_logs[ORDERS].log_end_offset == 5
     assert len(manager.log_dirs[0].warnings) == 1
+
+
+def test_the_progress_of_a_recovery_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(topics=SMALL)
+    _fill(broker.start().get_or_create_log(ORDERS, is_new=True), 8)
+    segments = len(broker.manager.current_logs[ORDERS].segments)
+    broker.kill()
+    told = []
+    recover = LogSegment.recover
+
+    def recover_and_look(segment: LogSegment, producers: ProducerState, epochs: LeaderEpochFileCache) -> int:
+        (start,) = broker.manager.log_dirs
+        told.append((start.remaining_logs, start.remaining_segments))
+        return recover(segment, producers, epochs)
+
+    monkeypatch.setattr(LogSegment, "recover", recover_and_look)
+    broker.start()
+    assert told == [(1, remaining) for remaining in range(segments, 0, -1)]
+    assert [(start.remaining_logs, start.remaining_segments) for start in broker.manager.log_dirs] == [(0, 0)]
+
+
+def test_directories_are_recovered_and_closed_by_threads(tmp_path: Path) -> None:
+    log_dirs = [str(tmp_path / name) for name in ("disk1", "disk2")]
+    broker = Broker(OsFiles(), log_dirs, topics=SMALL)
+    manager = broker.start()
+    for partition in range(12):
+        _fill(manager.get_or_create_log(TopicPartition("orders", partition), is_new=True), partition)
+    broker.kill()
+
+    def run(jobs: list[list[Job]]) -> None:
+        pools = [ThreadPoolExecutor(2) for _ in jobs]
+        futures = [pool.submit(job) for pool, each in zip(pools, jobs, strict=True) for job in each]
+        for future in futures:
+            future.result()
+        for pool in pools:
+            pool.shutdown()
+
+    started = broker.manager.startup(run=run)
+    assert [len(start.partitions) for start in started.log_dirs] == [6, 6]
+    assert {key.partition: log.log_end_offset for key, log in broker.manager.current_logs.items()} == {n: n for n in range(12)}
+    assert broker.manager.shutdown(run=run) == []
+    broker.new()
+    assert [start.had_clean_shutdown for start in broker.start().log_dirs] == [True, True]
 
 
 def test_no_mark_is_left_where_loading_was_not_complete() -> None:
