@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from kops.files import Files
     from kops.storage.cleaner_control import CleanerControl
     from kops.storage.log_dirs import Job, Runner, StrayRule
-    from kops.storage.scheduler import Scheduler
+    from kops.storage.scheduler import Scheduler, Task
 
 Logs = dict[TopicPartition, UnifiedLog]
 
@@ -114,6 +114,7 @@ class LogManager:
         self._checkpoints = OffsetCheckpoints(files, self.failures)
         self._preferred: dict[TopicPartition, str] = {}
         self._loaded: dict[str, UnifiedLog] = {}
+        self._tasks: dict[str, Task] = {}
         self._draw_int = draw_int
         self._warn = warn
 
@@ -530,11 +531,12 @@ class LogManager:
             (HIGH_WATERMARKS, self.checkpoint_high_watermarks),
         ):
             delay_ms = 0 if task.delay_key is None else self.config.value(task.delay_key)
-            self.scheduler.schedule(task.name, run, self.config.value(task.period_key), delay_ms)
-        self.scheduler.schedule_once(DELETE_LOGS.name, self._delete_logs_again, self.config.log_initial_task_delay_ms)
+            self._tasks[task.name] = self.scheduler.schedule(task.name, run, self.config.value(task.period_key), delay_ms)
+        self._delete_logs_in(self.config.log_initial_task_delay_ms)
 
-    def _delete_logs_again(self) -> None:
-        self.scheduler.schedule_once(DELETE_LOGS.name, self._delete_logs_again, self.delete_logs())
+    def _delete_logs_in(self, delay_ms: int) -> None:
+        name = DELETE_LOGS.name
+        self._tasks[name] = self.scheduler.schedule_once(name, lambda: self._delete_logs_in(self.delete_logs()), delay_ms)
 
     def cleanup_logs(self) -> int:
         """Retention: delete old segments of the logs that are not compacted; how many segments."""
@@ -599,8 +601,10 @@ class LogManager:
     def shutdown(self, broker_epoch: int = -1, *, run: Runner = run_in_turn) -> list[KopsError]:
         """Flush and close every log, write the checkpoints and, where all was well, the mark of a clean stop; give up the locks.
 
-        Returns what went wrong; the directories it went wrong in are recovered by the next start.
+        A broker shuts its scheduler down before. Returns what went wrong; the directories it went wrong in are recovered by the next start.
         """
+        for task in self._tasks.values():
+            task.cancel()
         self.checkpoint_high_watermarks()
         if self.cleaner is not None:
             self.cleaner.shutdown()

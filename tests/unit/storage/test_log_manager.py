@@ -396,6 +396,15 @@ def test_the_table_of_tasks() -> None:
     assert pending["PeriodicProducerExpirationCheck"] == (600_000, 600_000)
 
 
+def test_no_task_is_left_behind_a_stop() -> None:
+    broker = Broker()
+    manager = broker.start()
+    manager.get_or_create_log(ORDERS, is_new=True)
+    broker.wait(70_000)
+    assert manager.shutdown() == []
+    assert broker.scheduler.pending == []
+
+
 def test_a_brokers_settings() -> None:
     broker = {"log.retention.check.interval.ms": "5", "transaction.partition.verification.enable": "false", "listeners": "x"}
     config = log_manager_config(broker)
