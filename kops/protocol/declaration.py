@@ -29,6 +29,7 @@ class FileSlice(Protocol):
         """Bytes."""
 
 
+_IN_MEMORY: Final = (bytes, bytearray, memoryview)
 Records = bytes | bytearray | memoryview | FileSlice
 Encoded = bytes | bytearray | memoryview | FileSlice
 
@@ -226,4 +227,4 @@ class Message(Struct):
 
 def size_of(buffer: Encoded) -> int:
     """Bytes of a buffer or of a slice of a file."""
-    return len(buffer) if isinstance(buffer, bytes | bytearray | memoryview) else buffer.size
+    return len(buffer) if isinstance(buffer, _IN_MEMORY) else buffer.size

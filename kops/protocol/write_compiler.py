@@ -84,13 +84,14 @@ class _WriterSource:
             self.add(depth + 1, f"raise no_tags({self.version})")
 
     def is_set(self, field: Field, value: str) -> str:
-        """The condition that a value is not the default."""
+        """The condition that a value is not the default; a structure's is that one of its fields is not, so that none has to be made."""
         default = field.default_value()
+        if isinstance(default, Struct):
+            inner = [self.is_set(one, f"{value}.{one.name}") for one in default.FIELDS]
+            there = " or ".join([*inner, f"{value}.unknown_tagged_fields"])
+            return f"({value} is None or {there})" if field.nullable != "none" else f"({there})"
         if default is None or isinstance(default, bool):
             return f"{value} is not {default!r}"
-        if isinstance(default, Struct):
-            self.namespace[type(default).__name__] = type(default)
-            return f"{value} != {type(default).__name__}()"
         return f"{value} != {default!r}"
 
     def tagged(self, fields: list[Field], source: str, depth: int) -> None:
