@@ -144,8 +144,9 @@ class MappedIndex(IndexEntries[E]):
         return True
 
     def trim_to_valid_size(self) -> None:
-        """Cut the file behind the last entry."""
+        """Cut the file behind the last entry; it has all of them then, also where its length is right already."""
         self.resize(self.size)
+        self.flush()
 
     def _truncate_to_entries(self, entries: int) -> None:
         if entries * self.entry_size > self.length:

@@ -7,6 +7,8 @@ import struct
 import pytest
 
 from kops.errors import DecodeError
+from kops.files import MemoryFiles
+from kops.storage.mapped_index import MappedOffsetIndex
 from kops.storage.offset_index import OffsetIndex, OffsetPosition, build_offset_index, read_offset_index, write_offset_index
 from kops.storage.time_index import TimeIndex, TimestampOffset, build_time_index, read_time_index, write_time_index
 from kops.storage.transaction_index import (
@@ -171,3 +173,13 @@ def test_aborted_transactions_of_a_fetch() -> None:
     assert collect_aborted_txns(TXNS, 13, 21) == ([TXNS[1]], True)
     assert collect_aborted_txns(TXNS, 0, 100) == (TXNS, False)
     assert collect_aborted_txns([], 0, 100) == ([], False)
+
+
+def test_a_full_index_that_is_trimmed_is_in_its_file() -> None:
+    """Nothing is to be cut off, and still a killed broker must leave the entries."""
+    files = MemoryFiles()
+    index = MappedOffsetIndex(files, "/00000000000000000000.index", 0, 16)
+    index.append(1, 100)
+    index.append(2, 200)
+    index.trim_to_valid_size()
+    assert files.read_all("/00000000000000000000.index") == bytes.fromhex("000000010000006400000002000000c8")
