@@ -394,7 +394,8 @@ class UnifiedLog(ReadableLog):
 
     def flush_up_to(self, offset: int) -> None:
         """Force the segments below `offset` to the disk."""
-        self._flush(offset, inclusive=False)
+        # A roll's task may come behind a truncation: what is not there yet must not count as flushed.
+        self._flush(min(offset, self.log_end_offset), inclusive=False)
 
     def _flush(self, offset: int, *, inclusive: bool) -> None:
         flush_offset = offset + 1 if inclusive else offset

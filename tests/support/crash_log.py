@@ -1,0 +1,404 @@
+"""Random histories of a log on `CrashFiles`, and what must be true of what a crash leaves of them.
+
+history = History(seed=3)
+history.run(40)
+for at in range(len(history.files.operations) + 1):
+    history.check(history.files.after_power_loss("random", seed=at, at=at), at)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kops.config.topic import TopicConfig
+from kops.files import CrashFiles, Files, MemoryFiles
+from kops.files.crash import Fault, Operation
+from kops.forensics.findings import Finding
+from kops.forensics.verify import verify
+from kops.records import Batch, BatchBuilder
+from kops.records.validate import AppendOrigin
+from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
+from kops.storage.load_errors import CorruptRecordError
+from kops.storage.log_append import memory_batches
+from kops.storage.log_dir_failure import LogDirFailureChannel
+from kops.storage.names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kops.storage.producer_state import ProducerState
+from kops.storage.scheduler import Scheduler
+from kops.storage.unified_log import UnifiedLog
+
+LOG_DIR: Final = "/logs"
+DIRECTORY: Final = "/logs/t-0"
+NAME: Final = TopicPartition("t", 0)
+NOW: Final = 1_700_000_000_000
+NOTHING: Final = 1 << 62
+CONFIG: Final = TopicConfig(
+    internal_segment_bytes=900,
+    index_interval_bytes=150,
+    segment_index_bytes=480,
+    file_delete_delay_ms=50,
+    retention_bytes=3000,
+    retention_ms=-1,
+)
+
+# What Kafka's own start leaves to find, too. After a kill: the file of leader epochs and the checkpoint of the start follow the log's start
+# when they are next written; so does the recovery point's after a truncation.
+LEFT_BY_A_KILL: Final = frozenset(("log-start-missing", "log-start-below-base", "recovery-point-beyond-end"))
+# And where writes are lost:
+# - a snapshot is synced by a task behind the roll, and one that can't be read is deleted when it is wanted, not before;
+# - the last entry of a time index is written when the segment is closed; where all was flushed before, nothing flushes that;
+# - a segment that vanishes in front of one that does not leaves a gap, in which leader epochs may begin: recovery looks at each segment
+#   by itself.
+LEFT_BY_A_POWER_LOSS: Final = LEFT_BY_A_KILL | {
+    "snapshot-malformed",
+    "index-incomplete timeindex",
+    "index-entry-wrong timeindex",
+    "index-zero-tail timeindex",
+    "segment-empty",
+    "segment-gap",
+    "leader-epoch-file-wrong",
+}
+
+Branch = tuple[tuple[int, int, bytes], ...]
+"""The batches of the log: first offset, last offset, bytes."""
+
+
+@dataclass
+class Mark:
+    """What was true when a step had ended: operations done, what was acknowledged as flushed, the log's bounds and batches.
+
+    `cut` is the offset that the step truncated the log to.
+    """
+
+    operations: int
+    step: str
+    flushed: int
+    start: int
+    end: int
+    branch: Branch
+    cut: int = NOTHING
+
+
+@dataclass
+class History:
+    """A log that lives through random steps. `fault` and `posix` are those of `CrashFiles`."""
+
+    seed: int
+    fault: Callable[[Operation], Fault | None] | None = None
+    posix: bool = False
+    restarts: bool = True
+    config: TopicConfig = CONFIG
+    marks: list[Mark] = field(default_factory=list)
+    written: dict[int, set[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.dice = random.Random(self.seed)
+        self.now = NOW
+        self.files = CrashFiles(now_ms=lambda: self.now, posix=self.posix)
+        self.files.mkdir(LOG_DIR)
+        self.files.sync_all()
+        self.failures = LogDirFailureChannel()
+        self.epoch = 0
+        self.flushed = 0
+        self.cut = NOTHING
+        self.branch: list[tuple[int, int, bytes]] = []
+        self.begin = len(self.files.operations)
+        self.log = self.open(self.files)
+        self.files.fault = self.fault
+        self.mark("open")
+
+    def open(self, files: Files, *, clean: bool = False) -> UnifiedLog:
+        """Open the log as a broker's start does, by the checkpoints that are there."""
+        self.scheduler = Scheduler(lambda: self.now, on_error=self._fail)
+        return UnifiedLog.open(
+            files,
+            DIRECTORY,
+            self.config,
+            now_ms=lambda: self.now,
+            scheduler=self.scheduler,
+            failures=self.failures,
+            log_start_offset=read_checkpoint(files, LOG_START_OFFSET_CHECKPOINT),
+            recovery_point=read_checkpoint(files, RECOVERY_POINT_CHECKPOINT),
+            had_clean_shutdown=clean,
+            producer_id_expiration_ms=1 << 30,
+            verify_transactions=False,
+        )
+
+    def _fail(self, name: str, error: Exception) -> None:
+        raise error
+
+    # steps ------------------------------------------------------------------------------------------------------------------------
+
+    def run(self, steps: int) -> None:
+        """So many random steps."""
+        for _ in range(steps):
+            self.step()
+
+    def step(self) -> None:
+        """One random step."""
+        choices: list[tuple[int, Callable[[], object]]] = [
+            (24, self.append),
+            (12, self.append_idempotent),
+            (12, self.append_transactional),
+            (8, self.end_transaction),
+            (10, self.append_as_follower),
+            (8, self.flush),
+            (8, self.run_tasks),
+            (8, self.checkpoint),
+            (4, self.roll),
+            (4, self.truncate),
+            (3, self.delete_records),
+            (3, self.delete_old_segments),
+            (1, self.truncate_fully),
+            (2 if self.restarts else 0, self.restart),
+        ]
+        step = self.dice.choices([each for _, each in choices], [weight for weight, _ in choices])[0]
+        self.now += self.dice.randrange(20)
+        before = self.log.recovery_point
+        step()
+        moved = self.log.recovery_point > before
+        # The start of the log takes the recovery point along without a flush, as in Kafka.
+        if moved and step not in (self.delete_records, self.delete_old_segments):
+            self.flushed = max(self.flushed, self.log.recovery_point)
+        self.mark(step.__name__)
+
+    def mark(self, step: str) -> None:
+        """The step has ended."""
+        log = self.log
+        self.flushed = min(self.flushed, log.log_end_offset)
+        cut, self.cut = self.cut, NOTHING
+        self.marks.append(
+            Mark(len(self.files.operations), step, self.flushed, log.log_start_offset, log.log_end_offset, tuple(self.branch), cut)
+        )
+
+    def _builder(self, **fields: Any) -> bytes:
+        builder = BatchBuilder(**fields)
+        for _ in range(self.dice.randrange(1, 4)):
+            value = self.dice.randbytes(self.dice.choice((5, 40, 120)))
+            builder.append(self.now - self.dice.randrange(100), self.dice.choice((None, b"key")), value)
+        return builder.build()
+
+    def _write(self, data: bytes, origin: AppendOrigin = AppendOrigin.CLIENT) -> None:
+        if self.dice.random() < 0.1:
+            self.epoch += 1
+        position = self.log.segments.active.size, self.log.segments.active.base_offset
+        self.log.append_as_leader(data, self.epoch, origin=origin, transaction_version=0)
+        self._note(position)
+
+    def _note(self, before: tuple[int, int]) -> None:
+        """Remember what the append put down."""
+        active = self.log.segments.active
+        start = before[0] if active.base_offset == before[1] else 0
+        for batch in memory_batches(active.log.read_at(start, active.size - start)):
+            data = bytes(batch.data())
+            self.branch.append((batch.base_offset, batch.last_offset, data))
+            self.written.setdefault(batch.base_offset, set()).add(data)
+
+    def append(self) -> None:
+        self._write(self._builder(codec=self.dice.choice(("none", "none", "gzip", "lz4"))))
+
+    def _sequenced(self, producer_id: int, *, transactional: bool) -> None:
+        entry = self.log.producers.producers.get(producer_id)
+        epoch = entry.producer_epoch if entry is not None else 0
+        sequence = entry.last_sequence + 1 if entry is not None and entry.batches else 0
+        fields = {"producer_id": producer_id, "producer_epoch": max(epoch, 0), "base_sequence": sequence}
+        self._write(self._builder(transactional=transactional, **fields))
+
+    def append_idempotent(self) -> None:
+        self._sequenced(self.dice.choice((1, 2)), transactional=False)
+
+    def append_transactional(self) -> None:
+        self._sequenced(self.dice.choice((11, 12, 13)), transactional=True)
+
+    def end_transaction(self) -> None:
+        for producer_id in (11, 12, 13):
+            entry = self.log.producers.producers.get(producer_id)
+            if entry is not None and entry.current_txn_first_offset is not None:
+                builder = BatchBuilder(producer_id=producer_id, producer_epoch=entry.producer_epoch, control=True, transactional=True)
+                builder.append_end_txn_marker(self.now, self.dice.random() < 0.5, 3)
+                self._write(builder.build(), AppendOrigin.COORDINATOR)
+                return
+
+    def append_as_follower(self) -> None:
+        position = self.log.segments.active.size, self.log.segments.active.base_offset
+        offset, data = self.log.log_end_offset, b""
+        for _ in range(self.dice.randrange(1, 3)):
+            batch = self._builder(base_offset=offset, partition_leader_epoch=self.epoch)
+            offset = Batch(batch).next_offset
+            data += batch
+        self.log.append_as_follower(data, self.epoch)
+        self._note(position)
+
+    def flush(self) -> None:
+        self.log.flush(force_flush_active_segment=self.dice.random() < 0.5)
+
+    def run_tasks(self) -> None:
+        self.now += self.dice.choice((0, 60))
+        self.scheduler.run_due()
+
+    def checkpoint(self) -> None:
+        """What the log manager writes from time to time, and behind each truncation."""
+        start = self.log.log_start_offset
+        first = self.log.segments.base_offsets[0]
+        self.files.write_atomic(f"{LOG_DIR}/{RECOVERY_POINT_CHECKPOINT}", write_offset_checkpoint({NAME: self.log.recovery_point}))
+        starts = {NAME: start} if start > first else {}
+        self.files.write_atomic(f"{LOG_DIR}/{LOG_START_OFFSET_CHECKPOINT}", write_offset_checkpoint(starts))
+
+    def roll(self) -> None:
+        self.log.roll()
+
+    def _cut_branch(self, offset: int) -> None:
+        self.cut = offset
+        self.flushed = min(self.flushed, offset)
+        self.branch = [entry for entry in self.branch if entry[1] < offset]
+
+    def truncate(self) -> None:
+        """To the beginning of one of the last batches, as a follower that diverged."""
+        last = [base for base, _, _ in self.branch[-6:] if base >= self.log.log_start_offset]
+        if last:
+            offset = self.dice.choice(last)
+            self.epoch += 1
+            self._cut_branch(offset)
+            self.log.truncate_to(offset)
+            self.checkpoint()
+
+    def truncate_fully(self) -> None:
+        offset = self.log.log_end_offset + self.dice.randrange(5)
+        self._cut_branch(self.log.log_start_offset)
+        self.branch.clear()
+        self.log.truncate_fully_and_start_at(offset)
+        self.checkpoint()
+
+    def delete_records(self) -> None:
+        self.log.update_high_watermark(self.log.log_end_offset)
+        start, end = self.log.log_start_offset, self.log.log_end_offset
+        self.log.maybe_increment_log_start_offset(start + (end - start) // self.dice.choice((2, 3, 8)))
+
+    def delete_old_segments(self) -> None:
+        self.log.update_high_watermark(self.log.log_end_offset)
+        self.log.delete_old_segments()
+
+    def restart(self) -> None:
+        """A clean stop and a start."""
+        self.flush()
+        self.log.close()
+        self.checkpoint()
+        self.log = self.open(self.files, clean=True)
+
+    # what must be true ------------------------------------------------------------------------------------------------------------
+
+    def check(self, disk: MemoryFiles, at: int, *, killed: bool = False) -> None:
+        """Open what a crash behind operation `at` left, and look at it; AssertionError says what is wrong with it."""
+        i = next((i for i, mark in enumerate(self.marks) if mark.operations > at), len(self.marks))
+        before = self.marks[i - 1] if i else Mark(0, "nothing", 0, 0, 0, ())
+        during = self.marks[i] if i < len(self.marks) else before
+        start = max(before.start, during.start)
+        certain = before.end if killed else before.flushed
+        certain = min(certain, during.cut if during is not before else NOTHING)
+        where = f"seed {self.seed}, crash behind operation {at} in {during.step}"
+        # A truncation removes the first of several segments first, and makes a new one before the old one goes.
+        lossless = killed and during.step not in ("truncate", "truncate_fully")
+        log = self._load(disk, where, lossless)
+        if log is None:
+            return
+        assert log.log_start_offset <= max(start, before.end), where
+        got = batches_of(log)
+        self._check_batches(log, got, where, lossless)
+        wanted = [entry for entry in before.branch if entry[0] >= start and entry[1] < certain]
+        assert [entry for entry in got if entry[0] >= start and entry[1] < certain] == wanted, f"{where}: {certain} is not there"
+        self._check_producers(log, got, where)
+        self._go_on(disk, log, where, LEFT_BY_A_KILL if lossless else LEFT_BY_A_POWER_LOSS)
+
+    def _load(self, disk: MemoryFiles, where: str, lossless: bool) -> UnifiedLog | None:
+        """The log that a start makes of it; None where Kafka's would end."""
+        try:
+            return self.open(disk)
+        except CorruptRecordError:
+            # A segment with a missing or damaged index is recovered before those in front of it: damage there ends the start.
+            assert not lossless, where
+            return None
+
+    def check_offline(self, disk: MemoryFiles, *, killed: bool = False) -> None:
+        """Open what is left when the last step failed: all that the steps before it had acknowledged is there."""
+        before = self.marks[-1]
+        start, certain = max(before.start, self.log.log_start_offset), min(before.end if killed else before.flushed, self.cut)
+        self.failures = LogDirFailureChannel()
+        log = self._load(disk, f"seed {self.seed}, offline", killed)
+        if log is None:
+            return
+        got = batches_of(log)
+        wanted = [entry for entry in before.branch if entry[0] >= start and entry[1] < certain]
+        assert [entry for entry in got if entry[0] >= start and entry[1] < certain] == wanted, f"seed {self.seed}: {certain} is not there"
+        self._go_on(disk, log, f"seed {self.seed}, offline", LEFT_BY_A_KILL if killed else LEFT_BY_A_POWER_LOSS)
+
+    def _check_batches(self, log: UnifiedLog, got: list[tuple[int, int, bytes]], where: str, lossless: bool) -> None:
+        following = None
+        bases = log.segments.base_offsets
+        for base, last, data in got:
+            assert data in self.written.get(base, ()), f"{where}: at {base} stands what was never written"
+            gap = not lossless and base in bases
+            assert following in (None, base) or gap, f"{where}: offsets {following} to {base} are missing"
+            following = last + 1
+        if following is not None and (lossless or log.log_end_offset != bases[-1]):
+            assert log.log_end_offset == following, f"{where}: the log ends at {log.log_end_offset}, its batches at {following}"
+
+    def _check_producers(self, log: UnifiedLog, got: list[tuple[int, int, bytes]], where: str) -> None:
+        replay = ProducerState()
+        replay.load_batches(Batch(data) for _, _, data in got)
+        whole = not got or got[0][0] == 0
+        for producer_id, expected in replay.producers.items():
+            entry = log.producers.producers[producer_id]
+            names = ["producer_epoch"]
+            # What is kept of a producer may only be the end of a transaction, or all but that.
+            names += ["coordinator_epoch"] if expected.coordinator_epoch >= 0 or whole else []
+            names += ["last_sequence", "last_data_offset"] if expected.batches or whole else []
+            names += ["current_txn_first_offset"] if whole else []
+            for name in names:
+                assert getattr(entry, name) == getattr(expected, name), f"{where}: {name} of producer {producer_id}"
+        if whole:
+            assert set(log.producers.producers) == set(replay.producers), where
+
+    def _go_on(self, disk: MemoryFiles, log: UnifiedLog, where: str, left: frozenset[str]) -> None:
+        """The log can be written, and a clean stop leaves nothing to complain of."""
+        log.update_high_watermark(log.log_end_offset)
+        log.delete_old_segments()
+        log.append_as_leader(BatchBuilder.build(_one_record()), self.epoch + 1)
+        log.flush(force_flush_active_segment=True)
+        self.scheduler.run_due(self.now + 100)
+        end = log.log_end_offset
+        log.close()
+        problems = [found for found in verify([DIRECTORY], "full", files=disk).findings if found.is_problem and _of(found) not in left]
+        assert not problems, f"{where}: {problems[0].code} {problems[0].file} {problems[0].detail}"
+        again = self.open(disk, clean=True)
+        assert again.log_end_offset == end, where
+        again.close_handlers()
+
+
+def _of(found: Finding) -> str:
+    """The finding's code; of an index with the kind of the index."""
+    kind = found.file.rpartition(".")[2]
+    return f"{found.code} {kind}" if kind in ("index", "timeindex", "txnindex") else found.code
+
+
+def _one_record() -> BatchBuilder:
+    builder = BatchBuilder()
+    builder.append(NOW, None, b"after the crash")
+    return builder
+
+
+def batches_of(log: UnifiedLog) -> list[tuple[int, int, bytes]]:
+    """The batches from the log's start on."""
+    found = []
+    for segment in log.segments:
+        for batch in memory_batches(segment.log.read_at(0, segment.size)):
+            if batch.last_offset >= log.log_start_offset:
+                found.append((batch.base_offset, batch.last_offset, bytes(batch.data())))
+    return found
+
+
+def read_checkpoint(files: Files, name: str) -> int:
+    """The offset of the partition, 0 without one."""
+    path = f"{LOG_DIR}/{name}"
+    return read_offset_checkpoint(files.read_all(path), file=path).get(NAME, 0) if files.exists(path) else 0
