@@ -89,7 +89,7 @@ class Life:
             (3, lambda: self.twin.do("roll", None)),
             (1, self.roll_expected),
             (4, lambda: self.twin.do("flush", self.random.random() < 0.3)),
-            (1, lambda: self.twin.do("flush_up_to", self.some_offset())),
+            (1, lambda: self.twin.do("flush_up_to", min(self.some_offset(), self.log_end))),
             (3, self.truncate),
             (1, self.truncate_fully),
             (3, lambda: self.twin.do("delete_records", self.some_offset())),
@@ -307,11 +307,13 @@ class Life:
     def truncate(self) -> None:
         offset = self.some_offset() if self.random.random() < 0.97 else -1
         self.clean_offset = min(self.clean_offset, max(offset, 0))
+        self.twin.do("run_tasks")  # a roll's flush behind a truncation would put Kafka's recovery point above the log's end
         self.twin.do("truncate_to", offset)
 
     def truncate_fully(self) -> None:
         offset = self.some_offset()
         self.clean_offset = 0
+        self.twin.do("run_tasks")
         self.twin.do("truncate_fully", offset, self.random.choice((None, None, offset, max(0, offset - 3))))
 
     def clean(self) -> None:
