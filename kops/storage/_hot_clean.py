@@ -23,7 +23,7 @@ except ImportError:  # an interpreter built without it
     from hashlib import md5
 
 BYTES_PER_ENTRY: Final = 24
-SMALL_SLOTS: Final = 1 << 16
+GROWTH: Final = 8
 FULL: Final = -1
 BY_KEY: Final = 0
 ALL: Final = 1
@@ -32,6 +32,8 @@ _LINEAR: Final = 12
 """Probes before this one take their number from the hash itself."""
 _WORDS: Final = struct.Struct(">qq")
 _SMALL: Final = tuple(write_varint(value) for value in range(-64, 64))
+_seen_varints: dict[int, bytes] = {}
+"""Of two bytes, as they come up."""
 _MAX64: Final = 9223372036854775807
 
 
@@ -43,9 +45,9 @@ def is_compiled() -> bool:
 class OffsetMap:
     """The latest offset of each key, in `memory_bytes` of memory (Kafka SkimpyOffsetMap).
 
-    A key is known by its MD5, an entry takes 24 bytes: hash and offset; collisions are probed in Kafka's order. The whole memory is taken
-    only when a table of `SMALL_SLOTS` is two thirds full. `latest_offset` is the last offset put or told, -1 at the beginning; `size` the
-    number of entries, `slots` how many there can be.
+    A key is known by its MD5, an entry takes 24 bytes: hash and offset; collisions are probed in Kafka's order. Of the memory a 64th is
+    taken at first, an eighth when that is two thirds full, then all. `latest_offset` is the last offset put or told, -1 at the beginning;
+    `size` the number of entries, `slots` how many there can be.
     """
 
     slots: i64
@@ -66,7 +68,7 @@ class OffsetMap:
         """Forget everything."""
         self.size = 0
         self.latest_offset = -1
-        self._places = min(self.slots, SMALL_SLOTS)
+        self._places = max(self.slots // (GROWTH * GROWTH), min(self.slots, 1))
         self._table = _zeros(self._places)
 
     def update_latest_offset(self, offset: i64) -> None:
@@ -119,8 +121,8 @@ class OffsetMap:
 
     def _grow(self) -> None:
         small = self._table
-        self._places = self.slots
-        self._table = _zeros(self.slots)
+        self._places = self.slots if self._places * GROWTH * 2 > self.slots else self._places * GROWTH
+        self._table = _zeros(self._places)
         self.size = 0
         for at in range(0, len(small), 3):
             first: i64 = small[at]
@@ -318,7 +320,14 @@ def _written(data: bytes, position: i64, stop: i64, offset: i64, delta: i64) -> 
 
 
 def _varint(value: i64) -> bytes:
-    return _SMALL[value + 64] if -64 <= value < 64 else write_varint(value)
+    if -64 <= value < 64:
+        return _SMALL[value + 64]
+    if not -8192 <= value < 8192:
+        return write_varint(value)
+    known = _seen_varints.get(value)
+    if known is None:
+        known = _seen_varints[value] = write_varint(value)
+    return known
 
 
 def _size(value: i64) -> i64:

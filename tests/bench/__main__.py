@@ -162,6 +162,22 @@ def spark_cores(size: int, rounds: int) -> list[Figure]:
     return [two, one]
 
 
+def compact(size: int, rounds: int, kind: str = "plain") -> list[Figure]:
+    """A round of log compaction by ours and by Kafka's Cleaner in a warm JVM, both without process starts; here a sixteenth of the size."""
+    command = [sys.executable, "-m", "tests.bench.compact", kind, str(max(size >> 4, 4 << 20)), str(max(rounds, 5))]
+    pure = {**ENVIRONMENT, **PURE}
+    runs = [subprocess.run(command, capture_output=True, check=True, env=each, text=True) for each in (pure, ENVIRONMENT)]
+    interpreted, compiled = (json.loads(done.stdout.splitlines()[-1]) for done in runs)
+    figures = [Figure(name, cpu, wall, 0) for name, cpu, wall in (compiled[0], interpreted[0], compiled[1])]
+    figures[0].target = ">=0.5x CPU"
+    return figures
+
+
+def compact_lz4(size: int, rounds: int) -> list[Figure]:
+    """The same on 1 KB values in lz4."""
+    return compact(size, rounds, "lz4")
+
+
 BENCHES: dict[str, tuple[Bench, bool]] = {
     "small": (small, False),
     "verify-crc": (verify_crc, False),
@@ -173,6 +189,8 @@ BENCHES: dict[str, tuple[Bench, bool]] = {
     "index-rebuild": (index_rebuild, False),
     "jobs": (jobs, False),
     "timeindex": (timeindex, False),
+    "compact": (compact, False),
+    "compact-lz4": (compact_lz4, False),
     "memory": (memory, True),
     "spark-verify": (spark_verify, False),
     "spark-records": (spark_records, False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,12 +14,12 @@ from kops.records.scan import read_batches
 from kops.storage._hot_clean import OffsetMap
 from kops.storage.cleaner import Cleaner, CleanRange
 from tests.support import cleaning
-from tests.support.cleaning import NOW_MS, SETTINGS, Shape
+from tests.support.cleaning import NOW_MS, Shape
+from tests.support.kafka_cleaner import KafkaCleaner
 
 if TYPE_CHECKING:
     from tests.support.oracle import Oracle
 
-LOG = "org.apache.kafka.storage.internals.log"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SHAPES = {
     "plain": Shape(transactions=0, idempotent=0),
@@ -32,62 +32,6 @@ SHAPES = {
     "many keys": Shape(keys=5000, segments=4),
 }
 SEEDS = 6
-
-
-class KafkaCleaner:
-    """Kafka's Cleaner."""
-
-    def __init__(self, oracle: Oracle, memory: int = 1 << 20) -> None:
-        self.oracle = oracle
-        jvm = oracle.jvm
-        self.time = oracle.java_class("org.apache.kafka.common.utils.Time").SYSTEM
-        object_class = jvm.java.lang.Object().getClass()
-        void = oracle.java_class("java.lang.Void").TYPE
-        signature = oracle.java_class("java.lang.invoke.MethodType").methodType(void, object_class)
-        handle = oracle.java_class("java.lang.invoke.MethodHandles").empty(signature)
-        consumer = oracle.java_class("java.lang.Class").forName("java.util.function.Consumer")
-        ignore = oracle.java_class("java.lang.invoke.MethodHandleProxies").asInterfaceInstance(consumer, handle)
-        throttler = oracle.java_class("org.apache.kafka.storage.internals.utils.Throttler")(1e300, 300, "test", "bytes", self.time)
-        offsets = oracle.java_class(f"{LOG}.SkimpyOffsetMap")(memory)
-        self.cleaner = oracle.java_class(f"{LOG}.Cleaner")(0, offsets, 4096, 1 << 20, 0.9, throttler, self.time, ignore)
-
-    def open(self, directory: Path) -> Any:
-        """A log. What it deletes is gone a minute later, when nobody looks."""
-        oracle = self.oracle
-        return oracle.java_class(f"{LOG}.UnifiedLog").create(
-            oracle.jvm.java.io.File(str(directory)),
-            oracle.java_class(f"{LOG}.LogConfig")(SETTINGS),
-            0,
-            0,
-            oracle.shared("org.apache.kafka.server.util.KafkaScheduler", 1),
-            oracle.shared("org.apache.kafka.storage.log.metrics.BrokerTopicStats"),
-            self.time,
-            300_000,
-            oracle.java_class(f"{LOG}.ProducerStateManagerConfig")(2**31 - 1, False),
-            600_000,
-            oracle.java_class(f"{LOG}.LogDirFailureChannel")(4),
-            True,
-            oracle.java_class("java.util.Optional").empty(),
-        )
-
-    def clean(self, directory: Path, first_dirty_offset: int, end_offset: int, now_ms: int) -> tuple[int, list[int]]:
-        """-> (end offset, what was counted)."""
-        log = self.open(directory)
-        try:
-            cleanable = self.oracle.java_class(f"{LOG}.LogToClean")(log, first_dirty_offset, end_offset, False)
-            done = self.cleaner.doClean(cleanable, now_ms)
-            stats = done.getValue()
-            counted = [
-                stats.mapMessagesRead(),
-                stats.messagesRead(),
-                stats.messagesWritten(),
-                stats.invalidMessagesRead(),
-                stats.bytesRead(),
-                stats.bytesWritten(),
-            ]
-            return done.getKey(), counted
-        finally:
-            log.close()
 
 
 def clean_ours(directory: Path, first_dirty_offset: int, end_offset: int, now_ms: int, memory: int = 1 << 20) -> tuple[int, list[int]]:
