@@ -28,6 +28,24 @@ _CHUNK: Final = 8192
 _TRIMMED: Final = "".join(map(chr, range(33)))
 
 
+JAVA_UTF8: Final = "kops-java"
+"""The `errors` of a decode that gives what `new String(bytes, UTF_8)` gives."""
+
+
+def _utf8_error(error: UnicodeError) -> tuple[str, int]:
+    """A malformed sequence becomes U+FFFD as in Python, but an encoded surrogate (ED A0..BF) becomes one character."""
+    assert isinstance(error, UnicodeDecodeError)
+    data, start = error.object, error.start
+    if data[start] == 0xED and start + 1 < len(data) and 0xA0 <= data[start + 1] <= 0xBF:
+        if start + 2 < len(data) and 0x80 <= data[start + 2] <= 0xBF:
+            return "\ufffd", start + 3
+        return "\ufffd", start + 2
+    return "\ufffd", error.end
+
+
+codecs.register_error(JAVA_UTF8, _utf8_error)
+
+
 def to_long(value: int) -> int:
     """An integer wrapped to 64 bits, as Java's long arithmetic does."""
     if LONG_MIN <= value <= LONG_MAX:

@@ -11,11 +11,11 @@ by column with strided slices and taken apart by `struct`, so an interpreter, to
 
 from __future__ import annotations
 
-import codecs
 import struct
 from itertools import repeat
 from typing import Any, Final
 
+from kops.config.java import JAVA_UTF8
 from kops.records import _hot
 
 MIN_RUN: Final = 8
@@ -54,20 +54,6 @@ ONE_BYTE: Final = [(raw >> 1) ^ -(raw & 1) for raw in range(128)]
 TWO_BYTES: Final[list[int]] = []
 
 
-def _utf8_error(error: UnicodeError) -> tuple[str, int]:
-    """What Java's UTF-8 decoder does with a malformed sequence: as Python, but an encoded surrogate (ED A0..BF) becomes one character."""
-    assert isinstance(error, UnicodeDecodeError)
-    data, start = error.object, error.start
-    if data[start] == 0xED and start + 1 < len(data) and 0xA0 <= data[start + 1] <= 0xBF:
-        if start + 2 < len(data) and 0x80 <= data[start + 2] <= 0xBF:
-            return "\ufffd", start + 3
-        return "\ufffd", start + 2
-    return "\ufffd", error.end
-
-
-codecs.register_error("kops-java", _utf8_error)
-
-
 def java_text(data: bytes) -> bytes:
     """UTF-8 as Java prints it after decoding: malformed sequences become U+FFFD. The same object where nothing is malformed.
 
@@ -78,7 +64,7 @@ def java_text(data: bytes) -> bytes:
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
-        return data.decode("utf-8", "kops-java").encode("utf-8")
+        return data.decode("utf-8", JAVA_UTF8).encode("utf-8")
     return data
 
 

@@ -13,12 +13,11 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
+from kops.config.java import double_text
 from kops.protocol.declaration import Field, Struct, parse_versions, size_of
 from kops.protocol.primitives import not_carried
 
 Json = dict[str, Any] | list[Any] | str | int | float | bool | None
-MIN_PLAIN: Final = 1e-3
-END_PLAIN: Final = 1e7
 _ESCAPE: Final = re.compile(r"\\\\|\\u[0-9a-f]{4}")
 
 
@@ -93,19 +92,3 @@ def _text(value: str) -> str:
 def _jackson_escape(found: re.Match[str]) -> str:
     """Jackson's hexadecimal digits are capitals."""
     return found[0] if found[0] == "\\\\" else "\\u" + found[0][2:].upper()
-
-
-def double_text(value: float) -> str:
-    """Java's text of a double: 1.0, 1.0E10, NaN, Infinity."""
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if value == 0 or MIN_PLAIN <= abs(value) < END_PLAIN:
-        return repr(value) if "e" not in repr(value) else f"{value:f}"
-    digits, _, exponent = f"{value!r}".partition("e")
-    sign = "-" if value < 0 else ""
-    whole, _, fraction = digits.lstrip("-").partition(".")
-    power = int(exponent or 0) + len(whole) - 1
-    number = (whole + fraction).rstrip("0") if fraction or exponent else whole.rstrip("0")
-    stripped = number.lstrip("0")
-    power -= len(number) - len(stripped)
-    return f"{sign}{stripped[0]}.{stripped[1:] or '0'}E{power}"

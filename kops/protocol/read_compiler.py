@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
+from kops.config.java import JAVA_UTF8
 from kops.protocol import primitives
 from kops.protocol.declaration import Field, Message, Reader, Struct, parse_versions
 
@@ -219,7 +220,7 @@ class _ReaderSource:
         self.add(depth + 1, f"raise bad_size({shown!r}, length, size - position, position)")
         taken = "buffer[position:end]"
         if kind == "string":
-            taken = f"str({taken}, 'utf-8', 'replace')"
+            taken = f"str({taken}, 'utf-8', {JAVA_UTF8!r})"
         elif kind == "bytes":
             taken = f"bytes({taken})"
         else:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
 from kops.protocol import api_keys, errors, json_text
 from kops.protocol.declaration import Message
+from kops.protocol.messages import TransactionLogKey
 from tests.support.messages import all_versions, random_message, seeded
 from tests.support.oracle import Oracle
 
@@ -95,6 +97,17 @@ def test_messages(java: JavaMessages) -> None:
 def test_thousands_of_messages(java: JavaMessages) -> None:
     for declared, version, seed in seeded(SLOW_COUNT):
         check(java, declared, version, seed + 100)
+
+
+def test_texts_that_are_no_utf8(java: JavaMessages) -> None:
+    """Each malformed sequence becomes as many U+FFFD as Java makes of it."""
+    rng = random.Random(8)
+    pieces = (b"a", b"\xc3\xa9", b"\xed\xa0\x80", b"\xed\xbf", b"\xf0\x9f\x8e", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\xff", b"\xe2\x82")
+    for _ in range(60):
+        text = b"".join(rng.choices(pieces, k=6))
+        data = len(text).to_bytes(2, "big") + text + bytes(8)
+        _, shown = java.through(TransactionLogKey, 0, data)
+        assert json_text.json_text(json_text.to_json(TransactionLogKey.decode(data, 0), 0)) == shown, text
 
 
 def test_the_table_of_error_codes(oracle: Oracle) -> None:
