@@ -1,0 +1,239 @@
+"""The loop that a node lives on: sockets, timers, and a few side threads for what blocks.
+
+Kafka has a thread each for acceptors, processors, request handlers, fetchers and timers; here they are callbacks of one loop over `selectors`,
+so nothing needs a lock. What would block (fsync, recovery, cleaning) runs in a side thread and its end is a callback again. The loop sleeps
+until a socket is ready, a timer is due or a thread has ended; nothing polls.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import selectors
+import socket
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Result = TypeVar("Result")
+
+SIDE_THREADS: Final = 4
+_READ: Final = selectors.EVENT_READ
+_WRITE: Final = selectors.EVENT_WRITE
+_CANCELLED_TO_KEEP: Final = 1000
+
+
+class Timer:
+    """A call at a time; `cancel` takes it back."""
+
+    __slots__ = ("_loop", "cancelled", "due_ms", "run")
+
+    def __init__(self, loop: Loop, due_ms: float, run: Callable[[], object]) -> None:
+        self._loop = loop
+        self.due_ms = due_ms
+        self.run: Callable[[], object] | None = run
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """It is not called; what it held is let go of at once. A second call, or one behind its time, does nothing."""
+        if not self.cancelled and self.run is not None:
+            self.cancelled = True
+            self.run = None
+            self._loop.forget_timer()
+
+
+class Watch:
+    """A socket under the loop's eyes. `reading` and `writing` say what it is asked for; what is not asked for costs nothing."""
+
+    __slots__ = ("_loop", "_reading", "_writing", "on_readable", "on_writable", "sock")
+
+    def __init__(self, loop: Loop, sock: socket.socket, on_readable: Callable[[], object], on_writable: Callable[[], object]) -> None:
+        self._loop = loop
+        self.sock = sock
+        self.on_readable = on_readable
+        self.on_writable = on_writable
+        self._reading = self._writing = False
+
+    def want(self, *, reading: bool | None = None, writing: bool | None = None) -> None:
+        """Change what the socket is watched for; None leaves it as it is."""
+        reading = self._reading if reading is None else reading
+        writing = self._writing if writing is None else writing
+        if (reading, writing) != (self._reading, self._writing):
+            before = self._reading or self._writing
+            self._reading, self._writing = reading, writing
+            self._loop.change_watch(self, before, (_READ if reading else 0) | (_WRITE if writing else 0))
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether it is watched for reading."""
+        return self._reading
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether it is watched for writing."""
+        return self._writing
+
+    def close(self) -> None:
+        """Watch no more; the socket stays open. To be called before it is closed."""
+        self.want(reading=False, writing=False)
+
+
+class Loop:
+    """Callbacks in one thread. Times are milliseconds; `now_ms` is the wall clock, delays are counted on the monotonic one.
+
+    `turn_count` tells how often it woke. All methods but `call_from_thread` are for the loop's own thread.
+    """
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._ready: deque[Callable[[], object]] = deque()
+        self._from_threads: deque[Callable[[], object]] = deque()
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._numbers = itertools.count()
+        self._cancelled_timers = 0
+        self._pool: ThreadPoolExecutor | None = None
+        self._stopping = self._closed = False
+        self.turn_count = 0
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        for end in (self._wake_receiver, self._wake_sender):
+            end.setblocking(False)
+        self._selector.register(self._wake_receiver, _READ, None)
+
+    # time and calls ---------------------------------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """The wall clock, ms since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> float:
+        """A clock that never goes back, ms."""
+        return time.monotonic() * 1000
+
+    def call_soon(self, run: Callable[[], object]) -> None:
+        """Call at the next turn, in the order of these calls."""
+        self._ready.append(run)
+
+    def call_later(self, delay_ms: float, run: Callable[[], object]) -> Timer:
+        """Call once, `delay_ms` from now at the earliest."""
+        timer = Timer(self, self.monotonic_ms() + max(delay_ms, 0), run)
+        heapq.heappush(self._timers, (timer.due_ms, next(self._numbers), timer))
+        return timer
+
+    def forget_timer(self) -> None:
+        """A timer was cancelled. Where most of the table is such, it is made anew: parked requests are nearly always cancelled."""
+        self._cancelled_timers += 1
+        if self._cancelled_timers > _CANCELLED_TO_KEEP and self._cancelled_timers * 2 > len(self._timers):
+            self._timers = [entry for entry in self._timers if not entry[2].cancelled]
+            heapq.heapify(self._timers)
+            self._cancelled_timers = 0
+
+    def call_from_thread(self, run: Callable[[], object]) -> None:
+        """As `call_soon`, from any thread or signal handler."""
+        self._from_threads.append(run)
+        self._wake()
+
+    def in_thread(self, work: Callable[[], Result], done: Callable[[Future[Result]], object]) -> None:
+        """Run `work` in a side thread, then `done` with its future on the loop: `future.result()` gives what came out or raises it."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(SIDE_THREADS, thread_name_prefix="kops-side")
+        future = self._pool.submit(work)
+        future.add_done_callback(lambda ended: self.call_from_thread(lambda: done(ended)))
+
+    def _wake(self) -> None:
+        try:
+            self._wake_sender.send(b"\0")
+        except BlockingIOError:
+            return  # it is full of wake-ups already
+        except OSError:
+            if not self._closed:
+                raise
+
+    # sockets ----------------------------------------------------------------------------------------------------------------------
+
+    def watch(self, sock: socket.socket, on_readable: Callable[[], object], on_writable: Callable[[], object]) -> Watch:
+        """Watch a socket, for nothing at first: see `Watch.want`."""
+        return Watch(self, sock, on_readable, on_writable)
+
+    def change_watch(self, watch: Watch, before: bool, events: int) -> None:
+        """What a socket is watched for has changed."""
+        if not events:
+            self._selector.unregister(watch.sock)
+        elif before:
+            self._selector.modify(watch.sock, events, watch)
+        else:
+            self._selector.register(watch.sock, events, watch)
+
+    # running ----------------------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Turn until `stop`, also one that came before. What a callback raises comes out here: it is a fault of kops."""
+        while not self._stopping:
+            self.run_once()
+        self._stopping = False
+
+    def stop(self) -> None:
+        """End `run` behind this turn (from elsewhere: `call_from_thread(loop.stop)`)."""
+        self._stopping = True
+
+    def run_once(self, max_wait_ms: float | None = None) -> None:
+        """One turn: wait for something to do, at most `max_wait_ms`, and do it."""
+        self.turn_count += 1
+        for key, events in self._selector.select(self._wait_s(max_wait_ms)):
+            watch = key.data
+            if watch is None:
+                self._drain_wakes()
+                continue
+            # An earlier callback of this turn may have changed what is wanted, or closed the socket.
+            if events & _READ and watch.is_reading:
+                watch.on_readable()
+            if events & _WRITE and watch.is_writing:
+                watch.on_writable()
+        self._run_timers()
+        while self._from_threads:
+            self._ready.append(self._from_threads.popleft())
+        for _ in range(len(self._ready)):
+            self._ready.popleft()()
+
+    def _wait_s(self, max_wait_ms: float | None) -> float | None:
+        if self._ready or self._from_threads:
+            return 0
+        while self._timers and self._timers[0][2].cancelled:
+            heapq.heappop(self._timers)
+            self._cancelled_timers -= 1
+        wait_ms = max_wait_ms
+        if self._timers:
+            until_due_ms = max(self._timers[0][0] - self.monotonic_ms(), 0)
+            wait_ms = until_due_ms if wait_ms is None else min(wait_ms, until_due_ms)
+        return None if wait_ms is None else wait_ms / 1000
+
+    def _run_timers(self) -> None:
+        if not self._timers:
+            return
+        now_ms = self.monotonic_ms()
+        while self._timers and self._timers[0][0] <= now_ms:
+            timer = heapq.heappop(self._timers)[2]
+            if timer.run is None:
+                self._cancelled_timers -= 1
+                continue
+            run, timer.run = timer.run, None
+            run()
+
+    def _drain_wakes(self) -> None:
+        try:
+            while len(self._wake_receiver.recv(4096)) == 4096:
+                continue
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        """Let go of everything; side threads end what they are at, what waits for one is not begun."""
+        self._closed = True
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        self._selector.close()
+        self._wake_receiver.close()
+        self._wake_sender.close()

@@ -1,0 +1,224 @@
+"""The loop: order of calls, timers, threads, watched sockets, and that it sleeps."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import closing
+
+import pytest
+
+from kops.broker.loop import Loop, Timer
+
+Clock = Callable[[float], None]
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    with closing(Loop()) as loop:
+        yield loop
+
+
+@pytest.fixture
+def clock(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A monotonic clock that stands until it is set."""
+    times = [1000.0]
+    monkeypatch.setattr(loop, "monotonic_ms", lambda: times[0])
+
+    def set_to(time_ms: float) -> None:
+        times[0] = time_ms
+
+    return set_to
+
+
+def test_calls_in_their_order(loop: Loop) -> None:
+    seen: list[str] = []
+    loop.call_soon(lambda: seen.append("a"))
+    loop.call_soon(lambda: loop.call_soon(lambda: seen.append("behind")))
+    loop.call_soon(lambda: seen.append("b"))
+    loop.run_once()
+    assert seen == ["a", "b"]
+    loop.run_once()
+    assert seen == ["a", "b", "behind"]
+
+
+def test_timers_by_time_then_by_age(loop: Loop, clock: Clock) -> None:
+    seen: list[str] = []
+    for delay_ms, name in [(30, "late"), (10, "first"), (10, "second"), (-5, "at once")]:
+        loop.call_later(delay_ms, lambda name=name: seen.append(name))  # type: ignore[misc]
+    loop.run_once(0)
+    assert seen == ["at once"]
+    clock(1009.999)
+    loop.run_once(0)
+    assert seen == ["at once"]
+    clock(1010)
+    loop.run_once(0)
+    assert seen == ["at once", "first", "second"]
+    clock(5000)
+    loop.run_once(0)
+    assert seen == ["at once", "first", "second", "late"]
+
+
+def test_a_cancelled_timer_is_not_called_and_holds_nothing(loop: Loop, clock: Clock) -> None:
+    seen: list[int] = []
+    timers = [loop.call_later(10 + number, lambda number=number: seen.append(number)) for number in range(3)]  # type: ignore[misc]
+    timers[1].cancel()
+    timers[1].cancel()
+    assert timers[1].run is None
+    clock(2000)
+    loop.run_once(0)
+    assert seen == [0, 2]
+    timers[0].cancel()
+    assert not timers[0].cancelled
+
+
+def test_a_timer_may_cancel_another_of_the_same_turn(loop: Loop, clock: Clock) -> None:
+    seen: list[str] = []
+    later: list[Timer] = []
+
+    def cancel_it() -> None:
+        later[0].cancel()
+
+    loop.call_later(1, cancel_it)
+    later.append(loop.call_later(2, lambda: seen.append("never")))
+    loop.call_later(3, lambda: seen.append("then"))
+    clock(2000)
+    loop.run_once(0)
+    assert seen == ["then"]
+
+
+def test_cancelled_timers_leave_the_table(loop: Loop, clock: Clock) -> None:
+    seen: list[int] = []
+    timers = [loop.call_later(60_000 + number, lambda number=number: seen.append(number)) for number in range(20_000)]  # type: ignore[misc]
+    for timer in timers[:-10]:
+        timer.cancel()
+    assert len(loop._timers) < 2100
+    clock(1e6)
+    loop.run_once(0)
+    assert seen == list(range(19_990, 20_000))
+    assert loop._cancelled_timers == 0
+
+
+def test_it_sleeps_until_the_next_timer(loop: Loop) -> None:
+    loop.call_later(100, loop.stop)
+    loop.run()
+    assert loop.turn_count <= 2
+
+
+def test_a_stop_before_the_run_is_not_lost(loop: Loop) -> None:
+    loop.stop()
+    loop.run()
+    assert loop.turn_count == 0
+    loop.call_soon(loop.stop)
+    loop.run()
+    assert loop.turn_count == 1
+
+
+def test_a_thread_wakes_the_loop(loop: Loop) -> None:
+    seen: list[int] = []
+
+    def woken() -> None:
+        seen.append(threading.get_ident())
+        loop.stop()
+
+    thread = threading.Thread(target=loop.call_from_thread, args=[woken])
+    thread.start()
+    loop.run()
+    thread.join()
+    assert seen == [threading.get_ident()]
+
+
+def test_many_wakes_at_once(loop: Loop) -> None:
+    seen: list[int] = []
+    for number in range(100_000):
+        loop.call_from_thread(lambda number=number: seen.append(number))  # type: ignore[misc]
+    loop.run_once(0)
+    assert seen == list(range(100_000))
+    loop.run_once(0)
+    turns = loop.turn_count
+    loop.call_later(20, loop.stop)
+    loop.run()
+    assert loop.turn_count - turns <= 2
+
+
+def test_work_in_a_thread(loop: Loop) -> None:
+    ended: list[Future[int]] = []
+
+    def done(future: Future[int]) -> None:
+        ended.append(future)
+        if len(ended) == 2:
+            loop.stop()
+
+    loop.in_thread(threading.get_ident, done)
+    loop.in_thread(lambda: os.stat("/no such file").st_size, done)
+    loop.run()
+    failed = [future for future in ended if future.exception()]
+    assert len(failed) == 1
+    with pytest.raises(FileNotFoundError):
+        failed[0].result()
+    (good,) = [future for future in ended if not future.exception()]
+    assert good.result() != threading.get_ident()
+
+
+def test_what_a_callback_raises_comes_out(loop: Loop) -> None:
+    loop.call_soon(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        loop.run()
+
+
+def test_sockets_are_watched_for_what_is_wanted(loop: Loop) -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        here.setblocking(False)
+        seen: list[str] = []
+        watch = loop.watch(here, lambda: seen.append(here.recv(10).decode()), lambda: seen.append("writable"))
+        there.send(b"a")
+        loop.run_once(0)
+        assert seen == []
+        watch.want(reading=True)
+        loop.run_once(0)
+        assert seen == ["a"]
+        watch.want(writing=True)
+        there.send(b"b")
+        loop.run_once(0)
+        assert seen == ["a", "b", "writable"]
+        watch.want(reading=False, writing=False)
+        there.send(b"c")
+        loop.run_once(0)
+        assert len(seen) == 3
+        assert (watch.is_reading, watch.is_writing) == (False, False)
+        watch.close()
+
+
+def test_a_socket_closed_by_another_callback_of_the_turn_is_not_called(loop: Loop) -> None:
+    pairs = [socket.socketpair() for _ in range(2)]
+    seen: list[int] = []
+
+    def closes_both(number: int) -> None:
+        seen.append(number)
+        for watch, (near, _) in zip(watches, pairs, strict=True):
+            watch.close()
+            near.close()
+
+    watches = [loop.watch(near, lambda number=number: closes_both(number), loop.stop) for number, (near, _) in enumerate(pairs)]  # type: ignore[misc]
+    for watch, (_, far) in zip(watches, pairs, strict=True):
+        watch.want(reading=True)
+        far.send(b"x")
+    loop.run_once(0)
+    assert len(seen) == 1
+    for _, far in pairs:
+        far.close()
+
+
+def test_nothing_is_left_open() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        loop = Loop()
+        loop.in_thread(lambda: None, lambda _: loop.stop())  # noqa: B023 run in this very turn of the for
+        loop.run()
+        loop.close()
+        loop.call_from_thread(loop.stop)
+    assert len(os.listdir("/proc/self/fd")) == before
