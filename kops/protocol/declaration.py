@@ -1,8 +1,8 @@
 """What the generated messages are made of: fields, structures and messages.
 
 Source: Kafka's message descriptors (the README.md beside them names their keys) and KIP-482 (flexible versions, tagged fields).
-A structure is a plain class with slots and a written-out `__init__`: importing one costs what loading its constants costs, a tenth of
-what a decorated dataclass does, and most of a program's messages are never used by it.
+A structure is a plain class with slots and a written-out `__init__`: importing one costs what loading its constants costs, where a
+decorated dataclass executes source for each class, and most of a program's messages are never used by it.
 """
 
 from __future__ import annotations
