@@ -42,7 +42,7 @@ def kraft_version(level: int) -> ControlRecord:
 
 
 def voters(voter_set: VoterSet) -> ControlRecord:
-    """The voters from here on."""
+    """The voters from here on, by ascending id (Kafka: in a HashMap's order, which is that for ids below its size)."""
     return ControlRecord(KRAFT_VOTERS, voters_record.VotersRecord(0, [_voter(each) for each in voter_set]).encode(_VERSION))
 
 

@@ -36,7 +36,7 @@ from kops.records import read_batches
 _NOTHING_READ = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ParkedFetch:
     """A fetch with nothing to give yet. `offset`: it is answered when the log ends beyond; `response`: what it gets at its deadline."""
 

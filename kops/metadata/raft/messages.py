@@ -186,11 +186,6 @@ def quorum_response(core: RaftCore, request: Request, error: str, *, vote_grante
     )
 
 
-def refuse_fetch(core: RaftCore, message: Message) -> Message | None:
-    """The refusal of a Fetch of another cluster or log."""
-    return refuse_cluster_or_topic(core, message)
-
-
 def fetch_response(
     core: RaftCore,
     request: Request,
@@ -230,7 +225,8 @@ def refuse_snapshot_fetch(core: RaftCore, request: Request) -> Message | None:
         return None
     topic = message.topics[0]
     module = fetch_snapshot_response
-    partition = module.PartitionSnapshot(index=topic.partitions[0].partition, error_code=error_code("UNKNOWN_TOPIC_OR_PARTITION"))
+    error = error_code("UNKNOWN_TOPIC_OR_PARTITION")
+    partition = module.PartitionSnapshot(index=topic.partitions[0].partition, error_code=error, unaligned_records=b"")
     return module.FetchSnapshotResponse(topics=[module.TopicSnapshot(name=topic.name, partitions=[partition])])
 
 

@@ -14,7 +14,7 @@ from kops.metadata.raft.voter_set import VoterSet
 
 
 class SnapshotWriter:
-    """A snapshot in the making; `now_ms` is the time of its batches. Nothing is there before `freeze`."""
+    """A snapshot in the making; `now_ms` becomes the time of a batch. Nothing is there before `freeze`."""
 
     def __init__(
         self,
@@ -28,7 +28,6 @@ class SnapshotWriter:
     ) -> None:
         assert kraft_version > 0 or voters is None, f"kraft.version 0 has no voters in its log, but {voters}"
         self._sink = sink
-        self._now_ms = now_ms
         self._on_frozen = on_frozen
         self._accumulator = BatchAccumulator(sink.snapshot_id.epoch, 0, NEVER_MS)
         records = [control.snapshot_header(last_contained_log_timestamp)]
@@ -36,15 +35,15 @@ class SnapshotWriter:
             records += [control.kraft_version(kraft_version)] + ([] if voters is None else [control.voters(voters)])
         self._accumulator.append_control(records, now_ms)
 
-    def append(self, records: Sequence[bytes]) -> None:
+    def append(self, records: Sequence[bytes], now_ms: int) -> None:
         """Add records (their values) that stay in one batch. Raises ApiError RECORD_LIST_TOO_LARGE."""
-        self._accumulator.append(self._sink.snapshot_id.epoch, records, self._now_ms)
-        if self._accumulator.ms_until_drain(self._now_ms) == 0:
+        self._accumulator.append(self._sink.snapshot_id.epoch, records, now_ms)
+        if self._accumulator.ms_until_drain(now_ms) == 0:
             self._write()
 
-    def freeze(self) -> int:
+    def freeze(self, now_ms: int) -> int:
         """End it, make it durable -> its size in bytes."""
-        self._accumulator.append_control([control.snapshot_footer()], self._now_ms)
+        self._accumulator.append_control([control.snapshot_footer()], now_ms)
         self._accumulator.force_drain()
         self._write()
         self._sink.freeze()
