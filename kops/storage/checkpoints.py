@@ -12,10 +12,11 @@ negative count.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kops.config.java import NumberFormatError, parse_int, parse_long, read_lines, split_spaces
 from kops.errors import DecodeError
+from kops.records.log_offsets import TopicPartition as TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -25,13 +26,6 @@ MALFORMED: Final = "checkpoint-malformed"
 NUMBER: Final = "checkpoint-number"
 
 T = TypeVar("T")
-
-
-class TopicPartition(NamedTuple):
-    """A partition's name."""
-
-    topic: str
-    partition: int
 
 
 def read_offset_checkpoint(data: bytes, *, file: str | None = None) -> dict[TopicPartition, int]:

@@ -13,8 +13,9 @@ from kops.errors import ApiError, DecodeError, KopsError
 from kops.records.batch import BATCH_OVERHEAD, CODEC_MASK, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, Batch
 from kops.records.compression import CODEC_NAMES
 from kops.records.crc import crc32c_function
+from kops.records.log_offsets import UNKNOWN_OFFSET
+from kops.records.log_offsets import UnexpectedAppendOffsetError as UnexpectedAppendOffsetError
 from kops.records.validate import AppendOrigin
-from kops.storage.log_offsets import UNKNOWN_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,15 +23,6 @@ if TYPE_CHECKING:
 _CURRENT_MAGIC = 2
 NO_TIMESTAMP = -1
 _OFFSETS_TOLD = 10
-
-
-class UnexpectedAppendOffsetError(KopsError):
-    """A follower's records begin before the end of its log (UnexpectedAppendOffsetException)."""
-
-    def __init__(self, reason: str, first_offset: int, last_offset: int) -> None:
-        super().__init__(reason)
-        self.first_offset = first_offset
-        self.last_offset = last_offset
 
 
 class OffsetsOutOfOrderError(KopsError):

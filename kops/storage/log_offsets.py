@@ -1,52 +1,16 @@
-"""Offsets with their places, and what a read gives back (Kafka LogOffsetMetadata, LogOffsetSnapshot, FetchDataInfo, FetchIsolation)."""
+"""What a read gives back (Kafka FetchDataInfo); the offsets it is made of are `kops.records.log_offsets`, shared with replication."""
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
+
+from kops.records.log_offsets import UNKNOWN_OFFSET, Isolation, LogOffsetMetadata, LogOffsetSnapshot
 
 if TYPE_CHECKING:
     from kops.storage.file_records import LogView
     from kops.storage.transaction_index import AbortedTxn
 
-UNKNOWN_OFFSET = -1
-
-
-class Isolation(Enum):
-    """How far a read may go: everything (a follower), what is replicated, what is decided."""
-
-    LOG_END = "LOG_END"
-    HIGH_WATERMARK = "HIGH_WATERMARK"
-    TXN_COMMITTED = "TXN_COMMITTED"
-
-
-class LogOffsetMetadata(NamedTuple):
-    """An offset, the base offset of the segment it is in, and its batch's byte position there; -1 where these are not known."""
-
-    message_offset: int
-    segment_base_offset: int = -1
-    relative_position: int = -1
-
-    def __str__(self) -> str:
-        return f"(offset={self.message_offset}, segment=[{self.segment_base_offset}:{self.relative_position}])"
-
-    @property
-    def message_offset_only(self) -> bool:
-        """Whether the place is not known."""
-        return self.segment_base_offset == -1 and self.relative_position == -1
-
-    def on_older_segment(self, other: LogOffsetMetadata) -> bool:
-        """Whether both places are known and this one is in an earlier segment."""
-        return not self.message_offset_only and not other.message_offset_only and self.segment_base_offset < other.segment_base_offset
-
-
-class LogOffsetSnapshot(NamedTuple):
-    """A log's offsets at one moment, the last two with their places."""
-
-    log_start_offset: int
-    log_end_offset: LogOffsetMetadata
-    high_watermark: LogOffsetMetadata
-    last_stable_offset: LogOffsetMetadata
+__all__ = ["UNKNOWN_OFFSET", "FetchedData", "Isolation", "LogOffsetMetadata", "LogOffsetSnapshot"]
 
 
 class FetchedData(NamedTuple):

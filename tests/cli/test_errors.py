@@ -31,6 +31,7 @@ CODES = {
     "kops.cli.sink": {"OutputError": (8, 1)},
     "kops.files.api": {"ReadOnlyError": (8, 1)},
     "kops.forensics.journal": {"ChangedSinceError": (8, 1)},
+    "kops.records.log_offsets": {"UnexpectedAppendOffsetError": (8, 1)},
     "kops.storage.cleaner": {"CleaningAbortedError": (8, 1)},
     "kops.storage.cleaner_manager": {"UncleanableError": (8, 1)},
     "kops.storage.live_log_dirs": {"LogDirsFailedError": (8, 1)},
@@ -48,7 +49,7 @@ CODES = {
         "SegmentOverflowError": (8, 1),
         "StorageIOError": (8, 1),
     },
-    "kops.storage.log_append": {"OffsetsOutOfOrderError": (8, 1), "UnexpectedAppendOffsetError": (8, 1)},
+    "kops.storage.log_append": {"OffsetsOutOfOrderError": (8, 1)},
 }
 
 

@@ -1,0 +1,71 @@
+"""What storage and replication, which don't know each other, say about a partition's log: its name, offsets with their places, how far a
+read may go (Kafka TopicPartition, LogOffsetMetadata, LogOffsetSnapshot, FetchIsolation, UnexpectedAppendOffsetException)."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from kops.errors import KopsError
+
+UNKNOWN_OFFSET: Final = -1
+
+
+class TopicPartition(NamedTuple):
+    """A partition's name."""
+
+    topic: str
+    partition: int
+
+
+class Isolation(Enum):
+    """How far a read may go: everything (a follower), what is replicated, what is decided."""
+
+    LOG_END = "LOG_END"
+    HIGH_WATERMARK = "HIGH_WATERMARK"
+    TXN_COMMITTED = "TXN_COMMITTED"
+
+
+class LogOffsetMetadata(NamedTuple):
+    """An offset, the base offset of the segment it is in, and its batch's byte position there; -1 where these are not known."""
+
+    message_offset: int
+    segment_base_offset: int = -1
+    relative_position: int = -1
+
+    def __str__(self) -> str:
+        return f"(offset={self.message_offset}, segment=[{self.segment_base_offset}:{self.relative_position}])"
+
+    @property
+    def message_offset_only(self) -> bool:
+        """Whether the place is not known."""
+        return self.segment_base_offset == -1 and self.relative_position == -1
+
+    def on_older_segment(self, other: LogOffsetMetadata) -> bool:
+        """Whether both places are known and this one is in an earlier segment."""
+        return not self.message_offset_only and not other.message_offset_only and self.segment_base_offset < other.segment_base_offset
+
+    def on_same_segment(self, other: LogOffsetMetadata) -> bool:
+        """Whether both places are known and in one segment."""
+        return not self.message_offset_only and not other.message_offset_only and self.segment_base_offset == other.segment_base_offset
+
+
+UNKNOWN_OFFSET_METADATA: Final = LogOffsetMetadata(UNKNOWN_OFFSET)
+
+
+class LogOffsetSnapshot(NamedTuple):
+    """A log's offsets at one moment, the last two with their places."""
+
+    log_start_offset: int
+    log_end_offset: LogOffsetMetadata
+    high_watermark: LogOffsetMetadata
+    last_stable_offset: LogOffsetMetadata
+
+
+class UnexpectedAppendOffsetError(KopsError):
+    """A follower's records begin before the end of its log (UnexpectedAppendOffsetException)."""
+
+    def __init__(self, reason: str, first_offset: int, last_offset: int) -> None:
+        super().__init__(reason)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
