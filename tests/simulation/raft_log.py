@@ -58,6 +58,8 @@ class MemoryLog:
         self.flushed_offset = 0
         self.high_watermark = 0
         self.flushes_before_crash: int | None = None
+        self.cuts = 0
+        self.snapshots_taken_over = 0
         self._on_append = on_append
         self._initialized: tuple[int, int] | None = None
 
@@ -132,6 +134,7 @@ class MemoryLog:
         return found
 
     def truncate_to(self, offset: int) -> None:
+        self.cuts += offset < self.end_offset
         assert offset >= self.high_watermark, f"a cut at {offset} below the high watermark {self.high_watermark}"
         self.entries = [entry for entry in self.entries if entry.end_offset <= offset]
         self.flushed_offset = min(self.flushed_offset, self.end_offset)
@@ -141,6 +144,7 @@ class MemoryLog:
         latest = self.latest_snapshot_id
         if latest is None or OffsetAndEpoch(offset=self.end_offset, epoch=self.last_epoch) >= latest:
             return False
+        self.snapshots_taken_over += self.end_offset < latest.offset
         self.entries = []
         self.start_offset = self.flushed_offset = self.high_watermark = latest.offset
         self.snapshots = {latest: self.snapshots[latest]}

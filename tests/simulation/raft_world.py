@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -161,6 +161,7 @@ class World:
         self.now_ms = 1_000
         self.promises = Promises()
         self.trace: deque[str] = deque(maxlen=TRACE_LENGTH)
+        self.counts: Counter[str] = Counter()
         self.nodes: dict[int, SimulatedNode] = {}
         self.cut: set[frozenset[int]] = set()
         self.is_quiet = False
@@ -263,6 +264,16 @@ class World:
         node = self.nodes[node_id] = SimulatedNode(ReplicaKey(node_id, directory), MemoryLog(self.promises.on_append))
         return node
 
+    def replace_disk(self, node: SimulatedNode) -> None:
+        """Who is committed to be no voter starts anew with an empty disk, and so as another replica."""
+        self.counts["disks"] += 1
+        self.note(f"{node.name} gets a new disk")
+        fresh = SimulatedNode(ReplicaKey(node.key.id, self.rng.getrandbits(127).to_bytes(16, "big")), MemoryLog(self.promises.on_append))
+        node.key, node.log, node.election = fresh.key, fresh.log, None
+        if node.raft is not None:
+            node.raft = None
+            self.at(1 + self.rng.randrange(2 * self.parameters.down_ms), lambda: self.start(node))
+
     def endpoints(self, node: SimulatedNode) -> Endpoints:
         """Where a node is reached; some restarts give it one more listener."""
         known = {LISTENER: Address(node.name, 9093)}
@@ -322,6 +333,7 @@ class World:
     def crash(self, node: SimulatedNode) -> None:
         """The process and what was not durable are gone; it starts again after a while."""
         node.raft = None
+        self.counts["crashes"] += 1
         node.log.crash(self.rng.randrange)
         self.note(f"{node.name} crashed, log {node.log.start_offset}..{node.log.end_offset}")
         node.extra_listener = self.rng.random() < 0.3
@@ -512,8 +524,9 @@ class World:
         if node.applied > BOOTSTRAP_SNAPSHOT_ID and node.log.start_offset <= node.applied.offset <= node.log.high_watermark:
             writer = node.raft.create_snapshot(node.applied, self.now_ms, self.now_ms)
             if writer is not None:
-                writer.append([b"%d" % node.state])
-                writer.freeze()
+                writer.append([b"%d" % node.state], self.now_ms)
+                writer.freeze(self.now_ms)
+                self.counts["snapshots"] += 1
                 self.note(f"{node.name} wrote snapshot {node.applied}")
 
     def change_quorum(self) -> None:
@@ -531,6 +544,11 @@ class World:
                 continue
             voters = leader.raft.voters
             outside = [node for node in self.nodes.values() if not voters.is_voter(node.key)]
+            # A disk on its way to become a voter's, by a request that may still travel, is the only copy that must not go.
+            is_settled = state.added_voter is None and state.high_watermark == leader.log.end_offset and not self.parameters.auto_join
+            if outside and is_settled and self.rng.random() < 0.1:
+                self.replace_disk(self.rng.choice(outside))
+                return
             request: Any
             if outside and self.rng.random() < 0.6:
                 node = self.rng.choice(outside)
@@ -547,6 +565,7 @@ class World:
                 continue
 
             def answered(response: Any, asked: Any = request) -> None:
+                self.counts[type(asked).__name__] += response.error_code == 0
                 self.note(f"{type(asked).__name__} of {asked.voter_id}: {response.error_code} {response.error_message}")
 
             asked = Request((answered, request), request, 0, LISTENER)

@@ -149,7 +149,8 @@ class RaftCore:
         """Take what another node says of the leader, where it is newer. Two leaders in one epoch are a broken promise."""
         quorum = self.quorum
         if leader_id is not None and leader_id == quorum.local_id:
-            assert self.is_leader, f"node {leader_id} is said to lead in epoch {epoch} and is {quorum.state}"
+            # With the disk that it has lost, it did; Kafka's node ends here until others have a later epoch.
+            leader_id = None
         elif epoch == quorum.epoch and leader_id is not None and quorum.leader_id is not None:
             assert leader_id == quorum.leader_id, f"two leaders in epoch {epoch}: {leader_id} and {quorum.leader_id}"
         if epoch > quorum.epoch:
@@ -171,7 +172,8 @@ class RaftCore:
             self.maybe_transition(leader_id, epoch, endpoints, now_ms)
             return True
         is_leaderless = self.quorum.leader_id is None or isinstance(self.quorum.state, Unattached)
-        if leader_id is not None and is_leaderless and len(endpoints):
+        if leader_id not in (None, self.quorum.local_id) and is_leaderless and len(endpoints):
+            assert leader_id is not None
             self.become_follower(epoch, leader_id, endpoints, now_ms)
             return None if error == "NONE" else True
         if error == "BROKER_NOT_AVAILABLE":
