@@ -40,7 +40,7 @@ class Busy(Enum):
 class Paused(NamedTuple):
     """No cleaning until as many resumes."""
 
-    count: int
+    times: int
 
 
 CleaningState = Busy | Paused
@@ -161,7 +161,7 @@ class CleanerManager:
         """
         state = self.states.get(key)
         if isinstance(state, Paused):
-            self.states[key] = Paused(state.count + 1)
+            self.states[key] = Paused(state.times + 1)
         elif state is None:
             self.states[key] = Paused(1)
         elif state is Busy.IN_PROGRESS:
@@ -181,10 +181,10 @@ class CleanerManager:
                 raise _illegal_state(f"Compaction for partition {_name(key)} cannot be resumed since it is not paused.")
             if not isinstance(state, Paused):
                 raise _illegal_state(f"Compaction for partition {_name(key)} cannot be resumed since it is in {_named(state)} state.")
-            if state.count == 1:
+            if state.times == 1:
                 del self.states[key]
             else:
-                self.states[key] = Paused(state.count - 1)
+                self.states[key] = Paused(state.times - 1)
 
     def done_cleaning(self, key: TopicPartition, log_dir: str, end_offset: int) -> None:
         """A round is over; the log is clean up to `end_offset`, which counts unless the round was aborted."""
@@ -384,7 +384,7 @@ def _name(key: TopicPartition) -> str:
 
 
 def _named(state: CleaningState) -> str:
-    return f"LogCleaningPaused({state.count})" if isinstance(state, Paused) else state.value
+    return f"LogCleaningPaused({state.times})" if isinstance(state, Paused) else state.value
 
 
 def _illegal_state(reason: str) -> LoadError:

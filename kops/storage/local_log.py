@@ -52,6 +52,8 @@ class StorageAction:
         if error is None or not isinstance(error, (OSError, StorageIOError, KafkaStorageError)):
             return
         log = self._log
+        if log.is_closed and isinstance(error, KafkaStorageError):
+            return  # a late caller's fault, not the disk's: the other logs of the directory go on
         message = f"Error while {self._what} {log.topic_partition} in dir {log.parent_dir}"
         log.failures.maybe_add_offline_log_dir(log.parent_dir, message, error)
         if not isinstance(error, KafkaStorageError):
@@ -95,7 +97,7 @@ class LocalLog:
         self.last_flush_ms = now_ms()
         self.next_offset = LogOffsetMetadata(log_end_offset, segments.active.base_offset, segments.active.size)
         self._draw_int = draw_int
-        self._is_closed = False
+        self.is_closed = False
         for segment in segments:
             segment.created_ms = self.last_flush_ms
             segment.roll_jitter_ms = self._roll_jitter_ms()
@@ -106,7 +108,7 @@ class LocalLog:
 
     def check_open(self) -> None:
         """KafkaStorageError where the files were closed under the log."""
-        if self._is_closed:
+        if self.is_closed:
             raise KafkaStorageError(f"The memory mapped buffer for log of {self.topic_partition} is already closed")
 
     @property
@@ -344,7 +346,7 @@ class LocalLog:
         with self.storage("deleting all segments for"):
             segments = list(self.segments)
             self.remove_and_delete_segments(segments, at_once=True)
-            self._is_closed = True
+            self.is_closed = True
             return segments
 
     def delete_empty_dir(self) -> None:
@@ -382,7 +384,7 @@ class LocalLog:
         """Let go of the files as they are."""
         for segment in self.segments:
             segment.close_handlers()
-        self._is_closed = True
+        self.is_closed = True
 
 
 def _max_position(segment: LogSegment, max_offset: LogOffsetMetadata) -> int | None:

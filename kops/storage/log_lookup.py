@@ -8,7 +8,7 @@ from kops.storage.file_records import TimestampAndOffset, leader_epoch
 from kops.storage.log_offsets import UNKNOWN_OFFSET
 
 if TYPE_CHECKING:
-    from kops.storage.unified_log import UnifiedLog
+    from kops.storage.readable_log import ReadableLog
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -19,7 +19,7 @@ EARLIEST_PENDING_UPLOAD: Final = -6
 NO_TIMESTAMP: Final = -1
 
 
-def fetch_offset_by_timestamp(log: UnifiedLog, target: int) -> TimestampAndOffset | None:
+def fetch_offset_by_timestamp(log: ReadableLog, target: int) -> TimestampAndOffset | None:
     """The first record whose timestamp is not below `target` (ms), or what one of the constants above stands for; None where there is none.
 
     `MAX_TIMESTAMP` is the first record with the largest timestamp. Without tiered storage nothing is uploaded or pending: offset -1.
@@ -40,7 +40,7 @@ def fetch_offset_by_timestamp(log: UnifiedLog, target: int) -> TimestampAndOffse
     return None
 
 
-def _max_timestamp(log: UnifiedLog) -> TimestampAndOffset | None:
+def _max_timestamp(log: ReadableLog) -> TimestampAndOffset | None:
     segment = max(log.segments, key=lambda segment: segment.largest.timestamp)
     largest = segment.largest
     position = segment.offset_index.lookup(largest.offset).position
@@ -53,7 +53,7 @@ def _max_timestamp(log: UnifiedLog) -> TimestampAndOffset | None:
     return None
 
 
-def offsets_before(log: UnifiedLog, timestamp: int, max_count: int) -> list[int]:
+def offsets_before(log: ReadableLog, timestamp: int, max_count: int) -> list[int]:
     """Beginnings of segments last modified not after `timestamp` (ms, or `LATEST`, `EARLIEST`), the newest first, at most `max_count`.
 
     What brokers before 4.0 answered to ListOffsets of version 0; the log's end counts as a beginning, of now.

@@ -1,4 +1,4 @@
-"""Every damage case in every mode: the loader leaves the partition as the real broker did.
+"""Every damage case in every mode: the loader, and the live log, leave the partition as the real broker did.
 
 The real run goes on after loading, so before comparing our side does what it did: the partition gets a leader (one more leader epoch), a
 consumer reads every segment (which opens their indexes), the broker stops cleanly. Cases of 2.8.2 were loaded by that broker: it
@@ -20,8 +20,10 @@ from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint
 from kops.storage.epoch_cache import FILE_NAME as EPOCHS
 from kops.storage.leader_epoch_checkpoint import read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
 from kops.storage.load_errors import LoadError
-from kops.storage.loader import LoadedLog, load_partition
+from kops.storage.loaded_log import LoadedLog
+from kops.storage.loader import load_partition
 from kops.storage.producer_snapshot import read_producer_snapshot
+from kops.storage.unified_log import UnifiedLog
 from tests.support import corpus, loading
 
 MODES = ("full", "left", "clean")
@@ -32,7 +34,7 @@ SWAPS = ("damage-2.8.2-leftover-swap", "damage-2.8.2-leftover-swap-log-only")
 class Run:
     """One case in one mode, loaded on an overlay."""
 
-    def __init__(self, case_id: str, mode: str) -> None:
+    def __init__(self, case_id: str, mode: str, load: loading.Load = load_partition) -> None:
         self.case = corpus.load(case_id)
         self.mode: dict[str, Any] = self.case.json["modes"][mode]
         self.directory = str(self.case.root / self.case.json["damagedDir"])
@@ -40,10 +42,10 @@ class Run:
         self.after = self.case.root / "after" / mode
         self.files: OverlayFiles = loading.overlay()
         self._remove_what_tools_left()
-        self.log: LoadedLog | None = None
+        self.log: LoadedLog | UnifiedLog | None = None
         self.error: LoadError | None = None
         try:
-            self.log = load_partition(
+            self.log = load(
                 self.files,
                 self.directory,
                 TopicConfig(index_interval_bytes=self.case.json["config"]["index.interval.bytes"]),
@@ -112,9 +114,10 @@ def cases() -> list[Any]:
     return [pytest.param(case_id, mode, id=f"{case_id}-{mode}") for case_id in corpus.cases("damage") for mode in MODES]
 
 
+@pytest.mark.parametrize("load", loading.LOADS)
 @pytest.mark.parametrize(("case_id", "mode"), cases())
-def test_the_log_ends_as_the_broker_left_it(case_id: str, mode: str) -> None:
-    run = Run(case_id, mode)
+def test_the_log_ends_as_the_broker_left_it(case_id: str, mode: str, load: loading.Load) -> None:
+    run = Run(case_id, mode, load)
     if run.mode["outcome"] not in LOADED:
         assert run.error is not None
         assert run.error.kind == run.mode["outcome"]
@@ -162,7 +165,7 @@ def test_nothing_is_written_to_the_directory_itself(mode: str) -> None:
 def test_what_was_done_is_told() -> None:
     """Segments given up, cut and recovered come out as a list, with what was lost."""
     run = Run("damage-4.3.0-flip-body-old", "full")
-    assert run.log is not None
+    assert isinstance(run.log, LoadedLog)
     kinds = [action.kind for action in run.log.actions]
     cut = next(action for action in run.log.actions if action.kind == "segment-truncated")
     assert kinds.count("segment-removed") == len([name for name in run.expected_files() if name.endswith(".log.deleted")])
@@ -176,13 +179,13 @@ def test_what_was_done_is_told() -> None:
 def test_a_clean_stop_is_believed() -> None:
     """With the marker nothing is recovered, whatever is in the files."""
     run = Run("damage-4.3.0-flip-body-old", "clean")
-    assert run.log is not None
+    assert isinstance(run.log, LoadedLog)
     assert run.log.actions == []
 
 
 def test_baseline_needs_no_change() -> None:
     run = Run("damage-4.3.0-none", "clean")
-    assert run.log is not None
+    assert isinstance(run.log, LoadedLog)
     assert run.log.actions == []
     run.log.close()
     assert write_leader_epoch_checkpoint(run.log.epochs.entries) == run.files.read_all(posixpath.join(run.directory, EPOCHS))

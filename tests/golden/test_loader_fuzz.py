@@ -1,4 +1,6 @@
-"""2,500 random damages of partition directories, each loaded once by Kafka 4.3's own loader: ours ends in the same state, byte for byte."""
+"""2,500 random damages of partition directories, each loaded once by Kafka 4.3's own loader: ours, and the live log, end in the same
+state, byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ def trials(case_id: str) -> list[dict[str, Any]]:
     return [trial for trial in found if trial["result"].get("class") != "java.lang.OutOfMemoryError"]
 
 
+@pytest.mark.parametrize("load", loading.LOADS)
 @pytest.mark.parametrize("case_id", CASES)
-def test_every_trial_ends_as_in_kafka(case_id: str) -> None:
+def test_every_trial_ends_as_in_kafka(case_id: str, load: loading.Load) -> None:
     case = corpus.load(case_id)
     base = str(case.root / "base" / case.json["base"])
     config = TopicConfig(index_interval_bytes=case.json["config"]["index.interval.bytes"])
@@ -33,6 +36,7 @@ def test_every_trial_ends_as_in_kafka(case_id: str) -> None:
             files,
             base,
             config,
+            load=load,
             clean_shutdown=trial["cleanShutdown"],
             recovery_point=trial["recoveryPoint"],
             now_ms=case.json["clockMs"],

@@ -1,18 +1,27 @@
-"""Loads of damaged partition directories on an overlay, and what became of the files: what the tests of the loader compare with Kafka."""
+"""Loads of damaged partition directories on an overlay, and what became of the files: what the tests of the loader compare with Kafka.
+
+A directory is loaded by the loader alone (as `kops log forecast` does it), or opened as a live log: both are to end the same.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import posixpath
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from kops.config.topic import TopicConfig
 from kops.files import File, Files, OsFiles, OverlayFiles
 from kops.storage.load_errors import LoadError
-from kops.storage.loader import LoadedLog, load_partition
+from kops.storage.loaded_log import LoadedLog
+from kops.storage.loader import load_partition
+from kops.storage.log_dir_failure import LogDirFailureChannel
+from kops.storage.scheduler import Scheduler
+from kops.storage.unified_log import UnifiedLog
 
 Listing = dict[str, list[Any]]
+Load = Callable[..., LoadedLog | UnifiedLog]
 _CHUNK = 1 << 20
 _ZEROS = bytes(_CHUNK)
 
@@ -91,11 +100,44 @@ def apply_operations(files: Files, directory: str, operations: list[dict[str, An
             raise AssertionError(operation)
 
 
+def open_live(
+    files: Files,
+    directory: str,
+    config: TopicConfig,
+    *,
+    log_start_offset: int = 0,
+    recovery_point: int,
+    clean_shutdown: bool,
+    now_ms: int,
+    producer_id_expiration_ms: int,
+) -> UnifiedLog:
+    """Open the directory as a broker does, and run what its scheduler has to do at once."""
+    scheduler = Scheduler(lambda: now_ms)
+    log = UnifiedLog.open(
+        files,
+        directory,
+        config,
+        now_ms=lambda: now_ms,
+        scheduler=scheduler,
+        failures=LogDirFailureChannel(),
+        log_start_offset=log_start_offset,
+        recovery_point=recovery_point,
+        had_clean_shutdown=clean_shutdown,
+        producer_id_expiration_ms=producer_id_expiration_ms,
+    )
+    scheduler.run_due()
+    return log
+
+
+LOADS: tuple[Load, ...] = (load_partition, open_live)
+
+
 def load_and_close(
     files: Files,
     directory: str,
     config: TopicConfig,
     *,
+    load: Load = load_partition,
     clean_shutdown: bool,
     recovery_point: int,
     now_ms: int,
@@ -106,7 +148,7 @@ def load_and_close(
     before = listing(files, directory)
     outcome = Outcome()
     try:
-        log = load_partition(
+        log = load(
             files,
             directory,
             config,
@@ -127,7 +169,7 @@ def load_and_close(
     return outcome
 
 
-def _describe(log: LoadedLog, outcome: Outcome) -> None:
+def _describe(log: LoadedLog | UnifiedLog, outcome: Outcome) -> None:
     outcome.log_start_offset = log.log_start_offset
     outcome.log_end_offset = log.log_end_offset
     outcome.segments = len(log.segments)

@@ -139,10 +139,12 @@ def class_table() -> dict[str, str]:
 def test_the_class_table_is_complete() -> None:
     """Every module of records, storage, metadata and the broker says which of Kafka's classes it is; every module named is there."""
     table = class_table()
-    packages = [f"kops/{name}" for name in ("records", "storage", "metadata", "replication", "broker") if (PROJECT / "kops" / name).is_dir()]
+    packages = [
+        f"kops/{name}" for name in ("records", "storage", "metadata", "replication", "broker") if (PROJECT / "kops" / name).is_dir()
+    ]
     assert sorted(set(modules(*packages)) - set(table)) == [], "modules missing in ARCHITECTURE.md's class table"
-    packages = [path.parent.relative_to(PROJECT) for path in (PROJECT / "kops").rglob("__init__.py")]
-    there = {*modules("kops"), *(path.as_posix().replace("/", ".") for path in packages)}
+    folders = [path.parent.relative_to(PROJECT) for path in (PROJECT / "kops").rglob("__init__.py")]
+    there = {*modules("kops"), *(path.as_posix().replace("/", ".") for path in folders)}
     assert sorted(set(table) - there) == [], "modules named in ARCHITECTURE.md that do not exist"
     assert all(table.values())
 

@@ -148,9 +148,9 @@ def test_plain_records_are_those_that_written_again_are_the_same(variant: str) -
     for number in range(6000):
         count = rng.choice((0, 1, 2, 70))
         deltas = [0, *(rng.choice((0, 5, -3, 64, -65, 1 << 40, -(1 << 63), (1 << 63) - 1)) for _ in range(count))]
-        fields = [rng.choice((None, b"", b"short", b"x" * 70)) for _ in range(2)]
+        key, value = (rng.choice((None, b"", b"short", b"x" * 70)) for _ in range(2))
         headers = [("h", b"x")] if rng.random() < 0.05 else []
-        data = b"".join(write_record(index, deltas[index], *fields, headers) for index in range(count))
+        data = b"".join(write_record(index, deltas[index], key, value, headers) for index in range(count))
         if number % 2:
             data = mutated(rng, data)
         records = slow(data, 0, len(data), count)

@@ -350,6 +350,18 @@ def test_closed_files_are_not_written_to() -> None:
     log.log.close_handlers()
     with pytest.raises(KafkaStorageError, match="already closed"):
         log.append()
+    with pytest.raises(KafkaStorageError, match="already closed"):
+        log.log.truncate_to(0)
+    assert not log.failures.offline
+
+
+def test_a_task_behind_the_logs_deletion_is_no_failure_of_the_disk() -> None:
+    log = OpenLog()
+    log.append()
+    log.log.roll()
+    log.log.delete()
+    log.scheduler.run_due()
+    assert not log.failures.offline
 
 
 def test_a_marker_needs_its_transaction_version() -> None:
