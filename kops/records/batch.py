@@ -121,18 +121,8 @@ class Batch:
         self.count = None
         if not self.attributes & CODEC_MASK:
             self.base_offset = offset
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name):
-            # Reached for a slot that was left empty: the base offset of a compressed set of v0 or v1, which costs a decompression.
-            if name != "base_offset":
-                raise AttributeError(name)
-            try:
-                self.base_offset = self.read_base_offset()
-            except DecodeError:
-                self.base_offset = self.last_offset
-            return self.base_offset
+        elif type(self) is Batch:
+            self.__class__ = _CompressedSet
 
     def __repr__(self) -> str:
         return f"Batch(position={self.position}, size={self.size}, magic={self.magic}, last_offset={self.last_offset}, codec={self.codec})"
@@ -235,6 +225,27 @@ class Batch:
         if self.magic > 1 or not self.compressed:
             return self.base_offset
         return self.records()[0].offset
+
+
+class _CompressedSet(Batch):
+    """A compressed set of v0 or v1: its base offset costs a decompression.
+
+    A class of its own, because `__getattr__` makes every attribute of a class slow to read.
+    """
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            # Reached for the slot that was left empty.
+            if name != "base_offset":
+                raise AttributeError(name)
+            try:
+                self.base_offset = self.read_base_offset()
+            except DecodeError:
+                self.base_offset = self.last_offset
+            return self.base_offset
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
