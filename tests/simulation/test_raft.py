@@ -18,7 +18,7 @@ from tests.simulation.raft_checks import PromiseError
 from tests.simulation.raft_log import MemoryLog
 from tests.simulation.raft_world import SimulatedStore, World
 
-FAST, SLOW = range(40), range(40, 440)
+FAST, SLOW = range(40), range(40, 400)
 
 
 @pytest.mark.parametrize("seed", FAST)
@@ -28,7 +28,7 @@ def test_promises_hold(seed: int) -> None:
 
 @pytest.mark.slow
 def test_promises_hold_for_many_seeds(pytestconfig: pytest.Config) -> None:
-    """400 seeds, or as many as `--seeds` says."""
+    """360 seeds, or as many as `--seeds` says."""
     asked = pytestconfig.getoption("--seeds", default=None)
     for seed in range(SLOW.start, SLOW.start + int(asked)) if asked else SLOW:
         World(seed).run()
