@@ -70,7 +70,8 @@ class OsFile(File):
         return b"".join(parts)
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        self._check_writable()
+        if not self._writable:
+            self._check_writable()
         try:
             written = os.pwrite(self._fd, data, position)
             if type(data) is bytes and written == len(data):

@@ -84,33 +84,30 @@ class Batch:
         try:
             magic = buffer[index + 16]
             if 1 < magic < 128:
-                self._read_header(buffer, index)
+                (
+                    self.base_offset,
+                    length,
+                    self.partition_leader_epoch,
+                    self.magic,
+                    self.crc,
+                    self.attributes,
+                    last_offset_delta,
+                    self.base_timestamp,
+                    self.max_timestamp,
+                    self.producer_id,
+                    self.producer_epoch,
+                    self.base_sequence,
+                    self.count,
+                ) = HEADER_V2.unpack_from(buffer, index)
+                last_offset = self.base_offset + last_offset_delta
+                # A sum that wraps, as in Java.
+                self.last_offset = last_offset if last_offset <= MAX_LONG else last_offset - (1 << 64)
+                self.size = length + LOG_OVERHEAD
             else:
                 # As Kafka has it, a negative magic is no v2 and so goes with the old formats.
                 self._read_legacy_header(buffer, index, magic)
         except (struct.error, IndexError):
             raise DecodeError("the bytes end within a batch header", code="torn-tail", position=self.position) from None
-
-    def _read_header(self, buffer: bytes, index: int) -> None:
-        (
-            self.base_offset,
-            length,
-            self.partition_leader_epoch,
-            self.magic,
-            self.crc,
-            self.attributes,
-            last_offset_delta,
-            self.base_timestamp,
-            self.max_timestamp,
-            self.producer_id,
-            self.producer_epoch,
-            self.base_sequence,
-            self.count,
-        ) = HEADER_V2.unpack_from(buffer, index)
-        last_offset = self.base_offset + last_offset_delta
-        # A sum that wraps, as in Java.
-        self.last_offset = last_offset if last_offset <= MAX_LONG else last_offset - (1 << 64)
-        self.size = length + LOG_OVERHEAD
 
     def _read_legacy_header(self, buffer: bytes, index: int, magic: int) -> None:
         offset, length, self.crc, self.magic, self.attributes = HEADER_LEGACY.unpack_from(buffer, index)

@@ -30,7 +30,6 @@ from kops.records.validate_rules import (
     ignore,
     read_error,
     source_codec,
-    type_bit,
     wrap64,
 )
 
@@ -40,6 +39,9 @@ _FRONT: Final = struct.Struct(">qii")
 _CHECKED: Final = struct.Struct(">hiqq")
 _KEPT_ATTRIBUTES: Final = 0x77
 _SAFE: Final = 1 << 62
+_survey: Final = hot.validate_records
+_OK: Final = hot.OK
+_NOT_INCREASING: Final = hot.NOT_INCREASING
 
 
 def validate_records(
@@ -85,34 +87,37 @@ def _assign(data: Buffer, batch: Batch, target: int, append: Append) -> Validate
     if count < 0:
         raise ApiError("INVALID_RECORD", f"Found invalid record count {count} in magic v2 batch")
     next_offset = first_offset + count
-    base_offset = wrap64(next_offset - 1 - batch.last_offset + batch.base_offset)
-    timestamp_type = type_bit(rules.timestamp_type)
+    base_offset = next_offset - 1 - batch.last_offset + batch.base_offset
+    if not 0 <= base_offset < _SAFE:
+        base_offset = wrap64(base_offset)
+    is_append_time = rules.timestamp_type == LOG_APPEND_TIME
     # The header is written before the records are seen: then they need no copy of their own to be looked at. Nearly always it is right.
-    latest = now_ms if timestamp_type else batch.max_timestamp
-    written = _write_header(data, batch, base_offset, leader_epoch, timestamp_type, latest)
-    records, start = written, BATCH_OVERHEAD
+    latest = now_ms if is_append_time else batch.max_timestamp
+    written = _write(data, batch, base_offset, leader_epoch, TIMESTAMP_TYPE_MASK if is_append_time else 0, latest)
+    records, start = written.buffer, BATCH_OVERHEAD
     if batch.attributes & 7:
-        records, start = _decompressed(batch, written) if count else b"", 0
+        records, start = _decompressed(batch, records) if count else b"", 0
     found = _check_records(records, start, count, batch, append) if count else NO_TIMESTAMP
     taken = BATCH_OVERHEAD + len(records) - start if target else 0
-    if timestamp_type:
-        return ValidatedRecords(written, [Batch(written)], next_offset, now_ms, now_ms, False, 0, taken)
+    if is_append_time:
+        return ValidatedRecords(written.buffer, [written], next_offset, now_ms, now_ms, False, 0, taken)
     if found != latest or batch.attributes & TIMESTAMP_TYPE_MASK:
-        written = _write_header(data, batch, base_offset, leader_epoch, 0, found)
-    return ValidatedRecords(written, [Batch(written)], next_offset, found, NO_TIMESTAMP, False, 0, taken)
+        written = _write(data, batch, base_offset, leader_epoch, 0, found)
+    return ValidatedRecords(written.buffer, [written], next_offset, found, NO_TIMESTAMP, False, 0, taken)
 
 
-def _write_header(data: Buffer, batch: Batch, base_offset: int, leader_epoch: int, timestamp_type: int, max_timestamp: int) -> bytes:
+def _write(data: Buffer, batch: Batch, base_offset: int, leader_epoch: int, timestamp_type: int, max_timestamp: int) -> Batch:
     """The batch with these fields, copied once. Where timestamp type and largest timestamp stay, so does the checksum."""
     view = memoryview(data)
     front = _FRONT.pack(base_offset, batch.size - 12, leader_epoch)
-    if batch.attributes & TIMESTAMP_TYPE_MASK == timestamp_type and batch.max_timestamp == max_timestamp:
-        return b"".join((front, view[16 : batch.size]))
-    attributes = batch.attributes & _KEPT_ATTRIBUTES | timestamp_type
+    attributes = batch.attributes
+    if attributes & TIMESTAMP_TYPE_MASK == timestamp_type and batch.max_timestamp == max_timestamp:
+        return Batch(b"".join((front, view[16 : batch.size])))
+    attributes = attributes & _KEPT_ATTRIBUTES | timestamp_type
     checked = _CHECKED.pack(attributes, _signed32(batch.last_offset_delta), batch.base_timestamp, max_timestamp)
     rest = view[43 : batch.size]
     crc = crc32c_function()
-    return b"".join((front, b"\x02", crc(rest, crc(checked, 0)).to_bytes(4, "big"), checked, rest))
+    return Batch(b"".join((front, b"\x02", crc(rest, crc(checked, 0)).to_bytes(4, "big"), checked, rest)))
 
 
 def _signed32(value: int) -> int:
@@ -133,24 +138,30 @@ def _check_records(data: bytes, start: int, count: int, batch: Batch, append: Ap
 
     All is decided by what the loop tells of the records together; where that leaves a doubt, they are looked at one by one.
     """
-    rules, now_ms = append.rules, append.now_ms
+    rules = append.rules
     end = len(data)
-    status, _, last, most, least, keyless = hot.validate_records(data, start, end, count)
+    status, _, last, most, least, keyless = _survey(data, start, end, count)
     if start == 0:
         # Only in what is compressed Kafka looks at the offsets. They rise from 0 to the count: so there is no gap.
-        good = status == hot.OK and last == count - 1 and batch.base_offset == 0 and hot.place(data, 0, end)[2] == 0
+        good = status == _OK and last == count - 1 and batch.base_offset == 0 and hot.place(data, 0, end)[2] == 0
     else:
-        good = status == hot.OK or status == hot.NOT_INCREASING
+        good = status == _OK or status == _NOT_INCREASING
+    is_create_time = rules.timestamp_type != LOG_APPEND_TIME
     if batch.attributes & TIMESTAMP_TYPE_MASK:
         least = most = batch.max_timestamp
-        good = good and rules.timestamp_type != LOG_APPEND_TIME and most != NO_TIMESTAMP
+        good = good and is_create_time and most != NO_TIMESTAMP
     else:
         least += batch.base_timestamp
         most += batch.base_timestamp
-    if rules.timestamp_type != LOG_APPEND_TIME and not least == most == NO_TIMESTAMP:
+    if is_create_time and not least == most == NO_TIMESTAMP:
         # Far enough from the ends of 64 bits for sums that don't wrap.
-        earliest, latest = max(-_SAFE, now_ms - rules.timestamp_before_max_ms), min(_SAFE, now_ms + rules.timestamp_after_max_ms)
-        good = good and earliest <= least <= most <= latest
+        now_ms = append.now_ms
+        good = (
+            good
+            and -_SAFE <= least <= most <= _SAFE
+            and now_ms - rules.timestamp_before_max_ms <= least
+            and most <= now_ms + rules.timestamp_after_max_ms
+        )
     if good and not (keyless and rules.compacted):
         return most if most > NO_TIMESTAMP else NO_TIMESTAMP
     from kops.records import validate_each

@@ -45,7 +45,7 @@ class StorageAction:
 
     def __enter__(self) -> None:
         log = self._log
-        if log.failures.has_offline(log.parent_dir):
+        if log.failures.offline and log.failures.has_offline(log.parent_dir):
             raise KafkaStorageError(f"The log dir {log.parent_dir} is already offline due to a previous IO exception.")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -127,6 +127,8 @@ class LocalLog:
         self.next_offset = LogOffsetMetadata(offset, active.base_offset, active.log.size)
         if self.recovery_point > offset:
             self.recovery_point = offset
+        if self._forced_to > offset:
+            self._forced_to = offset
 
     # writing ----------------------------------------------------------------------------------------------------------------------
 
@@ -135,7 +137,9 @@ class LocalLog:
         active = self.segments.active
         try:
             active.append(last_offset, data, batches)
-            self.update_log_end_offset(last_offset + 1)
+            self.next_offset = LogOffsetMetadata(last_offset + 1, active.base_offset, active.log.size)
+            if self.recovery_point > last_offset:
+                self.recovery_point = last_offset + 1
         finally:
             active.write_index_entries()
 
@@ -145,15 +149,21 @@ class LocalLog:
         return self.next_offset.message_offset - self.recovery_point
 
     def flush(self, offset: int) -> None:
-        """Force the segments from the recovery point up to `offset` to the disk, and the directory if one of them is new there."""
+        """Force the segments up to `offset` to the disk, and the directory if one of them is above the recovery point."""
         recovery_point = self.recovery_point
         if recovery_point > offset:
             return
-        flushed = self.segments.values(recovery_point, offset)
-        for segment in flushed:
-            segment.flush()
-        if any(segment.base_offset >= recovery_point for segment in flushed):
+        self._force(offset)
+        if any(segment.base_offset >= recovery_point for segment in self.segments.values(recovery_point, offset)):
             self.files.sync_dir(self.directory)
+
+    def _force(self, offset: int) -> None:
+        # Not from the recovery point on: the log's start takes that along over segments which were never forced, and recovery after a power
+        # loss may still begin in one of them.
+        if self._forced_to < offset:
+            for segment in self.segments.values(self._forced_to, offset):
+                segment.flush()
+            self._forced_to = min(offset, self.log_end_offset)
 
     def mark_flushed(self, offset: int) -> None:
         """Everything below `offset` is on the disk."""
@@ -163,7 +173,7 @@ class LocalLog:
             self.last_flush_ms = self.now_ms()
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Begin a new segment at the log's end, or further on where `expected_next_offset` is.
+        """Begin a new segment at the log's end, or further on where `expected_next_offset` is, once the former ones are on the disk.
 
         An empty active segment of that offset is replaced; files of that name which no segment owns are removed.
         """
@@ -191,6 +201,9 @@ class LocalLog:
                     raise LoadError(reason, exception=KAFKA_EXCEPTION)
                 self._remove_leftovers(new_offset)
                 active.on_become_inactive()
+                self._force(active.base_offset)
+                active.flush()
+                self._forced_to = self.log_end_offset
                 new = self._open_segment(new_offset)
                 self.segments.add(new)
             self.update_log_end_offset(self.log_end_offset)
@@ -333,7 +346,8 @@ class LocalLog:
     def truncate_to(self, offset: int) -> list[LogSegment]:
         """Remove what is at or above `offset`; the segments that went."""
         removed = [segment for segment in self.segments if segment.base_offset > offset]
-        self.remove_and_delete_segments(removed)
+        # The last one first: what a crash leaves in between has no gap.
+        self.remove_and_delete_segments(removed[::-1])
         active = self.segments.active
         active.truncate_to(offset)
         if not active.size:

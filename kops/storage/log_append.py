@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _CURRENT_MAGIC = 2
+_from_bytes = int.from_bytes
 NO_TIMESTAMP = -1
 _OFFSETS_TOLD = 10
 
@@ -61,24 +62,32 @@ class LogAppendInfo:
 
 def memory_batches(data: bytes) -> Iterator[Batch]:
     """The batches of a request's bytes; ends at one that is cut. ApiError CORRUPT_MESSAGE for a size or format that can't be."""
-    position, end = 0, len(data)
-    while end - position >= LOG_OVERHEAD:
-        size = int.from_bytes(data[position + 8 : position + LOG_OVERHEAD], "big", signed=True)
-        if size < MESSAGE_OVERHEAD_V0:
-            reason = f"Record size {size} is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})"
-            raise ApiError("CORRUPT_MESSAGE", reason)
-        if end - position < HEADER_SIZE_UP_TO_MAGIC:
-            return
-        magic = data[position + HEADER_SIZE_UP_TO_MAGIC - 1]
-        if magic > _CURRENT_MAGIC:
-            raise ApiError("CORRUPT_MESSAGE", f"Invalid magic found in record: {magic - 256 if magic > 127 else magic}")
-        if size + LOG_OVERHEAD > end - position:
-            return
-        try:
-            yield Batch(data, position)
-        except DecodeError as error:
-            raise ApiError("CORRUPT_MESSAGE", f"Record batch is too small for its header: {size + LOG_OVERHEAD} bytes") from error
-        position += size + LOG_OVERHEAD
+    position = 0
+    while (batch := _batch_at(data, position, len(data))) is not None:
+        yield batch
+        position += batch.size
+
+
+def _batch_at(data: bytes, position: int, end: int) -> Batch | None:
+    """The batch at a position, None where none is whole; ApiError as `memory_batches`."""
+    left = end - position
+    if left < LOG_OVERHEAD:
+        return None
+    size = _from_bytes(data[position + 8 : position + LOG_OVERHEAD], "big", signed=True)
+    if size < MESSAGE_OVERHEAD_V0:
+        reason = f"Record size {size} is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})"
+        raise ApiError("CORRUPT_MESSAGE", reason)
+    if left < HEADER_SIZE_UP_TO_MAGIC:
+        return None
+    magic = data[position + HEADER_SIZE_UP_TO_MAGIC - 1]
+    if magic > _CURRENT_MAGIC:
+        raise ApiError("CORRUPT_MESSAGE", f"Invalid magic found in record: {magic - 256 if magic > 127 else magic}")
+    if size + LOG_OVERHEAD > left:
+        return None
+    try:
+        return Batch(data, position)
+    except DecodeError as error:
+        raise ApiError("CORRUPT_MESSAGE", f"Record batch is too small for its header: {size + LOG_OVERHEAD} bytes") from error
 
 
 def analyze_records(
@@ -101,23 +110,25 @@ def analyze_records(
     max_timestamp = last_offset = -1
     monotonic = True
     replicated = origin is AppendOrigin.REPLICATION
-    view, crc32c = memoryview(data), crc32c_function()
-    for batch in memory_batches(data):
+    view, end = memoryview(data), len(data)
+    while (batch := _batch_at(data, valid_bytes, end)) is not None:
         if not replicated:
-            _check_origin(batch, origin, leader_epoch, topic_partition)
+            if origin is not AppendOrigin.CLIENT or batch.base_offset:
+                _check_origin(batch, origin, leader_epoch, topic_partition)
         elif batch.partition_leader_epoch > leader_epoch:
             break
         if last_offset >= batch.last_offset:
             monotonic = False
         last_offset = batch.last_offset
-        if max_message_bytes is not None and batch.size > max_message_bytes:
+        size = batch.size
+        if max_message_bytes is not None and size > max_message_bytes:
             reason = (
-                f"The record batch size in the append to {topic_partition} is {batch.size} bytes "
+                f"The record batch size in the append to {topic_partition} is {size} bytes "
                 f"which exceeds the maximum configured value of {max_message_bytes})."
             )
             raise ApiError("MESSAGE_TOO_LARGE", reason)
-        if batch.magic > 1 and batch.size >= BATCH_OVERHEAD:
-            is_valid = crc32c(view[batch.index + 21 : batch.index + batch.size], 0) == batch.crc
+        if batch.magic > 1 and size >= BATCH_OVERHEAD:
+            is_valid = crc32c_function()(view[valid_bytes + 21 : valid_bytes + size]) == batch.crc
         else:
             is_valid = batch.crc_ok
         if not is_valid:
@@ -125,7 +136,7 @@ def analyze_records(
             raise ApiError("CORRUPT_MESSAGE", reason)
         if batch.max_timestamp > max_timestamp:
             max_timestamp = batch.max_timestamp
-        valid_bytes += batch.size
+        valid_bytes += size
         if batch.attributes & CODEC_MASK:
             source_codec = _codec(batch)
         batches.append(batch)

@@ -100,20 +100,20 @@ class MappedIndex(IndexEntries[E]):
 
     def _put(self, packed: bytes) -> None:
         """Append an entry's bytes at the mapping's position."""
-        start = self.entries * self.entry_size
-        end = start + self.entry_size
+        data, size = self._data, len(packed)
+        start = self.entries * size
+        end = start + size
         if end > self.length:
             raise LoadError("", exception="java.nio.BufferOverflowException")
-        data = self._data
         if len(data) < start:
             data.extend(bytes(start - len(data)))
         data[start:end] = packed
-        if start < self._dirty_from or self._dirty_from == self._dirty_to:
-            self._dirty_from = start
-        if end > self._dirty_to:
-            self._dirty_to = end
+        if not self.is_dirty:
+            self._dirty_from, self._dirty_to = start, end
+            self.is_dirty = True
+        else:
+            self._dirty_from, self._dirty_to = min(start, self._dirty_from), max(end, self._dirty_to)
         self.entries += 1
-        self.is_dirty = True
 
     def flush(self) -> None:
         """Bring what was appended to the file."""
@@ -198,14 +198,15 @@ class MappedOffsetIndex(OffsetEntries, MappedIndex[OffsetPosition]):
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry; InvalidOffsetError where the offset does not increase."""
-        if self.is_full:
+        if self.entries >= self.max_entries:
             illegal_argument(f"Attempt to append to a full index (size = {self.entries}).")
-        if self.entries and offset <= self.last_offset:
+        if offset <= self.last_offset and self.entries:
             raise InvalidOffsetError(
                 f"Attempt to append an offset {offset} to position {self.entries} no larger than the last offset appended"
                 f" ({self.last_offset}) to {self.path}"
             )
-        self._put(self.layout.pack(self._relative_or_raise(offset), position))
+        relative = offset - self.base_offset
+        self._put(self.layout.pack(relative if 0 <= relative <= INT_MAX else self._relative_or_raise(offset), position))
         self.last_offset = offset
 
     def _truncate_to_entries(self, entries: int) -> None:
@@ -227,21 +228,21 @@ class MappedTimeIndex(TimeEntries, MappedIndex[TimestampOffset]):
 
     def maybe_append(self, timestamp: int, offset: int, *, skip_full_check: bool = False) -> None:
         """Add an entry where the timestamp grows; InvalidOffsetError or an illegal state where offset or timestamp go back."""
-        if not skip_full_check and self.is_full:
+        if self.entries >= self.max_entries - 1 and not skip_full_check:
             illegal_argument(f"Attempt to append to a full time index (size = {self.entries}).")
-        last = self.last_entry
-        if self.entries and offset < last.offset:
+        last_timestamp, last_offset = self.last_entry
+        if offset < last_offset and self.entries:
             raise InvalidOffsetError(
                 f"Attempt to append an offset ({offset}) to slot {self.entries} no larger than the last offset appended"
-                f" ({last.offset}) to {self.path}"
+                f" ({last_offset}) to {self.path}"
             )
-        if self.entries and timestamp < last.timestamp:
+        if timestamp < last_timestamp and self.entries:
             reason = (
                 f"Attempt to append a timestamp ({timestamp}) to slot {self.entries} no larger than the last timestamp appended"
-                f" ({last.timestamp}) to {self.path}"
+                f" ({last_timestamp}) to {self.path}"
             )
             raise LoadError(reason, exception=ILLEGAL_STATE)
-        if timestamp > last.timestamp:
+        if timestamp > last_timestamp:
             self._put(self.layout.pack(timestamp, self._relative_or_raise(offset)))
             self.last_entry = TimestampOffset(timestamp, offset)
 

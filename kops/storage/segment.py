@@ -17,7 +17,7 @@ from kops.storage.segment_files import INDEX, LOG, TIME_INDEX, TXN_INDEX, segmen
 from kops.storage.transaction_index import TransactionIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kops.config import TopicConfig
     from kops.files import Files
@@ -141,21 +141,25 @@ class LogSegment:
 
     # when it is full --------------------------------------------------------------------------------------------------------------
 
-    def should_roll(self, size: int, max_timestamp: int, last_offset: int, config: TopicConfig, now_ms: int) -> bool:
-        """Whether `size` bytes with this largest timestamp and last offset go to a new segment."""
-        own_size = self.log.size
-        if own_size > config.segment_size - size:
-            return True
-        if own_size and self.time_waited_for_roll(now_ms, max_timestamp) > config.max_segment_ms - self.roll_jitter_ms:
-            return True
-        return self.offset_index.is_full or self.time_index.is_full or not self._fits(last_offset)
+    def should_roll(
+        self, size: int, max_timestamp: int, last_offset: int, *, segment_size: int, max_segment_ms: int, now_ms: Callable[[], int]
+    ) -> bool:
+        """Whether `size` bytes with this largest timestamp and last offset go to a new segment.
 
-    def time_waited_for_roll(self, now_ms: int, timestamp: int) -> int:
-        """The segment's age (ms): from its first batch's timestamp to `timestamp`, without one from its creation to now."""
-        first = self._rolling_timestamp
-        if first is None:
-            first = self._first_timestamp()
-        return timestamp - first if first is not None and first >= 0 else now_ms - self.created_ms
+        The segment's age counts from its first batch's timestamp to `max_timestamp`, without one from its creation to now.
+        """
+        own_size = self.log.size
+        if own_size > segment_size - size:
+            return True
+        if own_size:
+            first = self._rolling_timestamp
+            if first is None:
+                first = self._first_timestamp()
+            waited_ms = max_timestamp - first if first is not None and first >= 0 else now_ms() - self.created_ms
+            if waited_ms > max_segment_ms - self.roll_jitter_ms:
+                return True
+        offsets, times = self._offset_index or self.offset_index, self._time_index or self.time_index
+        return offsets.entries >= offsets.max_entries or times.entries >= times.max_entries - 1 or not self._fits(last_offset)
 
     @property
     def first_batch_timestamp(self) -> int:
@@ -211,8 +215,7 @@ class LogSegment:
         return next_offset > self.base_offset and not self._fits(to_long(next_offset - 1))
 
     def _fits(self, offset: int) -> bool:
-        offset_index = self._offset_index or self.offset_index
-        return 0 <= offset - self.base_offset <= INT_MAX or offset_index.can_append_offset(offset)
+        return 0 <= offset - self.base_offset <= INT_MAX or self.offset_index.can_append_offset(offset)
 
     # reading ----------------------------------------------------------------------------------------------------------------------
 
@@ -257,19 +260,23 @@ class LogSegment:
         """Write whole batches (`data`, described by `batches`) at the end, and the index entries that are due."""
         if not data:
             return
-        position = self.log.size
+        log = self.log
+        position = log.size
         if not self._fits(largest_offset):
             raise SegmentOverflowError(self, largest_offset)
-        self.log.append(data)
+        log.append(data)
         if not position:
             self._rolling_timestamp = batches[0].max_timestamp
-        largest = self.largest
+        largest = self._largest
+        if largest is _UNKNOWN:
+            largest = self.largest
         for batch in batches:
-            if batch.max_timestamp > largest.timestamp:
-                largest = self._largest = TimestampOffset(batch.max_timestamp, batch.last_offset)
+            timestamp, last_offset = batch.max_timestamp, batch.last_offset
+            if timestamp > largest[0]:
+                largest = self._largest = TimestampOffset(timestamp, last_offset)
             if self._bytes_since_last_index_entry > self._index_interval_bytes:
-                self.offset_index.append(batch.last_offset, position)
-                self.time_index.maybe_append(largest.timestamp, largest.offset)
+                self.offset_index.append(last_offset, position)
+                self.time_index.maybe_append(*largest)
                 self._bytes_since_last_index_entry = 0
             size = batch.size
             position += size
@@ -334,9 +341,11 @@ class LogSegment:
 
     def write_index_entries(self) -> None:
         """Bring what was appended to the indexes to their files: a mapping has it there at once, and a killed broker leaves it."""
-        for index in (self._offset_index, self._time_index):
-            if index is not None and index.is_dirty:
-                index.flush()
+        offsets, times = self._offset_index, self._time_index
+        if offsets is not None and offsets.is_dirty:
+            offsets.flush()
+        if times is not None and times.is_dirty:
+            times.flush()
 
     # files ------------------------------------------------------------------------------------------------------------------------
 

@@ -162,6 +162,7 @@ class UnifiedLog(ReadableLog):
         return former
 
     def _set_rules(self, config: TopicConfig) -> None:
+        self._segment_size, self._max_segment_ms = config.segment_size, config.max_segment_ms
         self._rules = ValidationRules(
             topic_partition=self._local.topic_partition,
             compacted=config.compact,
@@ -266,10 +267,10 @@ class UnifiedLog(ReadableLog):
             else:
                 check_given_offsets(info, fetched, local.topic_partition, local.log_end_offset)
             self._assign_epochs(batches)
-            if len(content) > config.segment_size:
+            if len(content) > self._segment_size:
                 reason = (
                     f"Message batch size is {len(content)} bytes in append to partition {local.topic_partition}, "
-                    f"which exceeds the maximum configured segment size of {config.segment_size}."
+                    f"which exceeds the maximum configured segment size of {self._segment_size}."
                 )
                 raise ApiError("RECORD_LIST_TOO_LARGE", reason)
             segment = self._maybe_roll(len(content), info)
@@ -331,7 +332,14 @@ class UnifiedLog(ReadableLog):
 
     def _maybe_roll(self, size: int, info: LogAppendInfo) -> LogSegment:
         segment = self.segments.active
-        if not segment.should_roll(size, info.max_timestamp, info.last_offset, self.config, self.now_ms()):
+        if not segment.should_roll(
+            size,
+            info.max_timestamp,
+            info.last_offset,
+            segment_size=self._segment_size,
+            max_segment_ms=self._max_segment_ms,
+            now_ms=self.now_ms,
+        ):
             return segment
         # Without the first offset, as of a follower's old formats, the lowest one that it can be.
         return self.roll(info.last_offset - INT_MAX if info.first_offset == UNKNOWN_OFFSET else info.first_offset)
@@ -366,27 +374,15 @@ class UnifiedLog(ReadableLog):
     # rolling and flushing ---------------------------------------------------------------------------------------------------------
 
     def roll(self, expected_next_offset: int | None = None) -> LogSegment:
-        """Begin a new segment; the scheduler forces the former ones, and the producers as they were then, to the disk."""
+        """Begin a new segment, with the former ones and the producers as they were then on the disk; the scheduler moves the recovery point."""
         new = self._local.roll(expected_next_offset or 0)
         with self._local.storage("rolling log segment for"):
             self.producers.map_end_offset = new.base_offset
-            snapshot = self.producers.take_snapshot(sync=False)
+            self.producers.take_snapshot()
         self._update_high_watermark_with_log_end_offset()
         base_offset = new.base_offset
-
-        def flush() -> None:
-            if snapshot is not None:
-                self._flush_snapshot(snapshot)
-            self.flush_up_to(base_offset)
-
-        self._scheduler.schedule_once("flush-log", flush)
+        self._scheduler.schedule_once("flush-log", lambda: self.flush_up_to(base_offset))
         return new
-
-    def _flush_snapshot(self, path: str) -> None:
-        with self._local.storage("flushing a producer state snapshot of"):
-            if self.files.exists(path):
-                with self.files.open(path, "rw") as file:
-                    file.sync()
 
     def flush(self, *, force_flush_active_segment: bool) -> None:
         """Force everything up to the log's end to the disk; an active segment that is empty only on demand."""
