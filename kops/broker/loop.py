@@ -1,8 +1,8 @@
 """The loop that a node lives on: sockets, timers, and a few side threads for what blocks.
 
-Kafka has a thread each for acceptors, processors, request handlers, fetchers and timers; here they are callbacks of one loop over `selectors`,
-so nothing needs a lock. What would block (fsync, recovery, cleaning) runs in a side thread and its end is a callback again. The loop sleeps
-until a socket is ready, a timer is due or a thread has ended; nothing polls.
+Kafka has a thread each for acceptors, processors, request handlers, fetchers and timers; here they are callbacks of one loop over
+`selectors`, so nothing needs a lock. What would block (fsync, recovery, cleaning) runs in a side thread and its end is a callback again.
+The loop sleeps until a socket is ready, a timer is due or a thread has ended; nothing polls.
 """
 
 from __future__ import annotations

@@ -46,6 +46,13 @@ class FrameReader:
         """So many bytes of `space` were received."""
         self._filled += size
 
+    def next_size(self) -> int | None:
+        """The size that the next frame says it has, None while that is unknown and once the frame has begun (see `space`)."""
+        if self._frame is not None or len(self._left) < SIZE.size:
+            return None
+        size: int = SIZE.unpack_from(self._left)[0]
+        return size
+
     def next_frame(self) -> memoryview | None:
         """The bytes of the next frame, without their size; None until more is received. DecodeError for a size that can't be."""
         if self._frame is not None:

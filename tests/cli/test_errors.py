@@ -28,6 +28,7 @@ CODES = {
         "LockHeldError": (8, 1),
         "MissingDependencyError": (8, 1),
     },
+    "kops.broker.acceptor": {"BindError": (8, 1)},
     "kops.cli.sink": {"OutputError": (8, 1)},
     "kops.files.api": {"ReadOnlyError": (8, 1)},
     "kops.forensics.journal": {"ChangedSinceError": (8, 1)},

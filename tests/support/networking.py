@@ -1,0 +1,196 @@
+"""A SocketServer on loopback with a loop of its own thread, and a client that sends and receives frames and nothing else."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from kops.broker.loop import Loop
+from kops.broker.network_settings import ListenerSettings, NetworkSettings
+from kops.broker.socket_server import RequestContext, SocketServer
+from kops.protocol.connection import ClientConnection, Response
+from kops.protocol.declaration import Message
+from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
+
+PATIENCE_S = 120
+Handler = Callable[[RequestContext], object]
+Result = TypeVar("Result")
+
+
+def loopback(*names: str) -> tuple[ListenerSettings, ...]:
+    """Listeners on loopback, on any free ports."""
+    return tuple(ListenerSettings(name, "127.0.0.1", 0) for name in names or ("PLAINTEXT",))
+
+
+class LoopThread:
+    """A loop in a thread; what is raised in it is raised again by `close`."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.loop.run()
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def call(self, work: Callable[[], Result]) -> Result:
+        """Run something on the loop and wait for what comes of it."""
+        ended = threading.Event()
+        results: list[Result] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(work())
+            except BaseException as error:
+                errors.append(error)
+                if not isinstance(error, Exception):
+                    raise
+            finally:
+                ended.set()
+
+        self.loop.call_from_thread(run)
+        assert ended.wait(PATIENCE_S), "the loop does not turn"
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def close(self) -> None:
+        """Stop, and raise what ended the loop before."""
+        self.loop.call_from_thread(self.loop.stop)
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+        self.loop.close()
+        if self._error is not None:
+            raise self._error
+
+
+class Served:
+    """A server that runs until the end of a `with`."""
+
+    def __init__(self, handler: Handler, settings: NetworkSettings | None = None) -> None:
+        self.thread = LoopThread()
+        self.loop = self.thread.loop
+        settings = settings or NetworkSettings(listeners=loopback())
+        try:
+            self.server = self.thread.call(lambda: SocketServer(self.loop, settings, handler))
+        except BaseException:
+            self.thread.close()
+            raise
+        self.thread.call(self.server.start)
+
+    def port(self, name: str = "PLAINTEXT") -> int:
+        return self.server.bound_port(name)
+
+    def client(self, name: str = "PLAINTEXT", *, receive_buffer_size: int | None = None) -> Client:
+        """A new connection."""
+        return Client(self.port(name), receive_buffer_size=receive_buffer_size)
+
+    def wait_for(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds, looked at on the loop at each of its turns (and a few times a second)."""
+        reached = threading.Event()
+
+        def look() -> None:
+            if holds():
+                reached.set()
+            elif not reached.is_set():
+                self.loop.call_later(5, look)
+
+        self.loop.call_from_thread(look)
+        assert reached.wait(PATIENCE_S), "it never came to hold"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self.thread.call(self.server.stop)
+            assert self.server.connection_count == self.server.limits.total == 0
+            assert self.server.memory.available == self.server.memory.size
+        finally:
+            self.thread.close()
+
+
+class Client:
+    """A blocking connection that knows frames, correlation ids and kops's messages."""
+
+    def __init__(self, port: int, *, receive_buffer_size: int | None = None) -> None:
+        self.sock = socket.socket()
+        self.sock.settimeout(PATIENCE_S)
+        if receive_buffer_size is not None:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_size)
+        self.sock.connect(("127.0.0.1", port))
+        self._connection = ClientConnection("tests")
+
+    def send(self, message: Message, version: int, *, expect_response: bool = True) -> None:
+        self.sock.sendall(self.encoded(message, version, expect_response=expect_response))
+
+    def encoded(self, message: Message, version: int, *, expect_response: bool = True) -> bytes:
+        """A request's frame; its response is expected."""
+        return b"".join(self._connection.send_request(message, version, expect_response=expect_response))  # type: ignore[arg-type]
+
+    def receive(self) -> Response | None:
+        """The next response, None where the server has closed the connection."""
+        while (response := self._connection.next_event()) is None:
+            try:
+                data = self.sock.recv(1 << 20)
+            except ConnectionResetError:
+                return None
+            if not data:
+                return None
+            self._connection.receive_data(data)
+        return response
+
+    def is_closed(self) -> bool:
+        """Waits for the server to close; False where it sends something instead."""
+        try:
+            return self.sock.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.sock.close()
+
+
+def reset(sock: socket.socket) -> None:
+    """Close a socket with a RST."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def open_fds() -> int:
+    """How many descriptors this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def echo(context: RequestContext) -> None:
+    """Answers ApiVersions with nothing and Metadata with a cluster id that is the first topic's name."""
+    context.respond(answer_to(context.request.message))
+
+
+def answer_to(message: Message) -> Message:
+    """What `echo` answers."""
+    if isinstance(message, ApiVersionsRequest):
+        return ApiVersionsResponse()
+    assert isinstance(message, MetadataRequest)
+    return MetadataResponse(cluster_id=message.topics[0].name if message.topics else None)
+
+
+def metadata_request(name: str) -> Message:
+    """A request that `echo` answers with its name."""
+    from kops.protocol.messages.metadata_request import MetadataRequestTopic
+
+    return MetadataRequest(topics=[MetadataRequestTopic(name=name)])
