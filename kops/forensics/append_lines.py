@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from kops.config import TopicConfig
-from kops.errors import DecodeError, KopsError, NotFoundError
+from kops.errors import ApiError, DecodeError, KopsError, NotFoundError
 from kops.files import Files, OverlayFiles
 from kops.forensics.dump_documents import RECORD
 from kops.forensics.export_lines import BATCH, MALFORMED, Document, content
@@ -122,15 +122,20 @@ def append_lines(
         recovery_point=state.recovery_point,
         had_clean_shutdown=state.marker is not None,
     )
+    is_whole = False
     try:
         _Appender(log, options, file, now_ms, report).append(documents, scheduler.run_due)
+        is_whole = True
+    except (ApiError, DecodeError):
+        is_whole = True  # refused before any of it was written
+        raise
     finally:
         log.flush(force_flush_active_segment=True)
         scheduler.run_due()
         log.close()
         report.log_end_offset = log.log_end_offset
-    if state.marker is not None:
-        files.write_atomic(marker, state.marker)
+        if is_whole and state.marker is not None:
+            files.write_atomic(marker, state.marker)
 
 
 def _check_nothing_is_given_up(files: Files, directory: str, state: PartitionState, config: TopicConfig, now_ms: int) -> None:
@@ -144,6 +149,7 @@ def _check_nothing_is_given_up(files: Files, directory: str, state: PartitionSta
         clean_shutdown=state.marker is not None,
         now_ms=now_ms,
     )
+    loaded.close_handlers()
     for action in loaded.actions:
         if action.kind in _GIVES_UP:
             raise KopsError(f"{directory}: opening the log would give up what is in {action.file} ({action.reason}); kops log repair first")
@@ -169,17 +175,21 @@ class _Appender:
         return BatchBuilder(codec=self.options.compression)
 
     def append(self, documents: Iterable[tuple[int, Document]], run_due: Callable[[], int]) -> None:
-        """All lines."""
+        """All lines; those before one that makes no sense."""
         control = False
-        for number, document in documents:
-            schema = document.get("schema", RECORD)
-            if schema == BATCH:
-                control = bool(document.get("attributes", 0) & CONTROL_MASK)
-            elif schema == RECORD and not control and "control" not in document:
-                self.add(number, document)
-                if self.size >= self.options.batch_size:
-                    self.flush()
-                    run_due()
+        try:
+            for number, document in documents:
+                schema = document.get("schema", RECORD)
+                if schema == BATCH:
+                    control = bool(document.get("attributes", 0) & CONTROL_MASK)
+                elif schema == RECORD and not control and "control" not in document:
+                    self.add(number, document)
+                    if self.size >= self.options.batch_size:
+                        self.flush()
+                        run_due()
+        except DecodeError:
+            self.flush()
+            raise
         self.flush()
 
     def add(self, number: int, document: Document) -> None:
@@ -189,7 +199,6 @@ class _Appender:
             timestamp = int(document.get("timestamp", -1))
             self.builder.append(self.now_ms() if timestamp < 0 else timestamp, key, value, headers)
         except (AttributeError, TypeError, ValueError) as error:
-            self.flush()
             raise DecodeError(f"line {number} is no record: {error}", code=MALFORMED, file=self.file) from error
         self.size += len(key or b"") + len(value or b"") + sum(len(name) + len(content or b"") for name, content in headers)
 

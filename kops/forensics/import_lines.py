@@ -134,8 +134,12 @@ def import_lines(
             work.number = number
             try:
                 work.take(document)
-            except (KeyError, TypeError, ValueError, OverflowError) as error:
-                raise DecodeError(f"line {number}: {error!r} is wrong or missing", code=MALFORMED, file=file) from error
+            except KeyError as error:
+                raise DecodeError(
+                    f"line {number} has no {error}; what is no export is for kops log append", code=MALFORMED, file=file
+                ) from error
+            except (TypeError, ValueError, OverflowError) as error:
+                raise DecodeError(f"line {number} is wrong: {error}", code=MALFORMED, file=file) from error
         work.end_batch()
     finally:
         work.close()

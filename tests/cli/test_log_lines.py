@@ -94,6 +94,15 @@ def test_export_tells_damage(kops: Kops, tmp_path: Path) -> None:
     assert kops("log", "import", str(file), "--out", str(tmp_path / "new")).code == 64
 
 
+def test_export_refuses_what_is_not_kafkas(kops: Kops, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "words.txt").write_text("none")
+    for name, words in (("empty", "neither a log directory nor"), ("words.txt", "is not named as Kafka names its files")):
+        ran = kops("log", "export", str(tmp_path / name))
+        assert (ran.code, ran.text) == (16, "")
+        assert words in ran.err
+
+
 def test_a_line_that_makes_no_sense_is_named(kops: Kops, partition: Path, tmp_path: Path) -> None:
     lines = kops("log", "export", str(partition)).text.splitlines()
     batches = [i for i, line in enumerate(lines) if "kops.export-batch/v1" in line]
@@ -101,6 +110,7 @@ def test_a_line_that_makes_no_sense_is_named(kops: Kops, partition: Path, tmp_pa
         "line 3 is no JSON": [*lines[:2], "{", *lines[3:]],
         "line 2 is no JSON object": [lines[0], "[]"],
         "line 1: a segment that belongs to no partition": lines[1:],
+        "line 1 has no 'schema'; what is no export is for kops log append": ['{"value": "eA=="}'],
         "line 2: a record that belongs to no batch": [lines[0], lines[batches[0] + 1]],
         "line 2: kops.other/v1 is no line of an export": [lines[0], '{"schema": "kops.other/v1"}'],
         "'../x-0' is no partition's name": [json.dumps(json.loads(lines[0]) | {"name": "../x-0"})],
@@ -115,8 +125,8 @@ def test_a_line_that_makes_no_sense_is_named(kops: Kops, partition: Path, tmp_pa
         assert words in ran.err
         assert not (tmp_path / "x-0").exists()
     # What came before the line is there, whole.
-    assert kops("log", "verify", "--level", "full", str(tmp_path / "out6")).code == 0
-    assert records(kops, tmp_path / "out6" / partition.name)
+    assert kops("log", "verify", "--level", "full", str(tmp_path / "out7")).code == 0
+    assert records(kops, tmp_path / "out7" / partition.name)
 
 
 def test_import_is_interrupted(tmp_path: Path, partition: Path, kops: Kops) -> None:
@@ -194,13 +204,17 @@ def test_append_into_a_new_folder_needs_one(kops: Kops, partition: Path, tmp_pat
         ('{"key": "=="}', "line 2"),
     ],
 )
-def test_append_names_the_line_and_keeps_those_before(line: str, words: str, kops: Kops, partition: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch_size", ["1", "16384"])
+def test_append_names_the_line_and_keeps_those_before(
+    line: str, words: str, batch_size: str, kops: Kops, partition: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "records.jsonl"
     file.write_text(json.dumps({"value": b64(b"one")}) + "\n" + line + "\n")
-    ran = kops("log", "append", str(file), "--to", str(partition), "--batch-size", "1")
+    ran = kops("log", "append", str(file), "--to", str(partition), "--batch-size", batch_size)
     assert ran.code == 8
     assert words in ran.err
     assert len(records(kops, partition)) == 100
+    assert (partition.parent / ".kafka_cleanshutdown").exists()
     assert kops("log", "verify", "--level", "full", str(partition.parent)).code in (0, 4)
 
 

@@ -36,10 +36,11 @@ def export(
     """
     from kops.files import OsFiles
     from kops.forensics.export_lines import ExportCounts, export_documents
-    from kops.forensics.inventory import open_paths
+    from kops.forensics.inventory import open_paths, refuse_foreign
 
     files = OsFiles(read_only=True)
     inventory = open_paths(paths, files)
+    refuse_foreign(paths, inventory, files)
     for problem in inventory.problems:
         out.warn(f"{problem.path}: {problem.reason}")
     counts = ExportCounts()
