@@ -61,10 +61,10 @@ def validate_records(
     an inner message), UNSUPPORTED_FOR_MESSAGE_FORMAT, UNKNOWN_SERVER_ERROR (where Kafka's code fails with none of its own exceptions).
     """
     source = source_codec(batches)
-    target, level = rules.target(source)
+    target, level = (source, None) if rules.compression_type == "producer" else rules.target(source)
     append = Append(rules, first_offset, now_ms, leader_epoch, origin, count_invalid)
     if batches and batches[0].magic == rules.magic == 2 and (source == target or _control_stays(batches[0])):
-        return _assign(data, first_batch(batches, source), target, append)
+        return _assign(data, batches[0] if len(batches) == 1 else first_batch(batches, source), target, append)
     from kops.records import validate_rebuild
 
     return validate_rebuild.rebuild(data, batches, source, target, level, append)

@@ -135,9 +135,10 @@ def source_codec(batches: list[Batch]) -> int:
     found = NONE
     for batch in batches:
         codec = batch.attributes & 7
-        if codec >= len(CODEC_NAMES):
-            raise ApiError("UNKNOWN_SERVER_ERROR", f"Unknown compression type id: {codec}")
-        found = codec or found
+        if codec:
+            if codec >= len(CODEC_NAMES):
+                raise ApiError("UNKNOWN_SERVER_ERROR", f"Unknown compression type id: {codec}")
+            found = codec
     return found
 
 
@@ -176,7 +177,9 @@ def check_batch(batch: Batch, first: Batch, rules: ValidationRules, origin: Appe
 
 def _check_client_batch(batch: Batch, rules: ValidationRules, count_invalid: CountInvalid) -> None:
     count = batch.count or 0
-    span = wrap64(batch.last_offset - batch.base_offset + 1)
+    span = batch.last_offset - batch.base_offset + 1
+    if span != count:
+        span = wrap64(span)
     if span == count > 0 and not batch.attributes & CONTROL_MASK and (batch.producer_id < 0 or batch.base_sequence >= 0):
         return
     where = f"in topic partition {rules.topic_partition}"

@@ -96,6 +96,7 @@ class LocalLog:
         self.warn = warn
         self.last_flush_ms = now_ms()
         self.next_offset = LogOffsetMetadata(log_end_offset, segments.active.base_offset, segments.active.size)
+        self._forced_to = recovery_point
         self._draw_int = draw_int
         self.is_closed = False
         for segment in segments:
@@ -132,21 +133,15 @@ class LocalLog:
 
     # writing ----------------------------------------------------------------------------------------------------------------------
 
-    def append(self, last_offset: int, data: bytes | memoryview, batches: list[Batch]) -> None:
+    def append(self, active: LogSegment, end_offset: int, data: bytes | memoryview, batches: list[Batch]) -> None:
         """Write batches to the active segment; the log's end grows before anything else may fail, so that offsets are never given twice."""
-        active = self.segments.active
         try:
-            active.append(last_offset, data, batches)
-            self.next_offset = LogOffsetMetadata(last_offset + 1, active.base_offset, active.log.size)
-            if self.recovery_point > last_offset:
-                self.recovery_point = last_offset + 1
+            active.append(end_offset - 1, data, batches)
+            self.next_offset = LogOffsetMetadata(end_offset, active.base_offset, active.log.size)
+            if self.recovery_point > end_offset:
+                self.recovery_point = end_offset
         finally:
             active.write_index_entries()
-
-    @property
-    def unflushed_message_count(self) -> int:
-        """How many offsets are above the recovery point."""
-        return self.next_offset.message_offset - self.recovery_point
 
     def flush(self, offset: int) -> None:
         """Force the segments up to `offset` to the disk, and the directory if one of them is above the recovery point."""

@@ -255,44 +255,50 @@ class UnifiedLog(ReadableLog):
             max_message_bytes=None if origin is AppendOrigin.REPLICATION else config.max_message_bytes,
             offsets_given=not assign_offsets,
         )
-        if info.valid_bytes <= 0:
+        valid_bytes = info.valid_bytes
+        if valid_bytes <= 0:
             return info
         fetched = content
-        if info.valid_bytes != len(content):
-            content = content[: info.valid_bytes]
+        if valid_bytes != len(content):
+            content = content[:valid_bytes]
         with self._appending:
             local.check_open()
             if assign_offsets:
                 content, batches = self._assign_offsets(content, batches, info, leader_epoch, origin)
             else:
-                check_given_offsets(info, fetched, local.topic_partition, local.log_end_offset)
+                check_given_offsets(info, fetched, local.topic_partition, local.next_offset.message_offset)
             self._assign_epochs(batches)
-            if len(content) > self._segment_size:
+            size = len(content)
+            if size > self._segment_size:
                 reason = (
-                    f"Message batch size is {len(content)} bytes in append to partition {local.topic_partition}, "
+                    f"Message batch size is {size} bytes in append to partition {local.topic_partition}, "
                     f"which exceeds the maximum configured segment size of {self._segment_size}."
                 )
                 raise ApiError("RECORD_LIST_TOO_LARGE", reason)
-            segment = self._maybe_roll(len(content), info)
+            segment = self._maybe_roll(size, info)
             analysis = _NO_PRODUCERS
-            if any([batch.producer_id > -1 for batch in batches]):  # noqa: C419 a list is faster than a generator for one batch
-                analysis = analyze_append(self.producers, batches, origin=origin, guard=guard, transaction_version=transaction_version)
+            for batch in batches:
+                if batch.producer_id > -1:
+                    analysis = analyze_append(self.producers, batches, origin=origin, guard=guard, transaction_version=transaction_version)
+                    break
             if analysis.duplicate is not None:
                 return self._answer_duplicate(info, analysis)
-            local.append(info.last_offset, content, batches)
-            self._update_high_watermark_with_log_end_offset()
+            end_offset = info.last_offset + 1
+            local.append(segment, end_offset, content, batches)
+            if self._high_watermark[0] >= end_offset:
+                self._set_high_watermark(local.next_offset)
             if analysis.updated:
                 self._update_producers(analysis, segment)
-            self.producers.map_end_offset = info.last_offset + 1
+            self.producers.map_end_offset = end_offset
             self._update_first_unstable_offset()
-            if local.unflushed_message_count >= config.flush_messages:
+            if end_offset - local.recovery_point >= config.flush_messages:
                 self.flush(force_flush_active_segment=False)
         return info
 
     def _assign_offsets(
         self, content: bytes, batches: list[Batch], info: LogAppendInfo, leader_epoch: int, origin: AppendOrigin
     ) -> tuple[bytes, list[Batch]]:
-        info.first_offset = self._local.log_end_offset
+        info.first_offset = self._local.next_offset.message_offset
         valid = validate_records(
             content,
             batches,
@@ -304,10 +310,9 @@ class UnifiedLog(ReadableLog):
         )
         info.max_timestamp = valid.max_timestamp
         info.last_offset = valid.next_offset - 1
-        if self.config.message_timestamp_type == "LogAppendTime":
-            info.log_append_time_ms = valid.log_append_time_ms
-        limit = self.config.max_message_bytes
+        info.log_append_time_ms = valid.log_append_time_ms
         if valid.size_changed:
+            limit = self.config.max_message_bytes
             for batch in valid.batches:
                 if batch.size > limit:
                     reason = (
@@ -320,8 +325,8 @@ class UnifiedLog(ReadableLog):
     def _assign_epochs(self, batches: list[Batch]) -> None:
         latest = self.epochs.latest_entry
         for batch in batches:
-            epoch = batch.partition_leader_epoch
             if batch.magic > 1:
+                epoch = batch.partition_leader_epoch
                 if latest is None or epoch != latest[0] or batch.base_offset < latest[1]:
                     self.epochs.assign(epoch, batch.base_offset)
                     latest = self.epochs.latest_entry
@@ -331,7 +336,7 @@ class UnifiedLog(ReadableLog):
                 latest = None
 
     def _maybe_roll(self, size: int, info: LogAppendInfo) -> LogSegment:
-        segment = self.segments.active
+        segment = self._local.segments.active
         if not segment.should_roll(
             size,
             info.max_timestamp,
