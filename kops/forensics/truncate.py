@@ -2,7 +2,7 @@
 
 The log engine itself truncates a copy in memory (`UnifiedLog.truncate_to` on `OverlayFiles`); what differs then are the steps. They are
 carried out with a journal (`kops.forensics.journal`), so everything that goes is kept in it and a rollback undoes them. The checkpoints of
-the log directory that speak of offsets behind the cut are set back to it.
+the log directory that speak of offsets behind the cut are set back to it, the cleaner's to the last segment, which is never clean.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from kops.forensics.journal import apply_plan, locked, resume, unfinished_journa
 from kops.forensics.plan import Copy, Data, Part, Plan, Put, Remove
 from kops.records import Damage, scan
 from kops.storage.checkpoints import write_offset_checkpoint
-from kops.storage.names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
+from kops.storage.names import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+)
 
 CHECKPOINTS: Final = (RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
 _LATER_MS: Final = 1 << 50
@@ -82,7 +87,8 @@ def plan_truncate(
     log.close()
     scheduler.run_due(now_ms() + _LATER_MS)
     _add_steps(files, overlay, directory, plan)
-    _add_checkpoints(files, plan, state.topic_partition, report.new_end_offset)
+    limits = dict.fromkeys(CHECKPOINTS, report.new_end_offset) | {CLEANER_OFFSET_CHECKPOINT: log.segments.active.base_offset}
+    _add_checkpoints(files, plan, state.topic_partition, limits)
     if report.first_lost is not None and report.first_lost < offset:
         plan.notes.append(f"the batch from offset {report.first_lost} on holds {offset}; batches go whole")
     return plan, report
@@ -149,8 +155,8 @@ def _add_steps(files: Files, overlay: OverlayFiles, directory: str, plan: Plan) 
         plan.steps.append(Remove(path, "remove-file", "it belongs to what is behind the offset", not path.endswith(".log")))
 
 
-def _add_checkpoints(files: Files, plan: Plan, name: object, end: int) -> None:
-    for checkpoint in CHECKPOINTS:
+def _add_checkpoints(files: Files, plan: Plan, name: object, limits: dict[str, int]) -> None:
+    for checkpoint, end in limits.items():
         offsets = read_checkpoint(files, plan.log_dir, checkpoint)
         changed = {key: min(value, end) if key == name else value for key, value in offsets.items()}
         if changed != offsets:

@@ -272,6 +272,16 @@ def test_truncate_and_back(kops: Kops, partition: Path) -> None:
     assert contents(log_dir) == before
 
 
+def test_truncate_takes_the_cleaners_checkpoint_back(kops: Kops, partition: Path) -> None:
+    """Else what is appended behind the cut would count as clean."""
+    checkpoint = partition.parent / "cleaner-offset-checkpoint"
+    checkpoint.write_text("0\n2\npayments-none 0 90\nother 0 70\n")
+    assert kops("log", "truncate", str(partition), "--to", "50", "--yes").code == 64
+    active = max(int(path.stem) for path in partition.glob("*.log"))
+    assert 0 < active <= 48
+    assert checkpoint.read_text() == f"0\n2\npayments-none 0 {active}\nother 0 70\n"
+
+
 def test_truncate_is_refused(kops: Kops, partition: Path) -> None:
     before = contents(partition.parent)
     with locked(OsFiles(), str(partition.parent)):
