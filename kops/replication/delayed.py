@@ -1,0 +1,256 @@
+"""What produce, fetch and DeleteRecords wait for (Kafka DelayedProduce, DelayedFetch, DelayedDeleteRecords, Partition's DelayedOperations).
+
+None of them holds records: a produce keeps the offset its answer waits for, a fetch reads again when it is answered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from kops.errors import ApiError, KopsError
+from kops.records.log_offsets import Isolation, LogOffsetMetadata, TopicPartition
+from kops.replication.purgatory import DelayedOperation, DelayedOperationPurgatory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kops.replication.fetch import FetchInfo, FetchParams
+    from kops.replication.partition import Partition
+
+INVALID_LOW_WATERMARK: Final = -1
+
+
+@dataclass(slots=True)
+class AwaitedAppend:
+    """A partition of a produce: what it is answered when all before `required_offset` is replicated, `error` is set by then.
+
+    `base_offset`, `log_append_time_ms` and `log_start_offset` are the append's, -1 where there are none.
+    """
+
+    required_offset: int
+    error: str
+    base_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    is_pending: bool = False
+
+
+class DelayedProduce(DelayedOperation):
+    """A produce with acks=all. A partition that failed at once keeps its error, the others time out (REQUEST_TIMED_OUT)."""
+
+    __slots__ = ("_get_partition", "_respond", "expired", "statuses")
+
+    def __init__(
+        self,
+        delay_ms: int,
+        statuses: dict[TopicPartition, AwaitedAppend],
+        get_partition: Callable[[TopicPartition], Partition],
+        respond: Callable[[dict[TopicPartition, AwaitedAppend]], None],
+    ) -> None:
+        super().__init__(delay_ms)
+        self.statuses = statuses
+        self.expired = 0
+        self._get_partition = get_partition
+        self._respond = respond
+        for status in statuses.values():
+            if status.error == "NONE":
+                status.is_pending = True
+                status.error = "REQUEST_TIMED_OUT"
+
+    def try_complete(self) -> bool:
+        """Complete once every partition is replicated, or can't be any more."""
+        is_waiting = False
+        for key, status in self.statuses.items():
+            if not status.is_pending:
+                continue
+            try:
+                is_enough, error = self._get_partition(key).check_enough_replicas_reach_offset(status.required_offset)
+            except ApiError as refused:
+                is_enough, error = False, refused.name
+            if is_enough or error != "NONE":
+                status.is_pending = False
+                status.error = error
+            else:
+                is_waiting = True
+        return not is_waiting and self.force_complete()
+
+    def on_complete(self) -> None:
+        """Answer with each partition's status."""
+        self._respond(self.statuses)
+
+    def on_expiration(self) -> None:
+        """Count the partitions that were not replicated in time."""
+        self.expired = sum(status.is_pending for status in self.statuses.values())
+
+
+class AwaitedFetch(NamedTuple):
+    """A partition of a fetch: where the read began that had too little to give, and what was asked for."""
+
+    start_offset_metadata: LogOffsetMetadata
+    info: FetchInfo
+
+
+class ThrottlesFollower(Protocol):
+    """Whether a follower that is out of sync is to wait for the leader's quota."""
+
+    def __call__(self, partition: Partition, replica_id: int) -> bool: ...
+
+
+class DelayedFetch(DelayedOperation):
+    """A fetch with less than `min_bytes` to give.
+
+    It is answered when there is enough, or when waiting is of no use: this broker is no longer who was asked, the partition has moved on to
+    another segment or was cut below what is asked for, or who asks has to cut its log.
+    """
+
+    __slots__ = ("_get_partition", "_respond", "_should_throttle", "params", "statuses")
+
+    def __init__(
+        self,
+        params: FetchParams,
+        statuses: Mapping[TopicPartition, AwaitedFetch],
+        get_partition: Callable[[TopicPartition], Partition],
+        should_throttle: ThrottlesFollower,
+        respond: Callable[[], None],
+    ) -> None:
+        super().__init__(params.max_wait_ms)
+        self.params = params
+        self.statuses = statuses
+        self._get_partition = get_partition
+        self._should_throttle = should_throttle
+        self._respond = respond
+
+    def try_complete(self) -> bool:
+        """Complete when a partition needs no more waiting, or all together have enough."""
+        size = 0
+        for key, status in self.statuses.items():
+            if status.start_offset_metadata.message_offset < 0:
+                continue
+            try:
+                available = self._available(self._get_partition(key), status)
+            except KopsError:
+                # Not the leader any more, not this epoch's, deleted or offline: the read that answers says which.
+                available = None
+            if available is None:
+                return self.force_complete()
+            size += available
+        return size >= self.params.min_bytes and self.force_complete()
+
+    def _available(self, partition: Partition, status: AwaitedFetch) -> int | None:
+        """Bytes to give now, None where the fetch is to be answered whatever they are."""
+        params, info, start = self.params, status.info, status.start_offset_metadata
+        snapshot = partition.fetch_offset_snapshot(info.current_leader_epoch, fetch_only_from_leader=params.fetch_only_leader)
+        ends = {Isolation.LOG_END: snapshot.log_end_offset, Isolation.HIGH_WATERMARK: snapshot.high_watermark}
+        end = ends.get(params.isolation, snapshot.last_stable_offset)
+        available = 0
+        if start.message_offset > end.message_offset:
+            return None
+        if start.message_offset < end.message_offset and not self._is_throttled(partition):
+            if start.on_older_segment(end):
+                return None
+            if start.on_same_segment(end):
+                available = min(end.relative_position - start.relative_position, info.max_bytes)
+        if info.last_fetched_epoch is not None:
+            known = partition.last_offset_for_leader_epoch(info.current_leader_epoch, info.last_fetched_epoch, fetch_only_from_leader=False)
+            if known.error != "NONE" or known.end_offset == -1 or known.leader_epoch == -1:
+                return None
+            if known.leader_epoch < info.last_fetched_epoch or known.end_offset < info.fetch_offset:
+                return None
+        return available
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        return self.params.is_from_follower and self._should_throttle(partition, self.params.replica_id)
+
+    def on_complete(self) -> None:
+        """Read again and answer."""
+        self._respond()
+
+
+@dataclass(slots=True)
+class AwaitedDeletion:
+    """A partition of a DeleteRecords: answered when no live replica begins before `required_offset`."""
+
+    required_offset: int
+    low_watermark: int
+    error: str
+    is_pending: bool = False
+
+
+class DelayedDeleteRecords(DelayedOperation):
+    """A DeleteRecords that waits for the followers' logs to begin later."""
+
+    __slots__ = ("_get_partition", "_respond", "expired", "statuses")
+
+    def __init__(
+        self,
+        delay_ms: int,
+        statuses: dict[TopicPartition, AwaitedDeletion],
+        get_partition: Callable[[TopicPartition], Partition],
+        respond: Callable[[dict[TopicPartition, AwaitedDeletion]], None],
+    ) -> None:
+        super().__init__(delay_ms)
+        self.statuses = statuses
+        self.expired = 0
+        self._get_partition = get_partition
+        self._respond = respond
+        for status in statuses.values():
+            if status.error == "NONE":
+                status.is_pending = True
+                status.error = "REQUEST_TIMED_OUT"
+
+    def try_complete(self) -> bool:
+        """Complete once every partition's low watermark is there, or can't be asked for any more."""
+        for key, status in self.statuses.items():
+            if status.is_pending:
+                self._check(key, status)
+        return not any(status.is_pending for status in self.statuses.values()) and self.force_complete()
+
+    def _check(self, key: TopicPartition, status: AwaitedDeletion) -> None:
+        low_watermark, error = INVALID_LOW_WATERMARK, "NONE"
+        try:
+            low_watermark = self._get_partition(key).low_watermark
+        except ApiError as refused:
+            error = refused.name
+        if error != "NONE" or low_watermark >= status.required_offset:
+            status.is_pending = False
+            status.error = error
+            status.low_watermark = low_watermark
+
+    def on_complete(self) -> None:
+        """Answer with each partition's status."""
+        self._respond(self.statuses)
+
+    def on_expiration(self) -> None:
+        """Count the partitions that were not deleted in time."""
+        self.expired = sum(status.is_pending for status in self.statuses.values())
+
+
+class Purgatories:
+    """All that waits for partitions; what happens to one is told to each kind in Kafka's order."""
+
+    def __init__(
+        self,
+        produce: DelayedOperationPurgatory[DelayedProduce],
+        fetch: DelayedOperationPurgatory[DelayedFetch],
+        delete_records: DelayedOperationPurgatory[DelayedDeleteRecords],
+    ) -> None:
+        self.produce = produce
+        self.fetch = fetch
+        self.delete_records = delete_records
+
+    def check_and_complete_all(self, key: TopicPartition) -> None:
+        """Its high watermark, its low watermark or its end moved, or it is no longer here."""
+        self.fetch.check_and_complete(key)
+        self.produce.check_and_complete(key)
+        self.delete_records.check_and_complete(key)
+
+    @property
+    def delayed_delete_count(self) -> int:
+        """DeleteRecords that wait."""
+        return self.delete_records.delayed_count
+
+    def complete_fetches(self, keys: Sequence[TopicPartition]) -> None:
+        """A follower's high watermark moved: consumers that read from it may go on."""
+        for key in keys:
+            self.fetch.check_and_complete(key)

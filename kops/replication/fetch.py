@@ -1,0 +1,92 @@
+"""A fetch as a leader (or a follower that is read from) sees it (Kafka FetchParams, FetchRequest.PartitionData, LogReadInfo)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kops.protocol.declaration import ZERO_UUID
+from kops.records.log_offsets import Isolation
+
+if TYPE_CHECKING:
+    from kops.replication.log import Fetched
+
+CONSUMER_REPLICA_ID: Final = -1
+DEBUGGING_CONSUMER_ID: Final = -2
+FUTURE_LOCAL_REPLICA_ID: Final = -3
+
+
+class ClientMetadata(NamedTuple):
+    """Who fetches, for the choice of a replica near by (KIP-392)."""
+
+    rack_id: str
+    client_id: str = ""
+    listener_name: str = ""
+
+
+class FetchParams(NamedTuple):
+    """What a fetch asks for as a whole: `replica_id` -1 is a consumer; sizes in bytes, `max_wait_ms` in ms."""
+
+    replica_id: int
+    replica_epoch: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation: Isolation
+    client_metadata: ClientMetadata | None = None
+
+    @property
+    def is_from_follower(self) -> bool:
+        """Whether another broker replicates."""
+        return self.replica_id >= 0
+
+    @property
+    def is_from_future(self) -> bool:
+        """Whether it is a copy into another log directory of this broker."""
+        return self.replica_id == FUTURE_LOCAL_REPLICA_ID
+
+    @property
+    def fetch_only_leader(self) -> bool:
+        """Whether only a leader may answer: always, but for a consumer that says where it is and for a look into a broker."""
+        return self.is_from_follower or (is_consumer(self.replica_id) and self.client_metadata is None)
+
+
+def is_consumer(replica_id: int) -> bool:
+    """Whether a fetch's replica id means none: neither another broker nor a copy on this one."""
+    return replica_id < 0 and replica_id != FUTURE_LOCAL_REPLICA_ID
+
+
+def isolation_of(replica_id: int, isolation_level: int) -> Isolation:
+    """How far a fetch may read; `isolation_level` is the request's (0 read uncommitted, 1 read committed)."""
+    if not is_consumer(replica_id):
+        return Isolation.LOG_END
+    return Isolation.TXN_COMMITTED if isolation_level == 1 else Isolation.HIGH_WATERMARK
+
+
+class FetchInfo(NamedTuple):
+    """What a fetch asks for of one partition; epochs are None where the request has none."""
+
+    fetch_offset: int
+    log_start_offset: int
+    max_bytes: int
+    current_leader_epoch: int | None = None
+    last_fetched_epoch: int | None = None
+    topic_id: bytes = ZERO_UUID
+
+
+class EpochEndOffset(NamedTuple):
+    """The end of an epoch as OffsetForLeaderEpoch answers it; -1 where nothing is known, `error` a name of Kafka's Errors."""
+
+    leader_epoch: int = -1
+    end_offset: int = -1
+    error: str = "NONE"
+
+
+class LogRead(NamedTuple):
+    """What a fetch found: data, or where its log diverges from this one; the offsets are those before the read."""
+
+    fetched: Fetched | None
+    diverging_epoch: EpochEndOffset | None
+    high_watermark: int
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int

@@ -1,0 +1,130 @@
+"""What replication needs of a partition's log and of whoever keeps the logs: interfaces, which `kops.storage.unified_log.UnifiedLog` and a
+thin shell over `kops.storage.log_manager.LogManager` fill.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from kops.records.log_offsets import Isolation, LogOffsetMetadata, LogOffsetSnapshot, TopicPartition
+    from kops.records.validate import AppendOrigin
+
+UNDEFINED_EPOCH: Final = -1
+UNDEFINED_EPOCH_OFFSET: Final = -1
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+EARLIEST_LOCAL_TIMESTAMP: Final = -4
+
+
+class LogSettings(Protocol):
+    """The topic's settings that replication asks for (`kops.config.TopicConfig`)."""
+
+    @property
+    def min_insync_replicas(self) -> int: ...
+    @property
+    def compact(self) -> bool: ...
+    @property
+    def delete(self) -> bool: ...
+
+
+class AppendInfo(Protocol):
+    """What became of an append (`kops.storage.log_append.LogAppendInfo`)."""
+
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def last_leader_epoch(self) -> int | None: ...
+    @property
+    def valid_bytes(self) -> int: ...
+
+
+class Fetched(Protocol):
+    """What a read found (`kops.storage.log_offsets.FetchedData`)."""
+
+    @property
+    def offset_metadata(self) -> LogOffsetMetadata: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def records(self) -> Any: ...
+    @property
+    def aborted_transactions(self) -> Any: ...
+
+
+class TimestampedOffset(Protocol):
+    """A record found by its timestamp (`kops.storage.file_records.TimestampAndOffset`)."""
+
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int | None: ...
+
+
+class EpochCache(Protocol):
+    """Which leader epoch begins where (`kops.storage.epoch_cache.LeaderEpochFileCache`)."""
+
+    def assign(self, epoch: int, start_offset: int) -> None: ...
+    def epoch_for_offset(self, offset: int) -> int | None: ...
+
+
+class ReplicaLog(Protocol):
+    """A partition's log. What its methods raise is `UnifiedLog`'s: ApiError for a client, UnexpectedAppendOffsetError, another KopsError
+    for a failed directory."""
+
+    @property
+    def parent_dir(self) -> str: ...
+    @property
+    def config(self) -> LogSettings: ...
+    @property
+    def epochs(self) -> EpochCache: ...
+    @property
+    def latest_epoch(self) -> int | None: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def log_end_offset_metadata(self) -> LogOffsetMetadata: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def last_stable_offset(self) -> int: ...
+
+    def append_as_leader(self, data: bytes, leader_epoch: int, *, origin: AppendOrigin, transaction_version: int) -> AppendInfo: ...
+    def append_as_follower(self, data: bytes, leader_epoch: int) -> AppendInfo: ...
+    def read(self, start_offset: int, max_size: int, isolation: Isolation, *, min_one_batch: bool) -> Fetched: ...
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None: ...
+    def fetch_offset_by_timestamp(self, target: int) -> TimestampedOffset | None: ...
+    def fetch_offset_snapshot(self) -> LogOffsetSnapshot: ...
+    def update_high_watermark(self, offset: int) -> int: ...
+    def maybe_update_high_watermark(self, offset: int) -> int | None: ...
+    def maybe_increment_high_watermark(self, new: LogOffsetMetadata) -> LogOffsetMetadata | None: ...
+    def maybe_increment_log_start_offset(self, offset: int, reason: str) -> bool: ...
+
+
+class LogKeeper(Protocol):
+    """Who has all logs of a broker: cutting one also writes checkpoints and holds back the cleaner (LogManager)."""
+
+    def truncate_to(self, offsets: dict[TopicPartition, int], *, is_future: bool = False) -> None: ...
+    def truncate_fully_and_start_at(
+        self, key: TopicPartition, offset: int, *, is_future: bool = False, log_start_offset: int | None = None
+    ) -> None: ...
+    def replace_current_with_future_log(self, key: TopicPartition) -> None: ...
+
+
+class Brokers(Protocol):
+    """The other brokers, as the metadata knows them (KRaftMetadataCache)."""
+
+    def alive_broker_epoch(self, broker_id: int) -> int | None:
+        """The epoch of a broker that is registered and not fenced."""
+
+    def is_fenced(self, broker_id: int) -> bool:
+        """Whether it is registered and fenced."""
+
+    def is_shutting_down(self, broker_id: int) -> bool:
+        """Whether it is in controlled shutdown."""

@@ -1,0 +1,165 @@
+"""Requests that wait: for what they watch, or for their time (Kafka DelayedOperation, DelayedOperationPurgatory, SystemTimer).
+
+One timer serves all purgatories of a broker. 100,000 parked operations cost an entry in one heap and one in a list for each key they watch;
+what was answered is thrown out of both in bulk, so that the cost stays with those who wait.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+PURGE_INTERVAL: Final = 1000
+
+
+class DelayedOperation:
+    """Something that is completed once: when `try_complete` finds what it waits for, or `delay_ms` after it was parked."""
+
+    __slots__ = ("_on_end", "delay_ms", "is_completed")
+
+    def __init__(self, delay_ms: int) -> None:
+        self.delay_ms = delay_ms
+        self.is_completed = False
+        self._on_end: Callable[[], None] | None = None
+
+    def try_complete(self) -> bool:
+        """Look whether it can be completed, and do (`force_complete`); whether this call did."""
+        raise TypeError(f"{type(self).__name__} does not say when it is complete")
+
+    def on_complete(self) -> None:
+        """Answer; called once."""
+        raise TypeError(f"{type(self).__name__} does not say what it answers")
+
+    def on_expiration(self) -> None:
+        """Its time was over before it was complete; called after `on_complete`."""
+
+    def force_complete(self) -> bool:
+        """Complete it as it stands -> False where that was done before."""
+        if not self.cancel():
+            return False
+        self.on_complete()
+        return True
+
+    def cancel(self) -> bool:
+        """Nobody waits for it any more -> False where it was complete before."""
+        if self.is_completed:
+            return False
+        self.is_completed = True
+        if self._on_end is not None:
+            self._on_end()
+            self._on_end = None
+        return True
+
+    def park(self, on_end: Callable[[], None]) -> None:
+        """It waits; `on_end` is told when it does no longer."""
+        self._on_end = on_end
+
+
+class OperationTimer:
+    """The times of all parked operations, in ms of the clock given."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._heap: list[tuple[int, int, DelayedOperation]] = []
+        self._number = 0
+        self._done = 0
+
+    def __len__(self) -> int:
+        return len(self._heap) - self._done
+
+    def add(self, operation: DelayedOperation) -> None:
+        """Complete it when its time is over."""
+        self._number += 1
+        heapq.heappush(self._heap, (self._now_ms() + max(operation.delay_ms, 0), self._number, operation))
+
+    def forget_one(self) -> None:
+        """One of the operations is complete; its entry goes with many others."""
+        self._done += 1
+        if self._done > PURGE_INTERVAL and self._done > len(self._heap) // 2:
+            self._heap = [entry for entry in self._heap if not entry[2].is_completed]
+            heapq.heapify(self._heap)
+            self._done = 0
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When `run_due` has something to do, None where nothing waits."""
+        while self._heap and self._heap[0][2].is_completed:
+            heapq.heappop(self._heap)
+            self._done -= 1
+        return self._heap[0][0] if self._heap else None
+
+    def run_due(self) -> int:
+        """Complete what is due; how many."""
+        now_ms = self._now_ms()
+        count = 0
+        while (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
+            operation = self._heap[0][2]
+            operation.force_complete()
+            operation.on_expiration()
+            count += 1
+        return count
+
+
+T = TypeVar("T", bound=DelayedOperation)
+
+
+class DelayedOperationPurgatory(Generic[T]):
+    """Parked operations of one kind, by the keys they watch."""
+
+    def __init__(self, timer: OperationTimer) -> None:
+        self._timer = timer
+        self._watchers: dict[Hashable, list[T]] = {}
+        self._purge_at = PURGE_INTERVAL
+        self.watched_count = 0
+        """Entries under all keys (PurgatorySize); an operation counts under each of its keys, and until it is thrown out."""
+        self.delayed_count = 0
+        """Operations that wait (NumDelayedOperations)."""
+
+    def try_complete_else_watch(self, operation: T, keys: Sequence[Hashable]) -> bool:
+        """Complete it at once, or park it under its keys -> whether it is complete."""
+        assert keys, "an operation that watches nothing would only wait for its time"
+        if operation.try_complete():
+            return True
+        for key in keys:
+            self._watchers.setdefault(key, []).append(operation)
+        self.watched_count += len(keys)
+        if self.watched_count > self._purge_at:
+            for key in list(self._watchers):
+                self._purge(key)
+            self._purge_at = 2 * self.watched_count + PURGE_INTERVAL
+        self.delayed_count += 1
+        operation.park(self._on_end)
+        self._timer.add(operation)
+        return False
+
+    def _on_end(self) -> None:
+        self.delayed_count -= 1
+        self._timer.forget_one()
+
+    def check_and_complete(self, key: Hashable) -> int:
+        """Something happened to `key`: complete what waited for it -> how many."""
+        watchers = self._watchers.get(key)
+        if watchers is None:
+            return 0
+        # A completion may come back here, or park another operation: the list is left alone until all were looked at.
+        completed = sum([not operation.is_completed and operation.try_complete() for operation in list(watchers)])
+        self._purge(key)
+        return completed
+
+    def cancel_for_key(self, key: Hashable) -> list[T]:
+        """Forget what watches `key` -> these operations, which get no answer from here."""
+        watchers = self._watchers.pop(key, [])
+        self.watched_count -= len(watchers)
+        return [operation for operation in watchers if operation.cancel()]
+
+    def _purge(self, key: Hashable) -> None:
+        watchers = self._watchers.get(key, [])
+        waiting = [operation for operation in watchers if not operation.is_completed]
+        self.watched_count -= len(watchers) - len(waiting)
+        if waiting:
+            self._watchers[key] = waiting
+        else:
+            self._watchers.pop(key, None)

@@ -1,0 +1,82 @@
+"""What a leader knows of a follower: how far it has fetched and when it was last caught up (Kafka Replica, ReplicaState)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kops.errors import ApiError
+from kops.records.log_offsets import UNKNOWN_OFFSET, UNKNOWN_OFFSET_METADATA, LogOffsetMetadata
+
+if TYPE_CHECKING:
+    from kops.replication.log import Brokers
+
+BYPASS_BROKER_EPOCH: Final = -1
+"""The broker epoch in a fetch that is not to be compared."""
+
+
+class ReplicaState(NamedTuple):
+    """A follower's state: offsets (-1 not known), times in ms. `broker_epoch` is None until it has fetched."""
+
+    log_start_offset: int = UNKNOWN_OFFSET
+    log_end_offset_metadata: LogOffsetMetadata = UNKNOWN_OFFSET_METADATA
+    last_fetch_leader_log_end_offset: int = 0
+    last_fetch_time_ms: int = 0
+    last_caught_up_time_ms: int = 0
+    broker_epoch: int | None = None
+
+    @property
+    def log_end_offset(self) -> int:
+        """How far it has fetched."""
+        return self.log_end_offset_metadata.message_offset
+
+    def is_caught_up(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
+        """Whether it is at the leader's end or was at most `max_lag_ms` ago."""
+        return leader_end_offset == self.log_end_offset or now_ms - self.last_caught_up_time_ms <= max_lag_ms
+
+
+class Replica:
+    """A follower of a partition that this broker leads."""
+
+    __slots__ = ("_brokers", "broker_id", "state")
+
+    def __init__(self, broker_id: int, brokers: Brokers) -> None:
+        self.broker_id = broker_id
+        self.state = ReplicaState()
+        self._brokers = brokers
+
+    def update_fetch_state(
+        self, fetched_up_to: LogOffsetMetadata, log_start_offset: int, fetch_time_ms: int, leader_end_offset: int, broker_epoch: int
+    ) -> None:
+        """It has asked for what begins at `fetched_up_to`, when the leader's log ended at `leader_end_offset`.
+
+        It counts as caught up at this fetch, or at the one before where it now asks for what the leader's end was then: so a follower that
+        is always a little behind a busy leader stays in sync. ApiError NOT_LEADER_OR_FOLLOWER for a fetch of an earlier life of the broker.
+        """
+        state = self.state
+        known_epoch = self._brokers.alive_broker_epoch(self.broker_id)
+        if broker_epoch != BYPASS_BROKER_EPOCH and known_epoch is not None and known_epoch > broker_epoch:
+            reason = f"Received stale fetch state update. broker epoch={broker_epoch} vs expected={state.broker_epoch}"
+            raise ApiError("NOT_LEADER_OR_FOLLOWER", reason)
+        caught_up_ms = state.last_caught_up_time_ms
+        if fetched_up_to.message_offset >= leader_end_offset:
+            caught_up_ms = max(caught_up_ms, fetch_time_ms)
+        elif fetched_up_to.message_offset >= state.last_fetch_leader_log_end_offset:
+            caught_up_ms = max(caught_up_ms, state.last_fetch_time_ms)
+        self.state = ReplicaState(
+            log_start_offset,
+            fetched_up_to,
+            max(leader_end_offset, state.last_fetch_leader_log_end_offset),
+            fetch_time_ms,
+            caught_up_ms,
+            broker_epoch,
+        )
+
+    def reset(self, now_ms: int, leader_end_offset: int, *, is_new_leader: bool, is_in_sync: bool) -> None:
+        """A new leader epoch: in sync counts as caught up now, all others as never, so that they don't hold back the high watermark."""
+        caught_up_ms = now_ms if is_in_sync else 0
+        if is_new_leader:
+            self.state = ReplicaState(last_fetch_leader_log_end_offset=UNKNOWN_OFFSET, last_caught_up_time_ms=caught_up_ms)
+        else:
+            self.state = self.state._replace(
+                last_fetch_leader_log_end_offset=leader_end_offset, last_fetch_time_ms=caught_up_ms, last_caught_up_time_ms=caught_up_ms
+            )
