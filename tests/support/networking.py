@@ -13,6 +13,7 @@ from typing import Self, TypeVar
 from kops.broker.loop import Loop
 from kops.broker.network_settings import ListenerSettings, NetworkSettings
 from kops.broker.socket_server import RequestContext, SocketServer
+from kops.errors import KopsError
 from kops.protocol.connection import ClientConnection, Response
 from kops.protocol.declaration import Message
 from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
@@ -47,15 +48,13 @@ class LoopThread:
         """Run something on the loop and wait for what comes of it."""
         ended = threading.Event()
         results: list[Result] = []
-        errors: list[BaseException] = []
+        errors: list[KopsError | OSError] = []
 
         def run() -> None:
             try:
                 results.append(work())
-            except BaseException as error:
+            except (KopsError, OSError) as error:
                 errors.append(error)
-                if not isinstance(error, Exception):
-                    raise
             finally:
                 ended.set()
 
@@ -63,6 +62,7 @@ class LoopThread:
         assert ended.wait(PATIENCE_S), "the loop does not turn"
         if errors:
             raise errors[0]
+        assert results, "the loop has ended, `close` says why"
         return results[0]
 
     def close(self) -> None:
