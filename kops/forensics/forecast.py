@@ -23,7 +23,7 @@ from kops.forensics.metadata_log import NO_TOPIC_ID, check_voter, load_metadata_
 from kops.forensics.offset_ranges import clip, merge, subtract
 from kops.forensics.on_disk import OnDisk, live_segments, offsets_on_disk
 from kops.metadata import ClusterImage
-from kops.metadata.image import BROKER_RESOURCE
+from kops.metadata.cluster_image import BROKER_RESOURCE
 from kops.storage.checkpoints import read_offset_checkpoint
 from kops.storage.log_dirs import (
     CLEAN_SHUTDOWN,

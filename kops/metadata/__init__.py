@@ -4,7 +4,7 @@ Format: Kafka's MetadataRecordSerde (frame version, api key, version, body) and 
 KIP-858.
 """
 
-from kops.metadata.image import ClusterImage, PartitionRegistration
+from kops.metadata.cluster_image import ClusterImage, PartitionRegistration
 from kops.metadata.records import MetadataRecord, read_metadata_record
 
 __all__ = ["ClusterImage", "MetadataRecord", "PartitionRegistration", "read_metadata_record"]

@@ -12,7 +12,7 @@ from typing import Any
 from kops.errors import DecodeError
 from kops.protocol.declaration import Field, Message, parse_versions
 from kops.protocol.json_text import uuid_text
-from kops.protocol.record_values import UNKNOWN_TYPE, read_frame, read_framed
+from kops.protocol.record_values import UNKNOWN_TYPE, read_frame, read_framed, write_framed
 from kops.protocol.registry import METADATA_RECORDS
 
 CODE = "bad-metadata-record"
@@ -27,13 +27,23 @@ class MetadataRecord:
     fields: dict[str, Any]
 
 
-def read_metadata_record(value: bytes) -> MetadataRecord:
-    """Decode the value of a record of `__cluster_metadata`; DecodeError (`bad-metadata-record`) where Kafka's serde throws."""
+def read_record(value: bytes) -> tuple[Message, int]:
+    """-> (message, version) of a value of `__cluster_metadata`. DecodeError (`bad-metadata-record`) where Kafka's serde throws."""
     try:
-        message, version = read_framed(value, METADATA_RECORDS)
+        return read_framed(value, METADATA_RECORDS)
     except DecodeError as error:
         reason = f"Unknown metadata id {read_frame(value)[0]}" if error.code == UNKNOWN_TYPE else error.reason
         raise DecodeError(reason, code=CODE, position=error.position) from None
+
+
+def write_record(message: Message, version: int) -> bytes:
+    """The value of a record of `__cluster_metadata`. ApiError UNSUPPORTED_VERSION where the version can't carry the message."""
+    return write_framed(message, version)
+
+
+def read_metadata_record(value: bytes) -> MetadataRecord:
+    """The same as named fields. DecodeError as `read_record`."""
+    message, version = read_record(value)
     return MetadataRecord(type(message).__name__, version, _fields(message, version))
 
 

@@ -1,0 +1,131 @@
+"""Batches of the metadata log into images, transactions whole or not at all (Kafka MetadataBatchLoader, LogDeltaManifest; KIP-868)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import NamedTuple
+
+from kops.errors import DecodeError
+from kops.metadata.image.changes import contradiction
+from kops.metadata.image.configs import SupportedConfig, any_config
+from kops.metadata.image.metadata_delta import MetadataDelta
+from kops.metadata.image.metadata_image import EMPTY, MetadataImage, MetadataProvenance
+from kops.protocol.declaration import Message
+
+
+class LoadedBatch(NamedTuple):
+    """A committed batch; `append_time_ms` is that of its header, `size` its bytes on disk."""
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    append_time_ms: int
+    size: int
+    records: Sequence[Message]
+
+
+class Manifest(NamedTuple):
+    """What an image was made of: the last record in it, and how many batches and bytes since the image before; none for a snapshot."""
+
+    provenance: MetadataProvenance
+    batch_count: int = 0
+    size: int = 0
+    is_snapshot: bool = False
+
+
+class _Transaction(Enum):
+    NONE = auto()
+    STARTED = auto()
+    CONTINUED = auto()
+    ENDED = auto()
+    ABORTED = auto()
+
+
+_OPEN = (_Transaction.STARTED, _Transaction.CONTINUED)
+
+# What to do with changes: the delta, the image with it applied, the manifest.
+Update = Callable[[MetadataDelta, MetadataImage, Manifest], None]
+# What to do about a record that does not fit: may raise, then loading ends; else the record is passed over.
+Fault = Callable[[str, DecodeError], None]
+
+
+class BatchLoader:
+    """Takes committed batches in order and gives each image to `update`. A transaction's records become visible with its end."""
+
+    def __init__(self, update: Update, on_fault: Fault, is_supported: SupportedConfig = any_config) -> None:
+        self._update = update
+        self._on_fault = on_fault
+        self._is_supported = is_supported
+        self.reset(EMPTY)
+
+    @property
+    def image(self) -> MetadataImage:
+        """The last image."""
+        return self._image
+
+    @property
+    def has_seen_record(self) -> bool:
+        """Whether a record of the controller came, other than a transaction's frame."""
+        return self._has_seen_record
+
+    def reset(self, image: MetadataImage) -> None:
+        """Go on from this image; what was not flushed is forgotten."""
+        self._image = image
+        self._has_seen_record = not image.is_empty
+        self._delta = MetadataDelta(image, self._is_supported)
+        self._transaction = _Transaction.NONE
+        last = image.provenance
+        self._last_offset = last.last_contained_offset
+        self._last_epoch = last.last_contained_epoch
+        self._last_time_ms = last.last_contained_log_time_ms
+        self._size = 0
+        self._batch_count = 0
+
+    def load(self, batch: LoadedBatch) -> None:
+        """The records of a batch. A transaction that begins in it makes an image of what came before."""
+        self._last_time_ms = batch.append_time_ms
+        self._last_epoch = batch.epoch
+        for index, record in enumerate(batch.records):
+            try:
+                self._replay(record)
+            except DecodeError as error:
+                self._on_fault(f"Error loading metadata log record from offset {batch.base_offset + index}", error)
+            if self._transaction is _Transaction.STARTED and (index > 0 or self._batch_count > 0):
+                self._publish(self._delta, is_aligned=index == 0)
+                self._transaction = _Transaction.STARTED
+            self._last_offset = batch.base_offset + index
+        self._last_offset = batch.last_offset
+        self._size += batch.size
+        self._batch_count += 1
+
+    def flush(self, *, is_aligned: bool = True) -> None:
+        """All batches that were committed so far were loaded: makes an image, unless a transaction is open."""
+        if self._transaction in _OPEN:
+            return
+        if self._transaction is _Transaction.ABORTED:
+            self._publish(MetadataDelta(self._image, self._is_supported), is_aligned=is_aligned)
+        else:
+            self._publish(self._delta, is_aligned=is_aligned)
+
+    def _replay(self, record: Message) -> None:
+        kind = type(record).__name__
+        if kind == "BeginTransactionRecord":
+            if self._transaction in _OPEN:
+                raise contradiction("Encountered BeginTransactionRecord while already in a transaction")
+            self._transaction = _Transaction.STARTED
+        elif kind in ("EndTransactionRecord", "AbortTransactionRecord"):
+            if self._transaction not in _OPEN:
+                raise contradiction(f"Encountered {kind} without having seen a BeginTransactionRecord")
+            self._transaction = _Transaction.ENDED if kind == "EndTransactionRecord" else _Transaction.ABORTED
+        else:
+            self._transaction = _Transaction.CONTINUED if self._transaction in _OPEN else _Transaction.NONE
+            self._has_seen_record = True
+            self._delta.replay(record)
+
+    def _publish(self, delta: MetadataDelta, *, is_aligned: bool) -> None:
+        provenance = MetadataProvenance(self._last_offset, self._last_epoch, self._last_time_ms, is_aligned)
+        manifest = Manifest(provenance, self._batch_count, self._size)
+        image = delta.apply(provenance)
+        self._update(delta, image, manifest)
+        self.reset(image)

@@ -1,0 +1,109 @@
+"""Immutable maps that share what did not change.
+
+Kafka has pcollections' HashTreePMap for topics and copies all its other maps. In Python a tree's look-ups would cost ten times those
+of a dict, so here a map is a tuple of small dicts: a look-up finds its dict and asks it, a change copies the dicts that it touches and
+the tuple.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, Final, TypeVar, cast, overload
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+T = TypeVar("T")
+
+_SHARD_SIZE: Final = 64
+_GROWTH: Final = 8
+
+
+class SharedMap(Mapping[K, V]):
+    """A map that never changes. Keys are texts, bytes, integers, None, or tuples of these; None is no value.
+
+    The order of iteration depends on the keys and on how the map came to be, never on the process.
+    """
+
+    __slots__ = ("_shards", "_size")
+
+    def __init__(self, values: Mapping[K, V] | None = None) -> None:
+        filled = dict(values or {})
+        self._size = len(filled)
+        self._shards: tuple[dict[K, V], ...] = (filled,) if len(filled) <= _SHARD_SIZE else _spread(filled)
+
+    def __getitem__(self, key: K) -> V:
+        shards = self._shards
+        return shards[_place(key) & (len(shards) - 1) if len(shards) > 1 else 0][key]
+
+    @overload
+    def get(self, key: K, /) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V | T, /) -> V | T: ...
+    def get(self, key: K, default: Any = None, /) -> Any:
+        """The value of a key, or the default."""
+        shards = self._shards
+        return shards[_place(key) & (len(shards) - 1) if len(shards) > 1 else 0].get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return self.get(cast("K", key)) is not None
+
+    def __iter__(self) -> Iterator[K]:
+        for shard in self._shards:
+            yield from shard
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __repr__(self) -> str:
+        return f"SharedMap({dict(self.items())!r})"
+
+    def changed(self, changes: Mapping[K, V | None]) -> SharedMap[K, V]:
+        """The map with these values; a key whose value is None is not in it."""
+        if not changes:
+            return self
+        shards = list(self._shards)
+        mask = len(shards) - 1
+        copied: set[int] = set()
+        size = self._size
+        for key, value in changes.items():
+            index = _place(key) & mask if mask else 0
+            if index not in copied:
+                copied.add(index)
+                shards[index] = shards[index].copy()
+            shard = shards[index]
+            size -= len(shard)
+            if value is None:
+                shard.pop(key, None)
+            else:
+                shard[key] = value
+            size += len(shard)
+        if size > _SHARD_SIZE * len(shards):
+            return SharedMap({key: value for shard in shards for key, value in shard.items()})
+        made: SharedMap[K, V] = SharedMap()
+        made._shards, made._size = tuple(shards), size
+        return made
+
+
+def _spread(values: dict[K, V]) -> tuple[dict[K, V], ...]:
+    count = 1
+    while count * _SHARD_SIZE < len(values) * 2:
+        count *= _GROWTH
+    shards: tuple[dict[K, V], ...] = tuple({} for _ in range(count))
+    for key, value in values.items():
+        shards[_place(key) & (count - 1)][key] = value
+    return shards
+
+
+def _place(key: Any) -> int:
+    # hash() of texts differs from process to process, and with it would the order of iteration.
+    kind = type(key)
+    if kind is str:
+        return zlib.crc32(key.encode("utf-8", "surrogatepass"))
+    if kind is int:
+        return cast("int", key)
+    if kind is bytes:
+        return int.from_bytes(key[-4:], "big")
+    if isinstance(key, tuple):
+        return sum(31**index * _place(part) for index, part in enumerate(key))
+    return 0
