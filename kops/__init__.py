@@ -26,9 +26,12 @@ if TYPE_CHECKING:
         Record,
         Segment,
         UsageError,
+        append_lines,
         build_batch,
         compact,
+        export_lines,
         forecast,
+        import_lines,
         open_partition,
         open_paths,
         read_records,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
         rollback,
         scan,
         scan_file,
+        truncate,
         verify,
     )
 
@@ -62,9 +66,12 @@ __all__ = [
     "Record",
     "Segment",
     "UsageError",
+    "append_lines",
     "build_batch",
     "compact",
+    "export_lines",
     "forecast",
+    "import_lines",
     "open_partition",
     "open_paths",
     "read_records",
@@ -74,6 +81,7 @@ __all__ = [
     "rollback",
     "scan",
     "scan_file",
+    "truncate",
     "verify",
 ]
 

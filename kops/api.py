@@ -1,7 +1,7 @@
 """The public Python API: what `kops log` does, as functions. Everything here is exported from `kops` itself, loaded when it is first used.
 
-Inputs are only ever read, but by `rebuild_indexes`, `repair` and `rollback`, which mend in place; `recover` and `compact` write to another
-place.
+Inputs are only ever read, but by `rebuild_indexes`, `repair` and `rollback`, which mend in place, and `append_lines` and `truncate`, which
+change a log; `recover`, `compact` and `import_lines` write to another place.
 Paths may be files, partition directories, log directories or folders of those.
 """
 
@@ -19,11 +19,15 @@ from kops.forensics.inventory import FileEntry, Inventory, LogDir, PartitionDir,
 from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, build_batch, scan
 
 if TYPE_CHECKING:
+    from kops.forensics.append_lines import AppendReport
     from kops.forensics.compact import CompactReport
+    from kops.forensics.export_lines import Document
     from kops.forensics.forecast import Forecast
+    from kops.forensics.import_lines import ImportReport
     from kops.forensics.index_tools import RebuildReport
     from kops.forensics.recover import RecoverReport
     from kops.forensics.repair import RepairReport
+    from kops.forensics.truncate import TruncateReport
     from kops.forensics.verify import VerifyReport
 
 Path = str | os.PathLike[str]
@@ -47,9 +51,12 @@ __all__ = [
     "Record",
     "Segment",
     "UsageError",
+    "append_lines",
     "build_batch",
     "compact",
+    "export_lines",
     "forecast",
+    "import_lines",
     "open_partition",
     "open_paths",
     "read_records",
@@ -59,8 +66,13 @@ __all__ = [
     "rollback",
     "scan",
     "scan_file",
+    "truncate",
     "verify",
 ]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def scan_file(path: Path, *, check_crc: bool = True, resync: bool = True, files: Files | None = None) -> Iterator[Batch | Damage]:
@@ -197,8 +209,91 @@ def compact(
     from kops.forensics.compact import CompactOptions
     from kops.forensics.compact import compact as run
 
-    now = int(time.time() * 1000) if now_ms is None else now_ms
+    now = _now_ms() if now_ms is None else now_ms
     return run(paths, out, CompactOptions(now, dict(config or {}), dirty_from, roll), files=files)
+
+
+def append_lines(
+    directory: Path,
+    documents: Iterable[Document],
+    *,
+    leader_epoch: int | None = None,
+    compression: str = "none",
+    config: Mapping[str, str] | None = None,
+    files: Files | None = None,
+) -> AppendReport:
+    """Append records to a partition's directory as its leader would, while no broker runs; returns what was appended.
+
+    A document is a record as `export_lines` gives it (`timestamp`, `key`, `value`, `headers`, in base64); others are passed over.
+    `leader_epoch` None: that of the last leader that wrote. Raises NotFoundError, DecodeError for a document that is no record, ApiError
+    where a leader refuses one (those before it are appended), OSError, and LockHeldError while a broker runs on the log directory.
+    """
+    from kops.config.topic import topic_config
+    from kops.forensics.append_lines import AppendOptions, AppendReport
+    from kops.forensics.append_lines import append_lines as run
+    from kops.forensics.journal import locked
+
+    writer = files if files is not None else OsFiles()
+    name = writer.absolute(os.fspath(directory))
+    report = AppendReport(name)
+    options = AppendOptions(leader_epoch, compression)
+    with locked(writer, os.path.dirname(name)):
+        run(writer, enumerate(documents, 1), name, topic_config(config), options, file="documents", now_ms=_now_ms, report=report)
+    return report
+
+
+def export_lines(*paths: Path, raw: bool = False, files: Files | None = None) -> Iterator[Document]:
+    """The documents of `kops log export`: partitions, segments, batches and records of `paths`, and each damage between them.
+
+    `raw`: compressed batches carry their bytes, too. Raises NotFoundError, UsageError where nothing is Kafka's, OSError.
+    """
+    from kops.forensics.export_lines import ExportCounts, export_documents
+    from kops.forensics.inventory import refuse_foreign
+
+    source = files if files is not None else OsFiles(read_only=True)
+    inventory = open_paths(paths, source)
+    refuse_foreign(paths, inventory, source)
+    return export_documents(source, inventory, ExportCounts(), raw=raw)
+
+
+def import_lines(
+    documents: Iterable[Document], *, out: Path, config: Mapping[str, str] | None = None, files: Files | None = None
+) -> ImportReport:
+    """Make the partitions of an export below `out`, as the log engine writes them; returns what was made.
+
+    Raises UsageError where a partition exists, DecodeError for a document that makes no sense (what came before it is there, closed as
+    after a clean stop), OSError, LockHeldError.
+    """
+    from kops.forensics.import_lines import ImportReport, import_config
+    from kops.forensics.import_lines import import_lines as run
+    from kops.forensics.journal import locked
+
+    writer = files if files is not None else OsFiles()
+    name, settings = writer.absolute(os.fspath(out)), import_config(config or {})
+    report = ImportReport(name)
+    if not writer.exists(name):
+        writer.mkdir(name)
+    with locked(writer, name):
+        run(writer, enumerate(documents, 1), name, settings, file="documents", now_ms=_now_ms, report=report)
+    return report
+
+
+def truncate(
+    directory: Path, offset: int, *, dry_run: bool = False, config: Mapping[str, str] | None = None, files: Files | None = None
+) -> TruncateReport:
+    """Cut a partition's log at `offset`, as a follower cuts its own, while no broker runs; returns what went.
+
+    With `dry_run` nothing is written. What goes stays in a journal (`journal` of the report), which `rollback` takes. Raises NotFoundError,
+    UsageError for an offset before the log's start, OSError, LockHeldError.
+    """
+    from kops.config.topic import topic_config
+    from kops.forensics.truncate import plan_truncate
+    from kops.forensics.truncate import truncate as run
+
+    name, settings = os.fspath(directory), topic_config(config)
+    if dry_run:
+        return plan_truncate(files if files is not None else OsFiles(read_only=True), name, offset, settings, now_ms=_now_ms)[1]
+    return run(name, offset, settings, files=files, now_ms=_now_ms)[1]
 
 
 def rebuild_indexes(*paths: Path, everything: bool = False, dry_run: bool = False, files: Files | None = None) -> RebuildReport:

@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from kops.config import TopicConfig
 
-_NEVER_MS = "9223372036854775807"
-_LARGEST_BYTES = "2147483647"
-
 
 def clock_ms() -> int:
     """Now, in ms since 1970."""
@@ -33,12 +30,8 @@ def input_lines(path: str) -> Iterator[tuple[BinaryIO, int | None]]:
         yield file, status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def parse_config(settings: Sequence[str] | None, *, keep_segments: bool = False) -> TopicConfig:
-    """The topic settings of `--config K=V`. `keep_segments`: neither size nor time begin a new segment unless a setting says so.
-
-    UsageError names key, value and what is allowed.
-    """
+def parse_config(settings: Sequence[str] | None) -> TopicConfig:
+    """The topic settings of `--config K=V`. UsageError names key, value and what is allowed."""
     from kops.config.topic import parse_settings, topic_config
 
-    defaults = {"segment.bytes": _LARGEST_BYTES, "segment.ms": _NEVER_MS} if keep_segments else {}
-    return topic_config(defaults | parse_settings(list(settings or ())))
+    return topic_config(parse_settings(settings or ()))

@@ -9,22 +9,25 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from kops.config import TopicConfig
-from kops.config.java import INT_MAX
+from kops.config.java import INT_MAX, LONG_MAX
+from kops.config.topic import topic_config
 from kops.errors import DecodeError, KopsError, UsageError
 from kops.files import Files
 from kops.forensics.dump_documents import DAMAGE, RECORD
 from kops.forensics.export_lines import BATCH, MALFORMED, PARTITION, SEGMENT, Document, rebuild_batch
+from kops.storage.local_log import warn_nobody
 from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.scheduler import Scheduler
 from kops.storage.unified_log import UnifiedLog
 
-__all__ = ["ImportReport", "ImportedPartition", "import_lines", "open_log", "parse_lines"]
+__all__ = ["ImportReport", "ImportedPartition", "import_config", "import_lines", "open_log", "parse_lines"]
 
+_NEVER_MS: Final = str(LONG_MAX)
 _PARTITION_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+-[0-9]+")
 
 
@@ -74,6 +77,11 @@ def parse_lines(lines: Iterable[bytes], file: str, on_bytes: Callable[[int], obj
         yield number, document
 
 
+def import_config(settings: Mapping[str, str]) -> TopicConfig:
+    """The topic's settings for an import: segments begin where the export says, unless a setting says otherwise. UsageError."""
+    return topic_config({"segment.bytes": str(INT_MAX), "segment.ms": _NEVER_MS, **settings})
+
+
 def open_log(
     files: Files,
     directory: str,
@@ -84,7 +92,7 @@ def open_log(
     recovery_point: int = 0,
     had_clean_shutdown: bool = True,
     topic_id: str | None = None,
-    warn: Callable[[str], None] | None = None,
+    warn: Callable[[str], None] = warn_nobody,
 ) -> tuple[UnifiedLog, Scheduler]:
     """A partition's log for offline work: no producer expires in it, and what a task of it meets is raised."""
 
@@ -104,13 +112,9 @@ def open_log(
         had_clean_shutdown=had_clean_shutdown,
         topic_id=topic_id,
         producer_id_expiration_ms=INT_MAX,
-        warn=warn or _tell_nobody,
+        warn=warn,
     )
     return log, scheduler
-
-
-def _tell_nobody(message: str) -> None:
-    """What a broker would write into its own log is of no interest here."""
 
 
 def import_lines(

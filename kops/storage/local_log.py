@@ -31,6 +31,15 @@ if TYPE_CHECKING:
 FUTURE = "-future"
 
 
+def draw_nothing() -> int:
+    """What a segment's jitter is made of unless the owner has a source of random ints."""
+    return 0
+
+
+def warn_nobody(message: str) -> None:
+    """Warnings go nowhere unless the owner asks for them."""
+
+
 class StorageAction:
     """Something done with a log's files, as a `with` block (LocalLog.maybeHandleIOException).
 

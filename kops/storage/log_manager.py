@@ -24,6 +24,7 @@ from kops.storage.clean_shutdown import CleanShutdown, read_clean_shutdown, writ
 from kops.storage.live_log_dirs import LOST as LOST_DIR
 from kops.storage.live_log_dirs import UNASSIGNED, LiveLogDirs, LogDirsFailedError
 from kops.storage.load_errors import KafkaStorageError, LoadError
+from kops.storage.local_log import draw_nothing, warn_nobody
 from kops.storage.log_checkpoints import OffsetCheckpoints
 from kops.storage.log_deletion import LogsToBeDeleted
 from kops.storage.log_dir_failure import LogDirFailureChannel
@@ -65,14 +66,6 @@ if TYPE_CHECKING:
 Logs = dict[TopicPartition, UnifiedLog]
 
 
-def _draw_nothing() -> int:
-    return 0
-
-
-def _warn_nobody(message: str) -> None:
-    """Warnings go nowhere unless the owner asks for them."""
-
-
 class LogManager:
     """The logs by partition: `current_logs`, and `future_logs` for those on their way to another directory of this broker.
 
@@ -91,8 +84,8 @@ class LogManager:
         failures: LogDirFailureChannel | None = None,
         topics: TopicConfigs | None = None,
         config: LogManagerConfig | None = None,
-        draw_int: Callable[[], int] = _draw_nothing,
-        warn: Callable[[str], None] = _warn_nobody,
+        draw_int: Callable[[], int] = draw_nothing,
+        warn: Callable[[str], None] = warn_nobody,
     ) -> None:
         """Make, check and lock the directories (as `check_meta_properties` gives them, or `LogDirStart(path)` for each).
 

@@ -16,7 +16,7 @@ from kops.records.validate import AppendOrigin, ValidationRules, validate_record
 from kops.storage import log_retention
 from kops.storage.load_errors import illegal_argument
 from kops.storage.loader import load_partition, rebuild_producer_state
-from kops.storage.local_log import LocalLog
+from kops.storage.local_log import LocalLog, draw_nothing, warn_nobody
 from kops.storage.log_append import LogAppendInfo, analyze_records, check_given_offsets
 from kops.storage.log_offsets import UNKNOWN_OFFSET
 from kops.storage.names import PARTITION_METADATA, parse_partition_dir
@@ -44,14 +44,6 @@ if TYPE_CHECKING:
 
 EXPIRATION_CHECK_INTERVAL_MS = 600_000
 _NO_PRODUCERS = ProducerAnalysis([], [], None)
-
-
-def _draw_nothing() -> int:
-    return 0
-
-
-def _warn_nobody(message: str) -> None:
-    """Warnings go nowhere unless the owner asks for them."""
 
 
 class UnifiedLog(ReadableLog):
@@ -103,8 +95,8 @@ class UnifiedLog(ReadableLog):
         producer_id_expiration_check_interval_ms: int = EXPIRATION_CHECK_INTERVAL_MS,
         max_transaction_timeout_ms: int = DEFAULT_MAX_TRANSACTION_TIMEOUT_MS,
         verify_transactions: bool = True,
-        draw_int: Callable[[], int] = _draw_nothing,
-        warn: Callable[[str], None] = _warn_nobody,
+        draw_int: Callable[[], int] = draw_nothing,
+        warn: Callable[[str], None] = warn_nobody,
         progress: Callable[[int], None] | None = None,
     ) -> UnifiedLog:
         """Load the partition directory (made where it is missing) and own it.

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kops.cli.exit_codes import CLEAN, LOST
-from kops.cli.lines import clock_ms, input_lines, parse_config
+from kops.cli.lines import clock_ms, input_lines
 from kops.cli.options import command
 from kops.cli.output import Column, Output
 
@@ -48,11 +48,12 @@ def import_(
     """
     import os
 
+    from kops.config.topic import parse_settings
     from kops.files import OsFiles
-    from kops.forensics.import_lines import ImportReport, import_lines, parse_lines
+    from kops.forensics.import_lines import ImportReport, import_config, import_lines, parse_lines
     from kops.forensics.journal import locked
 
-    settings = parse_config(config, keep_segments=True)
+    settings = import_config(parse_settings(config or ()))
     files = OsFiles()
     report = ImportReport(out_dir)
     with input_lines(file) as (lines, size):
