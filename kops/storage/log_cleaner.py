@@ -16,7 +16,7 @@ from kops.storage._hot_clean import OffsetMap
 from kops.storage.cleaner import Cleaner, CleaningAbortedError, CleanResult, Steps
 from kops.storage.cleaner_manager import CleanerManager, LogToClean, UncleanableError
 from kops.storage.cleaner_stats import CleanerStats, PreCleanStats, Throttler
-from kops.storage.load_errors import LoadError
+from kops.storage.load_errors import KafkaStorageError, LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -120,8 +120,8 @@ class CleanerWorker:
             return False
         except StopIteration as done:
             end_offset, self.last_stats = done.value
-        except CleaningAbortedError:
-            pass
+        except (CleaningAbortedError, KafkaStorageError):
+            pass  # told to stop, or the log has told the failure channel itself
         except OSError as error:
             self._io_failed(log, error)
         except LoadError as error:
@@ -151,7 +151,7 @@ class CleanerWorker:
             for key, log in deletable.items():
                 try:
                     log.delete_old_segments()
-                except KopsError as error:
+                except (KopsError, OSError) as error:
                     raise UncleanableError(key, log, f"Deletion in {log.topic_partition} failed") from error
         finally:
             self._manager.done_deleting(deletable)

@@ -13,7 +13,7 @@ from kops.records import BatchBuilder
 from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint
 from kops.storage.cleaner_manager import Busy, Paused
 from kops.storage.cleaner_stats import Throttler
-from kops.storage.load_errors import LoadError
+from kops.storage.load_errors import KafkaStorageError, LoadError
 from kops.storage.log_cleaner import CleanerConfig, LogCleaner, cleaner_config
 from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.unified_log import UnifiedLog
@@ -246,6 +246,35 @@ def test_an_io_error_takes_the_directory_offline(broker: Broker, monkeypatch: py
     assert list(broker.failures.offline) == [str(broker.root)]
     assert broker.cleaner.manager.states == {}
     assert broker.checkpoint() == {ORDERS: 0}
+
+
+def test_a_log_that_is_offline_or_closed_is_let_go(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has told the failure channel itself, or there is nothing to tell."""
+    log = broker.add()
+    rounds = []
+
+    def fail(*_: object) -> None:
+        rounds.append(1)
+        raise KafkaStorageError("the memory mapped buffer is already closed")
+
+    monkeypatch.setattr(log, "replace_segments", fail)
+    while not rounds:
+        broker.cleaner.step()
+    assert broker.cleaner.manager.states == {}
+    assert not broker.failures.offline
+    assert not broker.warnings
+    assert broker.checkpoint() == {ORDERS: 0}
+
+
+def test_retention_that_fails_leaves_the_partition_alone(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = broker.add(settings={"cleanup.policy": "compact,delete"})
+
+    def fail() -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(log, "delete_old_segments", fail)
+    broker.run()
+    assert broker.cleaner.uncleanable_partitions_count(str(broker.root)) == 1
 
 
 def test_the_rate_becomes_pauses(tmp_path: Path) -> None:
