@@ -41,14 +41,13 @@ _KEPT_ATTRIBUTES: Final = 0x77
 _SAFE: Final = 1 << 62
 _survey: Final = hot.validate_records
 _OK: Final = hot.OK
-_NOT_INCREASING: Final = hot.NOT_INCREASING
+_IN_ANY_ORDER: Final = (hot.OK, hot.NOT_INCREASING)
 
 
 def validate_records(
     data: Buffer,
     batches: list[Batch],
     rules: ValidationRules,
-    *,
     first_offset: int,
     now_ms: int,
     leader_epoch: int,
@@ -145,7 +144,7 @@ def _check_records(data: bytes, start: int, count: int, batch: Batch, append: Ap
         # Only in what is compressed Kafka looks at the offsets. They rise from 0 to the count: so there is no gap.
         good = status == _OK and last == count - 1 and batch.base_offset == 0 and hot.place(data, 0, end)[2] == 0
     else:
-        good = status == _OK or status == _NOT_INCREASING
+        good = status in _IN_ANY_ORDER
     is_create_time = rules.timestamp_type != LOG_APPEND_TIME
     if batch.attributes & TIMESTAMP_TYPE_MASK:
         least = most = batch.max_timestamp

@@ -142,7 +142,7 @@ class LogSegment:
     # when it is full --------------------------------------------------------------------------------------------------------------
 
     def should_roll(
-        self, size: int, max_timestamp: int, last_offset: int, *, segment_size: int, max_segment_ms: int, now_ms: Callable[[], int]
+        self, size: int, max_timestamp: int, last_offset: int, segment_size: int, max_segment_ms: int, now_ms: Callable[[], int]
     ) -> bool:
         """Whether `size` bytes with this largest timestamp and last offset go to a new segment.
 
@@ -215,7 +215,9 @@ class LogSegment:
         return next_offset > self.base_offset and not self._fits(to_long(next_offset - 1))
 
     def _fits(self, offset: int) -> bool:
-        return 0 <= offset - self.base_offset <= INT_MAX or self.offset_index.can_append_offset(offset)
+        # The index comes into being with the first append, whatever the answer.
+        offset_index = self._offset_index or self.offset_index
+        return 0 <= offset - self.base_offset <= INT_MAX or offset_index.can_append_offset(offset)
 
     # reading ----------------------------------------------------------------------------------------------------------------------
 
