@@ -105,7 +105,6 @@ class LocalLog:
         self.warn = warn
         self.last_flush_ms = now_ms()
         self.next_offset = LogOffsetMetadata(log_end_offset, segments.active.base_offset, segments.active.size)
-        self._forced_to = recovery_point
         self._draw_int = draw_int
         self.is_closed = False
         for segment in segments:
@@ -137,8 +136,6 @@ class LocalLog:
         self.next_offset = LogOffsetMetadata(offset, active.base_offset, active.log.size)
         if self.recovery_point > offset:
             self.recovery_point = offset
-        if self._forced_to > offset:
-            self._forced_to = offset
 
     # writing ----------------------------------------------------------------------------------------------------------------------
 
@@ -153,21 +150,15 @@ class LocalLog:
             active.write_index_entries()
 
     def flush(self, offset: int) -> None:
-        """Force the segments up to `offset` to the disk, and the directory if one of them is above the recovery point."""
+        """Force the segments from the recovery point up to `offset` to the disk, and the directory if one of them is new there."""
         recovery_point = self.recovery_point
         if recovery_point > offset:
             return
-        self._force(offset)
-        if any(segment.base_offset >= recovery_point for segment in self.segments.values(recovery_point, offset)):
+        flushed = self.segments.values(recovery_point, offset)
+        for segment in flushed:
+            segment.flush()
+        if any(segment.base_offset >= recovery_point for segment in flushed):
             self.files.sync_dir(self.directory)
-
-    def _force(self, offset: int) -> None:
-        # Not from the recovery point on: the log's start takes that along over segments which were never forced, and recovery after a power
-        # loss may still begin in one of them.
-        if self._forced_to < offset:
-            for segment in self.segments.values(self._forced_to, offset):
-                segment.flush()
-            self._forced_to = min(offset, self.log_end_offset)
 
     def mark_flushed(self, offset: int) -> None:
         """Everything below `offset` is on the disk."""
@@ -177,7 +168,7 @@ class LocalLog:
             self.last_flush_ms = self.now_ms()
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Begin a new segment at the log's end, or further on where `expected_next_offset` is, once the former ones are on the disk.
+        """Begin a new segment at the log's end, or further on where `expected_next_offset` is, once the former one is on the disk.
 
         An empty active segment of that offset is replaced; files of that name which no segment owns are removed.
         """
@@ -205,9 +196,8 @@ class LocalLog:
                     raise LoadError(reason, exception=KAFKA_EXCEPTION)
                 self._remove_leftovers(new_offset)
                 active.on_become_inactive()
-                self._force(active.base_offset)
+                # Recovery takes segments one by one: it does not see what a power loss took from the end of one when the next one is there.
                 active.flush()
-                self._forced_to = self.log_end_offset
                 new = self._open_segment(new_offset)
                 self.segments.add(new)
             self.update_log_end_offset(self.log_end_offset)
@@ -329,8 +319,8 @@ class LocalLog:
 
     def create_and_delete_segment(self, new_offset: int, old: LogSegment) -> LogSegment:
         """A new, empty segment in the place of the last one."""
-        if new_offset == old.base_offset:
-            old.change_suffixes("", DELETED)
+        # The old one goes first: a crash in between must leave no gap between the two.
+        old.change_suffixes("", DELETED)
         new = self._open_segment(new_offset)
         self.segments.add(new)
         if new_offset != old.base_offset:

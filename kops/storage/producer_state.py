@@ -274,8 +274,8 @@ class ProducerStateManager(ProducerState):
 
     # taking and loading -----------------------------------------------------------------------------------------------------------
 
-    def take_snapshot(self, *, sync: bool = True) -> str | None:
-        """Write the state to a snapshot if it is newer than the last one; the path written. A roll leaves the sync to a later flush.
+    def take_snapshot(self) -> str | None:
+        """Write the state to a snapshot, and that to the disk, if it is newer than the last one; the path written.
 
         An older file of that name is written over, not cut: what is longer in it stays behind the new contents, as with Kafka.
         """
@@ -285,8 +285,7 @@ class ProducerStateManager(ProducerState):
         data = snapshot_bytes(self)
         with self._files.open(path, "create") as file:
             file.write(0, data)
-            if sync:
-                file.sync()
+            file.sync()
         self._snapshots[self.map_end_offset] = path
         self._last_snapshot_offset = self.map_end_offset
         return path

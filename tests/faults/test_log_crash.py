@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -12,15 +13,26 @@ from kops.files.crash import LOSSES, Fault, Operation
 from kops.storage.load_errors import KafkaStorageError
 from kops.storage.local_log import LocalLog
 from kops.storage.mapped_index import MappedIndex, MappedOffsetIndex
+from kops.storage.segment import LogSegment
 from tests.support.crash_log import LOG_DIR, History
 
 
-def crash_everywhere(seed: int, *, steps: int = 40, points: int | None = None, losses: int = 2, posix: bool = False) -> None:
-    """One history, with crashes behind its operations (`points` of them, None: behind each), each with a kill and some power losses."""
+def crash_everywhere(
+    seed: int, *, steps: int = 40, points: int | None = None, losses: int = 2, posix: bool = False, within: str | None = None
+) -> None:
+    """One history, with crashes behind its operations, each with a kill and some power losses.
+
+    `points`: behind so many of them, None is all; `within`: only those of steps of this name.
+    """
     history = History(seed, posix=posix)
     history.run(steps)
     dice = random.Random(seed)
-    places = range(history.begin, len(history.files.operations) + 1)
+    places = [
+        at
+        for before, during in pairwise(history.marks)
+        for at in range(before.operations, during.operations + 1)
+        if within in (None, during.step)
+    ]
     for at in places if points is None else sorted(dice.sample(places, points)):
         history.check(history.files.killed(at, dice.randrange(400)), at, killed=True)
         for loss in dice.sample(LOSSES, losses):
@@ -32,10 +44,21 @@ def test_crashes_here_and_there(seed: int) -> None:
     crash_everywhere(seed, points=8)
 
 
+@pytest.mark.parametrize("seed", range(20, 26))
+def test_crashes_where_a_sync_says_nothing_of_names(seed: int) -> None:
+    crash_everywhere(seed, points=8, posix=True)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 112))
+@pytest.mark.parametrize("seed", range(100, 103))
 def test_crashes_behind_every_operation(seed: int) -> None:
     crash_everywhere(seed, losses=3)
+
+
+@pytest.mark.slow
+def test_many_lives(seed_count: int | None) -> None:
+    for seed in range(1000, 1000 + (60 if seed_count is None else seed_count)):
+        crash_everywhere(seed, points=14, losses=len(LOSSES), posix=seed % 4 == 0)
 
 
 def unflushed(log: LocalLog, offset: int) -> None:
@@ -47,22 +70,50 @@ def unforced(index: MappedOffsetIndex) -> None:
     index.flush()
 
 
-def only_the_active_segment(log: LocalLog, offset: int) -> None:
-    """A flush that forgets the segments before the last."""
-    log.segments.active.flush()
-    log.files.sync_dir(log.directory)
+def roll_first(log: LocalLog, expected_next_offset: int = 0) -> LogSegment:
+    """A roll that leaves the former segment to a later flush, as Kafka's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LogSegment, "flush", lambda segment: None)
+        return ROLL(log, expected_next_offset)
+
+
+def remove_in_order(log: LocalLog, segments: Sequence[LogSegment], *, at_once: bool = False) -> None:
+    """A truncation that takes segments away from front to back, as Kafka's."""
+    REMOVE(log, sorted(segments, key=lambda segment: segment.base_offset), at_once=at_once)
+
+
+def create_first(log: LocalLog, new_offset: int, old: LogSegment) -> LogSegment:
+    """A truncation that makes the new segment before the old one goes, as Kafka's."""
+    if new_offset == old.base_offset:
+        return CREATE(log, new_offset, old)
+    new = log._open_segment(new_offset)
+    log.segments.add(new)
+    log.remove_and_delete_segments([old])
+    return new
+
+
+GAP = "are missing|its batches at|can't be loaded"
+ROLL, REMOVE, CREATE = LocalLog.roll, LocalLog.remove_and_delete_segments, LocalLog.create_and_delete_segment
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "planted"),
-    [(LocalLog, "flush", unflushed), (MappedIndex, "force", unforced), (LocalLog, "flush", only_the_active_segment)],
-    ids=["recovery-point-before-the-flush", "indexes-not-forced", "older-segments-not-flushed"],
+    ("owner", "name", "planted", "within", "complaint"),
+    [
+        (LocalLog, "flush", unflushed, None, "is not there"),
+        (MappedIndex, "force", unforced, None, "index-"),
+        (LocalLog, "roll", roll_first, None, GAP),
+        (LocalLog, "remove_and_delete_segments", remove_in_order, "truncate", GAP),
+        (LocalLog, "create_and_delete_segment", create_first, "truncate_fully", GAP),
+    ],
+    ids=["recovery-point-before-flush", "indexes-not-forced", "rolled-not-forced", "truncated-front-to-back", "new-before-old-goes"],
 )
-def test_the_test_sees(owner: type, name: str, planted: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_test_sees(
+    owner: type, name: str, planted: Callable[..., object], within: str | None, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(owner, name, planted)
-    with pytest.raises(AssertionError):
-        for seed in range(40):
-            crash_everywhere(seed, points=10, losses=3)
+    with pytest.raises(AssertionError, match=complaint):
+        for seed in range(20, 60):
+            crash_everywhere(seed, points=None if within else 10, losses=1 if within else 3, within=within)
 
 
 def fails_once(kind: str, ending: str, error: int, *, after: int) -> Callable[[Operation], Fault | None]:

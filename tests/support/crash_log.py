@@ -16,12 +16,11 @@ from typing import Any, Final
 from kops.config.topic import TopicConfig
 from kops.files import CrashFiles, Files, MemoryFiles
 from kops.files.crash import Fault, Operation
-from kops.forensics.findings import Finding
 from kops.forensics.verify import verify
 from kops.records import Batch, BatchBuilder
 from kops.records.validate import AppendOrigin
 from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
-from kops.storage.load_errors import CorruptRecordError
+from kops.storage.load_errors import LoadError
 from kops.storage.log_append import memory_batches
 from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
@@ -43,23 +42,9 @@ CONFIG: Final = TopicConfig(
     retention_ms=-1,
 )
 
-# What Kafka's own start leaves to find, too. After a kill: the file of leader epochs and the checkpoint of the start follow the log's start
-# when they are next written; so does the recovery point's after a truncation.
-LEFT_BY_A_KILL: Final = frozenset(("log-start-missing", "log-start-below-base", "recovery-point-beyond-end"))
-# And where writes are lost:
-# - a snapshot is synced by a task behind the roll, and one that can't be read is deleted when it is wanted, not before;
-# - the last entry of a time index is written when the segment is closed; where all was flushed before, nothing flushes that;
-# - a segment that vanishes in front of one that does not leaves a gap, in which leader epochs may begin: recovery looks at each segment
-#   by itself.
-LEFT_BY_A_POWER_LOSS: Final = LEFT_BY_A_KILL | {
-    "snapshot-malformed",
-    "index-incomplete timeindex",
-    "index-entry-wrong timeindex",
-    "index-zero-tail timeindex",
-    "segment-empty",
-    "segment-gap",
-    "leader-epoch-file-wrong",
-}
+# LogLoader.load cuts the leader epochs at the checkpoint of the log's start, not at the first segment: where segments went and that
+# checkpoint was not written any more, the file of leader epochs goes on to begin below the log.
+LEFT_BY_A_CRASH: Final = frozenset(("log-start-missing",))
 
 Branch = tuple[tuple[int, int, bytes], ...]
 """The batches of the log: first offset, last offset, bytes."""
@@ -153,6 +138,7 @@ class History:
             (3, self.delete_old_segments),
             (1, self.truncate_fully),
             (2 if self.restarts else 0, self.restart),
+            (2 if self.restarts else 0, self.kill),
         ]
         step = self.dice.choices([each for _, each in choices], [weight for weight, _ in choices])[0]
         self.now += self.dice.randrange(20)
@@ -200,11 +186,20 @@ class History:
         self._write(self._builder(codec=self.dice.choice(("none", "none", "gzip", "lz4"))))
 
     def _sequenced(self, producer_id: int, *, transactional: bool) -> None:
-        entry = self.log.producers.producers.get(producer_id)
-        epoch = entry.producer_epoch if entry is not None else 0
-        sequence = entry.last_sequence + 1 if entry is not None and entry.batches else 0
-        fields = {"producer_id": producer_id, "producer_epoch": max(epoch, 0), "base_sequence": sequence}
+        epoch, sequence = self._next_sequence(producer_id)
+        fields = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
         self._write(self._builder(transactional=transactional, **fields))
+
+    def _next_sequence(self, producer_id: int) -> tuple[int, int]:
+        """The producer's epoch and next sequence; one that the log has forgotten goes on where it was."""
+        entry = self.log.producers.producers.get(producer_id)
+        if entry is not None and entry.batches:
+            return entry.producer_epoch, entry.last_sequence + 1
+        for _, _, data in reversed(self.branch):
+            batch = Batch(data)
+            if batch.producer_id == producer_id and not batch.is_control:
+                return batch.producer_epoch, batch.last_sequence + 1
+        return 0, 0
 
     def append_idempotent(self) -> None:
         self._sequenced(self.dice.choice((1, 2)), transactional=False)
@@ -240,11 +235,7 @@ class History:
 
     def checkpoint(self) -> None:
         """What the log manager writes from time to time, and behind each truncation."""
-        start = self.log.log_start_offset
-        first = self.log.segments.base_offsets[0]
-        self.files.write_atomic(f"{LOG_DIR}/{RECOVERY_POINT_CHECKPOINT}", write_offset_checkpoint({NAME: self.log.recovery_point}))
-        starts = {NAME: start} if start > first else {}
-        self.files.write_atomic(f"{LOG_DIR}/{LOG_START_OFFSET_CHECKPOINT}", write_offset_checkpoint(starts))
+        _write_checkpoints(self.files, self.log)
 
     def roll(self) -> None:
         self.log.roll()
@@ -287,6 +278,11 @@ class History:
         self.checkpoint()
         self.log = self.open(self.files, clean=True)
 
+    def kill(self) -> None:
+        """The process dies, another one starts: what was not flushed is still not."""
+        self.log.close_handlers()
+        self.log = self.open(self.files)
+
     # what must be true ------------------------------------------------------------------------------------------------------------
 
     def check(self, disk: MemoryFiles, at: int, *, killed: bool = False) -> None:
@@ -298,56 +294,47 @@ class History:
         certain = before.end if killed else before.flushed
         certain = min(certain, during.cut if during is not before else NOTHING)
         where = f"seed {self.seed}, crash behind operation {at} in {during.step}"
-        # A truncation removes the first of several segments first, and makes a new one before the old one goes.
-        lossless = killed and during.step not in ("truncate", "truncate_fully")
-        log = self._load(disk, where, lossless)
-        if log is None:
-            return
+        log = self._load(disk, where)
         assert log.log_start_offset <= max(start, before.end), where
         got = batches_of(log)
-        self._check_batches(log, got, where, lossless)
-        wanted = [entry for entry in before.branch if entry[0] >= start and entry[1] < certain]
-        assert [entry for entry in got if entry[0] >= start and entry[1] < certain] == wanted, f"{where}: {certain} is not there"
+        for base, _, data in got:
+            assert data in self.written.get(base, ()), f"{where}: at {base} stands what was never written"
+        self._check_offsets(log, got, before.branch, start, certain, where)
         self._check_producers(log, got, where)
-        self._go_on(disk, log, where, LEFT_BY_A_KILL if lossless else LEFT_BY_A_POWER_LOSS)
+        self._go_on(disk, log, where)
 
-    def _load(self, disk: MemoryFiles, where: str, lossless: bool) -> UnifiedLog | None:
-        """The log that a start makes of it; None where Kafka's would end."""
+    def _load(self, disk: MemoryFiles, where: str) -> UnifiedLog:
         try:
             return self.open(disk)
-        except CorruptRecordError:
-            # A segment with a missing or damaged index is recovered before those in front of it: damage there ends the start.
-            assert not lossless, where
-            return None
+        except LoadError as error:
+            raise AssertionError(f"{where}: the log can't be loaded: {error}") from error
 
     def check_offline(self, disk: MemoryFiles, *, killed: bool = False) -> None:
         """Open what is left when the last step failed: all that the steps before it had acknowledged is there."""
         before = self.marks[-1]
         start, certain = max(before.start, self.log.log_start_offset), min(before.end if killed else before.flushed, self.cut)
+        where = f"seed {self.seed}, offline"
         self.failures = LogDirFailureChannel()
-        log = self._load(disk, f"seed {self.seed}, offline", killed)
-        if log is None:
-            return
+        log = self._load(disk, where)
         got = batches_of(log)
-        wanted = [entry for entry in before.branch if entry[0] >= start and entry[1] < certain]
-        assert [entry for entry in got if entry[0] >= start and entry[1] < certain] == wanted, f"seed {self.seed}: {certain} is not there"
-        self._go_on(disk, log, f"seed {self.seed}, offline", LEFT_BY_A_KILL if killed else LEFT_BY_A_POWER_LOSS)
+        self._check_offsets(log, got, before.branch, start, certain, where)
+        self._go_on(disk, log, where)
 
-    def _check_batches(self, log: UnifiedLog, got: list[tuple[int, int, bytes]], where: str, lossless: bool) -> None:
+    def _check_offsets(
+        self, log: UnifiedLog, got: list[tuple[int, int, bytes]], branch: Branch, start: int, certain: int, where: str
+    ) -> None:
         following = None
-        bases = log.segments.base_offsets
-        for base, last, data in got:
-            assert data in self.written.get(base, ()), f"{where}: at {base} stands what was never written"
-            gap = not lossless and base in bases
-            assert following in (None, base) or gap, f"{where}: offsets {following} to {base} are missing"
+        for base, last, _ in got:
+            assert following in (None, base), f"{where}: offsets {following} to {base} are missing"
             following = last + 1
-        if following is not None and (lossless or log.log_end_offset != bases[-1]):
-            assert log.log_end_offset == following, f"{where}: the log ends at {log.log_end_offset}, its batches at {following}"
+        assert following in (None, log.log_end_offset), f"{where}: the log ends at {log.log_end_offset}, its batches at {following}"
+        there, wanted = ([entry for entry in batches if entry[0] >= start and entry[1] < certain] for batches in (got, branch))
+        assert there == wanted, f"{where}: what was flushed below {certain} is not there"
 
     def _check_producers(self, log: UnifiedLog, got: list[tuple[int, int, bytes]], where: str) -> None:
         replay = ProducerState()
         replay.load_batches(Batch(data) for _, _, data in got)
-        whole = not got or got[0][0] == 0
+        whole = (got[0][0] if got else log.log_end_offset) == 0
         for producer_id, expected in replay.producers.items():
             entry = log.producers.producers[producer_id]
             names = ["producer_epoch"]
@@ -360,7 +347,7 @@ class History:
         if whole:
             assert set(log.producers.producers) == set(replay.producers), where
 
-    def _go_on(self, disk: MemoryFiles, log: UnifiedLog, where: str, left: frozenset[str]) -> None:
+    def _go_on(self, disk: MemoryFiles, log: UnifiedLog, where: str) -> None:
         """The log can be written, and a clean stop leaves nothing to complain of."""
         log.update_high_watermark(log.log_end_offset)
         log.delete_old_segments()
@@ -369,17 +356,20 @@ class History:
         self.scheduler.run_due(self.now + 100)
         end = log.log_end_offset
         log.close()
-        problems = [found for found in verify([DIRECTORY], "full", files=disk).findings if found.is_problem and _of(found) not in left]
+        _write_checkpoints(disk, log)
+        findings = verify([DIRECTORY], "full", files=disk).findings
+        problems = [found for found in findings if found.is_problem and found.code not in LEFT_BY_A_CRASH]
         assert not problems, f"{where}: {problems[0].code} {problems[0].file} {problems[0].detail}"
         again = self.open(disk, clean=True)
         assert again.log_end_offset == end, where
         again.close_handlers()
 
 
-def _of(found: Finding) -> str:
-    """The finding's code; of an index with the kind of the index."""
-    kind = found.file.rpartition(".")[2]
-    return f"{found.code} {kind}" if kind in ("index", "timeindex", "txnindex") else found.code
+def _write_checkpoints(files: Files, log: UnifiedLog) -> None:
+    start = log.log_start_offset
+    starts = {NAME: start} if start > log.segments.base_offsets[0] else {}
+    files.write_atomic(f"{LOG_DIR}/{RECOVERY_POINT_CHECKPOINT}", write_offset_checkpoint({NAME: log.recovery_point}))
+    files.write_atomic(f"{LOG_DIR}/{LOG_START_OFFSET_CHECKPOINT}", write_offset_checkpoint(starts))
 
 
 def _one_record() -> BatchBuilder:

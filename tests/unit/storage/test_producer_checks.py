@@ -329,7 +329,7 @@ def test_snapshots_by_offset() -> None:
     state = ProducerStateManager(files, "/t-0", expiration_ms=100)
     for offset in (3, 6, 9):
         state.map_end_offset = offset
-        state.take_snapshot(sync=False)
+        state.take_snapshot()
     state.delete_snapshots_before(6)
     assert (state.snapshot_path(3), state.snapshot_path(6)) == (None, "/t-0/00000000000000000006.snapshot")
     files.rename("/t-0", "/t-0.x-delete")
