@@ -325,6 +325,8 @@ class Channel:
         try:
             return self._outbox.flush(self._sock)
         except OSError as error:
+            if not isinstance(error, ConnectionError | TimeoutError):
+                log.warning("Closing %s because what is to be sent can't be: %s", self.connection_id, error)
             self.lose(str(error))
             return True
 

@@ -14,33 +14,40 @@ from kops.protocol.declaration import Buffer, Encoded, size_of
 SIZE: Final = Struct(">i")
 MAX_SIZE: Final = 0x7FFF_FFFF
 _NOTHING: Final = memoryview(b"")
+_TRUSTED_SIZE: Final = 4 * 1024 * 1024  # taken at once for a frame; what says that it is longer gets more memory as its bytes come
 
 
 class FrameReader:
     """Cuts a stream into frames. `max_size` bytes are the most that a frame may have (`socket.request.max.bytes`)."""
 
-    __slots__ = ("_filled", "_frame", "_left", "_max_size", "_stream_position")
+    __slots__ = ("_filled", "_frame", "_frame_size", "_left", "_max_size", "_stream_position")
 
     def __init__(self, max_size: int = MAX_SIZE) -> None:
         self._max_size = max_size
         self._left = _NOTHING  # what was received and belongs to no frame yet
         self._frame: bytearray | None = None  # a frame that has begun and is longer than what was received with it
+        self._frame_size = 0
         self._filled = 0
         self._stream_position = 0
 
     def receive_data(self, data: Buffer) -> None:
         """Takes bytes off the stream. They are kept, not copied: don't change them afterwards."""
-        if self._frame is not None:
-            taken = min(len(data), len(self._frame) - self._filled)
-            self._frame[self._filled : self._filled + taken] = data[:taken]
-            self._filled += taken
+        while len(data) and (space := self.space()) is not None:
+            taken = min(len(data), len(space))
+            space[:taken] = data[:taken]
+            self.filled(taken)
             data = memoryview(data)[taken:]
         if len(data):
             self._left = memoryview(data) if not len(self._left) else memoryview(bytes(self._left) + bytes(data))
 
     def space(self) -> memoryview | None:
-        """The part of a frame still to come, for a `recv_into`, or None while none is known; `filled` tells what came."""
-        return None if self._frame is None or len(self._frame) == self._filled else memoryview(self._frame)[self._filled :]
+        """Room for a frame's bytes still to come, for a `recv_into`, or None while none is known; `filled` tells what came."""
+        if self._frame is None or self._filled == self._frame_size:
+            return None
+        if self._filled == len(self._frame):
+            # A new one: what `space` has given out before may still be held.
+            self._frame = self._frame + bytes(min(self._filled, self._frame_size - self._filled))
+        return memoryview(self._frame)[self._filled :]
 
     def filled(self, size: int) -> None:
         """So many bytes of `space` were received."""
@@ -56,7 +63,7 @@ class FrameReader:
     def next_frame(self) -> memoryview | None:
         """The bytes of the next frame, without their size; None until more is received. DecodeError for a size that can't be."""
         if self._frame is not None:
-            return self._whole(self._frame) if self._filled == len(self._frame) else None
+            return self._whole(self._frame) if self._filled == self._frame_size else None
         left = self._left
         if len(left) < SIZE.size:
             return None
@@ -69,7 +76,8 @@ class FrameReader:
             self._left = left[end:] if end < len(left) else _NOTHING
             self._stream_position += end
             return left[SIZE.size : end]
-        self._frame = bytearray(size)
+        self._frame = bytearray(min(size, max(_TRUSTED_SIZE, len(left))))
+        self._frame_size = size
         self._filled = len(left) - SIZE.size
         self._frame[: self._filled] = left[SIZE.size :]
         self._left = _NOTHING

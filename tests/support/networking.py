@@ -124,12 +124,14 @@ class Served:
 class Client:
     """A blocking connection that knows frames, correlation ids and kops's messages."""
 
-    def __init__(self, port: int, *, receive_buffer_size: int | None = None) -> None:
+    def __init__(self, port: int | None, *, receive_buffer_size: int | None = None) -> None:
+        """`port` None: not connected yet."""
         self.sock = socket.socket()
         self.sock.settimeout(PATIENCE_S)
         if receive_buffer_size is not None:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_size)
-        self.sock.connect(("127.0.0.1", port))
+        if port is not None:
+            self.sock.connect(("127.0.0.1", port))
         self._connection = ClientConnection("tests")
 
     def send(self, message: Message, version: int, *, expect_response: bool = True) -> None:

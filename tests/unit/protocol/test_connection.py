@@ -178,3 +178,28 @@ def test_a_response_that_can_not_be_written_leaves_the_request_waiting() -> None
         server.send_response(found, FetchResponse())
     assert server.unanswered_count == 1
     assert server.send_response(found, ListGroupsResponse())
+
+
+def test_a_long_frame_takes_memory_as_its_bytes_come() -> None:
+    reader = FrameReader()
+    body = bytes(range(256)) * 80_000
+    reader.receive_data(len(body).to_bytes(4, "big") + body[:10])
+    assert reader.next_size() == len(body)
+    assert reader.next_frame() is None
+    assert reader.next_size() is None
+    position = 10
+    held = []
+    while (space := reader.space()) is not None:
+        assert len(space) <= max(position, 4 << 20)
+        size = min(len(space), 3_000_000)
+        space[:size] = body[position : position + size]
+        reader.filled(size)
+        held.append(space)
+        position += size
+        assert (reader.next_size(), position <= len(body)) == (None, True)
+    assert next_bytes(reader) == body
+    reader.receive_data(len(body).to_bytes(4, "big") + body[:10])
+    assert reader.next_frame() is None
+    reader.receive_data(body[10:] + b"\0\0\0\1x")
+    assert next_bytes(reader) == body
+    assert next_bytes(reader) == b"x"

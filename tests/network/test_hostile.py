@@ -1,0 +1,158 @@
+"""Hostile bytes close the one connection, with a line in the log, and harm nobody."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from kops.broker.channel import RequestContext
+from kops.broker.network_settings import NetworkSettings
+from kops.protocol import api_keys
+from kops.protocol.api_keys import Listener
+from kops.protocol.connection import ClientConnection
+from kops.protocol.messages import MetadataRequest, MetadataResponse
+from kops.protocol.registry import request_class
+from tests.support.messages import random_message
+from tests.support.networking import Client, Served, answer_to, echo, loopback, metadata_request, open_fds, reset
+
+SMALL = NetworkSettings(listeners=loopback(), socket_request_max_bytes=100_000)
+HEADER = struct.Struct(">hhi")
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+HOSTILE = {
+    "size above the limit": struct.pack(">i", 100_001),
+    "largest size": b"\x7f\xff\xff\xff",
+    "negative size": b"\xff\xff\xff\xff",
+    "no request": frame(b""),
+    "half a header": frame(b"\0\3\0"),
+    "HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "TLS": bytes.fromhex("16030100c8010000c40303") + bytes(300),
+    "unknown API": frame(HEADER.pack(12345, 0, 1) + b"\xff\xff"),
+    "removed API": frame(HEADER.pack(4, 0, 1) + b"\xff\xff"),
+    "unknown version": frame(HEADER.pack(3, 99, 1) + b"\xff\xff\0"),
+    "negative version": frame(HEADER.pack(3, -1, 1) + b"\xff\xff"),
+    "an API of the controller": frame(HEADER.pack(62, 0, 1) + b"\xff\xff\0"),
+    "client id that is too long": frame(HEADER.pack(3, 0, 1) + b"\x7f\xff"),
+    "array of two billion": frame(HEADER.pack(3, 0, 1) + b"\xff\xff\x7f\xff\xff\xff"),
+    "zeros": bytes(1000),
+}
+
+
+def is_alive(client: Client) -> bool:
+    client.send(metadata_request("still here"), 12)
+    response = client.receive()
+    return response is not None and isinstance(response.message, MetadataResponse) and response.message.cluster_id == "still here"
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_wrong_bytes_close_their_connection(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    with Served(echo, SMALL) as served, served.client() as good, served.client() as bad:
+        assert is_alive(good)
+        port = bad.sock.getsockname()[1]
+        # What was asked before is still answered.
+        bad.sock.sendall(bad.encoded(metadata_request("before"), 12) + HOSTILE[kind])
+        response = bad.receive()
+        assert response is not None
+        assert response.message.cluster_id == "before"  # type: ignore[attr-defined]
+        assert bad.is_closed()
+        assert is_alive(good)
+        served.wait_for(lambda: served.server.connection_count == 1)
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(lines) == 1
+    assert f"127.0.0.1:{port}-" in lines[0]
+
+
+def test_the_largest_request_is_taken() -> None:
+    body = HEADER.pack(3, 0, 1) + b"\xff\xff" + bytes(4)
+    with Served(echo, SMALL) as served, served.client() as client:
+        client.sock.sendall(frame(body + bytes(100_000 - len(body))))
+        assert struct.unpack(">ii", client.sock.recv(8, socket.MSG_WAITALL))[1] == 1
+
+
+def requests() -> Iterator[tuple[type[MetadataRequest], int]]:
+    """All requests that a broker takes, with their versions."""
+    for api in api_keys.API_KEYS:
+        if Listener.BROKER in api.listeners:
+            for version in api.versions:
+                yield request_class(api), version  # type: ignore[misc]
+
+
+def mutated(data: bytes, rng: random.Random) -> bytes:
+    """The bytes with a few of them changed, cut, doubled or moved."""
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        position = rng.randrange(len(changed))
+        kind = rng.randrange(5)
+        if kind == 0:
+            changed[position] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            changed[position : position + 1] = rng.randbytes(rng.randrange(5))
+        elif kind == 2:
+            changed[position : position + 4] = rng.choice((b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0"))
+        elif kind == 3:
+            changed = changed[:position] or changed
+        else:
+            changed += changed[position:]
+    return bytes(changed)
+
+
+def fuzz(seed: int, count: int) -> None:
+    """Mutated requests, several on a connection; each is answered or ends its connection, and another client does not notice."""
+    rng = random.Random(seed)
+    kinds = list(requests())
+    served_count = 0
+
+    def handler(context: RequestContext) -> None:
+        nonlocal served_count
+        served_count += 1
+        if isinstance(context.request.message, MetadataRequest):
+            context.respond(MetadataResponse(cluster_id="?") if not context.request.message.topics else answer_to(context.request.message))
+        elif rng.random() < 0.1:
+            context.close_connection()
+        else:
+            context.respond_nothing()
+
+    before = open_fds()
+    with Served(handler, SMALL) as served, served.client() as good:
+        for _ in range(count):
+            bad = served.client()
+            connection = ClientConnection("fuzz")
+            for _ in range(rng.randint(1, 3)):
+                declared, version = rng.choice(kinds)
+                buffers = connection.send_request(random_message(declared, version, rng.randrange(1000)), version)
+                data = b"".join(buffers)  # type: ignore[arg-type]
+                if rng.random() < 0.5:
+                    # The size stays true, so that what is wrong is within the request.
+                    data = frame(mutated(data[4:], rng))
+                elif rng.random() < 0.8:
+                    data = mutated(data, rng)
+                try:
+                    bad.sock.sendall(data)
+                except (BrokenPipeError, ConnectionResetError):
+                    break
+            if rng.random() < 0.2:
+                reset(bad.sock)
+            else:
+                bad.sock.close()
+        assert is_alive(good)
+        served.wait_for(lambda: served.server.connection_count == 1)
+        assert served_count > count // 4
+    assert open_fds() == before
+
+
+def test_mutated_requests() -> None:
+    fuzz(1, 400)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_many_mutated_requests(seed: int) -> None:
+    fuzz(seed, 2000)
