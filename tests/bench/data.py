@@ -65,14 +65,14 @@ def template(kind: str, variant: int) -> bytes:
     builder = BatchBuilder(codec=codec, base_offset=0, partition_leader_epoch=0)
     taken = 61
     while True:
-        value = _text(chance, value_size)
+        value = text(chance, value_size)
         taken += value_size + 8
         if taken > 16384:
             return builder.build()
         builder.append(FIRST_TIMESTAMP + builder.count // 16, None, value)
 
 
-def _text(chance: random.Random, size: int) -> bytes:
+def text(chance: random.Random, size: int) -> bytes:
     """Printable and compressible to about a half, as JSON or log lines are."""
     words = [b"order", b"payment", b"customer", b"2026-11-21", b"status", b"amount", b"EUR", b"created"]
     parts: list[bytes] = []
