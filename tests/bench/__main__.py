@@ -178,6 +178,52 @@ def compact_lz4(size: int, rounds: int) -> list[Figure]:
     return compact(size, rounds, "lz4")
 
 
+def engine(question: str, kind: str, amount: int, rounds: int, *, pure: bool = False) -> list[Figure]:
+    """What `tests.bench.log_engine` measures in a process of its own; the spread goes to where the target stands."""
+    command = [sys.executable, "-m", "tests.bench.log_engine", question, kind, str(amount), str(rounds)]
+    done = subprocess.run(command, capture_output=True, check=True, env={**ENVIRONMENT, **(PURE if pure else {})}, text=True)
+    return [Figure(name, cpu, wall, 0, note) for name, cpu, wall, note in json.loads(done.stdout.splitlines()[-1])]
+
+
+def log_append(size: int, rounds: int, kind: str = "plain") -> list[Figure]:
+    """Millions of appends as leader (so the seconds are microseconds an append), 16 KiB of 100 B records; medians of many turns."""
+    compiled, interpreted = (engine("leader", kind, 0, max(rounds, 25), pure=pure) for pure in (False, True))
+    compiled[0].target += " us; >=0.7x CPU"
+    interpreted[0].target += " us; >=0.12x CPU"
+    return [compiled[0], interpreted[0], compiled[1]]
+
+
+def log_append_lz4(size: int, rounds: int) -> list[Figure]:
+    """The same records in lz4."""
+    return log_append(size, rounds, "lz4")
+
+
+def log_follow(size: int, rounds: int) -> list[Figure]:
+    """The same as follower."""
+    ours, theirs = engine("follower", "plain", 0, max(rounds, 25))
+    ours.target += " us; >=1x CPU"
+    return [ours, theirs]
+
+
+def log_recover(size: int, rounds: int) -> list[Figure]:
+    """A segment is opened after a kill."""
+    ours, theirs = engine("recover", "plain", size, max(rounds, 5))
+    ours.target += "; >=1x CPU"
+    return [ours, theirs]
+
+
+def log_open(size: int, rounds: int) -> list[Figure]:
+    """A log manager starts on 1,000 partitions."""
+    clean, killed = engine("open", "plain", 1000, max(rounds, 3))
+    clean.target += "; <=1 s"
+    return [clean, killed]
+
+
+def log_memory(size: int, rounds: int) -> list[Figure]:
+    """Anonymous memory (MiB in the place of seconds) after a quarter of four times the size, and after all."""
+    return engine("memory", "plain", 4 * size, 1)
+
+
 BENCHES: dict[str, tuple[Bench, bool]] = {
     "small": (small, False),
     "verify-crc": (verify_crc, False),
@@ -189,6 +235,12 @@ BENCHES: dict[str, tuple[Bench, bool]] = {
     "index-rebuild": (index_rebuild, False),
     "jobs": (jobs, False),
     "timeindex": (timeindex, False),
+    "log-append": (log_append, False),
+    "log-append-lz4": (log_append_lz4, False),
+    "log-follow": (log_follow, False),
+    "log-recover": (log_recover, False),
+    "log-open": (log_open, False),
+    "log-memory": (log_memory, False),
     "compact": (compact, False),
     "compact-lz4": (compact_lz4, False),
     "memory": (memory, True),
