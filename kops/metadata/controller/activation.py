@@ -1,0 +1,58 @@
+"""The records that a new leader writes first: into an empty log the bootstrap's, otherwise the end of a transaction left open.
+
+Source: Kafka's ActivationRecordsGenerator (KIP-868).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kops.metadata.controller.config_schema import BROKER
+from kops.metadata.controller.configuration_control import MIN_ISR
+from kops.metadata.controller.feature_versions import ELR_FEATURE
+from kops.metadata.controller.result import ControllerResult
+from kops.metadata.metadata_version import FEATURE_NAME, MetadataVersion, from_level
+from kops.protocol.messages import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kops.metadata.controller.result import Record
+
+_REASON = "Controller failover"
+_NAME = "Bootstrap records"
+
+
+def activation_result(
+    bootstrap: tuple[Record, ...], version: MetadataVersion | None, min_insync_replicas: int, *, in_transaction: bool
+) -> ControllerResult:
+    """What to append. `version` is what the log has outside of an open transaction, None where it is empty.
+
+    `min_insync_replicas` is written down for all brokers where eligible leaders are on from the start. ValueError where the bootstrap
+    has no metadata.version.
+    """
+    if version is not None:
+        return ControllerResult([(AbortTransactionRecord(_REASON), 0)] if in_transaction else [], is_atomic=True)
+    levels = _levels(bootstrap)
+    first = from_level(levels.get(FEATURE_NAME, -1))
+    if first is None:
+        raise ValueError("no record of the bootstrap says which metadata.version the cluster has")
+    records: list[Record] = [(AbortTransactionRecord(_REASON), 0)] if in_transaction else []
+    if first.has_transactions:
+        records.append((BeginTransactionRecord(_NAME), 0))
+    records += bootstrap
+    if levels.get(ELR_FEATURE, 0) > 0:
+        records.append((ConfigRecord(BROKER, "", MIN_ISR, str(min_insync_replicas)), 0))
+    if first.has_transactions:
+        records.append((EndTransactionRecord(), 0))
+    return ControllerResult(records, is_atomic=not first.has_transactions)
+
+
+def _levels(records: Iterable[Record]) -> dict[str, int]:
+    return {message.name: message.feature_level for message, _ in records if isinstance(message, FeatureLevelRecord)}

@@ -1,0 +1,206 @@
+"""The frame of the controller: claims and resigns leadership, takes requests, replays records, does what has to be done in time.
+
+Sources: Kafka's QuorumController, OffsetControlManager.
+
+    result = controller.handle(context, request, now_ms)
+    # append result.records; replay each at its offset; then
+    controller.appended(result, last_offset)
+    # send result.response once last_offset is committed (and tell controller.committed)
+
+Whoever drives it replays every record exactly once: an active controller its own when they are appended, a standby what is committed.
+What was replayed and not committed is taken back by `on_resign`, so the log need not be read again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kops.errors import ApiError
+from kops.metadata.controller.activation import activation_result
+from kops.metadata.controller.error_responses import error_response
+from kops.metadata.controller.parts import Parts
+from kops.metadata.controller.periodic import PeriodicTask, PeriodicTasks
+from kops.metadata.controller.requests import Requests
+from kops.metadata.controller.result import ControllerResult
+from kops.protocol.messages import AbortTransactionRecord, BeginTransactionRecord, BrokerHeartbeatRequest, EndTransactionRecord, NoOpRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kops.metadata.controller.result import Record, RequestContext
+    from kops.metadata.controller.settings import ControllerSettings, Draws
+    from kops.metadata.metadata_version import MetadataVersion
+    from kops.protocol.declaration import Message
+
+_NONE: Final = -1
+
+
+class Controller:
+    """One node's controller. `leader_id` is who leads as far as this node knows; `parts` is what it knows of the cluster.
+
+    `kraft_version()` gives the level of kraft.version that the raft layer has; `upgrade_kraft_version(level, validate_only)` raises it,
+    or ApiError; None where it can't be.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        settings: ControllerSettings,
+        draws: Draws,
+        *,
+        kraft_version: Callable[[], int] = int,
+        upgrade_kraft_version: Callable[[int, bool], None] | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.leader_id: int | None = None
+        self._settings = settings
+        self._draws = draws
+        self._kraft_version = kraft_version
+        self._upgrade_kraft_version = upgrade_kraft_version
+        self._epoch = _NONE
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, before a snapshot is loaded: its records are replayed with the offset of its last contained record."""
+        assert not self.is_active, "a leader loads no snapshot"
+        self.parts = parts = Parts(self.node_id, self._settings, self._draws)
+        parts.features.kraft_version = self._kraft_version
+        parts.features.upgrade_kraft_version = self._upgrade_kraft_version
+        self._requests = Requests(parts, self._settings)
+        self._tasks = PeriodicTasks(self._periodic_tasks(parts))
+        self._last_committed_offset = _NONE
+        self._last_stable_offset = _NONE
+        self._next_write_offset = _NONE
+        self._transaction_start = _NONE
+        self._version_before_transaction: MetadataVersion | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """It leads."""
+        return self._epoch != _NONE
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which it leads, -1 where it does not."""
+        return self._epoch
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The last committed offset that is in no open transaction."""
+        return self._last_stable_offset
+
+    # Leadership
+
+    def on_claim(self, epoch: int, next_write_offset: int, now_ms: int) -> ControllerResult:
+        """This node leads from now on; everything before `next_write_offset` has been replayed. The result's records come first of all.
+
+        In a later epoch of the same leader nothing changes but the epoch.
+        """
+        self.leader_id = self.node_id
+        was_active, self._epoch = self.is_active, epoch
+        if was_active:
+            return ControllerResult()
+        self._next_write_offset = next_write_offset
+        self.parts.cluster.activate(now_ms)
+        self._tasks.activate(now_ms)
+        in_transaction = self._transaction_start != _NONE
+        version = self._version_before_transaction if in_transaction else self.parts.features.maybe_metadata_version
+        minimum = self.parts.configs.static_min_insync_replicas
+        return activation_result(self._settings.bootstrap, version, minimum, in_transaction=in_transaction)
+
+    def on_resign(self, leader_id: int | None = None) -> None:
+        """This node leads no longer: what was appended and is not committed is taken back, and will be replayed if it ever commits.
+
+        The caller answers all requests that still wait with `not_controller`.
+        """
+        self.leader_id = leader_id
+        if not self.is_active:
+            return
+        self._epoch = _NONE
+        self._next_write_offset = _NONE
+        self.parts.cluster.deactivate()
+        self._tasks.deactivate()
+        self.parts.timeline.revert_to(self._last_stable_offset)
+        if self._transaction_start > self._last_committed_offset:
+            self._transaction_start = _NONE
+
+    def not_controller(self) -> ApiError:
+        """What a node answers that does not lead."""
+        if self.leader_id is None or self.leader_id == self.node_id:
+            return ApiError("NOT_CONTROLLER", "No controller appears to be active.")
+        return ApiError("NOT_CONTROLLER", f"The active controller appears to be node {self.leader_id}.")
+
+    # Requests
+
+    def handle(self, context: RequestContext, message: Message, now_ms: int) -> ControllerResult:
+        """What comes of a request, errors as its response. The records must be appended and replayed before the next request."""
+        try:
+            if not self.is_active:
+                raise self.not_controller()
+            if isinstance(message, BrokerHeartbeatRequest):
+                self.parts.cluster.heartbeats.contact(message.broker_id, message.broker_epoch, now_ms)
+            return self._requests.handle(context, message, self._next_write_offset, now_ms)
+        except ApiError as error:
+            return ControllerResult(response=error_response(message, error))
+
+    # Records
+
+    def replay(self, message: Message, offset: int) -> None:
+        """A record at its offset. ValueError where it contradicts what was replayed before."""
+        self._next_write_offset = offset + 1 if self.is_active else _NONE
+        if isinstance(message, BeginTransactionRecord):
+            if self._transaction_start != _NONE:
+                raise ValueError(f"a transaction begins at {offset} within another one of {self._transaction_start}")
+            self._transaction_start = offset
+            self._version_before_transaction = self.parts.features.maybe_metadata_version
+        elif isinstance(message, EndTransactionRecord | AbortTransactionRecord):
+            if self._transaction_start == _NONE:
+                raise ValueError(f"a transaction ends at {offset} and none has begun")
+            if isinstance(message, AbortTransactionRecord):
+                self.parts.timeline.revert_to(self._transaction_start - 1)
+            self._transaction_start = _NONE
+        else:
+            self.parts.replay(message, offset)
+
+    def appended(self, result: ControllerResult, last_offset: int) -> None:
+        """All records of a result were appended and replayed; `last_offset` is that of the last record there is in the log."""
+        if result.shutting_down is not None:
+            self.parts.cluster.heartbeats.begin_controlled_shutdown(result.shutting_down, last_offset)
+
+    def committed(self, last_offset: int) -> None:
+        """Everything up to this offset is committed, and has been replayed."""
+        self._last_committed_offset = last_offset
+        stable = last_offset if self._transaction_start == _NONE else min(self._transaction_start - 1, last_offset)
+        if stable > self._last_stable_offset:
+            self._last_stable_offset = stable
+            self.parts.timeline.forget_up_to(stable)
+
+    # Time
+
+    def tick(self, now_ms: int) -> ControllerResult | None:
+        """The records of the first task that is due and has any; call again, after appending and replaying them, until there is None."""
+        records = self._tasks.run_due(now_ms)
+        return ControllerResult(records) if records else None
+
+    @property
+    def next_tick_ms(self) -> int | None:
+        """When `tick` has something to do; None while this node does not lead."""
+        return self._tasks.next_due_ms
+
+    def _periodic_tasks(self, parts: Parts) -> list[PeriodicTask]:
+        settings, elections = self._settings, parts.elections
+        unclean_ms, imbalance_ms = settings.unclean_leader_election_check_interval_ms, settings.leader_imbalance_check_interval_ms
+        tasks = [
+            PeriodicTask("maybeFenceStaleBroker", max(1, settings.session_timeout_ms // 8), parts.brokers.fence_one_stale),
+            PeriodicTask("electUnclean", unclean_ms, lambda _: elections.elect_unclean()),
+        ]
+        if imbalance_ms is not None:
+            tasks.append(PeriodicTask("electPreferred", imbalance_ms, lambda _: elections.balance()))
+        if settings.max_idle_interval_ms is not None:
+            tasks.append(PeriodicTask("writeNoOpRecord", settings.max_idle_interval_ms, lambda _: _no_op()))
+        return tasks
+
+
+def _no_op() -> tuple[list[Record], bool]:
+    """Followers and brokers see by it that the log goes on."""
+    return [(NoOpRecord(), 0)], False
