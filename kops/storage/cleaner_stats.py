@@ -32,11 +32,6 @@ class CleanerStats:
         """The whole round."""
         return (self.end_ms - self.start_ms) / 1000
 
-    @property
-    def elapsed_map_s(self) -> float:
-        """The building of the offset map."""
-        return (self.map_complete_ms - self.start_ms) / 1000
-
 
 @dataclass(slots=True)
 class PreCleanStats:

@@ -16,8 +16,6 @@ from kops.storage.leader_epoch_checkpoint import EpochEntry, assign_epoch, read_
 from kops.storage.load_errors import ILLEGAL_ARGUMENT, NUMBER_FORMAT, KafkaStorageError, LoadError, illegal_argument, io_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kops.files import Files
 
 FILE_NAME = "leader-epoch-checkpoint"
@@ -100,13 +98,6 @@ class LeaderEpochFileCache:
     def assign(self, epoch: int, start_offset: int) -> None:
         """A new epoch begins at `start_offset`; written at once."""
         if self._assign(EpochEntry(epoch, start_offset)):
-            self._write()
-
-    def assign_all(self, entries: Sequence[EpochEntry]) -> None:
-        """Several entries, written once."""
-        for entry in entries:
-            self._assign(entry)
-        if entries:
             self._write()
 
     def _assign(self, entry: EpochEntry) -> bool:

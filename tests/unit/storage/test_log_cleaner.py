@@ -90,6 +90,7 @@ def test_a_log_is_cleaned_up_to_its_active_segment(broker: Broker) -> None:
     assert broker.cleaner.manager.states == {}
     assert (broker.cleaner.max_dirty_percent, broker.cleaner.cleaner_recopy_percent) == (0, 33)
     assert broker.cleaner.time_since_last_run_ms == 0
+    assert (broker.cleaner.max_buffer_utilization_percent, broker.cleaner.max_clean_time_s) == (0, 0)
 
 
 def test_the_dirtiest_log_comes_first(broker: Broker) -> None:
