@@ -24,6 +24,8 @@ _CURRENT_MAGIC = 2
 _from_bytes = int.from_bytes
 NO_TIMESTAMP = -1
 _OFFSETS_TOLD = 10
+OFFSETS_GIVEN = (AppendOrigin.REPLICATION, AppendOrigin.RAFT_LEADER)
+"""Whose records have their offsets already."""
 
 
 class OffsetsOutOfOrderError(KopsError):
@@ -91,18 +93,12 @@ def _batch_at(data: bytes, position: int, end: int) -> Batch | None:
 
 
 def analyze_records(
-    data: bytes,
-    *,
-    origin: AppendOrigin,
-    leader_epoch: int,
-    topic_partition: str,
-    log_start_offset: int,
-    max_message_bytes: int | None,
-    offsets_given: bool,
+    data: bytes, origin: AppendOrigin, leader_epoch: int, topic_partition: str, log_start_offset: int, max_message_bytes: int
 ) -> tuple[LogAppendInfo, list[Batch]]:
     """Check sizes, checksums and order of the batches; what is known of them, and those that are to be written.
 
-    `max_message_bytes` None: a follower takes any size. A replica's batch of a later epoch than the one it follows ends what is written.
+    `max_message_bytes` is not for a replica, which takes any size. A replica's batch of a later epoch than the one it follows ends what
+    is written.
     ApiError: INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE; OffsetsOutOfOrderError.
     """
     batches: list[Batch] = []
@@ -121,7 +117,7 @@ def analyze_records(
             monotonic = False
         last_offset = batch.last_offset
         size = batch.size
-        if max_message_bytes is not None and size > max_message_bytes:
+        if size > max_message_bytes and not replicated:
             reason = (
                 f"The record batch size in the append to {topic_partition} is {size} bytes "
                 f"which exceeds the maximum configured value of {max_message_bytes})."
@@ -140,7 +136,7 @@ def analyze_records(
         if batch.attributes & CODEC_MASK:
             source_codec = _codec(batch)
         batches.append(batch)
-        if offsets_given and not monotonic:
+        if not monotonic and origin in OFFSETS_GIVEN:
             offsets = ",".join(str(record.offset) for batch in memory_batches(data) for record in batch.records())
             raise OffsetsOutOfOrderError(f"Out of order offsets found in append to {topic_partition}: {offsets}")
     first = batches[0] if batches else None

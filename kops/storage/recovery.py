@@ -115,29 +115,33 @@ class Pass:
         base_offset, interval, last_indexed = self._base_offset, self._interval, self._last_indexed
         largest, largest_offset = self.largest
         offsets, times, _ = self._indexes
+        producers = self._producers
         latest_epoch = self._latest_epoch()
-        last_offset = None
-        for number, row in enumerate(rows):
-            last_offset = row[0] + row[6]
-            if not 0 <= last_offset - base_offset <= INT_MAX:
-                last_offset = to_long(last_offset)
-                if not 0 <= to_long(last_offset - base_offset) <= INT_MAX:
-                    raise self._on_overflow(last_offset)
-            if row[8] > largest:
-                largest, largest_offset = row[8], last_offset
-                self.largest = TimestampOffset(largest, largest_offset)
-            position = positions[number]
-            if position - last_indexed > interval:
-                offsets.append(last_offset, position)
-                times.maybe_append(largest, largest_offset)
-                last_indexed = self._last_indexed = position
-            self.valid_bytes = positions[number + 1]
-            if row[3] >= 2:
-                if row[2] > latest_epoch:
-                    latest_epoch = self._assign_epoch(row[2], row[0])
-                if row[9] >= 0:
-                    self._update_producers(Batch(data, position - start, position))
-                self._producers.map_end_offset = last_offset + 1
+        valid_bytes = self.valid_bytes
+        try:
+            for number, row in enumerate(rows):
+                last_offset = row[0] + row[6]
+                if not 0 <= last_offset - base_offset <= INT_MAX:
+                    last_offset = to_long(last_offset)
+                    if not 0 <= to_long(last_offset - base_offset) <= INT_MAX:
+                        raise self._on_overflow(last_offset)
+                if row[8] > largest:
+                    largest, largest_offset = row[8], last_offset
+                position = positions[number]
+                if position - last_indexed > interval:
+                    offsets.append(last_offset, position)
+                    times.maybe_append(largest, largest_offset)
+                    last_indexed = position
+                valid_bytes = positions[number + 1]
+                if row[3] >= 2:
+                    if row[2] > latest_epoch:
+                        latest_epoch = self._assign_epoch(row[2], row[0])
+                    if row[9] >= 0:
+                        self._update_producers(Batch(data, position - start, position))
+                    producers.map_end_offset = last_offset + 1
+        finally:
+            self.largest = TimestampOffset(largest, largest_offset)
+            self._last_indexed, self.valid_bytes = last_indexed, valid_bytes
         self.batches += len(rows)
 
     def _latest_epoch(self) -> int:

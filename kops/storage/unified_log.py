@@ -17,7 +17,7 @@ from kops.storage import log_retention
 from kops.storage.load_errors import illegal_argument
 from kops.storage.loader import load_partition, rebuild_producer_state
 from kops.storage.local_log import LocalLog, draw_nothing, warn_nobody
-from kops.storage.log_append import LogAppendInfo, analyze_records, check_given_offsets
+from kops.storage.log_append import OFFSETS_GIVEN, LogAppendInfo, analyze_records, check_given_offsets
 from kops.storage.log_offsets import UNKNOWN_OFFSET
 from kops.storage.names import PARTITION_METADATA, parse_partition_dir
 from kops.storage.partition_metadata import PartitionMetadata, write_partition_metadata
@@ -212,26 +212,22 @@ class UnifiedLog(ReadableLog):
         A batch that was written before (idempotent producer) is answered with its first append's offsets and time and not written. Raises
         ApiError for what a client did wrong, KafkaStorageError.
         """
-        guard = NO_GUARD if verification_guard is None else verification_guard
-        assign = origin is not AppendOrigin.RAFT_LEADER
-        return self._append(data, leader_epoch, origin, assign_offsets=assign, guard=guard, transaction_version=transaction_version)
+        return self._append(data, leader_epoch, origin, NO_GUARD if verification_guard is None else verification_guard, transaction_version)
 
     def append_as_follower(self, data: bytes | bytearray | memoryview, leader_epoch: int) -> LogAppendInfo:
         """Write batches as a leader has given them; what is cut at the end, or of a later epoch than `leader_epoch`, is left out.
 
         Raises UnexpectedAppendOffsetError, OffsetsOutOfOrderError, ApiError CORRUPT_MESSAGE, KafkaStorageError.
         """
-        return self._append(data, leader_epoch, AppendOrigin.REPLICATION, assign_offsets=False)
+        return self._append(data, leader_epoch, AppendOrigin.REPLICATION, NO_GUARD, TV_UNKNOWN)
 
     def _append(
         self,
         data: bytes | bytearray | memoryview,
         leader_epoch: int,
         origin: AppendOrigin,
-        *,
-        assign_offsets: bool,
-        guard: VerificationGuard = NO_GUARD,
-        transaction_version: int = TV_UNKNOWN,
+        guard: VerificationGuard,
+        transaction_version: int,
     ) -> LogAppendInfo:
         if self._metadata_due:
             self._flush_metadata_file()
@@ -239,13 +235,7 @@ class UnifiedLog(ReadableLog):
         config = local.config
         content = data if type(data) is bytes else bytes(data)
         info, batches = analyze_records(
-            content,
-            origin=origin,
-            leader_epoch=leader_epoch,
-            topic_partition=local.topic_partition,
-            log_start_offset=self.log_start_offset,
-            max_message_bytes=None if origin is AppendOrigin.REPLICATION else config.max_message_bytes,
-            offsets_given=not assign_offsets,
+            content, origin, leader_epoch, local.topic_partition, self.log_start_offset, config.max_message_bytes
         )
         valid_bytes = info.valid_bytes
         if valid_bytes <= 0:
@@ -255,7 +245,7 @@ class UnifiedLog(ReadableLog):
             content = content[:valid_bytes]
         with self._appending:
             local.check_open()
-            if assign_offsets:
+            if origin not in OFFSETS_GIVEN:
                 content, batches = self._assign_offsets(content, batches, info, leader_epoch, origin)
             else:
                 check_given_offsets(info, fetched, local.topic_partition, local.next_offset.message_offset)
@@ -291,15 +281,7 @@ class UnifiedLog(ReadableLog):
         self, content: bytes, batches: list[Batch], info: LogAppendInfo, leader_epoch: int, origin: AppendOrigin
     ) -> tuple[bytes, list[Batch]]:
         info.first_offset = self._local.next_offset.message_offset
-        valid = validate_records(
-            content,
-            batches,
-            self._rules,
-            first_offset=info.first_offset,
-            now_ms=self.now_ms(),
-            leader_epoch=leader_epoch,
-            origin=origin,
-        )
+        valid = validate_records(content, batches, self._rules, info.first_offset, self.now_ms(), leader_epoch, origin)
         info.max_timestamp = valid.max_timestamp
         info.last_offset = valid.next_offset - 1
         info.log_append_time_ms = valid.log_append_time_ms
@@ -329,14 +311,8 @@ class UnifiedLog(ReadableLog):
 
     def _maybe_roll(self, size: int, info: LogAppendInfo) -> LogSegment:
         segment = self._local.segments.active
-        if not segment.should_roll(
-            size,
-            info.max_timestamp,
-            info.last_offset,
-            segment_size=self._segment_size,
-            max_segment_ms=self._max_segment_ms,
-            now_ms=self.now_ms,
-        ):
+        age_ms = self._max_segment_ms
+        if not segment.should_roll(size, info.max_timestamp, info.last_offset, self._segment_size, age_ms, self.now_ms):
             return segment
         # Without the first offset, as of a follower's old formats, the lowest one that it can be.
         return self.roll(info.last_offset - INT_MAX if info.first_offset == UNKNOWN_OFFSET else info.first_offset)

@@ -19,15 +19,7 @@ def batch(offset: int, epoch: int) -> bytes:
 
 
 def check(data: bytes) -> None:
-    info, _ = analyze_records(
-        data,
-        origin=AppendOrigin.REPLICATION,
-        leader_epoch=1,
-        topic_partition="t-0",
-        log_start_offset=0,
-        max_message_bytes=None,
-        offsets_given=True,
-    )
+    info, _ = analyze_records(data, AppendOrigin.REPLICATION, 1, "t-0", 0, 0)
     check_given_offsets(info, data, "t-0", 3)
 
 
