@@ -143,6 +143,10 @@ class Files(ABC):
         """Give `target` the permission bits of `source` and, where this process may, its owner."""
 
     @abstractmethod
+    def set_mode(self, path: str, mode: int) -> None:
+        """Set the permission bits."""
+
+    @abstractmethod
     def list(self, path: str) -> list[str]:
         """The names in a directory, sorted."""
 

@@ -2,10 +2,10 @@
 
 The model is a journalling file system with ordered metadata (ext4 with data=ordered, XFS), as far as its users may count on it:
 
-* Names and truncations (create, rename, link, unlink, mkdir, rmdir, truncate, set_mtime, copy_owner) reach the disk in the order they
-  came: after a power loss a prefix of them is there. `sync_dir` makes what was done to that directory durable, and so all before it; so
-  does `sync` with the last of them that concerns its file (and whatever its size grew by), for it forces the journal that far. POSIX does
-  not promise that: with `posix` a file's `sync` says nothing of names.
+* Names and truncations (create, rename, link, unlink, mkdir, rmdir, truncate, set_mtime, copy_owner, set_mode) reach the disk in the
+  order they came: after a power loss a prefix of them is there. `sync_dir` makes what was done to that directory durable, and so all
+  before it; so does `sync` with the last of them that concerns its file (and whatever its size grew by), for it forces the journal that
+  far. POSIX does not promise that: with `posix` a file's `sync` says nothing of names.
 * A file's bytes are written back by pages of 4096 bytes, at any time and in any order, also between files, until `sync` has come back.
   So each page is as it was at some moment since it was last synced; a page on its way is torn at a sector (512 bytes), or within one.
 * A size grows with the pages or before them: what is not written yet reads as zeros. A size that was cut stays cut with what follows it
@@ -187,6 +187,9 @@ class CrashFiles(MemoryFiles):
 
     def copy_owner(self, source: str, target: str) -> None:
         self._change("copy_owner", source, target)
+
+    def set_mode(self, path: str, mode: int) -> None:
+        self._change("set_mode", path, mode)
 
     def _change(self, method: str, path: str, *more: Any) -> None:
         self._try(method, path)

@@ -1,8 +1,8 @@
 """Files that fail on purpose, for tests of what an interruption leaves behind.
 
 Operations that change something are counted from 1 in the order they come: open that creates, write, truncate, sync, sync_dir,
-rename, link, unlink, rmdir, mkdir, set_mtime, copy_owner. One of them can be made to fail (ENOSPC, EIO, ...), to write some bytes only
-and then fail, or to crash: `Crash` is raised then and by everything that follows, so nothing after that point reaches the disk.
+rename, link, unlink, rmdir, mkdir, set_mtime, copy_owner, set_mode. One of them can be made to fail (ENOSPC, EIO, ...), to write some
+bytes only and then fail, or to crash: `Crash` is raised then and by everything that follows, so nothing after that point reaches the disk.
 """
 
 from __future__ import annotations
@@ -101,6 +101,10 @@ class FaultyFiles(Files):
     def copy_owner(self, source: str, target: str) -> None:
         self.step(f"copy_owner {source} {target}")
         self.base.copy_owner(source, target)
+
+    def set_mode(self, path: str, mode: int) -> None:
+        self.step(f"set_mode {path}")
+        self.base.set_mode(path, mode)
 
     def list(self, path: str) -> list[str]:
         self.check_alive()

@@ -214,6 +214,10 @@ class OsFiles(Files):
                 os.chown(target, wanted.st_uid, wanted.st_gid)
         os.chmod(target, stat.S_IMODE(wanted.st_mode))
 
+    def set_mode(self, path: str, mode: int) -> None:
+        self._check_writable(path)
+        os.chmod(path, mode)
+
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 

@@ -318,6 +318,12 @@ class _TreeFiles(Files):
             raise _os_error(errno.ENOENT, target)
         node.mode = self.stat(source).mode
 
+    def set_mode(self, path: str, mode: int) -> None:
+        node = self._find(path)
+        if node is None:
+            raise _os_error(errno.ENOENT, path)
+        node.mode = mode
+
     def list(self, path: str) -> list[str]:
         return self._names(self._dir(path))
 

@@ -280,5 +280,8 @@ class PlannedFiles(Files):
     def copy_owner(self, source: str, target: str) -> None:
         _refuse(target)
 
+    def set_mode(self, path: str, mode: int) -> None:
+        _refuse(path)
+
     def lock(self, path: str) -> Lock:
         _refuse(path)

@@ -106,7 +106,7 @@ def on_fetch(core: RaftCore, source: Node, message: Message, now_ms: int) -> boo
 def _append(core: RaftCore, records: bytes) -> None:
     if not records:
         return
-    # What was whole is in the log then; the next fetch asks for the rest again, as Kafka does.
+    # The next fetch asks for it again, as Kafka does.
     with suppress(DecodeError):
         core.log.append_as_follower(records, core.quorum.epoch)
     if core.quorum.is_voter or core.identity.can_become_voter:

@@ -67,11 +67,11 @@ class RaftLog(Protocol):
         """Append one batch that this node made."""
 
     def append_as_follower(self, data: bytes, epoch: int) -> None:
-        """Append the batches that a leader of this epoch sent, up to the first that is of a later one. Raises DecodeError for damage, after
-        which what was whole before it has been appended."""
+        """Append the batches that a leader of this epoch sent, up to the first that is of a later one. Raises DecodeError for damage; then
+        nothing is appended."""
 
     def read(self, start_offset: int, max_size: int, *, committed: bool) -> bytes:
-        """Whole batches from the one with `start_offset` on, at least one if there is any; `committed`: below the high watermark only."""
+        """Batches from the one with `start_offset` on, the first of them whole; `committed`: below the high watermark only."""
         ...
 
     def end_offset_for_epoch(self, epoch: int) -> OffsetAndEpoch:

@@ -193,11 +193,20 @@ def test_stat_and_times(tree: tuple[Files, str]) -> None:
     status = files.stat(f"{root}/a")
     assert (status.size, status.mtime_ms, status.is_dir) == (4, 1_700_000_000_123, False)
     assert status.mode & 0o600 == 0o600
+    files.set_mode(f"{root}/a", 0o640)
+    assert files.stat(f"{root}/a").mode == 0o640
     assert files.stat(root).is_dir
     with files.open(f"{root}/a", "rw") as file:
         file.write(0, b"F")
     assert files.stat(f"{root}/a").mtime_ms > 1_700_000_000_123
-    for missing in (files.stat, lambda path: files.set_mtime(path, 0), files.unlink, files.read_all, files.rmdir):
+    for missing in (
+        files.stat,
+        lambda path: files.set_mtime(path, 0),
+        lambda path: files.set_mode(path, 0),
+        files.unlink,
+        files.read_all,
+        files.rmdir,
+    ):
         with pytest.raises(FileNotFoundError):
             missing(f"{root}/none")
 
@@ -298,6 +307,7 @@ def test_read_only_files_write_nothing(tmp_path: Path) -> None:
         lambda: files.rmdir(d),
         lambda: files.mkdir(new),
         lambda: files.set_mtime(a, 0),
+        lambda: files.set_mode(a, 0),
         lambda: files.sync_dir(d),
         lambda: files.lock(d),
         lambda: files.link(a, new),
