@@ -8,7 +8,7 @@ Answers for a client are ApiError.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kops.errors import ApiError
 from kops.records.log_offsets import LogOffsetMetadata, TopicPartition, UnexpectedAppendOffsetError
@@ -407,9 +407,13 @@ class Partition(PartitionReads):
         required_acks: int,
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
+        verification_guard: Any = None,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> LeaderAppend:
-        """Write what a client (or a coordinator) sends. ApiError NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks -1) and the log's."""
+        """Write what a client (or a coordinator) sends; `verification_guard` is the log's, of a transaction's first append.
+
+        ApiError NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks -1) and the log's.
+        """
         log = self.leader_log
         if log is None:
             raise self._not_leader()
@@ -422,7 +426,9 @@ class Partition(PartitionReads):
                 f"Set({', '.join(map(str, self.isr_state.isr))})"
             )
             raise ApiError("NOT_ENOUGH_REPLICAS", reason)
-        info = log.append_as_leader(records, self.leader_epoch, origin=origin, transaction_version=transaction_version)
+        info = log.append_as_leader(
+            records, self.leader_epoch, origin=origin, verification_guard=verification_guard, transaction_version=transaction_version
+        )
         return LeaderAppend(info, self._maybe_increment_high_watermark(log, self.around.now_ms()))
 
     def append_records_to_follower(self, records: bytes, leader_epoch: int, *, is_future: bool = False) -> AppendInfo | None:

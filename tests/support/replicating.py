@@ -107,7 +107,9 @@ class MemoryLog:
     def _metadata(self, offset: int) -> LogOffsetMetadata:
         return LogOffsetMetadata(offset, 0, offset * ENTRY.size)
 
-    def append_as_leader(self, data: bytes, leader_epoch: int, *, origin: AppendOrigin, transaction_version: int) -> Info:
+    def append_as_leader(
+        self, data: bytes, leader_epoch: int, *, origin: AppendOrigin, verification_guard: object, transaction_version: int
+    ) -> Info:
         first = self.log_end_offset
         self.assign(leader_epoch, first)
         self.entries += [(leader_epoch, value) for _, _, value in ENTRY.iter_unpack(data)]

@@ -1,0 +1,72 @@
+"""How far a follower is with a partition, and what a fetcher asks of the replicas here (Kafka PartitionFetchState, ReplicaState,
+OffsetTruncationState, InitialFetchState; AbstractFetcherThread's abstract methods)."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from kops.protocol.messages.fetch_response import PartitionData
+    from kops.records.log_offsets import TopicPartition
+    from kops.replication.log import AppendInfo
+
+
+class Phase(Enum):
+    """What is to be done next: find where the leader's log is, cut, or fetch."""
+
+    SEEKING = auto()
+    TRUNCATING = auto()
+    FETCHING = auto()
+
+
+class FetchState(NamedTuple):
+    """A partition of a fetcher. `lag` is None until the first answer, `due_ms` the end of a delay after an error."""
+
+    topic_id: bytes
+    fetch_offset: int
+    lag: int | None
+    current_leader_epoch: int
+    phase: Phase
+    last_fetched_epoch: int | None
+    due_ms: int = 0
+
+    def is_delayed(self, now_ms: int) -> bool:
+        """Whether it waits after an error."""
+        return self.due_ms > now_ms
+
+    def is_ready(self, phase: Phase, now_ms: int) -> bool:
+        """Whether it is to do this now."""
+        return self.phase is phase and self.due_ms <= now_ms
+
+    @property
+    def is_replica_in_sync(self) -> bool:
+        """Whether it had everything at the last answer."""
+        return self.lag is not None and self.lag <= 0
+
+
+class InitialFetchState(NamedTuple):
+    """Where following begins: `offset` below 0 asks the leader."""
+
+    topic_id: bytes
+    current_leader_epoch: int
+    offset: int
+
+
+class Truncation(NamedTuple):
+    """Where a log is to be cut, and whether that was all."""
+
+    offset: int
+    is_complete: bool
+
+
+class Replicas(Protocol):
+    """The logs that a fetcher fills. Every method may raise ApiError where the partition is gone, and what a log raises."""
+
+    def latest_epoch(self, key: TopicPartition) -> int | None: ...
+    def log_start_offset(self, key: TopicPartition) -> int: ...
+    def log_end_offset(self, key: TopicPartition) -> int: ...
+    def end_offset_for_epoch(self, key: TopicPartition, epoch: int) -> tuple[int, int] | None: ...
+    def append(self, key: TopicPartition, fetch_offset: int, leader_epoch: int, data: PartitionData) -> AppendInfo | None: ...
+    def truncate(self, key: TopicPartition, truncation: Truncation) -> None: ...
+    def truncate_fully_and_start_at(self, key: TopicPartition, offset: int) -> None: ...
