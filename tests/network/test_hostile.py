@@ -89,10 +89,10 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     """The bytes with a few of them changed, cut, doubled or moved."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 5))):
-        position = rng.randrange(len(changed))
+        position = rng.randrange(len(changed) or 1)
         kind = rng.randrange(5)
         if kind == 0:
-            changed[position] ^= 1 << rng.randrange(8)
+            changed[position : position + 1] = bytes(byte ^ 1 << rng.randrange(8) for byte in changed[position : position + 1])
         elif kind == 1:
             changed[position : position + 1] = rng.randbytes(rng.randrange(5))
         elif kind == 2:
@@ -106,7 +106,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
 
 def fuzz(seed: int, count: int) -> None:
     """Mutated requests, several on a connection; each is answered or ends its connection, and another client does not notice."""
-    rng = random.Random(seed)
+    rng, handler_rng = random.Random(seed), random.Random(-seed)
     kinds = list(requests())
     served_count = 0
 
@@ -115,7 +115,7 @@ def fuzz(seed: int, count: int) -> None:
         served_count += 1
         if isinstance(context.request.message, MetadataRequest):
             context.respond(MetadataResponse(cluster_id="?") if not context.request.message.topics else answer_to(context.request.message))
-        elif rng.random() < 0.1:
+        elif handler_rng.random() < 0.1:
             context.close_connection()
         else:
             context.respond_nothing()
