@@ -65,11 +65,15 @@ class LoopThread:
         assert results, "the loop has ended, `close` says why"
         return results[0]
 
+    def join(self) -> None:
+        """Wait until something has stopped the loop."""
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+
     def close(self) -> None:
         """Stop, and raise what ended the loop before."""
         self.loop.call_from_thread(self.loop.stop)
-        self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive()
+        self.join()
         self.loop.close()
         if self._error is not None:
             raise self._error
