@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kops.config.java_hash import hash_map_order
 from kops.metadata.directory_id import MIGRATING
@@ -41,18 +41,17 @@ if TYPE_CHECKING:
 
 Record = tuple["Message", int]
 K = TypeVar("K", int, str)
-_MIGRATION_LEVEL = 8
-_SCRAM_LEVEL = 11
-_DELEGATION_TOKEN_LEVEL = 14
+_MECHANISMS: Final = ("UNKNOWN", "SCRAM_SHA_256", "SCRAM_SHA_512")
+_MIGRATION_LEVEL: Final = 8
+_SCRAM_LEVEL: Final = 11
+_DELEGATION_TOKEN_LEVEL: Final = 14
 
 
 class UnwritableMetadata(Exception):
     """An image has something that a metadata.version has no records for."""
 
     def __init__(self, version: MetadataVersion, loss: str) -> None:
-        super().__init__(
-            f"Metadata has been lost because the following could not be represented in metadata.version {version}: {loss}",
-        )
+        super().__init__(f"Metadata has been lost because the following could not be represented in metadata.version {version}: {loss}")
         self.version = version
         self.loss = loss
 
@@ -183,7 +182,7 @@ def _uuid_hash(uuid: bytes) -> int:
 
 def _scram(scram: ScramImage, options: WriterOptions) -> Iterator[Record]:
     if scram.mechanisms and options.version.level < _SCRAM_LEVEL:
-        users = "},{".join(f"{mechanism}:{', '.join(sorted(users))}" for mechanism, users in sorted(scram.mechanisms.items()))
+        users = "".join(f"{_MECHANISMS[kind]}:{', '.join(_ordered(scram.mechanisms[kind]))}}},{{" for kind in sorted(scram.mechanisms))
         options.lose(f"ScramImage({{{users}}})")
         return
     for mechanism in sorted(scram.mechanisms):
@@ -195,7 +194,7 @@ def _scram(scram: ScramImage, options: WriterOptions) -> Iterator[Record]:
 
 def _tokens(image: DelegationTokensImage, options: WriterOptions) -> Iterator[Record]:
     if image.tokens and options.version.level < _DELEGATION_TOKEN_LEVEL:
-        options.lose(f"DelegationTokenImage({', '.join(sorted(image.tokens))})")
+        options.lose(f"DelegationTokenImage({', '.join(_ordered(image.tokens))})")
         return
     for token_id in _ordered(image.tokens):
         token = image.tokens[token_id]
