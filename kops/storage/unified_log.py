@@ -347,7 +347,10 @@ class UnifiedLog(ReadableLog):
     # rolling and flushing ---------------------------------------------------------------------------------------------------------
 
     def roll(self, expected_next_offset: int | None = None) -> LogSegment:
-        """Begin a new segment, with the former ones and the producers as they were then on the disk; the scheduler moves the recovery point."""
+        """Begin a new segment, with the former ones and the producers as they were then on the disk.
+
+        The scheduler moves the recovery point.
+        """
         new = self._local.roll(expected_next_offset or 0)
         with self._local.storage("rolling log segment for"):
             self.producers.map_end_offset = new.base_offset
