@@ -88,8 +88,11 @@ class LeaderEpochFileCache:
         self._flush_due = False
 
     def flush(self) -> None:
-        """Write the file if cutting left that for later, and if that changes it: every load of a log cuts, hardly any changes something."""
-        if self._flush_due and self._on_disk != write_leader_epoch_checkpoint(self._entries):
+        """Write the file if cutting left that for later, and if that changes it: every load of a log cuts, hardly any changes something.
+
+        Writing takes away what a crash left of an earlier write, too.
+        """
+        if self._flush_due and (self._on_disk != write_leader_epoch_checkpoint(self._entries) or self._files.exists(f"{self._path}.tmp")):
             self._write()
         self._flush_due = False
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 
 import pytest
 
@@ -13,8 +12,7 @@ from kops.files.crash import LOSSES, Fault, Operation
 from kops.storage.load_errors import KafkaStorageError
 from kops.storage.local_log import LocalLog
 from kops.storage.mapped_index import MappedIndex, MappedOffsetIndex
-from kops.storage.segment import LogSegment
-from tests.support.crash_log import LOG_DIR, History
+from tests.support.crash_log import LOG_DIR, History, create_first, remove_in_order, roll_first
 
 
 def crash_everywhere(
@@ -27,13 +25,10 @@ def crash_everywhere(
     history = History(seed, posix=posix)
     history.run(steps)
     dice = random.Random(seed)
-    places = [
-        at
-        for before, during in pairwise(history.marks)
-        for at in range(before.operations, during.operations + 1)
-        if within in (None, during.step)
-    ]
-    for at in places if points is None else sorted(dice.sample(places, points)):
+    begins = [history.begin, *(mark.operations for mark in history.marks)]
+    steps_done = [step for step in zip(begins, history.marks, strict=False) if within in (None, step[1].step)]
+    places = [at for begin, mark in steps_done for at in range(begin, mark.operations)]
+    for at in places if points is None else sorted(dice.sample(places, min(points, len(places)))):
         history.check(history.files.killed(at, dice.randrange(400)), at, killed=True)
         for loss in dice.sample(LOSSES, losses):
             history.check(history.files.after_power_loss(loss, seed, at), at)
@@ -56,7 +51,9 @@ def test_crashes_behind_every_operation(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(0)
 def test_many_lives(seed_count: int | None) -> None:
+    """`--seeds N` for more of them."""
     for seed in range(1000, 1000 + (60 if seed_count is None else seed_count)):
         crash_everywhere(seed, points=14, losses=len(LOSSES), posix=seed % 4 == 0)
 
@@ -70,30 +67,7 @@ def unforced(index: MappedOffsetIndex) -> None:
     index.flush()
 
 
-def roll_first(log: LocalLog, expected_next_offset: int = 0) -> LogSegment:
-    """A roll that leaves the former segment to a later flush, as Kafka's."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LogSegment, "flush", lambda segment: None)
-        return ROLL(log, expected_next_offset)
-
-
-def remove_in_order(log: LocalLog, segments: Sequence[LogSegment], *, at_once: bool = False) -> None:
-    """A truncation that takes segments away from front to back, as Kafka's."""
-    REMOVE(log, sorted(segments, key=lambda segment: segment.base_offset), at_once=at_once)
-
-
-def create_first(log: LocalLog, new_offset: int, old: LogSegment) -> LogSegment:
-    """A truncation that makes the new segment before the old one goes, as Kafka's."""
-    if new_offset == old.base_offset:
-        return CREATE(log, new_offset, old)
-    new = log._open_segment(new_offset)
-    log.segments.add(new)
-    log.remove_and_delete_segments([old])
-    return new
-
-
 GAP = "are missing|its batches at|can't be loaded"
-ROLL, REMOVE, CREATE = LocalLog.roll, LocalLog.remove_and_delete_segments, LocalLog.create_and_delete_segment
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,12 @@ for at in range(len(history.files.operations) + 1):
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+import pytest
 
 from kops.config.topic import TopicConfig
 from kops.files import CrashFiles, Files, MemoryFiles
@@ -21,11 +24,13 @@ from kops.records import Batch, BatchBuilder
 from kops.records.validate import AppendOrigin
 from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
 from kops.storage.load_errors import LoadError
+from kops.storage.local_log import LocalLog
 from kops.storage.log_append import memory_batches
 from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from kops.storage.producer_state import ProducerState
 from kops.storage.scheduler import Scheduler
+from kops.storage.segment import LogSegment
 from kops.storage.unified_log import UnifiedLog
 
 LOG_DIR: Final = "/logs"
@@ -191,10 +196,10 @@ class History:
         self._write(self._builder(transactional=transactional, **fields))
 
     def _next_sequence(self, producer_id: int) -> tuple[int, int]:
-        """The producer's epoch and next sequence; one that the log has forgotten goes on where it was."""
+        """The producer's epoch and next sequence, as a producer goes on: where it was if the log has forgotten it, else in a new epoch."""
         entry = self.log.producers.producers.get(producer_id)
-        if entry is not None and entry.batches:
-            return entry.producer_epoch, entry.last_sequence + 1
+        if entry is not None:
+            return (entry.producer_epoch, entry.last_sequence + 1) if entry.batches else (entry.producer_epoch + 1, 0)
         for _, _, data in reversed(self.branch):
             batch = Batch(data)
             if batch.producer_id == producer_id and not batch.is_control:
@@ -392,3 +397,40 @@ def read_checkpoint(files: Files, name: str) -> int:
     """The offset of the partition, 0 without one."""
     path = f"{LOG_DIR}/{name}"
     return read_offset_checkpoint(files.read_all(path), file=path).get(NAME, 0) if files.exists(path) else 0
+
+
+# Kafka's order of writing ---------------------------------------------------------------------------------------------------------
+
+ROLL, REMOVE, CREATE = LocalLog.roll, LocalLog.remove_and_delete_segments, LocalLog.create_and_delete_segment
+
+
+def roll_first(log: LocalLog, expected_next_offset: int = 0) -> LogSegment:
+    """A roll that leaves the former segment to a later flush, as Kafka's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LogSegment, "flush", lambda segment: None)
+        return ROLL(log, expected_next_offset)
+
+
+def remove_in_order(log: LocalLog, segments: Sequence[LogSegment], *, at_once: bool = False) -> None:
+    """A truncation that takes segments away from front to back, as Kafka's."""
+    REMOVE(log, sorted(segments, key=lambda segment: segment.base_offset), at_once=at_once)
+
+
+def create_first(log: LocalLog, new_offset: int, old: LogSegment) -> LogSegment:
+    """A truncation that makes the new segment before the old one goes, as Kafka's."""
+    if new_offset == old.base_offset:
+        return CREATE(log, new_offset, old)
+    new = log._open_segment(new_offset)
+    log.segments.add(new)
+    log.remove_and_delete_segments([old])
+    return new
+
+
+@contextmanager
+def kafkas_order() -> Iterator[None]:
+    """All three."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalLog, "roll", roll_first)
+        patch.setattr(LocalLog, "remove_and_delete_segments", remove_in_order)
+        patch.setattr(LocalLog, "create_and_delete_segment", create_first)
+        yield

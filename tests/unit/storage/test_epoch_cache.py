@@ -134,6 +134,16 @@ def test_cutting_reaches_the_file_on_flush(files: MemoryFiles) -> None:
     assert files.read_all(PATH) == b"0\n0\n"
 
 
+def test_a_flush_that_changes_nothing_takes_away_what_a_crash_left(files: MemoryFiles) -> None:
+    cache = cache_of(files, (1, 10))
+    files.write_all(f"{PATH}.tmp", b"0\n1")
+    cache.flush()
+    assert files.exists(f"{PATH}.tmp")
+    cache.truncate_from_start(10)
+    cache.flush()
+    assert (files.exists(f"{PATH}.tmp"), files.read_all(PATH)) == (False, b"0\n1\n1 10\n")
+
+
 @pytest.mark.parametrize("text", [b"1\n0\n", b"x\n", b"0\ny\n", b"0\n1\n0 0 0\n", b"0\n1\n 0 0\n", b"0\n2\n0 0\n", b"0\n1\n0 0\xff\n"])
 def test_a_malformed_file_is_an_io_error(files: MemoryFiles, text: bytes) -> None:
     files.write_all(PATH, text)
