@@ -225,13 +225,12 @@ class KafkaRaftLog:
         """The first of the snapshots."""
         return min(self._snapshots, default=None)
 
-    def create_new_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotFileWriter | None:
-        """As `create_snapshot`, for a state of this log: None also where the log begins beyond it.
+    def check_snapshot_id(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Whether a state of this log may become a snapshot with that id.
 
-        LoadError (IllegalArgumentException) above the high watermark, within a batch, or where the log has another epoch there.
+        LoadError (IllegalArgumentException) above the high watermark, within a batch (who takes the snapshot fetches from there on), or
+        where the log has another epoch there.
         """
-        if snapshot_id.offset < self.start_offset:
-            return None
         if snapshot_id.offset > self.high_watermark:
             illegal_argument(f"Cannot create a snapshot with an id ({snapshot_id}) greater than the high-watermark ({self.high_watermark})")
         valid = validate_end(self, snapshot_id.offset, snapshot_id.epoch)
@@ -243,6 +242,12 @@ class KafkaRaftLog:
                 f"Cannot create snapshot at offset ({snapshot_id.offset}) because it is not batch aligned. "
                 f"The batch containing the requested offset has a base offset of ({base_offset})"
             )
+
+    def create_new_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotFileWriter | None:
+        """As `create_snapshot`, for a state of this log (`check_snapshot_id`): None also where the log begins beyond it."""
+        if snapshot_id.offset < self.start_offset:
+            return None
+        self.check_snapshot_id(snapshot_id)
         return self.create_snapshot(snapshot_id)
 
     def create_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotFileWriter | None:
