@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from kops.config.java_hash import hash_map_order
+from kops.config.java_hash import HashOrder
 from kops.metadata.directory_id import MIGRATING
 from kops.metadata.metadata_version import FEATURE_NAME, MetadataVersion
 from kops.protocol.messages import (
@@ -105,9 +105,11 @@ def write_image(image: MetadataImage, options: WriterOptions) -> Iterator[Record
 
 
 def _ordered(keys: Iterable[K]) -> list[K]:
-    """The order in which a HashMap would give the keys, but for those in one bin."""
-    found = sorted(keys)
-    return found if len(found) < 2 else hash_map_order(found)
+    """The keys as a HashMap gives them that got them in this order."""
+    order: HashOrder[K] = HashOrder()
+    for key in keys:
+        order.put(key)
+    return list(order)
 
 
 def _features(features: FeaturesImage, options: WriterOptions) -> Iterator[Record]:
