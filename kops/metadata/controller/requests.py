@@ -109,7 +109,7 @@ class Requests:
 
     def _register_controller(self, _context: RequestContext, request: ControllerRegistrationRequest, _now_ms: int) -> ControllerResult:
         records = self._parts.cluster.register_controller(request)
-        return ControllerResult(records, ControllerRegistrationResponse(error_message=None), is_atomic=True)
+        return ControllerResult(records, ControllerRegistrationResponse(), is_atomic=True)
 
     def _allocate_producer_ids(self, _context: RequestContext, request: AllocateProducerIdsRequest, _now_ms: int) -> ControllerResult:
         return ControllerResult(*self._parts.producer_ids.allocate(request))
