@@ -165,8 +165,9 @@ class Partition(PartitionReads):
         isr = frozenset(registration.isr)
         self._update_assignment(registration)
         self._keep_followers(registration)
-        # A leader has what it has: it is recovered by leading.
-        self.isr_state = CommittedIsr(isr, RECOVERED)
+        if is_new_leader or not self._is_change_in_flight_from(registration.partition_epoch):
+            # A leader has what it has: it is recovered by leading.
+            self.isr_state = CommittedIsr(isr, RECOVERED)
         if self.log is None:
             self.log = open_log()
         log = self.local_log
@@ -184,6 +185,14 @@ class Partition(PartitionReads):
         if self._maybe_increment_high_watermark(log, now_ms):
             self.complete_delayed()
         return is_new_leader
+
+    def _is_change_in_flight_from(self, partition_epoch: int) -> bool:
+        """Whether an ISR was asked for in this partition epoch.
+
+        The metadata often tells what an answer of the controller has told already, when the next change is on its way. Kafka forgets that
+        change then; should the controller take it, the high watermark may meanwhile pass a replica that has joined and may be elected.
+        """
+        return self.is_isr_change_in_flight and partition_epoch == self.partition_epoch
 
     def make_follower(self, registration: PartitionRegistration, open_log: Callable[[], ReplicaLog | None]) -> bool:
         """Follow, as the metadata says -> whether the leader epoch is new, so that fetching begins anew. Else as `make_leader`."""

@@ -12,7 +12,7 @@ import heapq
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -146,6 +146,13 @@ class Controller:
         return self.epochs[broker_id]
 
     def fence(self, broker_id: int) -> None:
+        """It is not heard of. A loss of power is found no later than other failures: else who has lost records could be last in sync."""
+        for machine in self.world.machines.values():
+            if machine.has_lost and machine.id not in self.fenced and machine.id != broker_id:
+                self._fence(machine.id)
+        self._fence(broker_id)
+
+    def _fence(self, broker_id: int) -> None:
         self.fenced.add(broker_id)
         now = self.registration
         isr = tuple(each for each in now.isr if each != broker_id) or now.isr
@@ -153,15 +160,15 @@ class Controller:
 
     def unfence(self, broker_id: int) -> None:
         self.fenced.discard(broker_id)
-        self._change(tuple(self.registration.isr), self.registration.leader)
+        self._change(self.registration.isr, self.registration.leader)
 
-    def _change(self, isr: tuple[int, ...], leader: int) -> None:
+    def _change(self, isr: Sequence[int], leader: int) -> None:
         now = self.registration
         if leader == -1:
             leader = next((each for each in isr if each not in self.fenced), -1)
-        if (isr, leader) != (tuple(now.isr), now.leader):
+        if (tuple(isr), leader) != (tuple(now.isr), now.leader):
             epoch = now.leader_epoch + (leader != now.leader or len(isr) < len(now.isr))
-            self.registration = replace(now, isr=isr, leader=leader, leader_epoch=epoch, partition_epoch=now.partition_epoch + 1)
+            self.registration = replace(now, isr=tuple(isr), leader=leader, leader_epoch=epoch, partition_epoch=now.partition_epoch + 1)
         self._publish()
 
     def _publish(self) -> None:
@@ -393,9 +400,11 @@ class Machine:
     silent_since_ms: int | None = None
     has_lost: bool = False
     checked: int = 0
+    truncations: int = 0
 
     def truncate(self, offset: int) -> None:
         promise(offset >= self.log.high_watermark, f"broker {self.id} cuts at {offset}, below its high watermark {self.log.high_watermark}")
+        self.truncations += offset < self.log.log_end_offset
         self.log.truncate_to(offset)
         self.flushed = min(self.flushed, offset)
 
@@ -456,6 +465,7 @@ class World:
                 self.start(machine)
         target = len(self.acknowledged) + 3
         recovered = self._turn(self.now_ms + QUIET_MS, lambda: len(self.acknowledged) >= target and self._all_in_sync())
+        self.counts["truncation"] = sum(machine.truncations for machine in self.machines.values())
         promise(recovered, f"no recovery within {QUIET_MS} ms: {[str(m.process and m.process.partition) for m in self.machines.values()]}")
 
     def _all_in_sync(self) -> bool:
