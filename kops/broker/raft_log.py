@@ -96,6 +96,7 @@ class KafkaRaftLog:
         directory = posixpath.join(log_dir, METADATA_DIR)
         if not files.exists(directory):
             files.mkdir(directory)
+            files.sync_dir(log_dir)
         unified = UnifiedLog.open(
             files,
             directory,
@@ -134,8 +135,8 @@ class KafkaRaftLog:
 
     @property
     def high_watermark(self) -> int:
-        """All below is committed."""
-        return self.unified.high_watermark
+        """All below is committed. An offset within a batch counts as the batch's first, as it does for a read."""
+        return self.unified.fetch_offset_snapshot().high_watermark.message_offset
 
     @property
     def last_fetched_epoch(self) -> int:
