@@ -2,7 +2,8 @@
 
 Sources: AbstractIndex, OffsetIndex, TimeIndex; the entries are `kops.storage.index_entries`'. The file's bytes change as Kafka's mapping
 would change them; `flush` brings what was appended since to the file, `resize` and `close` do so by themselves, so a load that fails
-leaves the files as Kafka leaves them.
+leaves the files as Kafka leaves them. Only an index that is written to has its bytes in memory: of the others, look-ups read single
+entries of the file, so that what a log takes does not grow with its segments.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _ZEROS_COMPARED = 65536
 class MappedIndex(IndexEntries[E]):
     """What both indexes share: the file, its length, the number of entries, where the next one goes.
 
-    Bytes behind the mapped prefix `_data` are zeros as far as `length`.
+    `_data` is the mapped prefix, the bytes behind it are zeros as far as `length`; None: they are the file's.
     """
 
     entries: int
@@ -41,7 +42,7 @@ class MappedIndex(IndexEntries[E]):
             self.length = self._file.size()
             if self.length > INT_MAX:
                 illegal_argument("Size exceeds Integer.MAX_VALUE")
-            self._data = bytearray(self._read_prefix())
+            self._data: bytearray | None = None
             self.entries = self.length // self.entry_size
         else:
             self._file = files.open(path, "create")
@@ -76,6 +77,11 @@ class MappedIndex(IndexEntries[E]):
         """Bytes of the entries that are there."""
         return self.entry_size * self.entries
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of it in memory."""
+        return 0 if self._data is None else len(self._data)
+
     def can_append_offset(self, offset: int) -> bool:
         """Whether an entry can hold the offset."""
         return relative_offset(self.base_offset, offset) is not None
@@ -92,15 +98,18 @@ class MappedIndex(IndexEntries[E]):
         return wrapped
 
     def _fields(self, slot: int) -> tuple[int, int]:
-        start = slot * self.entry_size
-        end = start + self.entry_size
+        size = self.entry_size
+        start = slot * size
         data = self._data
-        first, second = self.layout.unpack(bytes(data[start:end]).ljust(self.entry_size, b"\0"))
+        packed = self._file.read(start, size) if data is None else bytes(data[start : start + size])
+        first, second = self.layout.unpack(packed.ljust(size, b"\0"))
         return first, second
 
     def _put(self, packed: bytes) -> None:
         """Append an entry's bytes at the mapping's position."""
         data, size = self._data, len(packed)
+        if data is None:
+            data = self._data = bytearray(self._read_prefix())
         start = self.entries * size
         end = start + size
         if end > self.length:
@@ -118,10 +127,16 @@ class MappedIndex(IndexEntries[E]):
     def flush(self) -> None:
         """Bring what was appended to the file."""
         end = min(self._dirty_to, self.length)
-        if self._dirty_from < end and not self.closed:
+        if self._data is not None and self._dirty_from < end and not self.closed:
             self._file.write(self._dirty_from, bytes(self._data[self._dirty_from : end]))
         self._dirty_from = self._dirty_to = 0
         self.is_dirty = False
+
+    def release(self) -> None:
+        """Bring what was appended to the file, and have nothing of it in memory until the next append."""
+        self.flush()
+        if not self.closed:
+            self._data = None
 
     def force(self) -> None:
         """Bring what was appended to the file, and the file to the disk."""
@@ -137,7 +152,8 @@ class MappedIndex(IndexEntries[E]):
         self.flush()
         self._file.truncate(rounded)
         self.length = rounded
-        del self._data[rounded:]
+        if self._data is not None:
+            del self._data[rounded:]
         self.max_entries = rounded // self.entry_size
         if self.size > rounded:
             illegal_argument(f"newPosition > limit: ({self.size} > {rounded})")

@@ -338,7 +338,8 @@ class LogSegment:
         self.time_index.maybe_append(*self.largest, skip_full_check=True)
         self.offset_index.trim_to_valid_size()
         self.time_index.trim_to_valid_size()
-        self.write_index_entries()
+        self.offset_index.release()
+        self.time_index.release()
         self.log.truncate_to(self.log.size)
 
     def write_index_entries(self) -> None:

@@ -378,6 +378,40 @@ def test_sanity(files: MemoryFiles) -> None:
     assert files.stat(ZERO + ".timeindex").size == 0
 
 
+def append_to(segment: LogSegment, offset: int) -> None:
+    data = batch(offset, timestamp=1000 + offset)
+    segment.append(offset, data, list(LogView(BytesSource(data), "x").batches()))
+    segment.write_index_entries()
+
+
+def test_the_indexes_of_a_rolled_segment_are_in_their_files_alone(files: MemoryFiles) -> None:
+    never_rolled = MemoryFiles(now_ms=lambda: 77)
+    never_rolled.mkdir(DIRECTORY)
+    segment, other = segment_of(files), segment_of(never_rolled)
+    for offset in range(1, 7):
+        append_to(segment, offset)
+        append_to(other, offset)
+    indexes = segment.offset_index, segment.time_index
+    assert [index.held_bytes for index in indexes] == [40, 60]
+    segment.on_become_inactive()
+    segment.flush()
+    assert [segment.offset_index.entry(slot).offset for slot in range(5)] == [2, 3, 4, 5, 6]
+    assert segment.time_index.entry(4) == segment.time_index.find_last() == (1006, 6)
+    assert segment.translate_offset(4) == (4, 3 * SIZE, SIZE)
+    assert segment.find_offset_by_timestamp(1005, 0) == (1005, 5, 0)
+    segment.truncate_to(4)
+    assert [index.held_bytes for index in indexes] == [0, 0]
+    other.truncate_to(4)
+    for written in (segment, other):
+        append_to(written, 4)
+        append_to(written, 5)
+    assert all(index.held_bytes >= index.size > 0 for index in indexes)
+    segment.close()
+    other.close()
+    for kind in ("log", "index", "timeindex"):
+        assert files.read_all(f"{ZERO}.{kind}") == never_rolled.read_all(f"{ZERO}.{kind}")
+
+
 def test_suffixes(files: MemoryFiles) -> None:
     segment = recovered(files, log_of(0, 1))
     segment.change_suffixes("", ".deleted")
