@@ -283,10 +283,10 @@ class Twins:
             assignments = [self.some_replicas() for _ in range(self.source.randint(1, 3))]
             if draw() < 0.8:
                 assignments = [assignments[0], *(self.source.sample(BROKERS, len(assignments[0])) for _ in assignments[1:])]
-            request = creation(name, *assignments, **configs)
+            request = creation(name, *assignments, configs=configs)
         else:
             request = creation(
-                name, partitions=self.source.choice([-1, 0, 1, 3, 8]), factor=self.source.choice([-1, 1, 2, 3, 3, 9]), **configs
+                name, partitions=self.source.choice([-1, 0, 1, 3, 8]), factor=self.source.choice([-1, 1, 2, 3, 3, 9]), configs=configs
             )
         request.validate_only = draw() < 0.1
         version = request.VERSIONS[-1]

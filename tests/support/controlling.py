@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -144,14 +145,21 @@ def registration(
     )
 
 
-def creation(name: str, *assignments: list[int], partitions: int = -1, factor: int = -1, **configs: str | None) -> CreateTopicsRequest:
+def creation(
+    name: str,
+    *assignments: list[int],
+    partitions: int = -1,
+    factor: int = -1,
+    configs: Mapping[str, str | None] | Mapping[str, str] | None = None,
+    **more: str | None,
+) -> CreateTopicsRequest:
     """A request for one topic: partitions and a replication factor, or who has which partition; settings with `_` for dots."""
     topic = CreatableTopic(
         name,
         partitions,
         factor,
         [CreatableReplicaAssignment(number, replicas) for number, replicas in enumerate(assignments)],
-        [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()],
+        [CreatableTopicConfig(key.replace("_", "."), value) for key, value in {**(configs or {}), **more}.items()],
     )
     return CreateTopicsRequest([topic])
 

@@ -34,7 +34,7 @@ class RealError(AssertionError):
 
 
 class StaleIndexError(AssertionError):
-    """A ClearElrRecord leaves Kafka's BrokersToElrs as it was; when the topic is gone, what looks there fails and the controller resigns."""
+    """A ClearElrRecord leaves Kafka's BrokersToElrs as it was; with the topic gone, what looks there fails and the controller resigns."""
 
 
 class RealController:

@@ -19,7 +19,7 @@ from tests.support.controlling import World, creation, directory, error_name
 def world_with_topic(*replicas: int, elr: bool = True, **configs: str) -> World:
     """Three brokers and a topic `t` of one partition."""
     world = World.with_brokers(1, 2, 3, elr=elr)
-    world.ask(creation("t", list(replicas or (1, 2, 3)), **configs), messages.CreateTopicsResponse)
+    world.ask(creation("t", list(replicas or (1, 2, 3)), configs=configs), messages.CreateTopicsResponse)
     return world
 
 
