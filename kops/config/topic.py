@@ -236,7 +236,12 @@ def _frozen(value: Value) -> object:
 
 def server_synonyms(name: str) -> tuple[str, ...]:
     """The broker settings that are defaults of this topic setting, the first that is set counts (ALL_TOPIC_CONFIG_SYNONYMS)."""
-    return tuple(key.name for topic_name, _, key in _BROKER_KEYS if topic_name == name)
+    return tuple(synonym for synonym, _ in synonyms_with_factors(name))
+
+
+def synonyms_with_factors(name: str) -> tuple[tuple[str, int], ...]:
+    """`server_synonyms`, each with what its value is multiplied by to be this setting's."""
+    return tuple((key.name, factor) for topic_name, factor, key in _BROKER_KEYS if topic_name == name)
 
 
 def broker_defaults(properties: Mapping[str, str]) -> dict[str, Value]:
