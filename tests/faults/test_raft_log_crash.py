@@ -146,7 +146,7 @@ def run(seed: int, steps: int, crashes: int, losses: tuple[Loss, ...]) -> None:
 
 def test_a_power_loss_anywhere() -> None:
     for seed in range(2):
-        run(seed, 30, 12, LOSSES)
+        run(seed, 30, 6, LOSSES)
 
 
 @pytest.mark.slow
