@@ -538,8 +538,8 @@ def test_a_controllers_life(oracle: Oracle) -> None:
 @pytest.mark.slow
 def test_many_lives(oracle: Oracle) -> None:
     done: Counter[str] = Counter()
-    for seed in range(100, 130):
+    for seed in range(100, 120):
         done += live(oracle, seed, 300)
     for name in ("heartbeat", "stale", "AlterPartitionRequest", "AlterPartitionReassignmentsRequest", "AssignReplicasToDirsRequest"):
-        assert done[f"{name} with records"] > 30, done
-    assert done["controlled shutdown"] > 5
+        assert done[f"{name} with records"] > 15, done
+    assert done["controlled shutdown"] > 3, done
