@@ -121,6 +121,26 @@ class Batch:
         elif type(self) is Batch:
             self.__class__ = _CompressedSet
 
+    def moved(self, buffer: bytes, base_offset: int, leader_epoch: int) -> Batch:
+        """The v2 batch that `buffer` holds from its beginning on, where it is this one with another base offset and leader epoch."""
+        batch = _new_batch(Batch)
+        batch.buffer = buffer
+        batch.index = batch.position = 0
+        batch.base_offset = base_offset
+        batch.last_offset = base_offset + self.last_offset - self.base_offset
+        batch.partition_leader_epoch = leader_epoch
+        batch.size = self.size
+        batch.magic = self.magic
+        batch.crc = self.crc
+        batch.attributes = self.attributes
+        batch.base_timestamp = self.base_timestamp
+        batch.max_timestamp = self.max_timestamp
+        batch.producer_id = self.producer_id
+        batch.producer_epoch = self.producer_epoch
+        batch.base_sequence = self.base_sequence
+        batch.count = self.count
+        return batch
+
     def __repr__(self) -> str:
         return f"Batch(position={self.position}, size={self.size}, magic={self.magic}, last_offset={self.last_offset}, codec={self.codec})"
 
@@ -222,6 +242,9 @@ class Batch:
         if self.magic > 1 or not self.compressed:
             return self.base_offset
         return self.records()[0].offset
+
+
+_new_batch = Batch.__new__
 
 
 class _CompressedSet(Batch):

@@ -12,7 +12,7 @@ from typing import Final
 
 from kops.errors import ApiError, DecodeError
 from kops.records import _hot as hot
-from kops.records.batch import BATCH_OVERHEAD, TIMESTAMP_TYPE_MASK, Batch
+from kops.records.batch import BATCH_OVERHEAD, MAX_INT, TIMESTAMP_TYPE_MASK, Batch
 from kops.records.compression import DEFAULT_LIMIT
 from kops.records.crc import crc32c_function
 from kops.records.record import LOG_APPEND_TIME
@@ -111,7 +111,10 @@ def _write(data: Buffer, batch: Batch, base_offset: int, leader_epoch: int, time
     front = _FRONT.pack(base_offset, batch.size - 12, leader_epoch)
     attributes = batch.attributes
     if attributes & TIMESTAMP_TYPE_MASK == timestamp_type and batch.max_timestamp == max_timestamp:
-        return Batch(b"".join((front, view[16 : batch.size])))
+        written = b"".join((front, view[16 : batch.size]))
+        if base_offset < _SAFE and -1 <= batch.last_offset - batch.base_offset <= MAX_INT:
+            return batch.moved(written, base_offset, leader_epoch)
+        return Batch(written)  # offsets wrap
     attributes = attributes & _KEPT_ATTRIBUTES | timestamp_type
     checked = _CHECKED.pack(attributes, _signed32(batch.last_offset_delta), batch.base_timestamp, max_timestamp)
     rest = view[43 : batch.size]

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 FUTURE = "-future"
 
+STORAGE_ERRORS = (OSError, StorageIOError, KafkaStorageError)
+"""What becomes a KafkaStorageError where it leaves a log."""
+
 
 def draw_nothing() -> int:
     """What a segment's jitter is made of unless the owner has a source of random ints."""
@@ -53,13 +56,20 @@ class StorageAction:
         self._what = what
 
     def __enter__(self) -> None:
+        self.begin()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None and isinstance(error, STORAGE_ERRORS):
+            self.failed(error)
+
+    def begin(self) -> None:
+        """KafkaStorageError where the log directory is offline."""
         log = self._log
         if log.failures.offline and log.failures.has_offline(log.parent_dir):
             raise KafkaStorageError(f"The log dir {log.parent_dir} is already offline due to a previous IO exception.")
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is None or not isinstance(error, (OSError, StorageIOError, KafkaStorageError)):
-            return
+    def failed(self, error: Exception) -> None:
+        """Tell the failure channel of one of `STORAGE_ERRORS`; KafkaStorageError unless it is one."""
         log = self._log
         if log.is_closed and isinstance(error, KafkaStorageError):
             return  # a late caller's fault, not the disk's: the other logs of the directory go on

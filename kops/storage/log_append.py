@@ -75,6 +75,10 @@ def _batch_at(data: bytes, position: int, end: int) -> Batch | None:
     left = end - position
     if left < LOG_OVERHEAD:
         return None
+    if left >= BATCH_OVERHEAD and data[position + HEADER_SIZE_UP_TO_MAGIC - 1] == _CURRENT_MAGIC:
+        batch = Batch(data, position)
+        if BATCH_OVERHEAD <= batch.size <= left:
+            return batch
     size = _from_bytes(data[position + 8 : position + LOG_OVERHEAD], "big", signed=True)
     if size < MESSAGE_OVERHEAD_V0:
         reason = f"Record size {size} is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})"

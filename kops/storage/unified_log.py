@@ -16,7 +16,7 @@ from kops.records.validate import AppendOrigin, ValidationRules, validate_record
 from kops.storage import log_retention
 from kops.storage.load_errors import illegal_argument
 from kops.storage.loader import load_partition, rebuild_producer_state
-from kops.storage.local_log import LocalLog, draw_nothing, warn_nobody
+from kops.storage.local_log import STORAGE_ERRORS, LocalLog, draw_nothing, warn_nobody
 from kops.storage.log_append import OFFSETS_GIVEN, LogAppendInfo, analyze_records, check_given_offsets
 from kops.storage.log_offsets import UNKNOWN_OFFSET
 from kops.storage.names import PARTITION_METADATA, parse_partition_dir
@@ -243,8 +243,12 @@ class UnifiedLog(ReadableLog):
         fetched = content
         if valid_bytes != len(content):
             content = content[:valid_bytes]
-        with self._appending:
-            local.check_open()
+        if local.failures.offline:
+            self._appending.begin()
+        # As `with self._appending` does, without its calls.
+        try:
+            if local.is_closed:
+                local.check_open()
             if origin not in OFFSETS_GIVEN:
                 content, batches = self._assign_offsets(content, batches, info, leader_epoch, origin)
             else:
@@ -271,10 +275,15 @@ class UnifiedLog(ReadableLog):
                 self._set_high_watermark(local.next_offset)
             if analysis.updated:
                 self._update_producers(analysis, segment)
-            self.producers.map_end_offset = end_offset
-            self._update_first_unstable_offset()
+            producers = self.producers
+            producers.map_end_offset = end_offset
+            if producers.ongoing_txns or producers.unreplicated_txns or self._first_unstable is not None:
+                self._update_first_unstable_offset()
             if end_offset - local.recovery_point >= config.flush_messages:
                 self.flush(force_flush_active_segment=False)
+        except STORAGE_ERRORS as error:
+            self._appending.failed(error)
+            raise
         return info
 
     def _assign_offsets(

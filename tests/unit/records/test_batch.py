@@ -282,3 +282,10 @@ def test_one_scan_keeps_a_window_and_not_a_copy() -> None:
     data = b"".join(write_batch(GOOD, base_offset=i, last_offset=i, count=1) for i in range(10))
     buffers = {id(item.buffer) for item in scan(BytesSource(data)) if isinstance(item, Batch)}
     assert len(buffers) == 1
+
+
+def test_a_moved_batch_is_what_its_bytes_say() -> None:
+    batch = Batch(write_batch(GOOD, base_offset=0, last_offset=0, count=1))
+    data = struct.pack(">qii", 70, batch.size - 12, 9) + batch.data()[16:]
+    moved, read = batch.moved(data, 70, 9), Batch(data)
+    assert [getattr(moved, field) for field in Batch.__slots__] == [getattr(read, field) for field in Batch.__slots__]
