@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from kops.broker.backoff import ConnectionAttempts, ExponentialBackoff
 from kops.broker.network_settings import USE_OS_DEFAULT
 from kops.broker.outbox import Outbox
 from kops.errors import ApiError, DecodeError
 from kops.protocol import api_keys
 from kops.protocol.api_keys import API_VERSIONS
+from kops.protocol.backoff import ConnectionAttempts, ExponentialBackoff
 from kops.protocol.connection import ClientConnection
 from kops.protocol.errors import by_code
+from kops.protocol.node_versions import NodeVersions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from kops.broker.loop import Loop, Timer, Watch
     from kops.protocol.connection import Response
     from kops.protocol.declaration import Message
-    from kops.protocol.messages import ApiVersionsResponse
 
 log = logging.getLogger(__name__)
 
@@ -53,31 +53,6 @@ class PeerSettings:
     send_buffer_bytes: int = 128 * 1024
     receive_buffer_bytes: int = 64 * 1024
     client_software_version: str = "unknown"  # Kafka's word where a version can't be told
-
-
-class NodeVersions:
-    """What a node has said in its ApiVersions response: versions of its APIs, its features."""
-
-    def __init__(self, response: ApiVersionsResponse) -> None:
-        self.response = response
-        self._ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
-
-    def latest(self, api_key: int, allowed: range | None = None) -> int:
-        """The latest version of an API that both know, within `allowed` versions. ApiError (UNSUPPORTED_VERSION) where there is none."""
-        api = api_keys.by_key(api_key)
-        ours = api.versions if allowed is None else allowed
-        known = self._ranges.get(api_key)
-        if known is None:
-            raise ApiError("UNSUPPORTED_VERSION", f"The node does not support {api.constant}")
-        first, last = max(known[0], ours.start), min(known[1], ours.stop - 1)
-        if first > last:
-            reason = f"The node does not support {api.constant} with version in range [{ours.start},{ours.stop - 1}]."
-            raise ApiError("UNSUPPORTED_VERSION", f"{reason} The supported range is [{known[0]},{known[1]}].")
-        return last
-
-    def finalized_feature(self, name: str) -> int:
-        """The level of a finalized feature, 0 where it has none."""
-        return next((entry.max_version_level for entry in self.response.finalized_features if entry.name == name), 0)
 
 
 class _State(Enum):

@@ -1,0 +1,36 @@
+"""What a node says that it serves: versions of its APIs, its features. Source: Kafka's NodeApiVersions and ApiVersionsResponse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kops.errors import ApiError
+from kops.protocol import api_keys
+
+if TYPE_CHECKING:
+    from kops.protocol.messages import ApiVersionsResponse
+
+
+class NodeVersions:
+    """What a node has said in its ApiVersions response: versions of its APIs, its features."""
+
+    def __init__(self, response: ApiVersionsResponse) -> None:
+        self.response = response
+        self._ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+
+    def latest(self, api_key: int, allowed: range | None = None) -> int:
+        """The latest version of an API that both know, within `allowed` versions. ApiError (UNSUPPORTED_VERSION) where there is none."""
+        api = api_keys.by_key(api_key)
+        ours = api.versions if allowed is None else allowed
+        known = self._ranges.get(api_key)
+        if known is None:
+            raise ApiError("UNSUPPORTED_VERSION", f"The node does not support {api.constant}")
+        first, last = max(known[0], ours.start), min(known[1], ours.stop - 1)
+        if first > last:
+            reason = f"The node does not support {api.constant} with version in range [{ours.start},{ours.stop - 1}]."
+            raise ApiError("UNSUPPORTED_VERSION", f"{reason} The supported range is [{known[0]},{known[1]}].")
+        return last
+
+    def finalized_feature(self, name: str) -> int:
+        """The level of a finalized feature, 0 where it has none."""
+        return next((entry.max_version_level for entry in self.response.finalized_features if entry.name == name), 0)
