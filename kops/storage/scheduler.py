@@ -38,12 +38,14 @@ class Scheduler:
 
     `now_ms` is the clock that delays are counted from. A periodic task keeps to its rate: after a pause it runs as often as it missed, as
     Java's scheduleAtFixedRate does. An error that storage may raise (`KopsError`, `OSError`) ends that run of that task only and goes to
-    `on_error(name, error)`; anything else is a fault of kops and comes out of `run_due`.
+    `on_error(name, error)`; anything else is a fault of kops and comes out of `run_due`. `on_sooner`, which may be set at any time, is called
+    where a task has become the next one, in the thread that scheduled it: whoever sleeps until `next_due_ms` has to look again.
     """
 
     def __init__(self, now_ms: Callable[[], int], *, on_error: Callable[[str, Exception], None] | None = None) -> None:
         self._now_ms = now_ms
         self._on_error = on_error
+        self.on_sooner: Callable[[], object] | None = None
         self._numbers = itertools.count()
         # heapq and the counter are single steps to other threads; two entries never compare beyond the number.
         self._heap: list[tuple[int, int, Task]] = []
@@ -98,4 +100,6 @@ class Scheduler:
             task.cancel()
         else:
             heapq.heappush(self._heap, (task.due_ms, next(self._numbers), task))
+            if self.on_sooner is not None and self._heap[0][2] is task:
+                self.on_sooner()
         return task
