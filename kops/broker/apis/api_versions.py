@@ -1,0 +1,76 @@
+"""ApiVersions: what is served here, in which versions, and the features of node and cluster.
+
+Source: Kafka's DefaultApiVersionManager, ApiVersionsResponse, ApiVersionsRequest.isValid (KIP-511, KIP-584); KafkaApis for the order of
+the checks. A request of a version that is not known is answered by the connection itself (`kops.protocol.connection`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from kops.errors import ApiError
+from kops.metadata.controller.feature_versions import production_features
+from kops.protocol.api_keys import Listener
+from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse
+from kops.protocol.messages.api_versions_response import ApiVersion, FinalizedFeatureKey, SupportedFeatureKey
+
+if TYPE_CHECKING:
+    from kops.broker.parts import BrokerParts
+    from kops.broker.socket_server import RequestContext
+    from kops.metadata.metadata_cache import MetadataCache
+    from kops.protocol.api_keys import ApiKey
+    from kops.protocol.node_versions import NodeVersions
+
+_SOFTWARE_SINCE: Final = 3
+_FEATURES_FROM_0_SINCE: Final = 4  # older Java clients can't read a feature that begins at level 0 (KAFKA-17492)
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle_api_versions(parts: BrokerParts, context: RequestContext) -> None:
+    """Answers at once. ApiError INVALID_REQUEST where the client's software has no proper name."""
+    from kops.broker.apis.table import served_apis
+
+    request, version = context.request.message, context.request.version
+    assert isinstance(request, ApiVersionsRequest)
+    check_software(request, version)
+    unstable = parts.config["unstable.api.versions.enable"]
+    response = ApiVersionsResponse(api_keys=api_versions(served_apis(), parts.forwarding.controller_versions, unstable=unstable))
+    add_features(response, parts.cache, parts.kraft_version(), version)
+    context.respond(response)
+
+
+def check_software(request: ApiVersionsRequest, version: int) -> None:
+    """ApiError INVALID_REQUEST where name or version of the client's software is not well formed."""
+    names = (request.client_software_name, request.client_software_version)
+    if version >= _SOFTWARE_SINCE and not all(map(_SOFTWARE.fullmatch, names)):
+        raise ApiError("INVALID_REQUEST")
+
+
+def api_versions(apis: list[ApiKey], controller: NodeVersions | None, *, unstable: bool) -> list[ApiVersion]:
+    """The versions of these APIs; of those that are forwarded what the controller knows, too, as long as there is a connection to it."""
+    known = None if controller is None else {entry.api_key: entry for entry in controller.response.api_keys}
+    told = []
+    for api in apis:
+        versions = api.advertised_versions(Listener.BROKER, unstable=unstable)
+        first, last = versions.start, versions.stop - 1
+        if api.forwardable and known is not None:
+            theirs = known.get(api.key)
+            if theirs is None:
+                continue
+            first, last = max(first, theirs.min_version), min(last, theirs.max_version)
+        if first <= last:
+            told.append(ApiVersion(api.key, first, last))
+    return told
+
+
+def add_features(response: ApiVersionsResponse, cache: MetadataCache, kraft_version: int, version: int) -> None:
+    """What the node supports and what the cluster has finalized; the latter's epoch is the offset of the metadata it is from."""
+    response.supported_features = [
+        SupportedFeatureKey(name, levels.min, levels.max)
+        for name, levels in production_features().items()
+        if levels.min or version >= _FEATURES_FROM_0_SINCE
+    ]
+    finalized = cache.finalized_features(kraft_version)
+    response.finalized_features = [FinalizedFeatureKey(name, level, level) for name, level in finalized.items() if level]
+    response.finalized_features_epoch = cache.image.offset
