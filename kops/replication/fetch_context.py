@@ -123,17 +123,17 @@ class FullFetchContext(FetchContext):
 class IncrementalFetchContext(FetchContext):
     """A fetch of a session: what is not said is as before, and only what is new is answered."""
 
-    def __init__(self, metadata: FetchMetadata, session: FetchSession, topic_names: Mapping[bytes, str]) -> None:
+    def __init__(self, metadata: FetchMetadata, session: FetchSession, topic_name: Callable[[bytes], str | None]) -> None:
         super().__init__({})
         self.session = session
         self._expected_epoch = next_epoch(metadata.epoch)
-        self._topic_names = topic_names
+        self._topic_name = topic_name
 
     def partitions(self) -> Iterator[tuple[TopicIdPartition, FetchInfo]]:
         for cached in self.session.partitions.values():
             if self.session.uses_topic_ids and cached.part.topic is None:
                 # The id was not known when it was asked for; it may be now.
-                cached.part = cached.part._replace(topic=self._topic_names.get(cached.part.topic_id))
+                cached.part = cached.part._replace(topic=self._topic_name(cached.part.topic_id))
             yield cached.part, cached.info
 
     def fetch_offset(self, part: TopicIdPartition) -> int | None:
@@ -177,11 +177,11 @@ class FetchManager:
         metadata: FetchMetadata,
         fetch_data: Mapping[TopicIdPartition, FetchInfo],
         to_forget: Iterable[TopicIdPartition],
-        topic_names: Mapping[bytes, str],
+        topic_name: Callable[[bytes], str | None],
         *,
         is_from_follower: bool,
     ) -> FetchContext:
-        """The context of a request of this version; `topic_names` are the names of the ids known now."""
+        """The context of a request of this version; `topic_name` finds the name of an id as it is known now."""
         uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
         if metadata.is_full:
             if metadata.session_id != INVALID_SESSION_ID:
@@ -202,4 +202,4 @@ class FetchManager:
             return FetchContext(fetch_data)
         self.cache.touch(session, self._now_ms())
         session.epoch = next_epoch(session.epoch)
-        return IncrementalFetchContext(metadata, session, topic_names)
+        return IncrementalFetchContext(metadata, session, topic_name)

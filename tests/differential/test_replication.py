@@ -149,7 +149,7 @@ def test_the_brokers_side(oracle: Oracle) -> None:
             data.put(java.id_part(part), java.info(info))
         asked = java.make("common.requests.FetchMetadata", *metadata)
         context = theirs.newContext(java.short(18), asked, is_follower, data, [java.id_part(part) for part in forget], names)
-        mine = ours.new_context(18, metadata, wanted, forget, {IDS[topic]: topic for topic in IDS}, is_from_follower=is_follower)
+        mine = ours.new_context(18, metadata, wanted, forget, {IDS[topic]: topic for topic in IDS}.get, is_from_follower=is_follower)
         rows = {part: drawn_row(rng, part.partition) for part, _ in mine.partitions()}
         updates = oracle.jvm.java.util.LinkedHashMap()
         for part, row in rows.items():

@@ -1,0 +1,171 @@
+"""Fetch, versions 4 to 18, of consumers and followers (Kafka's KafkaApis.handleFetchRequest; KIP-227, KIP-392, KIP-516, KIP-951).
+
+Records go out as the slices of segments that the log gave: nothing here reads them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from kops.broker.apis.leaders import current_leader
+from kops.errors import ApiError
+from kops.protocol.errors import BY_NAME
+from kops.protocol.messages.fetch_response import (
+    AbortedTransaction,
+    EpochEndOffset,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from kops.records.log_offsets import TopicPartition
+from kops.replication.fetch import ClientMetadata, FetchInfo, FetchParams, isolation_of
+from kops.replication.fetch_session import FIRST_VERSION_WITH_TOPIC_IDS, FetchMetadata, TopicIdPartition
+from kops.replication.quota import UnboundedQuota
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kops.broker.channel import RequestContext
+    from kops.broker.parts import BrokerParts
+    from kops.broker.replica_reads import FetchPartitionData
+    from kops.protocol.messages.fetch_request import FetchRequest
+    from kops.replication.fetch_context import FetchContext
+
+_FIRST_VERSION_WITH_RACKS: Final = 11
+_FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
+_FIRST_VERSION_WITH_LEADERS: Final = 16
+_LAST_VERSION_WITHOUT_STORAGE_ERROR: Final = 5
+_MOVED: Final = ("NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH")
+_ISOLATION_LEVELS: Final = (0, 1)
+_UNBOUNDED: Final = UnboundedQuota()
+
+
+def handle_fetch(parts: BrokerParts, context: RequestContext) -> None:
+    """Answer with what there is, or when there is enough. ApiError UNKNOWN_SERVER_ERROR for an isolation level that there is not."""
+    request = cast("FetchRequest", context.request.message)
+    version = context.request.version
+    replica_id = request.replica_id if version < _FIRST_VERSION_WITH_REPLICA_STATE else request.replica_state.replica_id
+    session = parts.fetch_sessions.new_context(
+        version,
+        FetchMetadata(request.session_id, request.session_epoch),
+        _fetch_data(parts, request, version),
+        _forgotten(parts, request, version),
+        parts.cache.topic_name,
+        is_from_follower=replica_id >= 0,
+    )
+    fetch = _Fetch(parts, context, session)
+    infos = fetch.take()
+    if not infos:
+        fetch.answer(())
+        return
+    if request.isolation_level not in _ISOLATION_LEVELS:
+        raise ApiError("UNKNOWN_SERVER_ERROR", f"Unknown isolation level {request.isolation_level}")
+    max_bytes = min(request.max_bytes, parts.config["fetch.max.bytes"])
+    params = FetchParams(
+        replica_id,
+        request.replica_state.replica_epoch,
+        request.max_wait_ms,
+        min(request.min_bytes, max_bytes),
+        max_bytes,
+        isolation_of(replica_id, request.isolation_level),
+        _client_of(context, request) if version >= _FIRST_VERSION_WITH_RACKS else None,
+    )
+    quota = parts.replica_manager.leader_quota if replica_id >= 0 else _UNBOUNDED
+    parts.replica_manager.fetch(params, infos, quota, fetch.answer)
+
+
+def _client_of(context: RequestContext, request: FetchRequest) -> ClientMetadata:
+    return ClientMetadata(request.rack_id, context.client_id, context.listener_name)
+
+
+def _fetch_data(parts: BrokerParts, request: FetchRequest, version: int) -> dict[TopicIdPartition, FetchInfo]:
+    data = {}
+    for topic in request.topics:
+        topic_id = topic.topic_id
+        name = topic.topic if version < FIRST_VERSION_WITH_TOPIC_IDS else parts.cache.topic_name(topic_id)
+        for one in topic.partitions:
+            data[TopicIdPartition(topic_id, name, one.partition)] = FetchInfo(
+                one.fetch_offset,
+                one.log_start_offset,
+                one.partition_max_bytes,
+                one.current_leader_epoch if one.current_leader_epoch >= 0 else None,
+                one.last_fetched_epoch if one.last_fetched_epoch >= 0 else None,
+                topic_id,
+            )
+    return data
+
+
+def _forgotten(parts: BrokerParts, request: FetchRequest, version: int) -> list[TopicIdPartition]:
+    return [
+        TopicIdPartition(
+            topic.topic_id, topic.topic if version < FIRST_VERSION_WITH_TOPIC_IDS else parts.cache.topic_name(topic.topic_id), number
+        )
+        for topic in request.forgotten_topics_data
+        for number in topic.partitions
+    ]
+
+
+def _refused(part: TopicIdPartition, error: str) -> PartitionData:
+    return PartitionData(part.partition, BY_NAME[error].code, -1, records=b"")
+
+
+class _Fetch:
+    """A fetch on its way: its session, and what was refused before a log was asked."""
+
+    __slots__ = ("_context", "_parts", "_refused", "_session", "_taken", "_version")
+
+    def __init__(self, parts: BrokerParts, context: RequestContext, session: FetchContext) -> None:
+        self._parts = parts
+        self._context = context
+        self._version = context.request.version
+        self._session = session
+        self._refused: dict[TopicIdPartition, PartitionData] = {}
+        self._taken: list[TopicIdPartition] = []
+
+    def take(self) -> list[tuple[TopicPartition, FetchInfo]]:
+        """What is to be fetched of partitions that there are."""
+        taken = []
+        topics = self._parts.cache.image.topics.by_name
+        for part, info in self._session.partitions():
+            if part.topic is None:
+                self._refused[part] = _refused(part, "UNKNOWN_TOPIC_ID")
+                continue
+            image = topics.get(part.topic)
+            if image is None or image.partitions.get(part.partition) is None:
+                self._refused[part] = _refused(part, "UNKNOWN_TOPIC_OR_PARTITION")
+                continue
+            self._taken.append(part)
+            taken.append((TopicPartition(part.topic, part.partition), info))
+        return taken
+
+    def answer(self, found: Iterable[tuple[TopicPartition, FetchPartitionData]]) -> None:
+        """Tell the client, as far as the session says that it is new to it."""
+        nodes: dict[int, NodeEndpoint] = {}
+        updates = {part: self._partition(key, data, nodes) for part, (key, data) in zip(self._taken, found, strict=True)}
+        updates.update(self._refused)
+        self._context.respond(self._session.respond(updates, nodes.values()))
+
+    def _partition(self, key: TopicPartition, data: FetchPartitionData, nodes: dict[int, NodeEndpoint]) -> PartitionData:
+        error = data.error
+        if error == "KAFKA_STORAGE_ERROR" and self._version <= _LAST_VERSION_WITHOUT_STORAGE_ERROR:
+            error = "NOT_LEADER_OR_FOLLOWER"  # these clients take the other for fatal
+        answer = PartitionData(
+            key.partition,
+            BY_NAME[error].code,
+            data.high_watermark,
+            data.last_stable_offset,
+            data.log_start_offset,
+            aborted_transactions=None,
+            preferred_read_replica=data.preferred_read_replica,
+            records=b"" if data.records is None else data.records,
+        )
+        if data.aborted_transactions is not None:
+            answer.aborted_transactions = [AbortedTransaction(one.producer_id, one.first_offset) for one in data.aborted_transactions]
+        if data.diverging_epoch is not None:
+            answer.diverging_epoch = EpochEndOffset(data.diverging_epoch.leader_epoch, data.diverging_epoch.end_offset)
+        if data.error in _MOVED and self._version >= _FIRST_VERSION_WITH_LEADERS:
+            leader = current_leader(self._parts, key, self._context.listener_name)
+            answer.current_leader = LeaderIdAndEpoch(leader.id, leader.epoch)
+            if leader.node is not None:
+                nodes[leader.id] = NodeEndpoint(leader.id, leader.node.host, leader.node.port, leader.node.rack)
+        return answer
