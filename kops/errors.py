@@ -69,6 +69,10 @@ class NotFoundError(KopsError):
     """A path, topic or partition that is not there."""
 
 
+class UnreachableError(KopsError):
+    """A server that can't be reached, or that does not answer in time; the message has its address."""
+
+
 class LockHeldError(KopsError):
     """A running broker (or another kops) holds the lock of a log directory."""
 

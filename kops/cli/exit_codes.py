@@ -75,10 +75,12 @@ def meanings(path: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
 
 def of_error(error: KopsError, path: tuple[str, ...]) -> int:
     """The exit code of an error of the tree in `kops.errors`."""
-    from kops.errors import NotFoundError
+    from kops.errors import NotFoundError, UnreachableError
 
     if sums(path):
         return error.exit_code
     if error.exit_code == USAGE:
         return PLAIN_USAGE
+    if isinstance(error, UnreachableError):
+        return PLAIN_UNREACHABLE
     return PLAIN_NOT_FOUND if isinstance(error, NotFoundError) else PLAIN_FAILED

@@ -1,1 +1,1 @@
-"""What talks to a cluster as Kafka's Java clients do, against kops and against Apache Kafka: connections, metadata, admin, produce, consume."""
+"""What talks to a cluster as Kafka's Java clients do, be it of kops or of Apache Kafka: metadata, admin calls, produce, consume."""

@@ -25,6 +25,7 @@ CODES = {
         "DecodeError": (8, 1),
         "UsageError": (16, 2),
         "NotFoundError": (8, 3),
+        "UnreachableError": (8, 4),
         "LockHeldError": (8, 1),
         "MissingDependencyError": (8, 1),
     },

@@ -1,0 +1,326 @@
+"""Calls to a cluster: who is asked, again and again until there is an answer or no time is left.
+
+Source: Kafka's KafkaAdminClient (Call, NodeProvider, retries with back-off, default.api.timeout.ms), CommonClientConfigs. What differs on
+purpose: a server that never answers is told after `UNREACHABLE_MS` with its address, where Kafka's clients wait a minute.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
+
+from kops.client.metadata import Metadata
+from kops.client.network import NetworkClient, Node
+from kops.client.settings import parse_addresses
+from kops.errors import ApiError, KopsError, UnreachableError
+from kops.protocol.backoff import ExponentialBackoff
+from kops.protocol.errors import Reaction, by_code, by_name
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from kops.client.settings import ClientSettings
+    from kops.protocol.declaration import Message
+    from kops.protocol.messages import MetadataResponse
+
+T = TypeVar("T")
+UNREACHABLE_MS: Final = 9000
+_LONGEST_TURN_MS: Final = 200
+_CONTROLLER_ENDPOINTS: Final = 2
+
+
+class To(Enum):
+    """Who is asked where it is no certain broker."""
+
+    ANY = auto()
+    CONTROLLER = auto()
+
+
+def check(code: int, message: str | None = None) -> None:
+    """ApiError for the code of an error."""
+    if code:
+        error = by_code(code)
+        raise ApiError(error.name, message or error.words)
+
+
+class Call(Generic[T]):
+    """One request and what becomes of it.
+
+    `build(timeout_ms)` makes the request, with the time that is left for it; `handle` makes the outcome of the response, or raises
+    ApiError, after which a retriable one is tried again. `to`: a broker's id, or To.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        to: To | int,
+        build: Callable[[int], Message],
+        handle: Callable[[Message], T],
+        *,
+        timeout_ms: int | None = None,
+        versions: range | None = None,
+    ) -> None:
+        self.name = name
+        self.to = to
+        self.build = build
+        self.handle = handle
+        self.timeout_ms = timeout_ms
+        self.versions = versions
+        self.error: KopsError | None = None
+        self.is_done = False
+        self._value: T | None = None
+        self.deadline_ms = 0.0
+        self.retry_ms = 0.0
+        self.tries = 0
+        self.node: Node | None = None  # while it is on its way
+        self.answer: Message | ApiError | None = None
+        self.last_error: ApiError | None = None
+
+    def succeed(self, value: T) -> None:
+        """It is done."""
+        self._value = value
+        self.is_done = True
+
+    def fail(self, error: KopsError) -> None:
+        """It is done, and went wrong."""
+        self.error = error
+        self.is_done = True
+
+    @property
+    def value(self) -> T:
+        """What `handle` made of the response. Raises what went wrong."""
+        if self.error is not None:
+            raise self.error
+        return cast(T, self._value)
+
+
+class Client:
+    """A client of one cluster. Not for more than one thread."""
+
+    def __init__(
+        self, settings: ClientSettings, *, network: NetworkClient | None = None, draw: Callable[[], float] = random.random
+    ) -> None:
+        self.settings = settings
+        self.asks_controllers = bool(settings.bootstrap_controllers)
+        addresses = parse_addresses(settings.bootstrap_controllers or settings.bootstrap_servers or ("localhost",))
+        self.network = network or NetworkClient(settings, draw=draw)
+        self.metadata = Metadata(addresses, max_age_ms=settings.metadata_max_age_ms)
+        self.backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, draw)
+        self._draw = draw
+        self._unreachable_ms = min(UNREACHABLE_MS, settings.default_api_timeout_ms)
+        self._started_ms: float | None = None
+        self._metadata_node: Node | None = None  # who is being asked
+        self._metadata_failures = 0
+        self._metadata_retry_ms = 0.0
+        self._metadata_failing_since_ms: float | None = None
+        self._metadata_error: ApiError | None = None
+
+    def now_ms(self) -> float:
+        """The clock of deadlines."""
+        return self.network.now_ms()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.network.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # calls
+
+    def call(
+        self,
+        name: str,
+        to: To | int,
+        build: Callable[[int], Message],
+        handle: Callable[[Message], T],
+        *,
+        timeout_ms: int | None = None,
+        versions: range | None = None,
+    ) -> T:
+        """One call to its end. ApiError, or UnreachableError where there is no answer in time."""
+        call = Call(name, to, build, handle, timeout_ms=timeout_ms, versions=versions)
+        self.run([call])
+        return call.value
+
+    def run(self, calls: Sequence[Call[T]]) -> None:
+        """Calls side by side until each is done. UnreachableError where no server answers at all; else a call keeps its own error."""
+        now_ms = self.now_ms()
+        for call in calls:
+            call.deadline_ms = now_ms + (self.settings.default_api_timeout_ms if call.timeout_ms is None else call.timeout_ms)
+        if self._started_ms is None:
+            self._started_ms = now_ms
+        while True:
+            for call in calls:
+                if not call.is_done:
+                    self._advance(call)
+            if all(call.is_done for call in calls):
+                return
+            self.turn(self._wait_ms(calls))
+
+    def turn(self, timeout_ms: float) -> None:
+        """One turn: ask for metadata where it is due, let the connections work.
+
+        UnreachableError where no server has ever answered, ApiError where servers refuse to tell what the cluster is.
+        """
+        now_ms = self.now_ms()
+        if self._started_ms is None:
+            self._started_ms = now_ms
+        self._refresh(now_ms)
+        if not self.network.has_answer and now_ms - self._started_ms >= self._unreachable_ms:
+            raise UnreachableError(self._unreachable_text())
+        self.network.poll(min(timeout_ms, _LONGEST_TURN_MS))
+        if self._metadata_error is not None:
+            raise self._metadata_error
+
+    def _wait_ms(self, calls: Sequence[Call[T]]) -> float:
+        now_ms = self.now_ms()
+        waiting = [call.retry_ms - now_ms for call in calls if not call.is_done and call.node is None and call.retry_ms > now_ms]
+        return max(min(waiting, default=_LONGEST_TURN_MS), 0)
+
+    def _advance(self, call: Call[T]) -> None:
+        now_ms = self.now_ms()
+        if call.answer is not None:
+            self._answered(call, call.answer)
+        if call.is_done:
+            return
+        if now_ms >= call.deadline_ms:
+            reason = "" if call.last_error is None else f"; last: {call.last_error}"
+            where = self.metadata.bootstrap_text if call.node is None else call.node.address
+            call.fail(UnreachableError(f"{call.name}: no answer in time from {where}{reason}"))
+        elif call.node is not None:
+            self._check_reachable(call, call.node)
+        elif now_ms >= call.retry_ms:
+            self._send(call, now_ms)
+
+    def _check_reachable(self, call: Call[T], node: Node) -> None:
+        """A broker that was never reached is not waited for as long as one that has answered before."""
+        if self.network.has_answer and self.network.failing_ms(node) >= self._unreachable_ms:
+            call.fail(UnreachableError(f"broker {node.id} at {node.address} cannot be reached: {self.network.reason(node)}"))
+
+    def _send(self, call: Call[T], now_ms: float) -> None:
+        node = self._choose(call.to)
+        if node is None:
+            return
+        timeout_ms = min(call.deadline_ms - now_ms, self.settings.request_timeout_ms)
+
+        def done(answer: Message | ApiError) -> None:
+            call.answer = answer
+
+        call.node = node
+        self.network.send(node, call.build(int(timeout_ms)), done, timeout_ms=timeout_ms, versions=call.versions)
+
+    def _answered(self, call: Call[T], answer: Message | ApiError) -> None:
+        node, call.node, call.answer = call.node, None, None
+        if not isinstance(answer, ApiError):
+            try:
+                call.succeed(call.handle(answer))
+                return
+            except ApiError as error:
+                answer = error
+        kind = by_name(answer.name)
+        call.last_error = answer
+        call.tries += 1
+        if not kind.retriable or call.tries > self.settings.retries:
+            call.fail(answer)
+            return
+        if kind.reaction is Reaction.METADATA or kind.name in ("NOT_CONTROLLER", "REQUEST_TIMED_OUT"):
+            self.metadata.is_wanted = True
+        call.retry_ms = self.now_ms() + self.backoff.delay_ms(call.tries - 1)
+        if node is not None:
+            self._check_reachable(call, node)
+
+    def _choose(self, to: To | int) -> Node | None:
+        metadata = self.metadata
+        if metadata.is_bootstrap or (metadata.is_wanted and to is not To.ANY):
+            metadata.is_wanted = True
+            return None
+        if to is To.ANY:
+            return self.network.least_loaded(metadata.nodes.values())
+        node = metadata.nodes.get(metadata.controller_id if isinstance(to, To) else to)
+        if node is None:
+            metadata.is_wanted = True
+        return node
+
+    def _unreachable_text(self) -> str:
+        nodes = self.metadata.nodes.values()
+        return "; ".join(f"no answer from {node.address}: {self.network.reason(node)}" for node in nodes)
+
+    # metadata
+
+    def fetch_metadata(self, topics: Sequence[str] | None, *, auto_create: bool = False) -> MetadataResponse:
+        """Ask for topics, or all of them (None); their leaders are known then, too. Errors stay in the response."""
+        from kops.protocol.messages import MetadataRequest, MetadataResponse
+        from kops.protocol.messages.metadata_request import MetadataRequestTopic
+
+        def build(_: int) -> Message:
+            wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+            return MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create)
+
+        def handle(response: Message) -> MetadataResponse:
+            assert isinstance(response, MetadataResponse)
+            check(response.error_code)
+            self.metadata.update(response, self.now_ms())
+            return response
+
+        return self.call("metadata", To.ANY, build, handle)
+
+    def _refresh(self, now_ms: float) -> None:
+        """Ask for the nodes, if that is due and nobody is being asked."""
+        metadata = self.metadata
+        if self._metadata_node is not None or now_ms < self._metadata_retry_ms or not metadata.is_due(now_ms):
+            return
+        if self._metadata_failing_since_ms is None:
+            self._metadata_failing_since_ms = now_ms
+        node = self.network.least_loaded(metadata.nodes.values())
+        may_rebootstrap = self.settings.metadata_recovery_strategy == "rebootstrap" and not metadata.is_bootstrap
+        trigger_ms = self.settings.metadata_recovery_rebootstrap_trigger_ms
+        if may_rebootstrap and (node is None or now_ms - self._metadata_failing_since_ms > trigger_ms):
+            metadata.rebootstrap()
+            self._metadata_failing_since_ms = now_ms
+            node = self.network.least_loaded(metadata.nodes.values())
+        if node is not None:
+            self._metadata_node = node
+            self.network.send(node, self._metadata_request(), self._metadata_came)
+
+    def _metadata_request(self) -> Message:
+        from kops.protocol.messages import DescribeClusterRequest, MetadataRequest
+
+        if self.asks_controllers:
+            return DescribeClusterRequest(endpoint_type=_CONTROLLER_ENDPOINTS, include_fenced_brokers=True)
+        return MetadataRequest(topics=[], allow_auto_topic_creation=False)
+
+    def _metadata_came(self, answer: Message | ApiError) -> None:
+        from kops.protocol.messages import DescribeClusterResponse, MetadataResponse
+
+        node, self._metadata_node = self._metadata_node, None
+        now_ms = self.now_ms()
+        error = answer if isinstance(answer, ApiError) else None
+        if isinstance(answer, MetadataResponse | DescribeClusterResponse) and answer.error_code:
+            error = ApiError(by_code(answer.error_code).name, by_code(answer.error_code).words)
+        if error is not None:
+            may_rebootstrap = self.settings.metadata_recovery_strategy == "rebootstrap"
+            if error.name == "REBOOTSTRAP_REQUIRED" and may_rebootstrap:
+                self.metadata.rebootstrap()
+            elif not by_name(error.name).retriable:
+                what = "controller" if self.asks_controllers else "broker"
+                where = "" if node is None else f"{node.address} does not answer as a {what}: "
+                self._metadata_error = ApiError(error.name, f"{where}{error}")
+            self._metadata_failures += 1
+            self._metadata_retry_ms = now_ms + self.backoff.delay_ms(self._metadata_failures - 1)
+            return
+        if isinstance(answer, MetadataResponse):
+            self.metadata.update(answer, now_ms)
+        elif isinstance(answer, DescribeClusterResponse):
+            self.metadata.update_from_controllers(answer, now_ms)
+        self._metadata_failures = 0
+        self._metadata_failing_since_ms = None
+        # Where the answer had no nodes in it, it is asked for again, but not at once.
+        self._metadata_retry_ms = now_ms + self.settings.retry_backoff_ms if self.metadata.is_bootstrap else 0
+        self.network.forget(self.metadata.nodes.values())

@@ -1,0 +1,120 @@
+"""What a client knows about the cluster: nodes, controller, leaders, and when that has to be asked for again.
+
+Source: Kafka's Metadata, AdminMetadataManager (the admin client's nodes and controller), NetworkClient.DefaultMetadataUpdater;
+KIP-899 and KIP-1102 (back to the bootstrap servers), KIP-951 (leaders told in a response's error). Times in ms of the client's clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kops.client.network import Node
+from kops.protocol.errors import by_code
+from kops.records.log_offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kops.protocol.messages import DescribeClusterResponse, MetadataResponse
+
+NO_NODE = -1
+
+
+class Leader(NamedTuple):
+    """Who leads a partition; id -1 where nobody does, epoch -1 where it is not known."""
+
+    node_id: int
+    epoch: int
+
+
+class Metadata:
+    """`bootstrap`: addresses to begin with, and to come back to."""
+
+    def __init__(self, bootstrap: Sequence[tuple[str, int]], *, max_age_ms: int) -> None:
+        self._bootstrap = list(bootstrap)
+        self._max_age_ms = max_age_ms
+        self._updated_ms = 0.0
+        self.nodes: dict[int, Node] = {}
+        self.controller_id = NO_NODE
+        self.cluster_id: str | None = None
+        self.is_bootstrap = True
+        self.leaders: dict[TopicPartition, Leader] = {}
+        self.topic_ids: dict[str, bytes] = {}
+        self.partition_counts: dict[str, int] = {}
+        self.topic_errors: dict[str, str] = {}
+        self.is_wanted = True
+        self.rebootstrap()
+
+    @property
+    def bootstrap_text(self) -> str:
+        """The bootstrap servers as a person writes them."""
+        return ",".join(Node(0, host, port).address for host, port in self._bootstrap)
+
+    def rebootstrap(self) -> None:
+        """Know nothing but the bootstrap servers."""
+        self.nodes = {-index: Node(-index, host, port) for index, (host, port) in enumerate(self._bootstrap, 1)}
+        self.controller_id = NO_NODE
+        self.is_bootstrap = True
+        self.is_wanted = True
+
+    def is_due(self, now_ms: float) -> bool:
+        """Whether it was asked for, or is too old."""
+        return self.is_wanted or now_ms - self._updated_ms >= self._max_age_ms
+
+    def update(self, response: MetadataResponse, now_ms: float) -> None:
+        """Nodes, and the topics that the response is about."""
+        self._set_nodes((Node(one.node_id, one.host, one.port, one.rack) for one in response.brokers), response.controller_id, now_ms)
+        self.cluster_id = response.cluster_id
+        for topic in response.topics:
+            if topic.name is None:
+                continue
+            error = by_code(topic.error_code).name
+            if error != "NONE":
+                self.topic_errors[topic.name] = error
+                continue
+            self.topic_errors.pop(topic.name, None)
+            if self.topic_ids.get(topic.name) != topic.topic_id:
+                self._forget_topic(topic.name)
+            self.topic_ids[topic.name] = topic.topic_id
+            self.partition_counts[topic.name] = len(topic.partitions)
+            for partition in topic.partitions:
+                self.update_leader(
+                    TopicPartition(topic.name, partition.partition_index), Leader(partition.leader_id, partition.leader_epoch)
+                )
+
+    def update_from_controllers(self, response: DescribeClusterResponse, now_ms: float) -> None:
+        """Nodes of a client of controllers (KIP-919)."""
+        self._set_nodes((Node(one.broker_id, one.host, one.port, one.rack) for one in response.brokers), response.controller_id, now_ms)
+        self.cluster_id = response.cluster_id
+
+    def update_leader(self, key: TopicPartition, leader: Leader) -> bool:
+        """A partition's leader, unless one of a later epoch is known; whether that is news."""
+        known = self.leaders.get(key)
+        if known == leader or (known is not None and known.epoch > leader.epoch >= 0):
+            return False
+        self.leaders[key] = leader
+        return True
+
+    def leader_node(self, key: TopicPartition) -> Node | None:
+        """Where a partition's leader is, if that is known."""
+        leader = self.leaders.get(key)
+        return None if leader is None else self.nodes.get(leader.node_id)
+
+    def add_nodes(self, nodes: Iterable[Node]) -> None:
+        """Addresses that a response told with its leaders."""
+        for node in nodes:
+            self.nodes[node.id] = node
+
+    def _set_nodes(self, nodes: Iterable[Node], controller_id: int, now_ms: float) -> None:
+        found = {node.id: node for node in nodes}
+        self._updated_ms = now_ms
+        self.is_wanted = False
+        self.controller_id = controller_id
+        # A broker that has just started may know no broker at all: then there is nothing better than what was known.
+        if found:
+            self.nodes = found
+            self.is_bootstrap = False
+
+    def _forget_topic(self, name: str) -> None:
+        for index in range(self.partition_counts.pop(name, 0)):
+            self.leaders.pop(TopicPartition(name, index), None)

@@ -1,0 +1,507 @@
+"""Connections to the nodes of a cluster, driven by whoever waits: `send` queues a request, `poll` lets things happen.
+
+Source: Kafka's NetworkClient (least loaded node, time-outs that end the connection, idle connections), ClusterConnectionStates,
+InFlightRequests, NodeApiVersions; KIP-511 (ApiVersions first). One thread, no locks; names are resolved in place, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import selectors
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kops.errors import ApiError, DecodeError
+from kops.protocol import api_keys
+from kops.protocol.api_keys import API_VERSIONS
+from kops.protocol.backoff import ConnectionAttempts, ExponentialBackoff
+from kops.protocol.connection import ClientConnection
+from kops.protocol.errors import by_code
+from kops.protocol.node_versions import NodeVersions
+
+if TYPE_CHECKING:
+    from kops.client.settings import ClientSettings
+    from kops.protocol.declaration import Message
+
+_READ_SIZE: Final = 256 * 1024
+_MAX_BUFFERS: Final = 256
+Done = Callable[["Message | ApiError"], object]
+
+
+class Node(NamedTuple):
+    """Where a node is. Bootstrap servers have ids below 0."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class _State(Enum):
+    DISCONNECTED = auto()
+    CONNECTING = auto()
+    CHECKING_VERSIONS = auto()
+    READY = auto()
+
+
+class _Request:
+    __slots__ = ("deadline_ms", "done", "expects_response", "message", "versions")
+
+    def __init__(self, message: Message, done: Done, deadline_ms: float, versions: range | None, expects_response: bool) -> None:
+        self.message: Message | None = message
+        self.done = done
+        self.deadline_ms = deadline_ms
+        self.versions = versions
+        self.expects_response = expects_response
+
+
+class _Connection:
+    """One node's. `failing_since_ms` is when it first could not be used since it last answered (or ever), `reason` why."""
+
+    __slots__ = (
+        "addresses",
+        "attempts",
+        "failing_since_ms",
+        "has_answered",
+        "in_flight",
+        "node",
+        "outbox",
+        "protocol",
+        "reason",
+        "setup_deadline_ms",
+        "sock",
+        "state",
+        "used_ms",
+        "versions",
+        "waiting",
+    )
+
+    def __init__(self, node: Node, attempts: ConnectionAttempts, now_ms: float) -> None:
+        self.node = node
+        self.attempts = attempts
+        self.state = _State.DISCONNECTED
+        self.sock: socket.socket | None = None
+        self.protocol = ClientConnection()
+        self.versions: NodeVersions | None = None
+        self.addresses: list[tuple[int, tuple[str, int]]] = []
+        self.waiting: deque[_Request] = deque()
+        self.in_flight: deque[_Request] = deque()
+        self.outbox: deque[memoryview] = deque()
+        self.setup_deadline_ms = 0.0
+        self.used_ms = now_ms
+        self.failing_since_ms: float | None = None
+        self.has_answered = False
+        self.reason = "no answer"
+
+
+class NetworkClient:
+    """`now_ms()` is a clock that never goes back, `draw()` gives random numbers from 0 up to 1."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        now_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self.now_ms = now_ms
+        self._settings = settings
+        self._draw = draw
+        self._selector = selectors.DefaultSelector()
+        self._connections: dict[int, _Connection] = {}
+        self._finished: deque[tuple[Done, Message | ApiError]] = deque()
+        self._callbacks: dict[int, Callable[[], object]] = {}
+        self._client_id = settings.client_id or "kops"
+        self.has_answer = False  # whether any node has ever told its versions
+
+    # what others ask
+
+    def send(
+        self,
+        node: Node,
+        message: Message,
+        done: Done,
+        *,
+        timeout_ms: float | None = None,
+        versions: range | None = None,
+        expects_response: bool = True,
+    ) -> None:
+        """Send a request in the latest version that both know (and `versions` has), as soon as there is a connection.
+
+        `done` is called by `poll`: with the response, or with ApiError NETWORK_EXCEPTION (no connection, or it ended), REQUEST_TIMED_OUT
+        (`timeout_ms`, else `request.timeout.ms`; the connection is ended, too), UNSUPPORTED_VERSION, or what writing the message raises.
+        Without `expects_response` it is called with the request itself once that is written.
+        """
+        connection = self._connection(node)
+        delay_ms = self._settings.request_timeout_ms if timeout_ms is None else timeout_ms
+        connection.waiting.append(_Request(message, done, self.now_ms() + delay_ms, versions, expects_response))
+
+    def versions(self, node: Node) -> NodeVersions | None:
+        """What a node serves, while there is a connection."""
+        connection = self._connections.get(node.id)
+        return None if connection is None or connection.node[:3] != node[:3] else connection.versions
+
+    def load(self, node: Node) -> int:
+        """Requests to this node whose `done` is still to be called."""
+        connection = self._connections.get(node.id)
+        return 0 if connection is None else len(connection.in_flight) + len(connection.waiting)
+
+    def failing_ms(self, node: Node) -> float:
+        """For how long a node that has never answered has been tried; 0 for one that has answered or was not asked."""
+        connection = self._connections.get(node.id)
+        if connection is None or connection.has_answered or connection.failing_since_ms is None:
+            return 0
+        return self.now_ms() - connection.failing_since_ms
+
+    def reason(self, node: Node) -> str:
+        """Why a node could not be reached."""
+        connection = self._connections.get(node.id)
+        return "not tried" if connection is None else connection.reason
+
+    def is_backing_off(self, node: Node) -> bool:
+        """Whether a connection has failed and may not be tried again yet."""
+        connection = self._connections.get(node.id)
+        return connection is not None and connection.state is _State.DISCONNECTED and connection.attempts.delay_ms(self.now_ms()) > 0
+
+    def least_loaded(self, nodes: Iterable[Node]) -> Node | None:
+        """The node with the fewest requests in flight among those with a connection, else one that is connecting, else one to connect to.
+
+        None where each has failed and may not be tried again yet.
+        """
+        candidates = list(nodes)
+        offset = int(self._draw() * len(candidates))
+        best: tuple[int, int] | None = None
+        chosen: Node | None = None
+        for node in candidates[offset:] + candidates[:offset]:
+            connection = self._connections.get(node.id)
+            if connection is None or connection.state is _State.DISCONNECTED:
+                if connection is not None and connection.attempts.delay_ms(self.now_ms()) > 0:
+                    continue
+                rank = (2, 0)
+            else:
+                rank = (0 if connection.state is _State.READY else 1, len(connection.in_flight) + len(connection.waiting))
+            if best is None or rank < best:
+                best, chosen = rank, node
+        return chosen
+
+    def watch(self, fd: int, callback: Callable[[], object]) -> None:
+        """Call back from `poll` whenever a descriptor can be read. PermissionError for one that can't be waited for (a plain file)."""
+        self._selector.register(fd, selectors.EVENT_READ)
+        self._callbacks[fd] = callback
+
+    def unwatch(self, fd: int) -> None:
+        """No more."""
+        self._selector.unregister(fd)
+        del self._callbacks[fd]
+
+    def forget(self, keep: Iterable[Node]) -> None:
+        """Close the connections to nodes that are not among these, where nobody waits for an answer."""
+        wanted = {node.id: node[:3] for node in keep}
+        for connection in list(self._connections.values()):
+            node = connection.node
+            if wanted.get(node.id) != node[:3] and not connection.in_flight and not connection.waiting:
+                self._drop(connection)
+                del self._connections[node.id]
+
+    def close(self) -> None:
+        """Close all connections; what is unanswered is never called back."""
+        for connection in self._connections.values():
+            self._drop(connection)
+        self._connections.clear()
+        self._selector.close()
+
+    # one turn
+
+    def poll(self, timeout_ms: float) -> None:
+        """Connect, send, receive and call back; waits up to `timeout_ms` where nothing happens."""
+        for connection in list(self._connections.values()):
+            self._drive(connection)
+        wait_ms = 0.0 if self._finished else max(min(timeout_ms, self._next_event_ms() - self.now_ms()), 0)
+        for key, mask in self._selector.select(wait_ms / 1000):
+            if key.data is None:
+                callback = self._callbacks.get(key.fd)
+                if callback is not None:
+                    callback()
+                continue
+            connection = key.data
+            if connection.sock is key.fileobj and mask & selectors.EVENT_WRITE:
+                self._on_writable(connection)
+            if connection.sock is key.fileobj and mask & selectors.EVENT_READ:
+                self._on_readable(connection)
+        self._expire()
+        for _ in range(len(self._finished)):
+            done, result = self._finished.popleft()
+            done(result)
+
+    def _next_event_ms(self) -> float:
+        """When something is due that no socket tells."""
+        times = [float("inf")]
+        now_ms = self.now_ms()
+        for connection in self._connections.values():
+            times += [request.deadline_ms for request in connection.waiting]
+            if connection.in_flight:
+                times.append(min(request.deadline_ms for request in connection.in_flight))
+            if connection.state in (_State.CONNECTING, _State.CHECKING_VERSIONS):
+                times.append(connection.setup_deadline_ms)
+            elif connection.state is _State.DISCONNECTED and connection.waiting:
+                times.append(now_ms + connection.attempts.delay_ms(now_ms))
+        return min(times)
+
+    def _expire(self) -> None:
+        now_ms = self.now_ms()
+        for connection in list(self._connections.values()):
+            late = [request for request in connection.waiting if request.deadline_ms <= now_ms]
+            for request in late:
+                connection.waiting.remove(request)
+                self._finish(request, ApiError("REQUEST_TIMED_OUT", f"no answer from {connection.node.address}: {connection.reason}"))
+            if any(request.deadline_ms <= now_ms for request in connection.in_flight):
+                self._disconnected(connection, "a request was not answered in time", "REQUEST_TIMED_OUT")
+            elif connection.state in (_State.CONNECTING, _State.CHECKING_VERSIONS) and connection.setup_deadline_ms <= now_ms:
+                self._disconnected(connection, "no connection in time")
+            elif self._is_idle(connection, now_ms):
+                self._drop(connection)
+
+    def _is_idle(self, connection: _Connection, now_ms: float) -> bool:
+        limit_ms = self._settings.connections_max_idle_ms
+        is_unused = connection.state is _State.READY and not connection.in_flight and not connection.waiting
+        return is_unused and limit_ms >= 0 and now_ms - connection.used_ms > limit_ms
+
+    # connecting
+
+    def _connection(self, node: Node) -> _Connection:
+        connection = self._connections.get(node.id)
+        if connection is not None and connection.node[:3] != node[:3]:
+            self._disconnected(connection, "the node has another address now")
+            connection = None
+        if connection is None:
+            settings = self._settings
+            attempts = ConnectionAttempts(
+                ExponentialBackoff(settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, self._draw),
+                ExponentialBackoff(
+                    settings.socket_connection_setup_timeout_ms, settings.socket_connection_setup_timeout_max_ms, self._draw
+                ),
+            )
+            connection = self._connections[node.id] = _Connection(node, attempts, self.now_ms())
+        return connection
+
+    def _drive(self, connection: _Connection) -> None:
+        if connection.state is _State.READY:
+            self._send_waiting(connection)
+        elif connection.state is _State.DISCONNECTED and connection.waiting and not connection.attempts.delay_ms(self.now_ms()):
+            self._connect(connection)
+
+    def _connect(self, connection: _Connection) -> None:
+        now_ms = self.now_ms()
+        connection.attempts.connecting(now_ms)
+        connection.state = _State.CONNECTING
+        connection.setup_deadline_ms = now_ms + connection.attempts.setup_timeout_ms
+        if connection.failing_since_ms is None:
+            connection.failing_since_ms = now_ms
+        try:
+            if not connection.addresses:
+                found = socket.getaddrinfo(connection.node.host, connection.node.port, type=socket.SOCK_STREAM)
+                connection.addresses = [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]
+            family, address = connection.addresses.pop(0)
+            connection.sock = sock = socket.socket(family, socket.SOCK_STREAM)
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, size in (
+                (socket.SO_SNDBUF, self._settings.send_buffer_bytes),
+                (socket.SO_RCVBUF, self._settings.receive_buffer_bytes),
+            ):
+                if size >= 0:
+                    sock.setsockopt(socket.SOL_SOCKET, option, size)
+            status = sock.connect_ex(address)
+        except OSError as error:
+            self._disconnected(connection, error.strerror or str(error))
+            return
+        if status not in (0, errno.EINPROGRESS):
+            self._disconnected(connection, os.strerror(status))
+            return
+        self._selector.register(sock, selectors.EVENT_WRITE, connection)
+
+    def _connected(self, connection: _Connection) -> None:
+        sock = connection.sock
+        assert sock is not None
+        status = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        # Where nobody listens on a port that the system may give to clients, a connection can come to meet itself.
+        if not status and sock.getsockname() == sock.getpeername():
+            status = errno.ECONNREFUSED
+        if status:
+            self._disconnected(connection, os.strerror(status))
+            return
+        connection.attempts.connected()
+        connection.addresses.clear()
+        connection.state = _State.CHECKING_VERSIONS
+        connection.reason = "it has taken the connection and does not answer"
+        connection.setup_deadline_ms = self.now_ms() + self._settings.request_timeout_ms
+        connection.protocol = ClientConnection(self._client_id)
+        self._ask_for_versions(connection, api_keys.by_key(API_VERSIONS).versions.stop - 1)
+
+    def _ask_for_versions(self, connection: _Connection, version: int) -> None:
+        from kops import __version__
+        from kops.protocol.messages import ApiVersionsRequest
+
+        message = ApiVersionsRequest(client_software_name="kops", client_software_version=__version__)
+
+        def came(result: Message | ApiError) -> None:
+            if not isinstance(result, ApiError):
+                self._versions_came(connection, version, result)
+
+        self._write(connection, _Request(message, came, connection.setup_deadline_ms, None, True), version)
+        self._flush(connection)
+
+    def _versions_came(self, connection: _Connection, asked: int, result: Message) -> None:
+        from kops.protocol.messages import ApiVersionsResponse
+
+        assert isinstance(result, ApiVersionsResponse)
+        versions = NodeVersions(result)
+        answer = by_code(result.error_code).name
+        if answer == "NONE":
+            connection.versions = versions
+            connection.attempts.ready()
+            connection.state = _State.READY
+            connection.has_answered = self.has_answer = True
+            connection.failing_since_ms = None
+            self._send_waiting(connection)
+        elif answer == "UNSUPPORTED_VERSION" and asked:
+            try:
+                self._ask_for_versions(connection, min(versions.latest(API_VERSIONS), asked - 1))
+            except ApiError:
+                self._ask_for_versions(connection, 0)
+        else:
+            self._disconnected(connection, f"it answers ApiVersions with {answer}")
+
+    # requests and responses
+
+    def _send_waiting(self, connection: _Connection) -> None:
+        assert connection.versions is not None
+        while connection.waiting:
+            request = connection.waiting.popleft()
+            assert request.message is not None
+            assert request.message.API_KEY is not None
+            try:
+                self._write(connection, request, connection.versions.latest(request.message.API_KEY, request.versions))
+            except ApiError as error:
+                self._finish(request, error)
+        self._flush(connection)
+
+    def _write(self, connection: _Connection, request: _Request, version: int) -> None:
+        message = request.message
+        assert message is not None
+        buffers = connection.protocol.send_request(message, version, expect_response=request.expects_response)
+        connection.outbox.extend(memoryview(buffer) for buffer in buffers)  # type: ignore[arg-type]  # records are in memory
+        connection.used_ms = self.now_ms()
+        request.message = None
+        if request.expects_response:
+            connection.in_flight.append(request)
+        else:
+            self._finish(request, message)
+
+    def _flush(self, connection: _Connection) -> None:
+        outbox, sock = connection.outbox, connection.sock
+        if sock is None:
+            return
+        try:
+            while outbox:
+                sent = sock.sendmsg([outbox[i] for i in range(min(len(outbox), _MAX_BUFFERS))])
+                while outbox and sent >= len(outbox[0]):
+                    sent -= len(outbox.popleft())
+                if sent:
+                    outbox[0] = outbox[0][sent:]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._disconnected(connection, error.strerror or str(error))
+            return
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if outbox else 0)
+        if self._selector.get_key(sock).events != wanted:
+            self._selector.modify(sock, wanted, connection)
+
+    def _on_writable(self, connection: _Connection) -> None:
+        if connection.state is _State.CONNECTING:
+            self._connected(connection)
+        else:
+            self._flush(connection)
+
+    def _on_readable(self, connection: _Connection) -> None:
+        sock, frames = connection.sock, connection.protocol.frames
+        assert sock is not None
+        space = frames.space()
+        try:
+            if space is not None:
+                size = sock.recv_into(space)
+                frames.filled(size)
+            else:
+                data = sock.recv(_READ_SIZE)
+                size = len(data)
+                connection.protocol.receive_data(data)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._disconnected(connection, error.strerror or str(error))
+            return
+        if not size:
+            self._disconnected(connection, "the node closed the connection")
+            return
+        self._read_responses(connection)
+
+    def _read_responses(self, connection: _Connection) -> None:
+        protocol = connection.protocol
+        # What an answer leads to may end this connection.
+        while connection.protocol is protocol:
+            try:
+                response = protocol.next_event()
+            except DecodeError as error:
+                self._disconnected(connection, f"what came is no response of a Kafka server: {error}")
+                return
+            if response is None:
+                return
+            request = connection.in_flight.popleft()
+            connection.used_ms = self.now_ms()
+            if connection.state is _State.CHECKING_VERSIONS:
+                request.done(response.message)
+            else:
+                self._finish(request, response.message)
+
+    # the end
+
+    def _finish(self, request: _Request, result: Message | ApiError) -> None:
+        self._finished.append((request.done, result))
+
+    def _disconnected(self, connection: _Connection, reason: str, error: str = "NETWORK_EXCEPTION") -> None:
+        was_connected = connection.state not in (_State.CONNECTING, _State.DISCONNECTED)
+        self._drop(connection)
+        now_ms = self.now_ms()
+        connection.attempts.disconnected(now_ms, was_connected=was_connected)
+        connection.reason = reason
+        if connection.failing_since_ms is None:
+            connection.failing_since_ms = now_ms
+        failed = [*connection.in_flight, *connection.waiting]
+        connection.in_flight.clear()
+        connection.waiting.clear()
+        for request in failed:
+            self._finish(request, ApiError(error, f"{connection.node.address}: {reason}"))
+
+    def _drop(self, connection: _Connection) -> None:
+        connection.state = _State.DISCONNECTED
+        connection.versions = None
+        connection.outbox.clear()
+        connection.protocol = ClientConnection()
+        if connection.sock is not None:
+            if connection.sock.fileno() in self._selector.get_map():
+                self._selector.unregister(connection.sock)
+            connection.sock.close()
+            connection.sock = None
