@@ -8,14 +8,18 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kops.config.broker import BrokerConfig
+    from kops.config.broker_listeners import Endpoint
     from kops.config.definition import ConfigDef, ConfigKey
     from kops.config.properties import read_properties, write_properties
     from kops.config.topic import TOPIC_CONFIG_DEF, TopicConfig, broker_defaults, parse_settings, topic_config
 
 __all__ = [
     "TOPIC_CONFIG_DEF",
+    "BrokerConfig",
     "ConfigDef",
     "ConfigKey",
+    "Endpoint",
     "TopicConfig",
     "broker_defaults",
     "parse_settings",
@@ -27,8 +31,10 @@ __all__ = [
 _DEFINITION, _PROPERTIES, _TOPIC = "kops.config.definition", "kops.config.properties", "kops.config.topic"
 _LATER = {
     "TOPIC_CONFIG_DEF": _TOPIC,
+    "BrokerConfig": "kops.config.broker",
     "ConfigDef": _DEFINITION,
     "ConfigKey": _DEFINITION,
+    "Endpoint": "kops.config.broker_listeners",
     "TopicConfig": _TOPIC,
     "broker_defaults": _TOPIC,
     "parse_settings": _TOPIC,

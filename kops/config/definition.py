@@ -17,7 +17,7 @@ from kops.errors import ApiError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-Kind = Literal["boolean", "string", "int", "long", "double", "list"]
+Kind = Literal["boolean", "string", "int", "short", "long", "double", "list", "class", "password"]
 Importance = Literal["high", "medium", "low"]
 Value = bool | str | int | float | list[str] | None
 
@@ -28,16 +28,21 @@ _ALLOWED: Final[dict[Kind, str]] = {
     "boolean": "true or false",
     "string": "text",
     "int": "a 32-bit integer",
+    "short": "a 16-bit integer",
     "long": "a 64-bit integer",
     "double": "a number",
     "list": "a comma-separated list",
+    "class": "the name of a Java class",
+    "password": "text",
 }
-
+HIDDEN: Final = "[hidden]"
+"""What is shown of a password."""
 
 # What Kafka says of a text that is not of the type; nothing is wrong with any text as such, or as a list.
 _NOT_PARSED: Final[dict[Kind, str]] = {
     "boolean": "Expected value to be either true or false",
     "int": "Not a number of type INT",
+    "short": "Not a number of type SHORT",
     "long": "Not a number of type LONG",
     "double": "Not a number of type DOUBLE",
 }
@@ -57,7 +62,7 @@ class Validator:
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One setting. `default` None means that there is none, and the setting may stay unset."""
+    """One setting. `default` None means that there is none, and the setting may stay unset unless it is `required`."""
 
     name: str
     kind: Kind
@@ -65,6 +70,7 @@ class ConfigKey:
     validator: Validator | None = None
     importance: Importance = "medium"
     internal: bool = False
+    required: bool = False
 
     @property
     def allowed(self) -> str:
@@ -96,6 +102,12 @@ class ConfigKey:
         if refusal is not None:
             raise ApiError("INVALID_CONFIG", refusal)
         return value
+
+    def value_when_unset(self) -> Value:
+        """The default. Raises ApiError INVALID_CONFIG where the setting is required."""
+        if self.required:
+            raise ApiError("INVALID_CONFIG", f'Missing required configuration "{self.name}" which has no default value.')
+        return self.default
 
     def _distinct(self, value: Value) -> Value:
         if isinstance(value, list) and self.validator is not None and self.validator.distinct:
@@ -132,16 +144,16 @@ class ConfigDef:
 
         Raises ApiError INVALID_CONFIG about the first in order of definition that is not allowed.
         """
-        return {name: key.accept(values[name]) if name in values else key.default for name, key in self.keys.items()}
+        return {name: key.accept(values[name]) if name in values else key.value_when_unset() for name, key in self.keys.items()}
 
     def defaults(self) -> dict[str, Value]:
         """Every setting's default."""
         return {name: key.default for name, key in self.keys.items()}
 
 
-def invalid(name: str, value: Value, reason: str) -> str:
+def invalid(name: str, value: Value, reason: str | None = None) -> str:
     """The text of a ConfigException."""
-    return f"Invalid value {java_text(value)} for configuration {name}: {reason}"
+    return f"Invalid value {java_text(value)} for configuration {name}{'' if reason is None else f': {reason}'}"
 
 
 def at_least(low: int) -> Validator:
@@ -149,12 +161,12 @@ def at_least(low: int) -> Validator:
     return Validator(partial(_out_of_range, low, None), f"{low} or more")
 
 
-def between(low: int, high: int) -> Validator:
+def between(low: int, high: float) -> Validator:
     """A number from `low` to `high`."""
     return Validator(partial(_out_of_range, low, high), f"{low} to {high}")
 
 
-def _out_of_range(low: int, high: int | None, name: str, value: Value) -> str | None:
+def _out_of_range(low: int, high: float | None, name: str, value: Value) -> str | None:
     if not isinstance(value, int | float):
         return invalid(name, value, "Value must be non-null")
     if value < low:
@@ -173,21 +185,61 @@ def _other_word(values: tuple[str, ...], name: str, value: Value) -> str | None:
     return None if value in values else invalid(name, value, f"String must be one of: {', '.join(values)}")
 
 
-def list_of(*values: str) -> Validator:
-    """A list of some words, maybe empty."""
-    return Validator(partial(_other_words, values), "a list of " + ", ".join(values), True)
+def one_of_ignoring_case(*values: str) -> Validator:
+    """One of some words, which are given in upper case, in any case."""
+    return Validator(partial(_other_word_ignoring_case, values), f"{' or '.join(values)}, in any case")
 
 
-def _other_words(values: tuple[str, ...], name: str, value: Value) -> str | None:
+def _other_word_ignoring_case(values: tuple[str, ...], name: str, value: Value) -> str | None:
+    if isinstance(value, str) and value.upper() in values:
+        return None
+    return invalid(name, value, f"String must be one of (case insensitive): {', '.join(values)}")
+
+
+def list_of(*values: str, empty: bool = True) -> Validator:
+    """A list of some words; `empty`: it may have none."""
+    return Validator(partial(_other_words, values, empty, False), "a list of " + ", ".join(values), True)
+
+
+def any_list(*, empty: bool, null: bool) -> Validator:
+    """A list of words; `empty`: it may have none; `null`: it may be unset."""
+    return Validator(partial(_other_words, (), empty, null), "a list" if empty else "a list that is not empty", True)
+
+
+def _other_words(values: tuple[str, ...], empty: bool, null: bool, name: str, value: Value) -> str | None:
     if not isinstance(value, list):
-        return f"Configuration '{name}' values must not be null."
+        return None if null else f"Configuration '{name}' values must not be null."
+    if not value and not empty:
+        allowed = f"[{', '.join(values)}]" if values else "any non-empty value"
+        return f"Configuration '{name}' must not be empty. Valid values include: {allowed}"
     for word in value:
         if not word:
             return f"Configuration '{name}' values must not be empty."
-        refusal = _other_word(values, name, word)
+        refusal = _other_word(values, name, word) if values else None
         if refusal is not None:
             return refusal
     return None
+
+
+def _empty_text(name: str, value: Value) -> str | None:
+    return invalid(name, value, "String must be non-empty") if value == "" else None
+
+
+def _null(name: str, value: Value) -> str | None:
+    return invalid(name, "null", "entry must be non null") if value is None else None
+
+
+NON_EMPTY: Final = Validator(_empty_text, "text that is not empty")
+NOT_NULL: Final = Validator(_null, "text")
+
+
+def _no_gzip_level(name: str, value: Value) -> str | None:
+    if isinstance(value, int) and (value == -1 or 1 <= value <= 9):
+        return None
+    return invalid(name, value, "Value must be between 1 and 9 or equal to -1")
+
+
+GZIP_LEVEL: Final = Validator(_no_gzip_level, "1 to 9, or -1")
 
 
 def java_text(value: Value) -> str:
@@ -204,10 +256,12 @@ def java_text(value: Value) -> str:
 def _parse(text: str, kind: Kind) -> Value:
     """ConfigDef.parseType. Raises ValueError."""
     text = trim(text)
-    if kind == "string":
+    if kind in ("string", "class", "password"):
         return text
     if kind == "int":
         return parse_int(text)
+    if kind == "short":
+        return parse_int(text, -0x8000, 0x7FFF)
     if kind == "long":
         return parse_int(text, LONG_MIN, LONG_MAX)
     if kind == "list":

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kops.config.definition import ConfigDef, ConfigKey, Validator, Value, at_least, between, invalid, list_of, one_of
+from kops.config.definition import GZIP_LEVEL, ConfigDef, ConfigKey, Validator, Value, at_least, between, invalid, list_of, one_of
 from kops.config.java import LONG_MAX, trim
 from kops.errors import UsageError
 
@@ -31,14 +31,7 @@ def _no_throttled_list(name: str, value: Value) -> str | None:
     return invalid(name, value, f"{name} must be {allowed}")
 
 
-def _no_gzip_level(name: str, value: Value) -> str | None:
-    if isinstance(value, int) and (value == -1 or 1 <= value <= 9):
-        return None
-    return invalid(name, value, "Value must be between 1 and 9 or equal to -1")
-
-
 _THROTTLED_LIST: Final = Validator(_no_throttled_list, "* or a list of partition:broker")
-_GZIP_LEVEL: Final = Validator(_no_gzip_level, "1 to 9, or -1")
 _COMPRESSION: Final = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _TIMESTAMP_TYPE: Final = one_of("CreateTime", "LogAppendTime")
 _CLEANUP_POLICY: Final = list_of("compact", "delete")
@@ -64,7 +57,7 @@ TOPIC_CONFIG_DEF: Final = ConfigDef(
         ConfigKey("unclean.leader.election.enable", "boolean", False),
         ConfigKey("min.insync.replicas", "int", 1, at_least(1)),
         ConfigKey("compression.type", "string", "producer", _COMPRESSION),
-        ConfigKey("compression.gzip.level", "int", -1, _GZIP_LEVEL),
+        ConfigKey("compression.gzip.level", "int", -1, GZIP_LEVEL),
         ConfigKey("compression.lz4.level", "int", 9, between(1, 17)),
         ConfigKey("compression.zstd.level", "int", 3, between(-131072, 22)),
         ConfigKey("preallocate", "boolean", False),
@@ -108,7 +101,7 @@ _BROKER_KEYS: Final[tuple[tuple[str, int, ConfigKey], ...]] = (
     ("unclean.leader.election.enable", 1, ConfigKey("unclean.leader.election.enable", "boolean", False, importance="high")),
     ("min.insync.replicas", 1, ConfigKey("min.insync.replicas", "int", 1, at_least(1), importance="high")),
     ("compression.type", 1, ConfigKey("compression.type", "string", "producer", _COMPRESSION, importance="high")),
-    ("compression.gzip.level", 1, ConfigKey("compression.gzip.level", "int", -1, _GZIP_LEVEL)),
+    ("compression.gzip.level", 1, ConfigKey("compression.gzip.level", "int", -1, GZIP_LEVEL)),
     ("compression.lz4.level", 1, ConfigKey("compression.lz4.level", "int", 9, between(1, 17))),
     ("compression.zstd.level", 1, ConfigKey("compression.zstd.level", "int", 3, between(-131072, 22))),
     ("preallocate", 1, ConfigKey("log.preallocate", "boolean", False)),
@@ -173,6 +166,11 @@ class TopicConfig:
             _field(name): _frozen(key.accept(settings[name])) for name, key in TOPIC_CONFIG_DEF.keys.items() if name in settings
         }
         return replace(self, **values, overridden=frozenset(settings))
+
+    def with_values(self, values: Mapping[str, Value]) -> TopicConfig:
+        """These settings with values of a broker by topic names over them. Raises ApiError INVALID_CONFIG."""
+        accepted: dict[str, Any] = {_field(name): _frozen(TOPIC_CONFIG_DEF.keys[name].accept(value)) for name, value in values.items()}
+        return replace(self, **accepted)
 
     @property
     def values(self) -> dict[str, Value]:

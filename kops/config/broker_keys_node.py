@@ -1,0 +1,268 @@
+"""Kafka's settings of a node itself: sockets, logs, replication, metadata, quorum, quotas; each with what it does here.
+
+Sources (names, types, defaults, limits): Kafka's RemoteLogManagerConfig, ServerConfigs, KRaftConfigs, MetadataLogConfig,
+SocketServerConfigs, ReplicationConfigs, CleanerConfig, ServerLogConfigs, QuorumConfig, MetricConfigs, QuotaConfig.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from kops.config.broker_marks import (
+    NO_ACLS,
+    NO_CALLBACK,
+    NO_EVENT_LOG,
+    NO_JMX,
+    NO_POLICY,
+    NO_PROVIDERS,
+    NO_QUOTAS,
+    NO_REMOTE,
+    NO_SASL,
+    NO_SELECTOR,
+    NO_TELEMETRY,
+    NOT_PURGED,
+    ONE_LOOP,
+    REMOTE,
+    REQUIRED,
+    USED,
+    Setting,
+)
+from kops.config.broker_quorum import BOOTSTRAP_SERVERS, VOTERS
+from kops.config.definition import GZIP_LEVEL, NON_EMPTY, NOT_NULL, any_list, at_least, between, list_of, one_of
+from kops.config.java import INT_MAX, LONG_MAX
+
+REMOTE_STORAGE: Final = (
+    Setting("remote.log.storage.system.enable", "boolean", False, None, "medium", NO_REMOTE),
+    Setting("remote.log.storage.manager.impl.prefix", "string", "rsm.config.", NON_EMPTY, "medium", REMOTE),
+    Setting("remote.log.metadata.manager.impl.prefix", "string", "rlmm.config.", NON_EMPTY, "medium", REMOTE),
+    Setting("remote.log.storage.manager.class.name", "string", None, NON_EMPTY, "medium", REMOTE),
+    Setting("remote.log.storage.manager.class.path", "string", None, None, "medium", REMOTE),
+    Setting(
+        "remote.log.metadata.manager.class.name",
+        "string",
+        "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
+        NON_EMPTY,
+        "medium",
+        REMOTE,
+    ),
+    Setting("remote.log.metadata.manager.class.path", "string", None, None, "medium", REMOTE),
+    Setting("remote.log.metadata.manager.listener.name", "string", None, NON_EMPTY, "medium", REMOTE),
+    Setting("remote.log.metadata.custom.metadata.max.bytes", "int", 128, at_least(0), "low", REMOTE),
+    Setting("remote.log.index.file.cache.total.size.bytes", "long", 1 << 30, at_least(1), "low", REMOTE),
+    Setting("remote.log.index.file.cache.ttl.ms", "long", 900_000, at_least(-1), "low", REMOTE, internal=True),
+    Setting("remote.log.manager.thread.pool.size", "int", 2, at_least(1), "medium", REMOTE),
+    Setting("remote.log.manager.copier.thread.pool.size", "int", 10, at_least(1), "medium", REMOTE),
+    Setting("remote.log.manager.expiration.thread.pool.size", "int", 10, at_least(1), "medium", REMOTE),
+    Setting("remote.log.manager.follower.thread.pool.size", "int", 2, at_least(1), "medium", REMOTE),
+    Setting("remote.log.manager.task.interval.ms", "long", 30_000, at_least(1), "low", REMOTE),
+    Setting("remote.log.manager.task.retry.backoff.ms", "long", 500, at_least(1), "low", REMOTE, internal=True),
+    Setting("remote.log.manager.task.retry.backoff.max.ms", "long", 30_000, at_least(1), "low", REMOTE, internal=True),
+    Setting("remote.log.manager.task.retry.jitter", "double", 0.2, between(0, 0.5), "low", REMOTE, internal=True),
+    Setting("remote.log.reader.threads", "int", 10, at_least(1), "medium", REMOTE),
+    Setting("remote.log.reader.max.pending.tasks", "int", 100, at_least(1), "medium", REMOTE),
+    Setting("log.local.retention.ms", "long", -2, at_least(-2), "medium", USED),
+    Setting("log.local.retention.bytes", "long", -2, at_least(-2), "medium", USED),
+    Setting("remote.log.manager.copy.max.bytes.per.second", "long", LONG_MAX, at_least(1), "medium", REMOTE),
+    Setting("remote.log.manager.copy.quota.window.num", "int", 11, at_least(1), "medium", REMOTE),
+    Setting("remote.log.manager.copy.quota.window.size.seconds", "int", 1, at_least(1), "medium", REMOTE),
+    Setting("remote.log.manager.fetch.max.bytes.per.second", "long", LONG_MAX, at_least(1), "medium", REMOTE),
+    Setting("remote.log.manager.fetch.quota.window.num", "int", 11, at_least(1), "medium", REMOTE),
+    Setting("remote.log.manager.fetch.quota.window.size.seconds", "int", 1, at_least(1), "medium", REMOTE),
+    Setting("remote.fetch.max.wait.ms", "int", 500, at_least(1), "medium", REMOTE),
+    Setting("remote.list.offsets.request.timeout.ms", "long", 30_000, at_least(1), "medium", REMOTE),
+)
+
+SERVER: Final = (
+    Setting("broker.id", "int", -1, None, "high", USED),
+    Setting("message.max.bytes", "int", 1_048_588, at_least(0), "high", USED),
+    Setting("num.io.threads", "int", 8, at_least(1), "high", ONE_LOOP),
+    Setting("num.replica.alter.log.dirs.threads", "int", None, None, "high", ONE_LOOP),
+    Setting("background.threads", "int", 10, at_least(1), "high", ONE_LOOP),
+    Setting("request.timeout.ms", "int", 30_000, None, "high", USED),
+    Setting("socket.connection.setup.timeout.ms", "long", 10_000, None, "medium", USED),
+    Setting("socket.connection.setup.timeout.max.ms", "long", 30_000, None, "medium", USED),
+    Setting("config.providers", "list", [], any_list(empty=True, null=False), "low", NO_PROVIDERS),
+    Setting("authorizer.class.name", "string", "", NOT_NULL, "low", NO_ACLS),
+    Setting("early.start.listeners", "list", None, any_list(empty=True, null=True), "high", USED),
+    Setting("broker.rack", "string", None, None, "medium", USED),
+    Setting("controlled.shutdown.enable", "boolean", True, None, "medium", USED),
+    Setting("delete.topic.enable", "boolean", True, None, "high", USED),
+    Setting("compression.type", "string", "producer", one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), "high", USED),
+    Setting("compression.gzip.level", "int", -1, GZIP_LEVEL, "medium", USED),
+    Setting("compression.lz4.level", "int", 9, between(1, 17), "medium", USED),
+    Setting("compression.zstd.level", "int", 3, between(-131_072, 22), "medium", USED),
+    Setting("max.incremental.fetch.session.cache.slots", "int", 1000, at_least(0), "medium", USED),
+    Setting("fetch.max.bytes", "int", 55 << 20, at_least(1024), "medium", USED),
+    Setting("max.request.partition.size.limit", "int", 2000, at_least(1), "medium", USED),
+    Setting("unstable.api.versions.enable", "boolean", False, None, "high", USED, internal=True),
+    Setting("unstable.feature.versions.enable", "boolean", False, None, "high", USED, internal=True),
+)
+
+KRAFT: Final = (
+    Setting("process.roles", "list", REQUIRED, list_of("broker", "controller", empty=False), "high", USED),
+    Setting("node.id", "int", REQUIRED, at_least(0), "high", USED),
+    Setting("initial.broker.registration.timeout.ms", "int", 60_000, None, "medium", USED),
+    Setting("broker.heartbeat.interval.ms", "int", 2000, None, "medium", USED),
+    Setting("broker.session.timeout.ms", "int", 9000, None, "medium", USED),
+    Setting("controller.listener.names", "list", REQUIRED, any_list(empty=False, null=False), "high", USED),
+    Setting("sasl.mechanism.controller.protocol", "string", "GSSAPI", None, "high", NO_SASL),
+    Setting("controller.performance.sample.period.ms", "long", 60_000, at_least(100), "medium", NO_EVENT_LOG, internal=True),
+    Setting("controller.performance.always.log.threshold.ms", "long", 2000, at_least(0), "medium", NO_EVENT_LOG, internal=True),
+    Setting("server.max.startup.time.ms", "long", LONG_MAX, at_least(0), "medium", USED, internal=True),
+)
+
+METADATA_LOG: Final = (
+    Setting("metadata.log.max.record.bytes.between.snapshots", "long", 20 << 20, at_least(1), "high", USED),
+    Setting("metadata.log.max.snapshot.interval.ms", "long", 3_600_000, at_least(0), "high", USED),
+    Setting("metadata.log.dir", "string", None, None, "high", USED),
+    Setting("metadata.log.segment.bytes", "int", 1 << 30, at_least(8 << 20), "high", USED),
+    Setting("metadata.log.segment.ms", "long", 590625 << 10, None, "high", USED),
+    Setting("metadata.max.retention.bytes", "long", 100 << 20, None, "high", USED),
+    Setting("metadata.max.retention.ms", "long", 590625 << 10, None, "high", USED),
+    Setting("metadata.max.idle.interval.ms", "int", 500, at_least(0), "low", USED),
+    Setting("internal.metadata.log.segment.bytes", "int", None, None, "low", USED, internal=True),
+    Setting("internal.metadata.max.batch.size.in.bytes", "int", 8 << 20, None, "low", USED, internal=True),
+    Setting("internal.metadata.delete.delay.millis", "long", 60_000, None, "low", USED, internal=True),
+)
+
+SOCKET_SERVER: Final = (
+    Setting("listeners", "list", ["PLAINTEXT://:9092"], any_list(empty=False, null=False), "high", USED),
+    Setting("advertised.listeners", "list", None, any_list(empty=False, null=True), "high", USED),
+    Setting(
+        "listener.security.protocol.map",
+        "string",
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        None,
+        "low",
+        USED,
+    ),
+    Setting("socket.send.buffer.bytes", "int", 100 << 10, None, "high", USED),
+    Setting("socket.receive.buffer.bytes", "int", 100 << 10, None, "high", USED),
+    Setting("socket.request.max.bytes", "int", 100 << 20, at_least(1), "high", USED),
+    Setting("socket.listen.backlog.size", "int", 50, at_least(1), "medium", USED),
+    Setting("max.connections.per.ip", "int", INT_MAX, at_least(0), "medium", USED),
+    Setting("max.connections.per.ip.overrides", "string", "", None, "medium", USED),
+    Setting("max.connections", "int", INT_MAX, at_least(0), "medium", USED),
+    Setting("max.connection.creation.rate", "int", INT_MAX, at_least(0), "medium", USED),
+    Setting("connections.max.idle.ms", "long", 600_000, None, "medium", USED),
+    Setting("connection.failed.authentication.delay.ms", "int", 100, at_least(0), "low", NO_SASL),
+    Setting("queued.max.requests", "int", 500, at_least(1), "high", USED),
+    Setting("queued.max.request.bytes", "long", -1, None, "medium", USED),
+    Setting("num.network.threads", "int", 3, at_least(1), "high", ONE_LOOP),
+)
+
+REPLICATION: Final = (
+    Setting("controller.socket.timeout.ms", "int", 30_000, None, "medium", USED),
+    Setting("default.replication.factor", "int", 1, None, "medium", USED),
+    Setting("replica.lag.time.max.ms", "long", 30_000, None, "high", USED),
+    Setting("replica.socket.timeout.ms", "int", 30_000, None, "high", USED),
+    Setting("replica.socket.receive.buffer.bytes", "int", 64 << 10, None, "high", USED),
+    Setting("replica.fetch.max.bytes", "int", 1 << 20, at_least(0), "medium", USED),
+    Setting("replica.fetch.wait.max.ms", "int", 500, None, "high", USED),
+    Setting("replica.fetch.backoff.ms", "int", 1000, at_least(0), "medium", USED),
+    Setting("replica.fetch.min.bytes", "int", 1, None, "high", USED),
+    Setting("replica.fetch.response.max.bytes", "int", 10 << 20, at_least(0), "medium", USED),
+    Setting("num.replica.fetchers", "int", 1, at_least(1), "high", USED),
+    Setting("replica.high.watermark.checkpoint.interval.ms", "long", 5000, None, "high", USED),
+    Setting("fetch.purgatory.purge.interval.requests", "int", 1000, None, "medium", NOT_PURGED),
+    Setting("producer.purgatory.purge.interval.requests", "int", 1000, None, "medium", NOT_PURGED),
+    Setting("delete.records.purgatory.purge.interval.requests", "int", 1, None, "medium", NOT_PURGED),
+    Setting("auto.leader.rebalance.enable", "boolean", True, None, "high", USED),
+    Setting("leader.imbalance.check.interval.seconds", "long", 300, at_least(1), "high", USED),
+    Setting("unclean.leader.election.interval.ms", "long", 300_000, at_least(1), "medium", USED, internal=True),
+    Setting("unclean.leader.election.enable", "boolean", False, None, "high", USED),
+    Setting(
+        "security.inter.broker.protocol", "string", "PLAINTEXT", one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "medium", USED
+    ),
+    Setting("inter.broker.listener.name", "string", None, None, "medium", USED),
+    Setting("replica.selector.class", "string", None, None, "medium", NO_SELECTOR),
+    Setting("follower.fetch.last.tiered.offset.enable", "boolean", False, None, "medium", REMOTE),
+)
+
+LOG_CLEANER: Final = (
+    Setting("log.cleaner.threads", "int", 1, at_least(0), "medium", ONE_LOOP),
+    Setting("log.cleaner.io.max.bytes.per.second", "double", sys.float_info.max, None, "medium", USED),
+    Setting("log.cleaner.dedupe.buffer.size", "long", 128 << 20, None, "medium", USED),
+    Setting("log.cleaner.io.buffer.size", "int", 512 << 10, at_least(0), "medium", USED),
+    Setting("log.cleaner.io.buffer.load.factor", "double", 0.9, None, "medium", USED),
+    Setting("log.cleaner.backoff.ms", "long", 15_000, at_least(0), "medium", USED),
+    Setting("log.cleaner.min.cleanable.ratio", "double", 0.5, between(0, 1), "medium", USED),
+    Setting("log.cleaner.enable", "boolean", True, None, "medium", USED),
+    Setting("log.cleaner.delete.retention.ms", "long", 84375 << 10, at_least(0), "medium", USED),
+    Setting("log.cleaner.min.compaction.lag.ms", "long", 0, at_least(0), "medium", USED),
+    Setting("log.cleaner.max.compaction.lag.ms", "long", LONG_MAX, at_least(1), "medium", USED),
+)
+
+LOG: Final = (
+    Setting("num.partitions", "int", 1, at_least(1), "medium", USED),
+    Setting("log.dir", "list", ["/tmp/kafka-logs"], any_list(empty=False, null=False), "high", USED),
+    Setting("log.dirs", "list", None, any_list(empty=False, null=True), "high", USED),
+    Setting("cordoned.log.dirs", "list", [], any_list(empty=True, null=True), "medium", USED),
+    Setting("log.segment.bytes", "int", 1 << 30, at_least(1 << 20), "high", USED),
+    Setting("log.roll.ms", "long", None, None, "high", USED),
+    Setting("log.roll.hours", "int", 168, at_least(1), "high", USED),
+    Setting("log.roll.jitter.ms", "long", None, None, "high", USED),
+    Setting("log.roll.jitter.hours", "int", 0, at_least(0), "high", USED),
+    Setting("log.retention.ms", "long", None, None, "high", USED),
+    Setting("log.retention.minutes", "int", None, None, "high", USED),
+    Setting("log.retention.hours", "int", 168, None, "high", USED),
+    Setting("log.retention.bytes", "long", -1, None, "high", USED),
+    Setting("log.retention.check.interval.ms", "long", 300_000, at_least(1), "medium", USED),
+    Setting("log.cleanup.policy", "list", ["delete"], list_of("compact", "delete"), "medium", USED),
+    Setting("log.index.size.max.bytes", "int", 10 << 20, at_least(4), "medium", USED),
+    Setting("log.index.interval.bytes", "int", 4096, at_least(0), "medium", USED),
+    Setting("log.flush.interval.messages", "long", LONG_MAX, at_least(1), "high", USED),
+    Setting("log.segment.delete.delay.ms", "long", 60_000, at_least(0), "high", USED),
+    Setting("log.flush.scheduler.interval.ms", "long", LONG_MAX, None, "high", USED),
+    Setting("log.flush.interval.ms", "long", None, None, "high", USED),
+    Setting("log.flush.offset.checkpoint.interval.ms", "int", 60_000, at_least(0), "high", USED),
+    Setting("log.flush.start.offset.checkpoint.interval.ms", "int", 60_000, at_least(0), "high", USED),
+    Setting("log.preallocate", "boolean", False, None, "medium", USED),
+    Setting("num.recovery.threads.per.data.dir", "int", 2, at_least(1), "high", USED),
+    Setting("auto.create.topics.enable", "boolean", True, None, "high", USED),
+    Setting("min.insync.replicas", "int", 1, at_least(1), "high", USED),
+    Setting("log.message.timestamp.type", "string", "CreateTime", one_of("CreateTime", "LogAppendTime"), "medium", USED),
+    Setting("log.message.timestamp.before.max.ms", "long", LONG_MAX, at_least(0), "medium", USED),
+    Setting("log.message.timestamp.after.max.ms", "long", 3_600_000, at_least(0), "medium", USED),
+    Setting("create.topic.policy.class.name", "class", None, None, "low", NO_POLICY),
+    Setting("alter.config.policy.class.name", "class", None, None, "low", NO_POLICY),
+    Setting("log.dir.failure.timeout.ms", "long", 30_000, at_least(1), "low", USED),
+    Setting("log.initial.task.delay.ms", "long", 30_000, at_least(0), "low", USED, internal=True),
+)
+
+QUORUM: Final = (
+    Setting("controller.quorum.voters", "list", [], VOTERS, "high", USED),
+    Setting("controller.quorum.bootstrap.servers", "list", [], BOOTSTRAP_SERVERS, "high", USED),
+    Setting("controller.quorum.election.timeout.ms", "int", 1000, at_least(0), "high", USED),
+    Setting("controller.quorum.fetch.timeout.ms", "int", 2000, at_least(0), "high", USED),
+    Setting("controller.quorum.election.backoff.max.ms", "int", 1000, at_least(0), "high", USED),
+    Setting("controller.quorum.append.linger.ms", "int", 25, at_least(0), "medium", USED),
+    Setting("controller.quorum.request.timeout.ms", "int", 2000, at_least(0), "medium", USED),
+    Setting("controller.quorum.retry.backoff.ms", "int", 20, at_least(0), "low", USED),
+    Setting("controller.quorum.auto.join.enable", "boolean", False, None, "low", USED),
+    Setting("controller.quorum.fetch.snapshot.max.bytes", "int", 1 << 20, at_least(1), "low", USED),
+    Setting("controller.quorum.fetch.max.bytes", "int", 1 << 20, at_least(1), "low", USED),
+)
+
+METRICS: Final = (
+    Setting("metrics.num.samples", "int", 2, at_least(1), "low", NO_JMX),
+    Setting("metrics.sample.window.ms", "long", 30_000, at_least(1), "low", NO_JMX),
+    Setting("metric.reporters", "list", ["org.apache.kafka.common.metrics.JmxReporter"], any_list(empty=True, null=False), "low", NO_JMX),
+    Setting("metrics.recording.level", "string", "INFO", None, "low", NO_JMX),
+    Setting("kafka.metrics.reporters", "list", [], any_list(empty=True, null=False), "low", NO_JMX),
+    Setting("kafka.metrics.polling.interval.secs", "int", 10, at_least(1), "low", NO_JMX),
+    Setting("telemetry.max.bytes", "int", 1 << 20, at_least(1), "low", NO_TELEMETRY),
+)
+
+QUOTAS: Final = (
+    Setting("quota.window.num", "int", 11, at_least(1), "low", USED),
+    Setting("replication.quota.window.num", "int", 11, at_least(1), "low", USED),
+    Setting("alter.log.dirs.replication.quota.window.num", "int", 11, at_least(1), "low", USED),
+    Setting("controller.quota.window.num", "int", 11, at_least(1), "low", NO_QUOTAS),
+    Setting("quota.window.size.seconds", "int", 1, at_least(1), "low", USED),
+    Setting("replication.quota.window.size.seconds", "int", 1, at_least(1), "low", USED),
+    Setting("alter.log.dirs.replication.quota.window.size.seconds", "int", 1, at_least(1), "low", USED),
+    Setting("controller.quota.window.size.seconds", "int", 1, at_least(1), "low", NO_QUOTAS),
+    Setting("client.quota.callback.class", "class", None, None, "low", NO_CALLBACK),
+)
