@@ -58,10 +58,12 @@ def _produce(request: messages.ProduceRequest, _version: int, error: ApiError) -
     topics: dict[tuple[str, bytes], produce_response.TopicProduceResponse] = {}
     for topic in request.topic_data:
         told = topics.setdefault((topic.name, topic.topic_id), module.TopicProduceResponse(topic.name, topic.topic_id))
-        for one in topic.partition_data:
-            told.partition_responses.append(
-                module.PartitionProduceResponse(one.index, code(error), _NO_OFFSET, error_message=text(error)),
-            )
+        named = {one.index for one in told.partition_responses}
+        told.partition_responses += [
+            module.PartitionProduceResponse(index, code(error), _NO_OFFSET, error_message=text(error))
+            for index in dict.fromkeys(one.index for one in topic.partition_data)
+            if index not in named
+        ]
     return messages.ProduceResponse(responses=[topic for topic in topics.values() if topic.partition_responses])
 
 
@@ -160,12 +162,16 @@ def _describe_topic_partitions(request: messages.DescribeTopicPartitionsRequest,
     return messages.DescribeTopicPartitionsResponse(topics=[made(code(error), topic.name) for topic in request.topics])
 
 
+def _elect_leaders(request: messages.ElectLeadersRequest, version: int, error: ApiError) -> Message:
+    response = controller_responses.error_response(request, error)
+    assert isinstance(response, messages.ElectLeadersResponse)
+    if version == 0:  # it has no place for it
+        response.error_code = 0
+    return response
+
+
 def _code_and_words(made: Callable[..., Message]) -> Callable[[Any, int, ApiError], Message]:
     return lambda _request, _version, error: made(error_code=code(error), error_message=_words(error))
-
-
-def _only_code(made: Callable[..., Message]) -> Callable[[Any, int, ApiError], Message]:
-    return lambda _request, _version, error: made(error_code=code(error))
 
 
 def _unregister_broker(_request: messages.UnregisterBrokerRequest, _version: int, error: ApiError) -> Message:
@@ -179,8 +185,9 @@ _ANSWERS: Final[dict[str, Callable[[Any, int, ApiError], Message | None]]] = {
     "DeleteRecordsRequest": _delete_records,
     "DescribeConfigsRequest": _describe_configs,
     "DescribeProducersRequest": _describe_producers,
-    "DescribeQuorumRequest": _only_code(messages.DescribeQuorumResponse),
+    "DescribeQuorumRequest": _code_and_words(messages.DescribeQuorumResponse),
     "DescribeTopicPartitionsRequest": _describe_topic_partitions,
+    "ElectLeadersRequest": _elect_leaders,
     "FetchRequest": _fetch,
     "InitProducerIdRequest": _init_producer_id,
     "ListOffsetsRequest": _list_offsets,

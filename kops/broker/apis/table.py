@@ -9,7 +9,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from kops.broker.apis.api_versions import handle_api_versions
+from kops.broker.apis.delete_records import handle_delete_records
+from kops.broker.apis.describe_cluster import handle_describe_cluster, handle_describe_topic_partitions
+from kops.broker.apis.fetch import handle_fetch
+from kops.broker.apis.init_producer_id import handle_init_producer_id
+from kops.broker.apis.leader_epochs import handle_offset_for_leader_epoch
+from kops.broker.apis.list_config_resources import handle_list_config_resources
+from kops.broker.apis.list_offsets import handle_list_offsets
 from kops.broker.apis.metadata import handle_metadata
+from kops.broker.apis.produce import handle_produce
+from kops.broker.apis.sasl import handle_sasl_authenticate, handle_sasl_handshake
 from kops.broker.forwarding import handle_forwarded
 from kops.protocol.api_keys import BY_NAME, ApiKey
 
@@ -34,7 +43,18 @@ _FORWARDED: Final = (
 )
 _ANSWERED_HERE: Final[dict[str, Handler]] = {
     "ApiVersions": handle_api_versions,
+    "DeleteRecords": handle_delete_records,
+    "DescribeCluster": handle_describe_cluster,
+    "DescribeTopicPartitions": handle_describe_topic_partitions,
+    "Fetch": handle_fetch,
+    "InitProducerId": handle_init_producer_id,
+    "ListConfigResources": handle_list_config_resources,
+    "ListOffsets": handle_list_offsets,
     "Metadata": handle_metadata,
+    "OffsetForLeaderEpoch": handle_offset_for_leader_epoch,
+    "Produce": handle_produce,
+    "SaslAuthenticate": handle_sasl_authenticate,
+    "SaslHandshake": handle_sasl_handshake,
 }
 HANDLERS: Final[dict[int, Handler]] = {
     **{BY_NAME[name].key: handler for name, handler in _ANSWERED_HERE.items()},

@@ -1,0 +1,26 @@
+"""SaslHandshake and SaslAuthenticate where nobody has to authenticate, or has done so: it is too late for them.
+
+Source: Kafka's KafkaApis.handleSaslHandshakeRequest and handleSaslAuthenticateRequest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kops.metadata.metadata_cache import error_code
+from kops.protocol.messages import SaslAuthenticateResponse, SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from kops.broker.parts import BrokerParts
+    from kops.broker.socket_server import RequestContext
+
+
+def handle_sasl_handshake(_parts: BrokerParts, context: RequestContext) -> None:
+    """Answers ILLEGAL_SASL_STATE."""
+    context.respond(SaslHandshakeResponse(error_code=error_code("ILLEGAL_SASL_STATE")))
+
+
+def handle_sasl_authenticate(_parts: BrokerParts, context: RequestContext) -> None:
+    """Answers ILLEGAL_SASL_STATE."""
+    why = "SaslAuthenticate request received after successful authentication"
+    context.respond(SaslAuthenticateResponse(error_code=error_code("ILLEGAL_SASL_STATE"), error_message=why))
