@@ -121,6 +121,11 @@ class RaftManager:
 
     # life -------------------------------------------------------------------------------------------------------------------------
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether files and connections are let go of."""
+        return self._is_closed
+
     def start(self) -> None:
         """Take part in the quorum. Requests may be handled from here on."""
         self._do(self.node.start(self._loop.now_ms()))

@@ -30,6 +30,7 @@ CODES = {
         "MissingDependencyError": (8, 1),
     },
     "kops.broker.acceptor": {"BindError": (8, 1)},
+    "kops.broker.format": {"FormatError": (8, 1)},
     "kops.cli.sink": {"OutputError": (8, 1)},
     "kops.files.api": {"ReadOnlyError": (8, 1)},
     "kops.forensics.journal": {"ChangedSinceError": (8, 1)},

@@ -1,0 +1,1 @@
+"""The APIs of a controller's listener: what Kafka's ControllerApis does."""

@@ -1,0 +1,117 @@
+"""What a controller answers out of what it knows: its APIs and features, and where the controllers are.
+
+Source: Kafka's ControllerApis (handleApiVersionsRequest, handleDescribeCluster), SimpleApiVersionManager, FeaturesPublisher,
+ControllerRegistrationsPublisher, AuthHelper.computeDescribeClusterResponse.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kops.broker.apis.api_versions import check_software
+from kops.errors import ApiError
+from kops.metadata.controller.feature_versions import KRAFT_FEATURE, production_features
+from kops.metadata.metadata_cache import error_code
+from kops.metadata.metadata_version import FEATURE_NAME, MINIMUM
+from kops.protocol.api_keys import Listener
+from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, DescribeClusterRequest, DescribeClusterResponse
+from kops.protocol.messages.api_versions_response import ApiVersion, FinalizedFeatureKey, SupportedFeatureKey
+from kops.protocol.messages.describe_cluster_response import DescribeClusterBroker
+
+if TYPE_CHECKING:
+    from kops.broker.shared_server import SharedServer
+    from kops.broker.socket_server import RequestContext
+    from kops.metadata.image.batch_loader import Manifest
+    from kops.metadata.image.metadata_delta import MetadataDelta
+    from kops.metadata.image.metadata_image import MetadataImage
+    from kops.protocol.api_keys import ApiKey
+
+_FEATURES_FROM_0_SINCE: Final = 4
+_BROKERS, _CONTROLLERS = 1, 2
+_NO_LEADER: Final = -1
+
+
+class Questions:
+    """A Publisher: it remembers the features and controllers that were published last."""
+
+    def __init__(self, shared: SharedServer, served: tuple[ApiKey, ...]) -> None:
+        self._shared = shared
+        unstable = shared.config["unstable.api.versions.enable"]
+        versions = [(api.key, api.advertised_versions(Listener.CONTROLLER, unstable=unstable)) for api in served]
+        self._apis = [ApiVersion(key, known.start, known.stop - 1) for key, known in versions]
+        self._levels = {FEATURE_NAME: MINIMUM.level}
+        self._levels_offset = -1
+        self._image: MetadataImage | None = None
+
+    def start(self) -> None:
+        """Hear of the metadata."""
+        self._shared.install(self)
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._image = None
+
+    def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage, manifest: Manifest) -> None:
+        """Features and controllers as they are now."""
+        self._image = image
+        version = image.features.metadata_version
+        if delta.has("features") and version is not None:
+            levels = {**image.features.levels, FEATURE_NAME: version.level}
+            if levels != self._levels or self._levels_offset < 0:
+                self._levels, self._levels_offset = levels, image.offset
+
+    def api_versions(self, context: RequestContext) -> None:
+        """What is served, and the features of node and cluster."""
+        request = context.request
+        assert isinstance(request.message, ApiVersionsRequest)
+        check_software(request.message, request.version)
+        levels = {**self._levels, KRAFT_FEATURE: self._shared.raft.node.kraft_version}
+        context.respond(
+            ApiVersionsResponse(
+                api_keys=self._apis,
+                supported_features=[
+                    SupportedFeatureKey(name, known.min, known.max)
+                    for name, known in production_features().items()
+                    if known.min or request.version >= _FEATURES_FROM_0_SINCE
+                ],
+                finalized_features_epoch=self._levels_offset,
+                finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in levels.items() if level],
+            )
+        )
+
+    def describe_cluster(self, context: RequestContext) -> None:
+        """Where the controllers are. ApiError UNSUPPORTED_VERSION while controllers can't register."""
+        request = context.request.message
+        assert isinstance(request, DescribeClusterRequest)
+        image = self._image
+        version = None if image is None else image.features.metadata_version
+        if image is None or version is None or not version.has_controller_registration:
+            raise ApiError("UNSUPPORTED_VERSION", "Direct-to-controller communication is not supported with the current MetadataVersion.")
+        error = _endpoint_error(request.endpoint_type, context.request.version)
+        if error is not None:
+            context.respond(error)
+            return
+        found = [(node.id, node.listeners.get(context.listener_name)) for node in image.cluster.controllers.values()]
+        leader_id = self._shared.raft.node.leader_and_epoch.leader_id
+        nodes = [DescribeClusterBroker(node_id, endpoint.host, endpoint.port) for node_id, endpoint in found if endpoint is not None]
+        known = any(node.broker_id == leader_id for node in nodes)
+        context.respond(
+            DescribeClusterResponse(
+                endpoint_type=_CONTROLLERS,
+                cluster_id=self._shared.cluster_id,
+                controller_id=leader_id if known and leader_id is not None else _NO_LEADER,
+                brokers=nodes,
+            )
+        )
+
+
+def _endpoint_error(wanted: int, version: int) -> DescribeClusterResponse | None:
+    """What is answered where not the controllers are asked for."""
+    if wanted == _CONTROLLERS:
+        return None
+    if wanted == _BROKERS:
+        name = "MISMATCHED_ENDPOINT_TYPE"
+        message = "The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type BROKER"
+    else:
+        name, message = "UNSUPPORTED_ENDPOINT_TYPE", f"Unsupported endpoint type {wanted}"
+    return DescribeClusterResponse(error_code=error_code("INVALID_REQUEST" if version == 0 else name), error_message=message)

@@ -1,0 +1,106 @@
+"""A controller in its process: its listeners, its APIs, and the controller proper above the Raft node.
+
+Source: Kafka's ControllerServer. Its ports are taken before the Raft node starts, which has to tell the others where this one is reached;
+requests are read when all parts are there.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from kops.broker.controller_apis.dispatch import ControllerApis
+from kops.broker.node_settings import controller_settings, network_settings
+from kops.broker.quorum_controller import QuorumController
+from kops.broker.socket_server import SocketServer
+from kops.metadata.broker_registration import Endpoint
+from kops.metadata.controller.controller import Controller
+from kops.metadata.raft.replica import Address, Endpoints
+from kops.protocol.api_keys import Listener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kops.broker.shared_server import SharedServer
+
+log = logging.getLogger(__name__)
+
+
+class ControllerServer:
+    """Made, it has its ports (BindError); `start` raises what `SharedServer.start` does. All methods are for the loop's thread."""
+
+    def __init__(self, shared: SharedServer) -> None:
+        self.shared = shared
+        self.apis = ControllerApis(shared)
+        self.socket_server = SocketServer(shared.loop, network_settings(shared.config, Listener.CONTROLLER), self.apis.handle)
+        self._quorum_controller: QuorumController | None = None
+
+    @property
+    def controller(self) -> QuorumController:
+        """The controller, from `start` on."""
+        assert self._quorum_controller is not None, "the controller server is not started"
+        return self._quorum_controller
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this is the active controller, as far as it has heard."""
+        return self._quorum_controller is not None and self._quorum_controller.is_active
+
+    def bound_port(self, listener: str) -> int:
+        """The port that a listener has."""
+        return self.socket_server.bound_port(listener)
+
+    def listeners(self) -> dict[str, Endpoint]:
+        """What the others are told: each listener with a host that they can reach and the port that it has."""
+        found = {}
+        for endpoint in self.shared.config.advertised_controller_listeners:
+            host = endpoint.host.strip() or socket.getfqdn()
+            found[endpoint.name] = Endpoint(endpoint.name, host, endpoint.port or self.bound_port(endpoint.name))
+        return found
+
+    # life -------------------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take part in the quorum and serve."""
+        shared = self.shared
+        log.info("[ControllerServer id=%d] Starting controller", shared.config.node_id)
+        try:
+            shared.start(Endpoints({name: Address(endpoint.host, endpoint.port) for name, endpoint in self.listeners().items()}))
+            settings = controller_settings(shared.config, shared.cluster_id, shared.directories.bootstrap)
+            raft = shared.raft
+
+            def upgrade(version: int, validate_only: bool) -> None:
+                raft.upgrade_kraft_version(controller.epoch, version, validate_only=validate_only)
+
+            controller = Controller(
+                shared.config.node_id,
+                settings,
+                shared.draws,
+                kraft_version=lambda: raft.node.kraft_version,
+                upgrade_kraft_version=upgrade,
+            )
+            self._quorum_controller = QuorumController(shared.loop, raft, controller, shared.records)
+            raft.register(self._quorum_controller)
+            self.apis.start(self._quorum_controller)
+            self.socket_server.start()
+        except BaseException:
+            self.socket_server.stop()
+            shared.abandon()
+            raise
+
+    def shut_down(self, done: Callable[[], object]) -> None:
+        """Hand over leadership, then close: the others can still ask this node until then. `done` is called once."""
+        log.info("[ControllerServer id=%d] Shutting down", self.shared.config.node_id)
+        self.shared.stop_raft(lambda: self._finish(done))
+
+    def _finish(self, done: Callable[[], object]) -> None:
+        self.close()
+        done()
+
+    def close(self) -> None:
+        """Close listeners and connections at once. A second call does nothing."""
+        if self._quorum_controller is not None:
+            self._quorum_controller.shut_down()
+        self.apis.close()
+        self.socket_server.stop()
