@@ -1,0 +1,67 @@
+"""A loop whose time stands still until a test moves it."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable
+
+
+class ManualTimer:
+    """A call at a time of the test's clock."""
+
+    def __init__(self, due_ms: float, run: Callable[[], object]) -> None:
+        self.due_ms = due_ms
+        self.run: Callable[[], object] | None = run
+
+    def cancel(self) -> None:
+        """It is not called."""
+        self.run = None
+
+
+class ManualLoop:
+    """The loop's calls and timers, without sockets and threads; `advance` runs what is due."""
+
+    def __init__(self) -> None:
+        self.time_ms = 0.0
+        self._ready: deque[Callable[[], object]] = deque()
+        self._timers: list[tuple[float, int, ManualTimer]] = []
+        self._numbers = itertools.count()
+
+    def now_ms(self) -> int:
+        """The test's clock."""
+        return int(self.time_ms)
+
+    def monotonic_ms(self) -> float:
+        """The test's clock."""
+        return self.time_ms
+
+    def call_soon(self, run: Callable[[], object]) -> None:
+        """At the next `advance`, or within this one."""
+        self._ready.append(run)
+
+    def call_later(self, delay_ms: float, run: Callable[[], object]) -> ManualTimer:
+        """Once the clock has moved so far."""
+        timer = ManualTimer(self.time_ms + max(delay_ms, 0), run)
+        heapq.heappush(self._timers, (timer.due_ms, next(self._numbers), timer))
+        return timer
+
+    def advance(self, ms: float = 0) -> None:
+        """Move the clock and run what is due by then, in order."""
+        end_ms = self.time_ms + ms
+        while True:
+            while self._ready:
+                self._ready.popleft()()
+            if not self._timers or self._timers[0][0] > end_ms:
+                break
+            timer = heapq.heappop(self._timers)[2]
+            self.time_ms = max(self.time_ms, timer.due_ms)
+            if timer.run is not None:
+                timer.run()
+        self.time_ms = end_ms
+
+    @property
+    def timer_count(self) -> int:
+        """Timers that are still to be called."""
+        return sum(timer.run is not None for _, _, timer in self._timers)
