@@ -113,6 +113,11 @@ class ReplicationQuotaManager:
         """Throttle none of a topic."""
         self._throttled.pop(topic, None)
 
+    @property
+    def has_throttled(self) -> bool:
+        """Whether any partition's bytes count."""
+        return bool(self._throttled)
+
     def is_throttled(self, key: TopicPartition) -> bool:
         """Whether the partition's bytes count."""
         partitions = self._throttled.get(key.topic)

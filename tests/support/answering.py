@@ -19,7 +19,7 @@ from kops.metadata.metadata_cache import MetadataCache
 from kops.protocol import api_keys
 from kops.protocol.connection import Request
 from kops.protocol.declaration import Message
-from kops.protocol.messages import FeatureLevelRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
+from kops.protocol.messages import PartitionRecord, RegisterBrokerRecord, TopicRecord
 from kops.protocol.messages.register_broker_record import BrokerEndpoint
 from kops.records.log_offsets import TopicPartition
 from kops.replication.delayed import AwaitedDeletion, PartitionResponse
@@ -43,7 +43,6 @@ Answer = TypeVar("Answer", bound=Message)
 def two_brokers() -> MetadataCache:
     """Brokers 1 and 2; `orders` with two partitions led by 2 in epoch 5, `clicks` with one led by 1, `__consumer_offsets` with one."""
     delta = MetadataDelta(EMPTY)
-    delta.replay(FeatureLevelRecord("metadata.version", 30))
     for broker_id in (1, 2):
         point = BrokerEndpoint("PLAINTEXT", f"host{broker_id}", 9092, 0)
         delta.replay(RegisterBrokerRecord(broker_id=broker_id, broker_epoch=7, end_points=[point], rack=f"r{broker_id}", fenced=False))

@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Final, cast
 
 from kops.broker.apis.leaders import current_leader
 from kops.errors import ApiError
+from kops.protocol.declaration import size_of
 from kops.protocol.errors import BY_NAME
+from kops.protocol.frames import SIZE
 from kops.protocol.messages.fetch_response import (
     AbortedTransaction,
     EpochEndOffset,
+    FetchResponse,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
 )
 from kops.records.log_offsets import TopicPartition
 from kops.replication.fetch import ClientMetadata, FetchInfo, FetchParams, isolation_of
-from kops.replication.fetch_session import FIRST_VERSION_WITH_TOPIC_IDS, FetchMetadata, TopicIdPartition
+from kops.replication.fetch_context import fetch_response
+from kops.replication.fetch_session import FIRST_VERSION_WITH_TOPIC_IDS, INVALID_SESSION_ID, FetchMetadata, TopicIdPartition
 from kops.replication.quota import UnboundedQuota
 
 if TYPE_CHECKING:
@@ -53,7 +57,7 @@ def handle_fetch(parts: BrokerParts, context: RequestContext) -> None:
         parts.cache.topic_name,
         is_from_follower=replica_id >= 0,
     )
-    fetch = _Fetch(parts, context, session)
+    fetch = _Fetch(parts, context, session, is_from_follower=replica_id >= 0)
     infos = fetch.take()
     if not infos:
         fetch.answer(())
@@ -112,10 +116,11 @@ def _refused(part: TopicIdPartition, error: str) -> PartitionData:
 class _Fetch:
     """A fetch on its way: its session, and what was refused before a log was asked."""
 
-    __slots__ = ("_context", "_parts", "_refused", "_session", "_taken", "_version")
+    __slots__ = ("_context", "_is_from_follower", "_parts", "_refused", "_session", "_taken", "_version")
 
-    def __init__(self, parts: BrokerParts, context: RequestContext, session: FetchContext) -> None:
+    def __init__(self, parts: BrokerParts, context: RequestContext, session: FetchContext, *, is_from_follower: bool) -> None:
         self._parts = parts
+        self._is_from_follower = is_from_follower
         self._context = context
         self._version = context.request.version
         self._session = session
@@ -143,7 +148,23 @@ class _Fetch:
         nodes: dict[int, NodeEndpoint] = {}
         updates = {part: self._partition(key, data, nodes) for part, (key, data) in zip(self._taken, found, strict=True)}
         updates.update(self._refused)
-        self._context.respond(self._session.respond(updates, nodes.values()))
+        response = self._session.respond(updates, nodes.values())
+        if self._is_from_follower and self._parts.replica_manager.leader_quota.has_throttled:
+            self._record_throttled(response)
+        self._context.respond(response)
+
+    def _record_throttled(self, response: FetchResponse) -> None:
+        """Count what goes to followers of throttled partitions: as much as a response with these alone would have."""
+        quota = self._parts.replica_manager.leader_quota
+        name_of = self._parts.cache.topic_name
+        throttled: dict[TopicIdPartition, PartitionData] = {}
+        for topic in response.responses:
+            name = topic.topic or name_of(topic.topic_id)
+            for data in topic.partitions:
+                if name is not None and quota.is_throttled(TopicPartition(name, data.partition_index)):
+                    throttled[TopicIdPartition(topic.topic_id, name, data.partition_index)] = data
+        alone = fetch_response("NONE", INVALID_SESSION_ID, throttled)
+        quota.record(SIZE.size + sum(map(size_of, alone.write(self._version))))
 
     def _partition(self, key: TopicPartition, data: FetchPartitionData, nodes: dict[int, NodeEndpoint]) -> PartitionData:
         error = data.error

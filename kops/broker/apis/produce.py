@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 from kops.broker.apis.leaders import current_leader
 from kops.broker.apis.produce_records import check_records, is_transactional, transactional_producer
 from kops.errors import ApiError
+from kops.protocol.declaration import ZERO_UUID
 from kops.protocol.errors import BY_NAME
 from kops.protocol.messages.produce_response import (
     BatchIndexAndErrorMessage,
@@ -58,7 +59,12 @@ def handle_produce(parts: BrokerParts, context: RequestContext) -> None:
         produce.answer({})
         return
     parts.replica_manager.append_records(
-        records, request.acks, request.timeout_ms, produce.answer, internal_topics_allowed=context.client_id == ADMIN_CLIENT_ID
+        records,
+        request.acks,
+        request.timeout_ms,
+        produce.answer,
+        internal_topics_allowed=context.client_id == ADMIN_CLIENT_ID,
+        topic_ids=produce.ids,
     )
 
 
@@ -67,16 +73,16 @@ def _has_transaction(request: ProduceRequest) -> bool:
 
 
 class _Produce:
-    """A request on its way: what was refused before the log saw it, and how topics are called in the answer."""
+    """A request on its way: what was refused before the log saw it, and `ids`, by which its version names topics, by name."""
 
-    __slots__ = ("_acks", "_context", "_ids", "_parts", "_refused", "_unknown_ids", "_version")
+    __slots__ = ("_acks", "_context", "_parts", "_refused", "_unknown_ids", "_version", "ids")
 
     def __init__(self, parts: BrokerParts, context: RequestContext, acks: int) -> None:
         self._parts = parts
         self._context = context
         self._acks = acks
         self._version = context.request.version
-        self._ids: dict[str, bytes] = {}
+        self.ids: dict[str, bytes] = {}
         self._refused: Statuses = {}
         self._unknown_ids: list[tuple[bytes, int]] = []
 
@@ -91,7 +97,8 @@ class _Produce:
                 self._unknown_ids += [(topic.topic_id, data.index) for data in topic.partition_data]
                 continue
             name = topic.name if image is None else image.name
-            self._ids[name] = topic.topic_id
+            if by_id:
+                self.ids[name] = topic.topic_id
             for data in topic.partition_data:
                 key = TopicPartition(name, data.index)
                 if image is None or image.partitions.get(data.index) is None:
@@ -132,7 +139,7 @@ class _Produce:
         for key, status in statuses.items():
             topic = topics.get(key.topic)
             if topic is None:
-                topic = topics[key.topic] = TopicProduceResponse(name=key.topic, topic_id=self._ids[key.topic])
+                topic = topics[key.topic] = TopicProduceResponse(name=key.topic, topic_id=self.ids.get(key.topic, ZERO_UUID))
             topic.partition_responses.append(self._partition(key, status, nodes))
         response.responses = [*topics.values(), *self._unknown_topics()]
         response.node_endpoints = list(nodes.values())

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Final
 from kops.broker.apis.api_versions import handle_api_versions
 from kops.broker.apis.delete_records import handle_delete_records
 from kops.broker.apis.describe_cluster import handle_describe_cluster, handle_describe_topic_partitions
+from kops.broker.apis.describe_producers import handle_describe_producers
 from kops.broker.apis.fetch import handle_fetch
 from kops.broker.apis.init_producer_id import handle_init_producer_id
 from kops.broker.apis.leader_epochs import handle_offset_for_leader_epoch
 from kops.broker.apis.list_config_resources import handle_list_config_resources
 from kops.broker.apis.list_offsets import handle_list_offsets
+from kops.broker.apis.log_dirs import handle_alter_replica_log_dirs, handle_describe_log_dirs
 from kops.broker.apis.metadata import handle_metadata
 from kops.broker.apis.produce import handle_produce
 from kops.broker.apis.sasl import handle_sasl_authenticate, handle_sasl_handshake
@@ -42,9 +44,12 @@ _FORWARDED: Final = (
     "UpdateFeatures",
 )
 _ANSWERED_HERE: Final[dict[str, Handler]] = {
+    "AlterReplicaLogDirs": handle_alter_replica_log_dirs,
     "ApiVersions": handle_api_versions,
     "DeleteRecords": handle_delete_records,
     "DescribeCluster": handle_describe_cluster,
+    "DescribeLogDirs": handle_describe_log_dirs,
+    "DescribeProducers": handle_describe_producers,
     "DescribeTopicPartitions": handle_describe_topic_partitions,
     "Fetch": handle_fetch,
     "InitProducerId": handle_init_producer_id,
