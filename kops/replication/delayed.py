@@ -22,17 +22,20 @@ INVALID_LOW_WATERMARK: Final = -1
 
 
 @dataclass(slots=True)
-class AwaitedAppend:
-    """A partition of a produce: what it is answered when all before `required_offset` is replicated, `error` is set by then.
+class PartitionResponse:
+    """A partition of a produce and its answer: `error` is a name of Kafka's Errors, the offsets and the time are the append's (-1: none).
 
-    `base_offset`, `log_append_time_ms` and `log_start_offset` are the append's, -1 where there are none.
+    `record_errors` and `error_message` tell which records are wrong and why (KIP-467). What waits for other replicas has in
+    `required_offset` the offset below which all is to be replicated, and its `error` is set by then.
     """
 
-    required_offset: int
     error: str
-    base_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    required_offset: int = 0
+    record_errors: tuple[tuple[int, str | None], ...] = ()
+    error_message: str | None = None
     is_pending: bool = False
 
 
@@ -44,9 +47,9 @@ class DelayedProduce(DelayedOperation):
     def __init__(
         self,
         delay_ms: int,
-        statuses: dict[TopicPartition, AwaitedAppend],
+        statuses: dict[TopicPartition, PartitionResponse],
         get_partition: Callable[[TopicPartition], Partition],
-        respond: Callable[[dict[TopicPartition, AwaitedAppend]], None],
+        respond: Callable[[dict[TopicPartition, PartitionResponse]], None],
     ) -> None:
         super().__init__(delay_ms)
         self.statuses = statuses

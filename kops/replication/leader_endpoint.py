@@ -157,13 +157,11 @@ def _info(key: TopicPartition, state: FetchState, replicas: Replicas, settings: 
 def _request(
     data: FetchRequestData, settings: FetcherSettings, replica_id: int, broker_epoch: int, max_wait_ms: int, min_bytes: int
 ) -> FetchRequest:
-    request = FetchRequest(
-        replica_id=replica_id,
-        replica_state=ReplicaState(replica_id, broker_epoch),
-        max_wait_ms=max_wait_ms,
-        min_bytes=min_bytes,
-        max_bytes=settings.response_max_bytes,
-    )
+    request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=settings.response_max_bytes)
+    if data.can_use_topic_ids:
+        request.replica_state = ReplicaState(replica_id, broker_epoch)
+    else:
+        request.replica_id = replica_id
     return data.fill(request)
 
 

@@ -38,7 +38,7 @@ from kops.protocol.messages.offset_for_leader_epoch_response import (
 )
 from kops.records.log_offsets import Isolation, TopicPartition
 from kops.replication.alter_partition import AlterPartitionManager
-from kops.replication.delayed import AwaitedAppend, AwaitedFetch, DelayedDeleteRecords, DelayedFetch, DelayedProduce, Purgatories
+from kops.replication.delayed import AwaitedFetch, DelayedDeleteRecords, DelayedFetch, DelayedProduce, PartitionResponse, Purgatories
 from kops.replication.fetch import FetchInfo, FetchParams
 from kops.replication.fetch_context import FetchContext, FetchManager
 from kops.replication.fetch_session import FetchMetadata, FetchSessionCache, TopicIdPartition
@@ -307,9 +307,9 @@ class Process:
         except ApiError:
             return
         offset = append.info.first_offset
-        status = AwaitedAppend(offset + 1, "NONE", offset, -1, 0)
+        status = PartitionResponse("NONE", offset, -1, 0, offset + 1)
 
-        def respond(statuses: dict[TopicPartition, AwaitedAppend]) -> None:
+        def respond(statuses: dict[TopicPartition, PartitionResponse]) -> None:
             if statuses[TP].error == "NONE":
                 self.world.on_acknowledged(offset, value)
 
@@ -347,7 +347,7 @@ class Process:
                 asked[TopicIdPartition(topic.topic_id, TP.topic, each.partition)] = info
         forget = [TopicIdPartition(topic.topic_id, TP.topic, each) for topic in request.forgotten_topics_data for each in topic.partitions]
         metadata = FetchMetadata(request.session_id, request.session_epoch)
-        context = self.sessions.new_context(VERSION, metadata, asked, forget, {TOPIC_ID: TP.topic}, is_from_follower=True)
+        context = self.sessions.new_context(VERSION, metadata, asked, forget, {TOPIC_ID: TP.topic}.get, is_from_follower=True)
         replica = request.replica_state
         params = FetchParams(replica.replica_id, replica.replica_epoch, request.max_wait_ms, 1, request.max_bytes, Isolation.LOG_END)
         self._serve(context, params, respond)

@@ -35,6 +35,8 @@ class Info(NamedTuple):
     last_offset: int
     last_leader_epoch: int | None
     valid_bytes: int
+    log_append_time_ms: int = -1
+    log_start_offset: int = 0
 
 
 class Data(NamedTuple):
@@ -42,6 +44,7 @@ class Data(NamedTuple):
 
     offset_metadata: LogOffsetMetadata
     records: bytes | None
+    first_entry_incomplete: bool = False
     aborted_transactions: None = None
 
     @property

@@ -293,7 +293,7 @@ def copy(bench: Bench, fetcher: Fetcher, records: bytes | None) -> None:
     sent = fetcher.next_request()
     assert sent is not None
     assert isinstance(sent.message, FetchRequest)
-    assert sent.message.replica_id == -3
+    assert sent.message.replica_state.replica_id == -3
     row = PartitionData(0, 0, high_watermark=1, log_start_offset=0, records=records)
     fetcher.on_response(sent, FetchResponse(responses=[FetchableTopicResponse(topic=TP.topic, partitions=[row])]), VERSION)
 

@@ -9,12 +9,12 @@ import pytest
 from kops.errors import ApiError
 from kops.records.log_offsets import Isolation, LogOffsetMetadata, TopicPartition
 from kops.replication.delayed import (
-    AwaitedAppend,
     AwaitedDeletion,
     AwaitedFetch,
     DelayedDeleteRecords,
     DelayedFetch,
     DelayedProduce,
+    PartitionResponse,
     Purgatories,
 )
 from kops.replication.fetch import FetchInfo, FetchParams
@@ -137,8 +137,8 @@ def parked_produce(partition: Partition, required_offset: int) -> tuple[DelayedP
         return partition
 
     statuses = {
-        TP: AwaitedAppend(required_offset, "NONE", 0, -1, 0),
-        TopicPartition("failed", 0): AwaitedAppend(0, "MESSAGE_TOO_LARGE", -1, -1, -1),
+        TP: PartitionResponse("NONE", 0, -1, 0, required_offset),
+        TopicPartition("failed", 0): PartitionResponse("MESSAGE_TOO_LARGE"),
     }
     return DelayedProduce(100, statuses, get, lambda done: answers.extend(status.error for status in done.values())), answers
 

@@ -1,0 +1,241 @@
+"""What is read of the partitions here: fetches of followers and consumers, offsets, ends of epochs, producers.
+
+Source: Kafka's ReplicaManager (fetchMessages, readFromLog, findPreferredReadReplica, shouldLeaderThrottle, fetchOffsetForTimestamp,
+lastOffsetForLeaderEpoch, activeProducerState) and FetchPartitionData. Errors of a storage come out as ApiError.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from kops.broker.hosted_partitions import error_name, name_of
+from kops.errors import ApiError, KopsError
+from kops.protocol.declaration import ZERO_UUID
+from kops.records.log_offsets import UNKNOWN_OFFSET_METADATA, LogOffsetMetadata
+from kops.replication.delayed import AwaitedFetch, DelayedFetch
+from kops.replication.fetch import EpochEndOffset
+from kops.replication.selector import find_preferred_read_replica
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kops.broker.hosted_partitions import HostedPartitions
+    from kops.metadata.metadata_cache import MetadataCache
+    from kops.records.log_offsets import TopicPartition
+    from kops.replication.delayed import Purgatories
+    from kops.replication.fetch import ClientMetadata, FetchInfo, FetchParams
+    from kops.replication.partition import Partition
+    from kops.replication.partition_reads import OffsetFound
+    from kops.replication.quota import ReplicaQuota
+    from kops.replication.selector import ReplicaSelector
+    from kops.storage.producer_state import ActiveProducer
+    from kops.storage.unified_log import UnifiedLog
+
+CONSUMER: Final = -1
+DEBUGGING_REPLICA_ID: Final = -2
+_NO_EPOCH: Final = -1
+
+
+class FetchPartitionData(NamedTuple):
+    """A partition's part of a fetch: `error` is a name of Kafka's Errors; offsets and `preferred_read_replica` are -1 for none.
+
+    `records` is a slice of a segment (None: nothing). `start` is where the read began, by which a fetch waits.
+    """
+
+    error: str
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    records: Any = None
+    diverging_epoch: EpochEndOffset | None = None
+    last_stable_offset: int = -1
+    aborted_transactions: Any = None
+    preferred_read_replica: int = -1
+    start: LogOffsetMetadata = UNKNOWN_OFFSET_METADATA
+
+
+FetchAnswer = list[tuple["TopicPartition", FetchPartitionData]]
+
+
+class ReplicaReads:
+    """The reading half of a ReplicaManager. Without a `selector` every consumer stays with the leader."""
+
+    def __init__(
+        self,
+        hosted: HostedPartitions,
+        purgatories: Purgatories,
+        cache: MetadataCache,
+        now_ms: Callable[[], int],
+        selector: ReplicaSelector | None,
+    ) -> None:
+        self._hosted = hosted
+        self._purgatories = purgatories
+        self._cache = cache
+        self._now_ms = now_ms
+        self._selector = selector
+
+    # fetches ----------------------------------------------------------------------------------------------------------------------
+
+    def fetch(
+        self,
+        params: FetchParams,
+        infos: Sequence[tuple[TopicPartition, FetchInfo]],
+        quota: ReplicaQuota,
+        done: Callable[[FetchAnswer], None],
+    ) -> None:
+        """Read; where there is less than `min_bytes`, wait for more up to `max_wait_ms`. `done` is told once, in the order of `infos`.
+
+        At once is answered what fails, what diverges, and what is to be read from another replica.
+        """
+        answer = self.read(params, infos, quota)
+        if params.max_wait_ms <= 0 or not infos:
+            done(answer)
+            return
+        size = 0
+        for _, data in answer:
+            if data.records is not None:
+                size += data.records.size
+            if data.error != "NONE" or data.diverging_epoch is not None or data.preferred_read_replica >= 0:
+                done(answer)
+                return
+        if size >= params.min_bytes:
+            done(answer)
+            return
+        awaited = {key: AwaitedFetch(data.start, info) for (key, data), (_, info) in zip(answer, infos, strict=True)}
+
+        def respond() -> None:
+            done(self.read(params, infos, quota, from_purgatory=True))
+
+        operation = DelayedFetch(
+            params, awaited, self._hosted.get_or_raise, lambda partition, replica: should_throttle(quota, partition, replica), respond
+        )
+        self._purgatories.fetch.try_complete_else_watch(operation, list(awaited))
+
+    def read(
+        self,
+        params: FetchParams,
+        infos: Sequence[tuple[TopicPartition, FetchInfo]],
+        quota: ReplicaQuota,
+        *,
+        from_purgatory: bool = False,
+    ) -> FetchAnswer:
+        """Read what there is now, up to `max_bytes` in all; the first records that are found are whole batches whatever their size."""
+        left = params.max_bytes
+        min_one_batch = True
+        now_ms = self._now_ms()
+        answer: FetchAnswer = []
+        for key, info in infos:
+            try:
+                data = self._read(params, key, info, min(info.max_bytes, left), quota, now_ms, min_one_batch, not from_purgatory)
+            except KopsError as error:
+                data = FetchPartitionData(error_name(error))
+            if data.records is not None:
+                min_one_batch = False
+                left = max(0, left - data.records.size)
+            answer.append((key, data))
+        return answer
+
+    def _read(
+        self,
+        params: FetchParams,
+        key: TopicPartition,
+        info: FetchInfo,
+        max_bytes: int,
+        quota: ReplicaQuota,
+        now_ms: int,
+        min_one_batch: bool,
+        update_fetch_state: bool,
+    ) -> FetchPartitionData:
+        partition = self._hosted.online.get(key)
+        if partition is None:
+            raise self._hosted.missing(key)
+        if info.topic_id not in (partition.topic_id, ZERO_UUID):
+            raise ApiError("INCONSISTENT_TOPIC_ID", "Topic ID in the fetch session did not match the topic ID in the log.")
+        if params.client_metadata is not None and self._selector is not None:
+            preferred = self._preferred_read_replica(partition, params.client_metadata, params.replica_id, info.fetch_offset, now_ms)
+            if preferred is not None:
+                offsets = partition.fetch_offset_snapshot(info.current_leader_epoch, fetch_only_from_leader=False)
+                return FetchPartitionData(
+                    "NONE",
+                    offsets.high_watermark.message_offset,
+                    offsets.log_start_offset,
+                    last_stable_offset=offsets.last_stable_offset.message_offset,
+                    preferred_read_replica=preferred,
+                )
+        found = partition.fetch_records(params, info, now_ms, max_bytes, min_one_batch=min_one_batch, update_fetch_state=update_fetch_state)
+        fetched = found.fetched
+        if fetched is None:
+            return FetchPartitionData(
+                "NONE", found.high_watermark, found.log_start_offset, None, found.diverging_epoch, found.last_stable_offset
+            )
+        records, aborted = fetched.records, fetched.aborted_transactions
+        if records is not None:
+            is_throttled = params.is_from_follower and should_throttle(quota, partition, params.replica_id)
+            if is_throttled or fetched.first_entry_incomplete:
+                records = aborted = None
+        return FetchPartitionData(
+            "NONE",
+            found.high_watermark,
+            found.log_start_offset,
+            records,
+            None,
+            found.last_stable_offset,
+            aborted,
+            -1,
+            fetched.offset_metadata,
+        )
+
+    def _preferred_read_replica(
+        self, partition: Partition, client: ClientMetadata, replica_id: int, fetch_offset: int, now_ms: int
+    ) -> int | None:
+        if self._selector is None or replica_id >= 0 or not partition.is_leader:
+            return None
+        key = partition.topic_partition
+        nodes = self._cache.replica_endpoints(key.topic, key.partition, client.listener_name)
+        racks = {broker_id: node.rack for broker_id, node in nodes.items() if node.host}
+        return find_preferred_read_replica(partition, self._selector, client, racks, fetch_offset, now_ms)
+
+    # look-ups ---------------------------------------------------------------------------------------------------------------------
+
+    def list_offsets(
+        self,
+        key: TopicPartition,
+        timestamp: int,
+        *,
+        replica_id: int = CONSUMER,
+        isolation_level: int = 0,
+        current_leader_epoch: int | None = None,
+    ) -> OffsetFound:
+        """The offset for a timestamp (or -1, -2 …), as far as who asks may read. ApiError of the partition (OFFSET_NOT_AVAILABLE …)."""
+        isolation = isolation_level if replica_id == CONSUMER else None
+        only_leader = replica_id != DEBUGGING_REPLICA_ID
+        try:
+            partition = self._hosted.get_or_raise(key)
+            return partition.fetch_offset_for_timestamp(timestamp, isolation, current_leader_epoch, fetch_only_from_leader=only_leader)
+        except KopsError as error:
+            raise _as_api_error(error) from error
+
+    def end_offset_for_epoch(
+        self, key: TopicPartition, current_leader_epoch: int, leader_epoch: int, *, fetch_only_from_leader: bool = True
+    ) -> EpochEndOffset:
+        """The largest epoch not above `leader_epoch` and where it ended; `current_leader_epoch` -1 is not compared."""
+        partition = self._hosted.online.get(key)
+        if partition is None:
+            return EpochEndOffset(error=self._hosted.missing(key).name)
+        epoch = None if current_leader_epoch == _NO_EPOCH else current_leader_epoch
+        return partition.last_offset_for_leader_epoch(epoch, leader_epoch, fetch_only_from_leader=fetch_only_from_leader)
+
+    def describe_producers(self, key: TopicPartition) -> list[ActiveProducer]:
+        """The producers of a partition that this broker has. ApiError as `get_or_raise`, NOT_LEADER_OR_FOLLOWER without a log."""
+        partition = self._hosted.get_or_raise(key)
+        if partition.log is None:
+            raise ApiError("NOT_LEADER_OR_FOLLOWER", f"Log for partition {name_of(key)} is not available")
+        return cast("UnifiedLog", partition.log).producers.active_producers()
+
+
+def should_throttle(quota: ReplicaQuota, partition: Partition, replica_id: int) -> bool:
+    """Whether a follower has to wait for the leader's quota: only one that is out of sync, so that throttling does not shrink an ISR."""
+    return replica_id not in partition.in_sync_replica_ids and quota.is_throttled(partition.topic_partition) and quota.is_quota_exceeded
+
+
+def _as_api_error(error: KopsError) -> ApiError:
+    return error if isinstance(error, ApiError) else ApiError(error_name(error), str(error))
