@@ -196,8 +196,9 @@ class FollowerFetchers:
             PeerSettings(
                 client_id=f"broker-{settings.node_id}-fetcher-{fetcher_id.number}",
                 request_timeout_ms=settings.replica_socket_timeout_ms,
-                reconnect_backoff_ms=settings.reconnect_backoff_ms,
-                reconnect_backoff_max_ms=settings.reconnect_backoff_max_ms,
+                # The fetcher waits `replica.fetch.backoff.ms` by itself.
+                reconnect_backoff_ms=0,
+                reconnect_backoff_max_ms=0,
                 socket_connection_setup_timeout_ms=settings.socket_connection_setup_timeout_ms,
                 socket_connection_setup_timeout_max_ms=settings.socket_connection_setup_timeout_max_ms,
                 max_in_flight_requests_per_connection=1,

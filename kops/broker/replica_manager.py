@@ -211,11 +211,15 @@ class ReplicaManager:
         self._delta.is_shutting_down = True
 
     def shut_down(self) -> None:
-        """Fetch nothing any more, let nobody wait any more, and write the high watermarks."""
+        """`close`, and write the high watermarks."""
+        self.close()
+        self.checkpoint_high_watermarks()
+
+    def close(self) -> None:
+        """Fetch nothing any more, let nobody wait any more. A second call does nothing."""
         self.fetchers.close()
         self.copies.close()
         self.timer.close()
-        self.checkpoint_high_watermarks()
 
     # facts ------------------------------------------------------------------------------------------------------------------------
 

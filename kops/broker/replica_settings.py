@@ -29,8 +29,6 @@ class ReplicaSettings:
     replication_quota_window_ms: int = 1_000
     alter_log_dirs_replication_quota_window_num: int = 11
     alter_log_dirs_replication_quota_window_ms: int = 1_000
-    reconnect_backoff_ms: int = 50
-    reconnect_backoff_max_ms: int = 1_000
     socket_connection_setup_timeout_ms: int = 10_000
     socket_connection_setup_timeout_max_ms: int = 30_000
     metadata_log_dir: str | None = None
