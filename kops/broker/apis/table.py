@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from kops.broker.apis.alter_configs import handle_alter_configs, handle_incremental_alter_configs
 from kops.broker.apis.api_versions import handle_api_versions
 from kops.broker.apis.delete_records import handle_delete_records
 from kops.broker.apis.describe_cluster import handle_describe_cluster, handle_describe_topic_partitions
@@ -44,6 +45,7 @@ _FORWARDED: Final = (
     "UpdateFeatures",
 )
 _ANSWERED_HERE: Final[dict[str, Handler]] = {
+    "AlterConfigs": handle_alter_configs,
     "AlterReplicaLogDirs": handle_alter_replica_log_dirs,
     "ApiVersions": handle_api_versions,
     "DeleteRecords": handle_delete_records,
@@ -52,6 +54,7 @@ _ANSWERED_HERE: Final[dict[str, Handler]] = {
     "DescribeProducers": handle_describe_producers,
     "DescribeTopicPartitions": handle_describe_topic_partitions,
     "Fetch": handle_fetch,
+    "IncrementalAlterConfigs": handle_incremental_alter_configs,
     "InitProducerId": handle_init_producer_id,
     "ListConfigResources": handle_list_config_resources,
     "ListOffsets": handle_list_offsets,
