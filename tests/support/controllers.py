@@ -1,4 +1,4 @@
-"""A quorum of kops controllers in one process: formatted directories, a ControllerServer each, all on one loop; and clients that ask them."""
+"""A quorum of kops controllers in one process: formatted directories, a ControllerServer each, all on one loop; clients to ask them."""
 
 from __future__ import annotations
 

@@ -63,6 +63,11 @@ def on_begin_quorum_epoch(core: RaftCore, source: Node, message: Message, now_ms
 
 def on_end_quorum_epoch(core: RaftCore, source: Node, message: Message, now_ms: int) -> bool:
     """A voter knows now that nobody leads."""
+    if isinstance(core.quorum.state, Resigned):
+        if messages.error_name(message.error_code) == "BROKER_NOT_AVAILABLE":
+            core.quorum.state.unreachable.add(source.id)
+        else:
+            core.quorum.state.unreachable.discard(source.id)
     if message.error_code or not messages.is_for_log(core, message):
         return False
     handled = _common(core, said := messages.leader_said(core, message), now_ms)

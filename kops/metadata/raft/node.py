@@ -94,9 +94,12 @@ class RaftNode:
     # Time, requests, responses ----------------------------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> list[Action]:
-        """Begin: a voter alone elects itself, a candidate of before asks again."""
+        """Begin: a voter alone elects itself, a candidate of before asks again; in a quorum that never had a leader, the voter with the
+        least id asks at once (Kafka waits for an election time-out), the others as ever."""
         core = self._core
         if core.quorum.is_only_voter and isinstance(core.quorum.state, Unattached | Follower | Resigned):
+            core.become_prospective(now_ms)
+        elif core.quorum.is_voter and self._is_new and core.identity.node_id == min(core.control.last_voters.ids):
             core.become_prospective(now_ms)
         else:
             core.on_votes_counted(now_ms)
@@ -189,6 +192,12 @@ class RaftNode:
         frozen = core.control.truncate_old_entries
         return SnapshotWriter(sink, last_contained_log_timestamp, version, voters, now_ms, on_frozen=frozen)
 
+    @property
+    def _is_new(self) -> bool:
+        """Whether nothing was ever voted for or written."""
+        state = self._core.quorum.state
+        return isinstance(state, Unattached) and state.epoch == 0 and self._core.log.end_offset == 0
+
     def _leader(self, what: str) -> LeaderState:
         state = self._core.quorum.state
         if not isinstance(state, LeaderState):
@@ -202,6 +211,8 @@ class RaftNode:
             return core.is_finished
         quorum = core.quorum
         is_done = not quorum.is_voter or quorum.is_only_voter or quorum.has_remote_leader
+        # Kafka waits for its time-out also where nobody is left who could lead, as when a whole cluster stops.
+        is_done = is_done or (isinstance(quorum.state, Resigned) and quorum.state.is_last)
         if is_done or now_ms >= deadline_ms:
             core.is_finished = True
             core.actions.append(ShutDown(not is_done))

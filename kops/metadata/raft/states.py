@@ -157,7 +157,7 @@ class Follower:
 
 @dataclass(slots=True)
 class Resigned:
-    """Was the leader of this epoch: tells the voters, and waits for the next one."""
+    """Was the leader of this epoch: tells the voters, and waits for the next one. `unreachable` are those that could not be told."""
 
     epoch: int
     leader_id: int
@@ -167,10 +167,16 @@ class Resigned:
     preferred_successors: Sequence[ReplicaKey]
     unacknowledged: set[int] = field(default_factory=set)
     high_watermark: int | None = None
+    unreachable: set[int] = field(default_factory=set)
 
     @property
     def election(self) -> ElectionState:
         return ElectionState(self.epoch, self.leader_id, None, self.voters)
+
+    @property
+    def is_last(self) -> bool:
+        """So many voters can't be reached that no leader could be elected, were this node to help or not."""
+        return 2 * (len(self.voters) - len(self.unreachable)) <= len(self.voters)
 
     def can_grant_vote(self, candidate: ReplicaKey, *, is_up_to_date: bool, pre_vote: bool) -> bool:
         return pre_vote and is_up_to_date

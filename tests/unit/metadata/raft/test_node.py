@@ -152,9 +152,8 @@ def test_a_voter_alone_leads_and_commits_at_once() -> None:
 
 def test_a_vote_is_asked_for_first_and_then_for_a_new_epoch() -> None:
     bench = Bench()
-    assert isinstance(bench.node.state, Unattached)
-    asked = bench.poll(2000)
-    assert isinstance(bench.node.state, Prospective)
+    assert isinstance(bench.node.state, Prospective), "the first voter of a new quorum does not wait"
+    asked = bench.sent
     assert [(each.node.id, each.message.topics[0].partitions[0].pre_vote) for each in asked] == [(2, True), (3, True)]
     assert len(bench.store.written) == 1
     bench.tell(asked[0], granted(asked[0].message), 2001)
@@ -315,6 +314,28 @@ def test_a_leader_stops_in_good_order() -> None:
     alone = Bench()
     alone.node.shut_down(100, 1100)
     assert alone.node.poll(1200) == [ShutDown(timed_out=True)]
+
+
+@pytest.mark.parametrize(("unreachable", "is_over"), [((2,), False), ((2, 3), True)])
+def test_the_last_leader_of_a_stopping_cluster_waits_for_nobody(unreachable: tuple[int, ...], is_over: bool) -> None:
+    bench = Bench()
+    bench.elect()
+    bench.actions = bench.node.shut_down(10_000, 2100)
+    ends: list[Action] = []
+    for request in [each for each in bench.sent if each.node.id in unreachable]:
+        bench.tell(request, error_response(request.message, "BROKER_NOT_AVAILABLE"), 2101)
+        ends += [action for action in bench.actions if isinstance(action, ShutDown)]
+    assert ends == [ShutDown(timed_out=False)] * is_over
+
+
+def test_only_the_first_voter_of_a_new_quorum_asks_at_once() -> None:
+    second = Bench(node_id=2)
+    assert isinstance(second.node.state, Unattached)
+    second.poll(2000)
+    assert isinstance(second.node.state, Prospective)
+    # One that has been in an epoch before waits for who leads.
+    again = Bench(election=ElectionState(1, voters=frozenset({1, 2, 3})))
+    assert isinstance(again.node.state, Unattached)
 
 
 def test_without_a_majority_a_leader_resigns() -> None:
