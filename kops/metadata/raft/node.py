@@ -97,9 +97,8 @@ class RaftNode:
         """Begin: a voter alone elects itself, a candidate of before asks again; in a quorum that never had a leader, the voter with the
         least id asks at once (Kafka waits for an election time-out), the others as ever."""
         core = self._core
-        if core.quorum.is_only_voter and isinstance(core.quorum.state, Unattached | Follower | Resigned):
-            core.become_prospective(now_ms)
-        elif core.quorum.is_voter and self._is_new and core.identity.node_id == min(core.control.last_voters.ids):
+        is_alone = core.quorum.is_only_voter and isinstance(core.quorum.state, Unattached | Follower | Resigned)
+        if is_alone or (self._is_new and core.quorum.is_voter and core.identity.node_id == min(core.control.last_voters.ids)):
             core.become_prospective(now_ms)
         else:
             core.on_votes_counted(now_ms)
