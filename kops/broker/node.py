@@ -55,6 +55,7 @@ class Node:
         self._on_state = on_state
         self._state = BrokerState.NOT_RUNNING
         self._error: str | None = None
+        self._listeners: dict[str, tuple[str, int]] = {}
         self._is_telling = self._is_ending = False
         self._when_ended: list[Callable[[], object]] = []
 
@@ -70,16 +71,11 @@ class Node:
 
     def status(self) -> NodeStatus:
         """The node as it is now."""
-        listeners: dict[str, tuple[str, int]] = {}
-        if self.broker is not None:
-            listeners |= self.broker.listeners()
-        if self.controller is not None:
-            listeners |= {name: (endpoint.host, endpoint.port) for name, endpoint in self.controller.listeners().items()}
         return NodeStatus(
             self._state if self.broker is None or self._is_over else self.broker.state,
             self.config.node_id,
             None if self.shared is None else self.shared.cluster_id,
-            {} if self._is_over else listeners,
+            {} if self._is_over else self._listeners,
             () if self.broker is None or self._is_over else self.broker.recovery,
             self._error,
         )
@@ -106,6 +102,8 @@ class Node:
         if config.is_controller:
             with self._step("listen as a controller"):
                 self.controller = ControllerServer(shared)
+        self._listeners = self._addresses()
+        if self.controller is not None:
             with self._step("start the controller"):
                 self.controller.start()
         if self.broker is not None:
@@ -115,6 +113,12 @@ class Node:
             self._state = BrokerState.RUNNING
             self.loop.call_soon(self.broker_ready)
         self.status_changed()
+
+    def _addresses(self) -> dict[str, tuple[str, int]]:
+        found = {} if self.broker is None else self.broker.listeners()
+        if self.controller is not None:
+            found |= {name: (endpoint.host, endpoint.port) for name, endpoint in self.controller.listeners().items()}
+        return found
 
     @contextmanager
     def _step(self, what: str) -> Iterator[None]:

@@ -68,7 +68,6 @@ class AlterPartitionManager:
                 RequestedPartition(
                     partition_index=partition,
                     leader_epoch=proposed.leader_epoch,
-                    new_isr=[member.broker_id for member in proposed.isr],
                     new_isr_with_epochs=[RequestedBroker(*member) for member in proposed.isr],
                     leader_recovery_state=proposed.leader_recovery_state,
                     partition_epoch=proposed.partition_epoch,
