@@ -71,7 +71,7 @@ class BrokerConfig:
             assert config.default_topic_config is not None  # its limits are those of topics
         except ApiError as error:
             raise UsageError(error.message) from error
-        config._check_served()
+        config.check_served()
         return config
 
     def __getitem__(self, name: str) -> Any:
@@ -270,7 +270,7 @@ class BrokerConfig:
         listener, _, key = name.removeprefix(LISTENER_PREFIX).partition(".")
         return key in _LISTENER_KEYS and listener.upper() in self.protocols
 
-    def _check_served(self) -> None:
+    def check_served(self) -> None:
         """Refuse what Kafka serves and kops does not, and addresses that no socket can have."""
         for name, mark in MARKS.items():
             value, default = self.values[name], self.definition.keys[name].default
