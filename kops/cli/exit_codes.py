@@ -47,6 +47,10 @@ PLAIN_MEANINGS = (
     (PLAIN_INTERRUPTED, "interrupted"),
 )
 
+# What a server answers that is one of these, too.
+NOT_FOUND_ERRORS = ("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID", "LOG_DIR_NOT_FOUND", "GROUP_ID_NOT_FOUND", "BROKER_ID_NOT_REGISTERED")
+UNREACHABLE_ERRORS = ("REQUEST_TIMED_OUT", "NETWORK_EXCEPTION", "BROKER_NOT_AVAILABLE")
+
 
 def sums(path: tuple[str, ...]) -> bool:
     """Whether the command at this path (`("log", "dump")`) returns a sum."""
@@ -75,12 +79,13 @@ def meanings(path: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
 
 def of_error(error: KopsError, path: tuple[str, ...]) -> int:
     """The exit code of an error of the tree in `kops.errors`."""
-    from kops.errors import NotFoundError, UnreachableError
+    from kops.errors import ApiError, NotFoundError, UnreachableError
 
     if sums(path):
         return error.exit_code
     if error.exit_code == USAGE:
         return PLAIN_USAGE
-    if isinstance(error, UnreachableError):
+    name = getattr(error, "name", "") if isinstance(error, ApiError) else ""
+    if isinstance(error, UnreachableError) or name in UNREACHABLE_ERRORS:
         return PLAIN_UNREACHABLE
-    return PLAIN_NOT_FOUND if isinstance(error, NotFoundError) else PLAIN_FAILED
+    return PLAIN_NOT_FOUND if isinstance(error, NotFoundError) or name in NOT_FOUND_ERRORS else PLAIN_FAILED

@@ -10,6 +10,10 @@ GROUPS: dict[tuple[str, ...], str] = {
     ("log",): "Look into, verify, mend and salvage log directories, offline",
     ("log", "index"): "Check, rebuild and compare offset, time and transaction indexes",
     ("scan",): "The same questions over a whole cluster, on Spark",
+    ("topic",): "Topics of a running cluster: what there is, made, changed, written and read",
+    ("partition",): "Partitions and their replicas: elections, reassignments, log directories",
+    ("partition", "reassign"): "Move partitions to other brokers and log directories",
+    ("quorum",): "The quorum of controllers",
 }
 
 
@@ -46,6 +50,13 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("log index check", "log_index_check:check", "Whether offset, time and transaction indexes fit their logs; read-only"),
     Entry("log index rebuild", "log_index_rebuild:rebuild", "Make wrong or missing indexes anew, as a broker writes them"),
     Entry("log index diff", "log_index_diff:diff", "Index entries that differ from what a broker would write now; read-only"),
+    Entry("topic list", "topic_list:list_", "The topics of a cluster"),
+    Entry("topic describe", "topic_describe:describe", "Partitions, leaders, replicas and settings of topics"),
+    Entry("topic create", "topic_create:create", "Make topics"),
+    Entry("topic delete", "topic_delete:delete", "Delete topics and all their records"),
+    Entry("topic alter", "topic_alter:alter", "More partitions, other settings"),
+    Entry("topic offsets", "topic_offsets:offsets", "Where partitions start and end, and which offset a time has"),
+    Entry("topic trim", "topic_trim:trim", "Delete the records below an offset"),
     Entry("doctor", "doctor:doctor", "What this machine lacks for kops, and how to get it"),
     Entry("completion", "completion:completion", "Print the completion script for bash, zsh or fish"),
 )

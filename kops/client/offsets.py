@@ -1,0 +1,282 @@
+"""Offsets of partitions, asked of their leaders: where a log starts and ends, what stands at a time; and cutting a log's beginning off.
+
+Source: Kafka's ListOffsetsHandler and DeleteRecordsHandler (both ask leaders by PartitionLeaderStrategy, again where the leader has moved),
+OffsetSpec, GetOffsetShell, DeleteRecordsCommand (the JSON file).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from kops.client.client import Call, Client, T
+from kops.client.topics import error_of
+from kops.errors import ApiError, DecodeError, UnreachableError, UsageError
+from kops.protocol.errors import by_name
+from kops.records.log_offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from kops.protocol.declaration import Message
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+# The first version of ListOffsets that knows each of them.
+_SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+HIGH_WATERMARK: Final = -1  # the offset to delete up to: all that is replicated
+_NAMES: Final = {
+    "earliest": EARLIEST,
+    "beginning": EARLIEST,
+    "latest": LATEST,
+    "end": LATEST,
+    "max-timestamp": MAX_TIMESTAMP,
+    "earliest-local": EARLIEST_LOCAL,
+    "latest-tiered": LATEST_TIERED,
+    "earliest-pending-upload": EARLIEST_PENDING_UPLOAD,
+}
+_ALLOWED: Final = "earliest, latest, max-timestamp, an offset N, -N (so many before the end), @MS or an ISO date and time"
+K = TypeVar("K")
+
+
+class OffsetSpec(NamedTuple):
+    """Which offset is meant: `kind` is `named` (value: EARLIEST …), `offset`, `before-end` (value: how many) or `time` (value: ms)."""
+
+    kind: str
+    value: int
+
+
+class ListedOffset(NamedTuple):
+    """An offset with the time and the leader epoch of what stands there, -1 where they are not told; offset -1: there is none."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def parse_offset(text: str, option: str = "--offset") -> OffsetSpec:
+    """`earliest | latest | max-timestamp | N | -N | @timestamp | ISO date-time`. UsageError names the option and what is allowed."""
+    word = text.strip()
+    if word in _NAMES:
+        return OffsetSpec("named", _NAMES[word])
+    if re.fullmatch(r"[0-9]+", word, re.ASCII):
+        return OffsetSpec("offset", int(word))
+    if re.fullmatch(r"-[0-9]+", word, re.ASCII):
+        return OffsetSpec("before-end", int(word[1:]))
+    if re.fullmatch(r"@[0-9]+", word, re.ASCII):
+        return OffsetSpec("time", int(word[1:]))
+    time_ms = _iso_ms(word.removeprefix("@"))
+    if time_ms is None:
+        raise UsageError(f"{option} {text}: not allowed; allowed: {_ALLOWED}")
+    return OffsetSpec("time", time_ms)
+
+
+def _iso_ms(text: str) -> int | None:
+    """Milliseconds of an ISO date and time (UTC unless it says otherwise), None for any other text."""
+    from datetime import UTC, datetime, timedelta
+
+    if not re.match(r"[0-9]{4}-", text):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def by_leader(
+    client: Client,
+    name: str,
+    keys: Iterable[TopicPartition],
+    make: Callable[[list[TopicPartition]], Callable[[int], Message]],
+    handle: Callable[[Message], dict[TopicPartition, T | ApiError]],
+    *,
+    versions: range | None = None,
+) -> dict[TopicPartition, T | ApiError]:
+    """Ask the leader of each partition, all leaders side by side, and ask anew where leadership has moved. What is left when
+    `default.api.timeout.ms` is over has the last error; UnreachableError where a leader can't be reached."""
+    deadline_ms = client.now_ms() + client.settings.default_api_timeout_ms
+    pending = list(dict.fromkeys(keys))
+    outcomes: dict[TopicPartition, T | ApiError] = {}
+    tries = 0
+    while pending:
+        leaders, again = _find_leaders(client, pending, outcomes)
+        left_ms = max(int(deadline_ms - client.now_ms()), 1)
+        calls = [
+            Call(name, node_id, make(group), handle, timeout_ms=left_ms, versions=versions) for node_id, group in leaders.items() if group
+        ]
+        client.run(calls)
+        for call, group in zip(calls, [group for group in leaders.values() if group], strict=True):
+            for key, outcome in _of_call(call, group).items():
+                if isinstance(outcome, ApiError) and by_name(outcome.name).retriable:
+                    again[key] = outcome
+                else:
+                    outcomes[key] = outcome
+        pending = list(again)
+        if pending and client.now_ms() >= deadline_ms:
+            return outcomes | again
+        if pending:
+            _pause(client, client.backoff.delay_ms(tries))
+            tries += 1
+    return outcomes
+
+
+def _of_call(call: Call[dict[TopicPartition, T | ApiError]], group: list[TopicPartition]) -> dict[TopicPartition, T | ApiError]:
+    """What came of a call to one leader. UnreachableError where it was never reached."""
+    if isinstance(call.error, UnreachableError):
+        raise call.error
+    if isinstance(call.error, ApiError):
+        return dict.fromkeys(group, call.error)
+    return call.value
+
+
+def _find_leaders(
+    client: Client, keys: list[TopicPartition], outcomes: dict[TopicPartition, T | ApiError]
+) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, ApiError]]:
+    """-> (partitions by leader, those to look for again); what has no chance goes to `outcomes`."""
+    response = client.fetch_metadata(sorted({key.topic for key in keys}))
+    errors = {topic.name or "": error_of(topic.error_code) for topic in response.topics}
+    leaders: dict[int, list[TopicPartition]] = {}
+    again: dict[TopicPartition, ApiError] = {}
+    for key in keys:
+        error = errors.get(key.topic)
+        leader = client.metadata.leaders.get(key)
+        if error is None and key.partition >= client.metadata.partition_counts.get(key.topic, 0):
+            error = ApiError("UNKNOWN_TOPIC_OR_PARTITION", f"{key.topic} has no partition {key.partition}")
+        if error is not None:
+            if error.name in ("LEADER_NOT_AVAILABLE",):
+                again[key] = error
+            else:
+                outcomes[key] = error
+        elif leader is None or leader.node_id < 0:
+            again[key] = ApiError("LEADER_NOT_AVAILABLE", f"{key.topic}-{key.partition} has no leader")
+        else:
+            leaders.setdefault(leader.node_id, []).append(key)
+    return leaders, again
+
+
+def _pause(client: Client, pause_ms: float) -> None:
+    until_ms = client.now_ms() + pause_ms
+    while (left_ms := until_ms - client.now_ms()) > 0:
+        client.turn(left_ms)
+
+
+# ListOffsets
+
+
+def list_offsets(
+    client: Client, targets: Mapping[TopicPartition, int], *, committed: bool = False
+) -> dict[TopicPartition, ListedOffset | ApiError]:
+    """For each partition what its leader says of a time in ms, or of EARLIEST, LATEST …; `committed`: as a reader of decided records."""
+    from kops.protocol.messages import ListOffsetsRequest, ListOffsetsResponse
+    from kops.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsTopic
+
+    first = max([_SINCE.get(target, 1) for target in targets.values()] + [2 if committed else 1])
+
+    def make(keys: list[TopicPartition]) -> Callable[[int], Message]:
+        topics: dict[str, list[ListOffsetsPartition]] = {}
+        for key in keys:
+            epoch = client.metadata.leaders[key].epoch
+            entry = ListOffsetsPartition(partition_index=key.partition, current_leader_epoch=epoch, timestamp=targets[key])
+            topics.setdefault(key.topic, []).append(entry)
+        entries = [ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
+        return lambda timeout_ms: ListOffsetsRequest(replica_id=-1, isolation_level=int(committed), topics=entries, timeout_ms=timeout_ms)
+
+    def handle(response: Message) -> dict[TopicPartition, ListedOffset | ApiError]:
+        assert isinstance(response, ListOffsetsResponse)
+        return {
+            TopicPartition(topic.name, one.partition_index): error_of(one.error_code)
+            or ListedOffset(one.offset, one.timestamp, one.leader_epoch)
+            for topic in response.topics
+            for one in topic.partitions
+        }
+
+    return by_leader(client, "list offsets", targets, make, handle, versions=range(first, ListOffsetsRequest.VERSIONS.stop))
+
+
+def resolve_offsets(
+    client: Client, specs: Mapping[TopicPartition, OffsetSpec], *, committed: bool = False
+) -> dict[TopicPartition, ListedOffset | ApiError]:
+    """The offset that each specification means now. A time behind the last record, and the time of a log without records, mean the end;
+    numbers are brought within the log."""
+    targets = {key: spec.value if spec.kind in ("named", "time") else LATEST for key, spec in specs.items()}
+    found = list_offsets(client, targets, committed=committed)
+    nothing = {key: LATEST for key, listed in found.items() if isinstance(listed, ListedOffset) and listed.offset < 0}
+    if nothing:
+        found |= list_offsets(client, nothing, committed=committed)
+    numbered = {key for key, spec in specs.items() if spec.kind in ("offset", "before-end")}
+    starts = list_offsets(client, dict.fromkeys(numbered, EARLIEST)) if numbered else {}
+    for key in numbered:
+        end, start = found[key], starts[key]
+        if isinstance(end, ListedOffset) and isinstance(start, ListedOffset):
+            spec = specs[key]
+            wanted = spec.value if spec.kind == "offset" else end.offset - spec.value
+            found[key] = ListedOffset(min(max(wanted, start.offset), end.offset), -1, -1)
+    return found
+
+
+# DeleteRecords
+
+
+def delete_records(client: Client, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | ApiError]:
+    """Let logs begin at these offsets (HIGH_WATERMARK: at the end of what is replicated). -> the new low watermarks."""
+    from kops.protocol.messages import DeleteRecordsRequest, DeleteRecordsResponse
+    from kops.protocol.messages.delete_records_request import DeleteRecordsPartition, DeleteRecordsTopic
+
+    def make(keys: list[TopicPartition]) -> Callable[[int], Message]:
+        topics: dict[str, list[DeleteRecordsPartition]] = {}
+        for key in keys:
+            topics.setdefault(key.topic, []).append(DeleteRecordsPartition(partition_index=key.partition, offset=offsets[key]))
+        entries = [DeleteRecordsTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
+        return lambda timeout_ms: DeleteRecordsRequest(topics=entries, timeout_ms=timeout_ms)
+
+    def handle(response: Message) -> dict[TopicPartition, int | ApiError]:
+        assert isinstance(response, DeleteRecordsResponse)
+        return {
+            TopicPartition(topic.name, one.partition_index): error_of(one.error_code) or one.low_watermark
+            for topic in response.topics
+            for one in topic.partitions
+        }
+
+    return by_leader(client, "delete records", offsets, make, handle)
+
+
+def parse_delete_records(text: str, file: str) -> dict[TopicPartition, int]:
+    """Kafka's offset JSON file: `{"partitions": [{"topic", "partition", "offset"}…], "version": 1}`. DecodeError names what is wrong."""
+    found: dict[TopicPartition, int] = {}
+    for entry in json_entries(text, file, "partitions"):
+        key = TopicPartition(json_field(entry, "topic", str, file), json_field(entry, "partition", int, file))
+        if key in found:
+            raise DecodeError(f"{key.topic}-{key.partition} stands there twice", code="bad-json", file=file)
+        found[key] = json_field(entry, "offset", int, file)
+    return found
+
+
+def json_entries(text: str, file: str, name: str) -> list[dict[str, Any]]:
+    """The objects in the array `name` of one of Kafka's JSON files of version 1. DecodeError (`bad-json`)."""
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise DecodeError(f"no JSON: {error}", code="bad-json", file=file) from None
+    if not isinstance(document, dict) or not isinstance(document.get(name), list):
+        raise DecodeError(f'no JSON object with an array "{name}"', code="bad-json", file=file)
+    if document.get("version", 1) != 1:
+        raise DecodeError(f"version {document['version']} is not known; allowed: 1", code="bad-json", file=file)
+    for entry in document[name]:
+        if not isinstance(entry, dict):
+            raise DecodeError(f'an element of "{name}" is no object', code="bad-json", file=file)
+    return list(document[name])
+
+
+def json_field(entry: Mapping[str, Any], name: str, kind: type[K], file: str) -> K:
+    """A field of such an object. DecodeError where it is missing or of another type."""
+    value = entry.get(name)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        wanted = {str: "a text", int: "a number", list: "an array"}[kind]
+        raise DecodeError(f'"{name}" of {json.dumps(entry)} is not {wanted}', code="bad-json", file=file)
+    return value
