@@ -37,10 +37,19 @@ if TYPE_CHECKING:
     from kops.replication.fetch_state import InitialFetchState
     from kops.replication.fetcher import OffsetsSent, Sent
     from kops.replication.followers import DirectoryEvents
+    from kops.replication.log import ReplicaLog
     from kops.replication.quota import ReplicaQuota
 
 CAUGHT_UP_PAUSE_MS: Final = 100
 _ANY_VERSION: Final = 0
+
+
+def initial_fetch_offset(log: ReplicaLog) -> int:
+    """Where to begin to fill a log: at its end, as fetches tell where it diverges (KIP-595); without epochs at its high watermark.
+
+    Kafka cuts copies to their high watermark, too: its broker does not tell itself where logs diverge.
+    """
+    return log.high_watermark if log.latest_epoch is None else log.log_end_offset
 
 
 class CopyTask:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kops.broker.alter_log_dirs import initial_fetch_offset
 from kops.broker.hosted_partitions import error_name, name_of
 from kops.errors import ApiError, KopsError
 from kops.replication.fetch_state import InitialFetchState
@@ -117,8 +118,8 @@ class LogDirMoves:
         if partition.maybe_create_future_log(log_dir, open_log):
             if self._logs.cleaner is not None:
                 self._logs.cleaner.abort_and_pause_cleaning(key)
-            initial = InitialFetchState(partition.topic_id, partition.leader_epoch, partition.future_local_log.high_watermark)
-            self._copies.add({key: initial})
+            offset = initial_fetch_offset(partition.future_local_log)
+            self._copies.add({key: InitialFetchState(partition.topic_id, partition.leader_epoch, offset)})
 
     def _topic_id(self, key: TopicPartition) -> str | None:
         log = self._logs.get_log(key)

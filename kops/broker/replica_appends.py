@@ -6,6 +6,7 @@ looks at what waits for an appended partition when the request is handled (Actio
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from kops.broker.hosted_partitions import error_name, name_of
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from kops.records.log_offsets import TopicPartition
     from kops.replication.delayed import Purgatories
     from kops.storage.producer_verification import VerificationGuard
+
+log = logging.getLogger(__name__)
 
 ProduceAnswer = dict["TopicPartition", PartitionResponse]
 DeletionAnswer = dict["TopicPartition", AwaitedDeletion]
@@ -115,9 +118,11 @@ class ReplicaAppends:
         name = error_name(error)
         if name in _WITHOUT_LOG_START or name == "INVALID_TOPIC_EXCEPTION":
             return PartitionResponse(name)
+        if name == "UNKNOWN_SERVER_ERROR":
+            log.error("Error processing append operation on partition %s", name_of(key), exc_info=error)
         partition = self._hosted.online.get(key)
-        log = None if partition is None else partition.leader_log
-        answer = PartitionResponse(name, log_start_offset=-1 if log is None else log.log_start_offset)
+        leader_log = None if partition is None else partition.leader_log
+        answer = PartitionResponse(name, log_start_offset=-1 if leader_log is None else leader_log.log_start_offset)
         if isinstance(error, ApiError) and error.record_errors:
             answer.record_errors, answer.error_message = error.record_errors, error.message
         return answer

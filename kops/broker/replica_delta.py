@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from kops.broker.alter_log_dirs import initial_fetch_offset
 from kops.broker.hosted_partitions import name_of
-from kops.errors import ApiError, KopsError
+from kops.errors import KopsError
 from kops.metadata.directory_id import UNASSIGNED
 from kops.metadata.image.local_changes import local_changes
 from kops.metadata.partition_registration import NO_LEADER
@@ -72,7 +73,7 @@ class ReplicaDelta:
             self._delete([TopicPartition(*key) for key in changes.deletes])
         if changes.leaders or changes.followers:
             assigned = {TopicPartition(topic, number): directory for (_, topic, number), directory in changes.directory_ids.items()}
-            changed = self._lead(changes, delta, assigned) + self._follow(changes, image, delta, assigned)
+            changed = self._lead(changes, assigned) + self._follow(changes, image, assigned)
             self._resume_copies(changed)
             self._fetchers.stop_idle()
             self._copies.stop_idle()
@@ -82,7 +83,7 @@ class ReplicaDelta:
 
     # leading and following --------------------------------------------------------------------------------------------------------
 
-    def _lead(self, changes: LocalReplicaChanges, delta: TopicsDelta, assigned: Mapping[TopicPartition, bytes]) -> list[Partition]:
+    def _lead(self, changes: LocalReplicaChanges, assigned: Mapping[TopicPartition, bytes]) -> list[Partition]:
         leaders = {TopicPartition(*key): local for key, local in changes.leaders.items()}
         if leaders:
             self._fetchers.remove(leaders)
@@ -94,15 +95,13 @@ class ReplicaDelta:
             partition, is_new = found
             try:
                 partition.make_leader(local.registration, self._opening(partition, is_new, assigned.get(key)))
-            except LoadError as error:
-                self._storage_failed(key, error)
+            except KopsError as error:
+                self._failed(key, error)
             else:
                 changed.append(partition)
         return changed
 
-    def _follow(
-        self, changes: LocalReplicaChanges, image: MetadataImage, delta: TopicsDelta, assigned: Mapping[TopicPartition, bytes]
-    ) -> list[Partition]:
+    def _follow(self, changes: LocalReplicaChanges, image: MetadataImage, assigned: Mapping[TopicPartition, bytes]) -> list[Partition]:
         changed: list[Partition] = []
         to_start: dict[TopicPartition, Partition] = {}
         to_stop: list[TopicPartition] = []
@@ -115,13 +114,9 @@ class ReplicaDelta:
             try:
                 # Also without a leader: it is not to lead any more, and its high watermark belongs into the checkpoint (KAFKA-1647).
                 is_new_epoch = partition.make_follower(local.registration, self._opening(partition, is_new, assigned.get(key)))
-            except LoadError as error:
-                self._fetchers.failed.add(key)
-                self._storage_failed(key, error)
-                continue
             except KopsError as error:
-                log.error("Unable to start fetching %s: %s", name_of(key), error)
                 self._fetchers.failed.add(key)
+                self._failed(key, error)
                 continue
             changed.append(partition)
             if self.is_shutting_down and self._is_left_alone(local):
@@ -148,9 +143,7 @@ class ReplicaDelta:
             if leader is None:
                 log.debug("Unable to start fetching %s from leader %s because it is not alive.", name_of(key), partition.leader_id)
                 continue
-            local_log = partition.local_log
-            # A log without epochs is first cut to the high watermark; else a fetch tells where it diverges (KIP-595).
-            offset = local_log.high_watermark if local_log.latest_epoch is None else local_log.log_end_offset
+            offset = initial_fetch_offset(partition.local_log)
             wanted[key] = (leader, InitialFetchState(partition.topic_id, partition.leader_epoch, offset))
         self._fetchers.add(wanted)
         for key in partitions:
@@ -193,9 +186,10 @@ class ReplicaDelta:
 
         return open_log
 
-    def _storage_failed(self, key: TopicPartition, error: KopsError) -> None:
-        log.error("Skipped the state change of %s due to a storage error: %s", name_of(key), error)
-        self._hosted.mark_offline(key)
+    def _failed(self, key: TopicPartition, error: KopsError) -> None:
+        log.error("Skipped the state change of %s: %s", name_of(key), error)
+        if isinstance(error, LoadError) and error.kind == "log-dir-offline":
+            self._hosted.mark_offline(key)
 
     # stopping and deleting --------------------------------------------------------------------------------------------------------
 
@@ -230,7 +224,7 @@ class ReplicaDelta:
                 continue
             if partition.maybe_create_future_log(future.parent_dir, lambda future=future: future) and self._logs.cleaner is not None:  # type: ignore[misc]
                 self._logs.cleaner.abort_and_pause_cleaning(key)
-            wanted[key] = InitialFetchState(partition.topic_id, partition.leader_epoch, future.high_watermark)
+            wanted[key] = InitialFetchState(partition.topic_id, partition.leader_epoch, initial_fetch_offset(future))
         if wanted:
             self._copies.add(wanted)
 
@@ -244,8 +238,3 @@ class ReplicaDelta:
 
 def _nothing() -> None:
     """Whether the controller knows is nobody's concern here."""
-
-
-def is_directory_error(error: KopsError) -> bool:
-    """Whether an error tells of a directory that failed."""
-    return isinstance(error, LoadError) or (isinstance(error, ApiError) and error.name == "KAFKA_STORAGE_ERROR")

@@ -45,7 +45,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+_SELECTORS: Final[dict[str, type[RackAwareReplicaSelector] | None]] = {
+    "org.apache.kafka.common.replica.LeaderSelector": None,
+    "org.apache.kafka.common.replica.RackAwareReplicaSelector": RackAwareReplicaSelector,
+}
 
 
 class Assignments(Protocol):
@@ -244,12 +247,13 @@ class ReplicaManager:
 
 
 def selector_of(class_name: str | None) -> ReplicaSelector | None:
-    """The selector that `replica.selector.class` names. UsageError for one that is not Kafka's own."""
+    """The selector that `replica.selector.class` names, None where it is the leader. UsageError for one that is not Kafka's own."""
     if not class_name:
         return None
-    if class_name != RACK_AWARE:
-        raise UsageError(f"replica.selector.class: {class_name} is not known, {RACK_AWARE} is")
-    return RackAwareReplicaSelector()
+    if class_name not in _SELECTORS:
+        raise UsageError(f"replica.selector.class={class_name}: allowed: {', '.join(_SELECTORS)}")
+    selector = _SELECTORS[class_name]
+    return None if selector is None else selector()
 
 
 def _has_future_in(partition: Partition, log_dir: str) -> bool:

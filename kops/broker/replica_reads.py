@@ -6,6 +6,7 @@ lastOffsetForLeaderEpoch, activeProducerState) and FetchPartitionData. Errors of
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kops.broker.hosted_partitions import error_name, name_of
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from kops.replication.selector import ReplicaSelector
     from kops.storage.producer_state import ActiveProducer
     from kops.storage.unified_log import UnifiedLog
+
+log = logging.getLogger(__name__)
 
 CONSUMER: Final = -1
 DEBUGGING_REPLICA_ID: Final = -2
@@ -128,6 +131,8 @@ class ReplicaReads:
                 data = self._read(params, key, info, min(info.max_bytes, left), quota, now_ms, min_one_batch, not from_purgatory)
             except KopsError as error:
                 data = FetchPartitionData(error_name(error))
+                if data.error == "UNKNOWN_SERVER_ERROR":
+                    log.error("Error processing fetch of replica %d on partition %s", params.replica_id, name_of(key), exc_info=error)
             if data.records is not None:
                 min_one_batch = False
                 left = max(0, left - data.records.size)

@@ -77,7 +77,7 @@ class Fetcher:
 
     def add_partitions(self, partitions: Mapping[TopicPartition, InitialFetchState]) -> None:
         """Follow these; one that is followed in the same leader epoch goes on where it is."""
-        self.failed -= partitions.keys()
+        self.failed.difference_update(partitions)
         for key, initial in partitions.items():
             current = self.states.get(key)
             if current is not None and current.current_leader_epoch == initial.current_leader_epoch:
