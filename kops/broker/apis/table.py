@@ -12,6 +12,7 @@ from kops.broker.apis.alter_configs import handle_alter_configs, handle_incremen
 from kops.broker.apis.api_versions import handle_api_versions
 from kops.broker.apis.delete_records import handle_delete_records
 from kops.broker.apis.describe_cluster import handle_describe_cluster, handle_describe_topic_partitions
+from kops.broker.apis.describe_configs import handle_describe_configs
 from kops.broker.apis.describe_producers import handle_describe_producers
 from kops.broker.apis.fetch import handle_fetch
 from kops.broker.apis.init_producer_id import handle_init_producer_id
@@ -50,6 +51,7 @@ _ANSWERED_HERE: Final[dict[str, Handler]] = {
     "ApiVersions": handle_api_versions,
     "DeleteRecords": handle_delete_records,
     "DescribeCluster": handle_describe_cluster,
+    "DescribeConfigs": handle_describe_configs,
     "DescribeLogDirs": handle_describe_log_dirs,
     "DescribeProducers": handle_describe_producers,
     "DescribeTopicPartitions": handle_describe_topic_partitions,
