@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import logging
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from kops.broker.broker_settings import channel_settings
 from kops.broker.controller_apis.dispatch import ControllerApis
+from kops.broker.controller_channel import ControllerChannel, raft_controller
+from kops.broker.controller_registration import ControllerRegistrationManager
 from kops.broker.node_settings import controller_settings, network_settings
 from kops.broker.quorum_controller import QuorumController
 from kops.broker.socket_server import SocketServer
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_REGISTRATION_TIMEOUT_MS: Final = 5_000
+_DRAWS: Final = 1 << 30
+
 
 class ControllerServer:
     """Made, it has its ports (BindError); `start` raises what `SharedServer.start` does. All methods are for the loop's thread."""
@@ -35,6 +41,8 @@ class ControllerServer:
         self.apis = ControllerApis(shared)
         self.socket_server = SocketServer(shared.loop, network_settings(shared.config, Listener.CONTROLLER), self.apis.handle)
         self._quorum_controller: QuorumController | None = None
+        self._channel: ControllerChannel | None = None
+        self._registration: ControllerRegistrationManager | None = None
 
     @property
     def controller(self) -> QuorumController:
@@ -83,11 +91,30 @@ class ControllerServer:
             self._quorum_controller = QuorumController(shared.loop, raft, controller, shared.records)
             raft.register(self._quorum_controller)
             self.apis.start(self._quorum_controller)
+            self._register()
             self.socket_server.start()
         except BaseException:
             self.socket_server.stop()
             shared.abandon()
             raise
+
+    def _register(self) -> None:
+        shared, config = self.shared, self.shared.config
+
+        def draw() -> float:
+            return shared.draws.next_int(_DRAWS) / _DRAWS
+
+        self._channel = ControllerChannel(
+            shared.loop,
+            raft_controller(shared.raft, config.controller_listener_names[0]),
+            draw=draw,
+            settings=channel_settings(config),
+            retry_timeout_ms=_REGISTRATION_TIMEOUT_MS,
+        )
+        self._registration = ControllerRegistrationManager(
+            shared.loop, self._channel, config.node_id, shared.draws.uuid(), self.listeners(), draw=draw
+        )
+        shared.install(self._registration)
 
     def shut_down(self, done: Callable[[], object]) -> None:
         """Hand over leadership, then close: the others can still ask this node until then. `done` is called once."""
@@ -100,6 +127,10 @@ class ControllerServer:
 
     def close(self) -> None:
         """Close listeners and connections at once. A second call does nothing."""
+        if self._registration is not None:
+            self._registration.close()
+        if self._channel is not None:
+            self._channel.close()
         if self._quorum_controller is not None:
             self._quorum_controller.shut_down()
         self.apis.close()
