@@ -8,9 +8,11 @@ from kops import _compiled
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kops.api import (
+        AsyncCluster,
         Batch,
         BatchBuilder,
         BytesSource,
+        Cluster,
         Damage,
         DecodeError,
         FileEntry,
@@ -48,9 +50,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncCluster",
     "Batch",
     "BatchBuilder",
     "BytesSource",
+    "Cluster",
     "Damage",
     "DecodeError",
     "FileEntry",

@@ -1,4 +1,5 @@
-"""The public Python API: what `kops log` does, as functions. Everything here is exported from `kops` itself, loaded when it is first used.
+"""The public Python API: what `kops log` does, as functions, and clusters for tests. Everything here is exported from `kops` itself, loaded
+when it is first used.
 
 Inputs are only ever read, but by `rebuild_indexes`, `repair` and `rollback`, which mend in place, and `append_lines` and `truncate`, which
 change a log; `recover`, `compact` and `import_lines` write to another place.
@@ -19,6 +20,7 @@ from kops.forensics.inventory import FileEntry, Inventory, LogDir, PartitionDir,
 from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, build_batch, scan
 
 if TYPE_CHECKING:
+    from kops.cluster.embedded import AsyncCluster, Cluster
     from kops.forensics.append_lines import AppendReport
     from kops.forensics.compact import CompactReport
     from kops.forensics.export_lines import Document
@@ -33,9 +35,11 @@ if TYPE_CHECKING:
 Path = str | os.PathLike[str]
 
 __all__ = [
+    "AsyncCluster",
     "Batch",
     "BatchBuilder",
     "BytesSource",
+    "Cluster",
     "Damage",
     "DecodeError",
     "FileEntry",
@@ -69,6 +73,19 @@ __all__ = [
     "truncate",
     "verify",
 ]
+
+
+if not TYPE_CHECKING:  # a node is a lot to import for somebody who reads files
+
+    def __getattr__(name: str) -> object:
+        """A cluster, on first use (PEP 562)."""
+        if name not in ("AsyncCluster", "Cluster"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from kops.cluster import embedded
+
+        value: object = getattr(embedded, name)
+        globals()[name] = value
+        return value
 
 
 def _now_ms() -> int:

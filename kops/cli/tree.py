@@ -7,6 +7,8 @@ stands here when it works; there are no stubs. How a command module looks is wri
 from __future__ import annotations
 
 GROUPS: dict[tuple[str, ...], str] = {
+    ("cluster",): "Kafka clusters on this machine: brokers as processes, made and started in a second",
+    ("cluster", "broker"): "One broker of a cluster: stop, start, pause, kill, add, remove",
     ("log",): "Look into, verify, mend and salvage log directories, offline",
     ("log", "index"): "Check, rebuild and compare offset, time and transaction indexes",
     ("scan",): "The same questions over a whole cluster, on Spark",
@@ -35,6 +37,22 @@ class Entry:
 
 # In the order in which help lists them.
 COMMANDS: tuple[Entry, ...] = (
+    Entry("cluster up", "cluster_up:up", "Make and start a cluster on this machine; prints its bootstrap address"),
+    Entry("cluster down", "cluster_down:down", "Stop a cluster cleanly"),
+    Entry("cluster kill", "cluster_down:kill", "Kill all brokers of a cluster, as kill -9 does"),
+    Entry("cluster restart", "cluster_restart:restart", "Stop a cluster and start it again"),
+    Entry("cluster ls", "cluster_ls:ls", "The clusters of this user on this machine"),
+    Entry("cluster status", "cluster_status:status", "The brokers of a cluster and what they do"),
+    Entry("cluster env", "cluster_env:env", "Where clients find a cluster, for a shell"),
+    Entry("cluster logs", "cluster_logs:logs", "What the brokers said; -f goes on"),
+    Entry("cluster purge", "cluster_purge:purge", "Remove a cluster that is down, with all its data"),
+    Entry("cluster broker stop", "cluster_broker:stop", "Stop brokers cleanly"),
+    Entry("cluster broker start", "cluster_broker:start", "Start brokers that are down"),
+    Entry("cluster broker pause", "cluster_broker:pause", "Hold brokers where they are; nothing answers"),
+    Entry("cluster broker resume", "cluster_broker:resume", "Let paused brokers go on"),
+    Entry("cluster broker kill", "cluster_broker:kill", "Kill brokers, as kill -9 does"),
+    Entry("cluster broker add", "cluster_broker:add", "Add a broker to a cluster that is up"),
+    Entry("cluster broker remove", "cluster_broker:remove", "Remove a broker that was added"),
     Entry("log dump", "log_dump:dump", "What is in segments, indexes, snapshots and checkpoints"),
     Entry("log ls", "log_ls:ls", "Segments and their states, ranges, epochs"),
     Entry("log forecast", "log_forecast:forecast", "What a Kafka broker's start would truncate, delete or refuse"),

@@ -1,0 +1,60 @@
+"""What the commands of `kops cluster` share: which cluster is meant, and brokers as rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kops.cli.output import Column
+from kops.errors import UsageError
+
+if TYPE_CHECKING:
+    from kops.cluster.launch import Supervision
+
+DataDir = Annotated[
+    str | None,
+    typer.Option(
+        "-d",
+        "--data-dir",
+        metavar="D",
+        help="The cluster's directory (default: ./kops-data, else that of the only cluster that runs).",
+        show_default=False,
+    ),
+]
+BrokerIds = Annotated[list[int], typer.Argument(metavar="ID...", help="Brokers.")]
+STATE_COLORS = {"running": "green", "up": "green", "ended": "red", "orphaned": "red", "partly": "yellow", "paused": "yellow"}
+BROKER_COLUMNS = [
+    Column("id", kind="int"),
+    Column("pid", kind="int"),
+    Column("address"),
+    Column("state", style=STATE_COLORS.get),
+    Column("controller", style=lambda value: "bold" if value is True else None),
+    Column("roles", kind="list", wide=True),
+    Column("exit_code", kind="int", wide=True),
+    Column("log_dirs", kind="list", wide=True),
+    Column("error", wide=True),
+]
+
+
+def supervision_of(data_dir: str | None) -> Supervision:
+    """The supervisor of the cluster that is meant. NotFoundError, KopsError where it is down."""
+    from kops.cluster.launch import locate, require_supervision
+
+    return require_supervision(locate(data_dir))
+
+
+def asked_brokers(running: Supervision, ids: list[int]) -> list[int]:
+    """The ids, each once. NotFoundError for one that there is not."""
+    for node_id in ids:
+        running.directory.require_node(node_id)
+    if len(set(ids)) < len(ids):
+        raise UsageError("a broker is named twice")
+    return ids
+
+
+def say_brokers(say: Any, brokers: list[dict[str, Any]], words: str) -> None:
+    """A sentence for each broker."""
+    for broker in brokers:
+        pid = f" (process {broker['pid']})" if broker["pid"] is not None else ""
+        say(f"broker {broker['id']} {words}{pid}")

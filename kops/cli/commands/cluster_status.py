@@ -1,0 +1,34 @@
+"""`kops cluster status`: the brokers of a cluster and what they do."""
+
+from __future__ import annotations
+
+from kops.cli.cluster_words import BROKER_COLUMNS, DataDir
+from kops.cli.exit_codes import PLAIN_FAILED
+from kops.cli.options import command
+from kops.cli.output import Output
+
+SCHEMA = "kops.cluster/v1"
+
+
+@command(
+    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
+    examples=[
+        ("The cluster in ./kops-data.", "kops cluster status"),
+        ("For a program.", "kops cluster status --format json | jq .brokers[0].address"),
+    ],
+)
+def status(out: Output, data_dir: DataDir = None) -> int:
+    """Show a cluster's brokers: process, address, state, and which one is the active controller.
+
+    A broker is stopped, starting, recovery (it loads logs after an unclean stop), running, paused, stopping, ended (by itself) or orphaned
+    (it runs although the supervisor was killed). 1: not all brokers run.
+    """
+    from kops.cluster.launch import locate
+    from kops.cluster.view import describe
+
+    found = describe(locate(data_dir))
+    brokers = found.pop("brokers")
+    if out.format in ("table", "wide"):
+        out.say(f"{found['data_dir']} is {found['state']}" + (f" (cluster {found['cluster_id']})" if found["cluster_id"] else ""))
+    out.rows(brokers, BROKER_COLUMNS, schema=SCHEMA, key="brokers", **found)
+    return 0 if found["state"] == "up" else PLAIN_FAILED

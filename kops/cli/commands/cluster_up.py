@@ -1,0 +1,162 @@
+"""`kops cluster up`: make and start a cluster on this machine."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kops.cli.cluster_words import DataDir
+from kops.cli.options import command
+from kops.cli.output import Output
+from kops.errors import UsageError
+
+if TYPE_CHECKING:
+    from kops.cluster.directory import ClusterDirectory
+    from kops.cluster.launch import UpRequest, UpResult
+    from kops.cluster.settings import SeedTopic
+
+SCHEMA = "kops.cluster/v1"
+
+
+@command(
+    formats=("table", "json", "jsonl", "yaml"),
+    examples=[
+        ("Three brokers in ./kops-data; prints their addresses.", "kops cluster up"),
+        ("One broker with a topic, in a directory that goes when it stops.", "kops cluster up -n 1 --ephemeral --seed-topic orders:3:1"),
+        (
+            "With a server.properties of Kafka's and a setting of one's own.",
+            "kops cluster up --server-properties server.properties --config num.partitions=3",
+        ),
+        ("Until Ctrl-C.", "kops cluster up --foreground"),
+    ],
+)
+def up(
+    out: Output,
+    brokers: Annotated[
+        int | None, typer.Option("-n", "--brokers", metavar="N", help="How many brokers (3 for a new cluster).", show_default=False)
+    ] = None,
+    data_dir: DataDir = None,
+    port_base: Annotated[
+        int | None,
+        typer.Option("--port-base", metavar="P", help="Brokers listen on P and up, the quorum on P+100 and up.", show_default=False),
+    ] = None,
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="A temporary directory, removed when the cluster stops.", show_default=False)
+    ] = False,
+    config: Annotated[list[str] | None, typer.Option("--config", metavar="K=V", help="A broker setting, with Kafka's name.")] = None,
+    server_properties: Annotated[
+        str | None,
+        typer.Option("--server-properties", metavar="FILE", help="A server.properties of Kafka's for all brokers.", show_default=False),
+    ] = None,
+    seed_topic: Annotated[
+        list[str] | None, typer.Option("--seed-topic", metavar="NAME:PARTITIONS:RF", help="A topic to make, unless it is there.")
+    ] = None,
+    foreground: Annotated[bool, typer.Option("--foreground/--detach", help="Stay until Ctrl-C, then stop the cluster.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when the cluster answers, or at once.")] = True,
+    timeout: Annotated[int, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait at most.")] = 60,
+) -> int:
+    """Make a cluster in a directory, or start the one that is there, and print its bootstrap address.
+
+    Each broker is a process of its own, a node of both roles with an id from 1; a supervisor keeps them. D/broker-N is broker N's log
+    directory and D/N.properties its server.properties, with which Apache Kafka itself starts. Without --port-base a new cluster takes 9092
+    and up, or where these are taken 10092 and up and so on; a cluster that is there keeps its ports.
+
+    Returns when all brokers are registered and a controller is elected. What fails leaves no process and no new directory. Where the
+    cluster is up already it says so.
+    """
+    from kops.cluster import settings
+    from kops.cluster.launch import UpRequest
+
+    if ephemeral and data_dir is not None:
+        raise UsageError("--ephemeral and --data-dir: one of them")
+    chosen = settings.parse_settings(config or ())
+    if server_properties is not None:
+        chosen = {**_read_server_properties(out, server_properties), **chosen}
+    directory = _directory(data_dir, ephemeral=ephemeral)
+    seeds = settings.parse_seed_topics(seed_topic or (), brokers or len(directory.node_ids()) or 3)
+    if seeds and not wait:
+        raise UsageError("--seed-topic needs a cluster that answers: not with --no-wait")
+    started = time.monotonic()
+    request = UpRequest(brokers, port_base, chosen, ephemeral)
+    result = _bring_up(directory, request, seeds, wait=wait, timeout=timeout)
+    _tell(out, directory, result, time.monotonic() - started)
+    if foreground:
+        out.flush()
+        _stay(out, directory)
+    return 0
+
+
+def _directory(data_dir: str | None, *, ephemeral: bool) -> ClusterDirectory:
+    import tempfile
+
+    from kops.cluster.directory import DEFAULT_PATH, ClusterDirectory
+
+    if ephemeral:
+        return ClusterDirectory(tempfile.mkdtemp(prefix="kops-cluster-"))
+    return ClusterDirectory(data_dir or DEFAULT_PATH)
+
+
+def _read_server_properties(out: Output, path: str) -> dict[str, str]:
+    from kops.cluster.settings import parse_server_properties
+
+    with open(path, "rb") as file:
+        found, left_out = parse_server_properties(file.read(), file=path)
+    if left_out:
+        out.say(f"{path}: {', '.join(left_out)}: the cluster sets this for each broker itself")
+    return found
+
+
+def _bring_up(directory: ClusterDirectory, request: UpRequest, seeds: list[SeedTopic], *, wait: bool, timeout: int) -> UpResult:
+    import shutil
+
+    from kops.cluster.launch import bring_up, take_down
+    from kops.cluster.questions import create_topics
+
+    try:
+        result = bring_up(directory, request, wait=wait, timeout_s=timeout)
+        if seeds:
+            try:
+                create_topics(result.bootstrap_servers, seeds)
+            except BaseException:
+                if not result.was_up:
+                    take_down(directory)
+                raise
+    except BaseException:
+        if request.ephemeral:
+            shutil.rmtree(directory.path, ignore_errors=True)
+        raise
+    return result
+
+
+def _tell(out: Output, directory: ClusterDirectory, result: UpResult, took_s: float) -> None:
+    for note in result.notes:
+        out.say(note)
+    count = len(directory.node_ids())
+    if not result.was_up:
+        out.say(f"{count} broker{'s' if count > 1 else ''} in {directory.path}, {took_s:.2f} s")
+    if out.format == "table":
+        out.line(result.bootstrap_servers)
+    else:
+        document = {"data_dir": directory.path, "bootstrap_servers": result.bootstrap_servers, "was_up": result.was_up, "brokers": count}
+        out.document(document, schema=SCHEMA)
+
+
+def _stay(out: Output, directory: ClusterDirectory) -> None:
+    """Tell of brokers that end, until Ctrl-C; the supervisor stops the cluster when this process goes away, however it goes."""
+    from kops.cluster.launch import require_supervision, stop_supervisor
+
+    running = require_supervision(directory)
+    control = running.connect()
+    with control:
+        control.ask("attach", timeout_s=10)
+        out.say("Ctrl-C stops the cluster")
+        try:
+            for event in control.lines():
+                out.say(str(event.get("event", "")))
+            out.say("the cluster was stopped")
+        except KeyboardInterrupt:
+            out.say("stopping")
+            stop_supervisor(running, kill=False)
+            out.say("stopped")

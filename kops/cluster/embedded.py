@@ -1,0 +1,446 @@
+"""A cluster inside this process, for tests of programs that talk to Kafka: all nodes on one loop in one background thread.
+
+    with kops.Cluster(brokers=3) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+
+The nodes are those of `kops cluster up`, their directory, too: a cluster that is given a `data_dir` can be started by that command
+afterwards, or by Apache Kafka.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from kops.broker.acceptor import BindError
+from kops.broker.loop import Loop
+from kops.broker.node import Node
+from kops.cluster import ports, settings
+from kops.cluster.directory import ClusterDirectory, Undo, check_nodes, check_usable, follow_a_move
+from kops.cluster.launch import format_nodes, supervision
+from kops.cluster.questions import active_controller, create_topics
+from kops.config import BrokerConfig
+from kops.errors import KopsError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from types import TracebackType
+
+# A program that has not set up logging is not to be told what a cluster does; one that has hears it from the loggers below `kops`.
+logging.getLogger("kops").addHandler(logging.NullHandler())
+
+Result = TypeVar("Result")
+_TRIES: Final = 5
+
+
+class LoopThread:
+    """A loop in a background thread, and calls into it from others."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self._waiting: set[Future[Any]] = set()
+        self._thread = threading.Thread(target=self._run, name="kops-cluster", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.loop.run()
+        except BaseException as error:
+            for future in list(self._waiting):
+                future.set_exception(KopsError(f"the cluster has failed: {type(error).__name__}: {error}"))
+            raise
+
+    def ask(self, begin: Callable[[Future[Result]], object], timeout_s: float) -> Result:
+        """Call `begin(future)` on the loop and wait for what it puts into the future. KopsError where that takes too long."""
+        future: Future[Result] = Future()
+        self._waiting.add(future)
+
+        def run() -> None:
+            try:
+                begin(future)
+            except KopsError as error:
+                settle(future, error)
+
+        try:
+            if not self._thread.is_alive():
+                raise KopsError("the cluster has failed, or was stopped")
+            self.loop.call_from_thread(run)
+            return future.result(timeout_s)
+        except TimeoutError:
+            raise KopsError(f"the cluster did not answer within {timeout_s:g} s") from None
+        finally:
+            self._waiting.discard(future)
+
+    def stop(self) -> None:
+        """End the thread and let go of the loop."""
+        if self._thread.is_alive():
+            self.loop.call_from_thread(self.loop.stop)
+            self._thread.join()
+        self.loop.close()
+
+
+def settle(future: Future[Any], error: BaseException | None) -> None:
+    """End a future, unless it has ended."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
+class Cluster:
+    """A cluster of `brokers` nodes, ready when the `with` block is entered (or `start()` returns), and gone behind it.
+
+    `config` are settings of all brokers with Kafka's names, `topics` are made at the start (`"orders:3:2"`: name, partitions, replicas).
+    Without `data_dir` everything is in a temporary directory that is removed at the end. Methods may be called from any thread; within
+    `async with` the cluster is an `AsyncCluster`. Errors: UsageError for what makes no sense, KopsError.
+    """
+
+    def __init__(
+        self,
+        brokers: int | None = None,
+        *,
+        config: Mapping[str, str] | None = None,
+        topics: Iterable[str] = (),
+        data_dir: str | os.PathLike[str] | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
+        self.timeout_s = timeout_s
+        self._count = brokers
+        self._config = settings.parse_settings(f"{key}={value}" for key, value in (config or {}).items())
+        self._topics = list(topics)
+        self._data_dir = None if data_dir is None else os.fspath(data_dir)
+        self._directory: ClusterDirectory | None = None
+        self._thread: LoopThread | None = None
+        self._nodes: dict[int, Node] = {}
+        self._failures: dict[int, str] = {}
+        self._guard = threading.RLock()
+
+    # facts ------------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def directory(self) -> ClusterDirectory:
+        """Where its files are. KopsError before the start and behind the end."""
+        if self._directory is None or self._thread is None:
+            raise KopsError("the cluster does not run")
+        return self._directory
+
+    @property
+    def data_dir(self) -> str:
+        """The path of its directory."""
+        return self.directory.path
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients call `bootstrap.servers`: all brokers, also those that are stopped."""
+        return self.directory.bootstrap_servers()
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """The ids of all brokers."""
+        return self.directory.broker_ids()
+
+    @property
+    def running_ids(self) -> list[int]:
+        """The ids of the brokers that run."""
+        return sorted(self._nodes)
+
+    @property
+    def controller_id(self) -> int | None:
+        """The active controller; None while there is none."""
+        running = [settings.listener_address(self.directory.properties(node_id)) for node_id in self.running_ids]
+        return active_controller(",".join(f"{host}:{port}" for host, port in running)) if running else None
+
+    def address(self, broker_id: int) -> str:
+        """Host and port of a broker. NotFoundError."""
+        self.directory.require_node(broker_id)
+        host, port = settings.listener_address(self.directory.properties(broker_id))
+        return f"{host}:{port}"
+
+    # life -------------------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Make or open the directory, start all brokers, and wait until they serve. What fails leaves nothing."""
+        with self._guard:
+            if self._thread is not None:
+                raise KopsError("the cluster runs already")
+            for tries_left in reversed(range(_TRIES)):
+                try:
+                    self._begin()
+                    break
+                except KopsError as error:
+                    # A port that was free when it was chosen may be taken by the time it is listened on.
+                    if self._data_dir is not None or not tries_left or not _is_about_a_port(error):
+                        raise
+        return self
+
+    def _begin(self) -> None:
+        with Undo() as undo:
+            self._directory = directory = self._prepare(undo)
+            self._thread = LoopThread()
+            try:
+                self._start_nodes(directory.node_ids())
+                seeds = settings.parse_seed_topics(self._topics, len(directory.broker_ids()))
+                if seeds:
+                    create_topics(directory.bootstrap_servers(), seeds)
+            except BaseException:
+                self._end(kill=True)
+                raise
+            undo.keep()
+
+    def _prepare(self, undo: Undo) -> ClusterDirectory:
+        if self._data_dir is None:
+            path = tempfile.mkdtemp(prefix="kops-")
+            undo.made(path)
+        else:
+            path = self._data_dir
+        directory = ClusterDirectory(path)
+        if directory.is_cluster:
+            if supervision(directory) is not None:
+                raise KopsError(f"{directory.path} is up (kops cluster down)")
+            if self._count not in (None, len(directory.node_ids())):
+                raise UsageError(f"{directory.path} has {len(directory.node_ids())} brokers, not {self._count}")
+            follow_a_move(directory)
+            for node_id in directory.node_ids() if self._config else ():
+                directory.write_properties(node_id, {**directory.properties(node_id), **self._config})
+        else:
+            check_usable(directory)
+            undo.making([directory.path])
+            os.makedirs(directory.path, exist_ok=True)
+            self._write_properties(directory, undo)
+        for node_id in directory.node_ids():
+            settings.check_properties(directory.properties(node_id), file=directory.properties_path(node_id))
+        format_nodes(directory, check_nodes(directory), undo)
+        return directory
+
+    def _write_properties(self, directory: ClusterDirectory, undo: Undo) -> None:
+        node_ids = settings.combined_ids(3 if self._count is None else self._count)
+        free = ports.free_ports(2 * len(node_ids))
+        voters = [settings.Voter(node_id, free.pop()) for node_id in node_ids]
+        for node_id in node_ids:
+            properties = settings.node_properties(
+                node_id, voters, port=free.pop(), log_dir=directory.log_dir(node_id), broker_count=len(node_ids), settings=self._config
+            )
+            undo.making([directory.properties_path(node_id), directory.log_dir(node_id)])
+            directory.write_properties(node_id, properties)
+
+    def stop(self) -> None:
+        """Stop all brokers, cleanly where the directory stays; the temporary directory is removed. A second call does nothing."""
+        with self._guard:
+            if self._thread is not None:
+                self._end(kill=self._data_dir is None)
+
+    def kill(self) -> None:
+        """End everything as `kill -9` does; a `data_dir` stays as a crash would leave it."""
+        with self._guard:
+            if self._thread is not None:
+                self._end(kill=True)
+
+    def _end(self, *, kill: bool) -> None:
+        assert self._thread is not None
+        try:
+            self._stop_nodes(list(self._nodes), kill=kill)
+        finally:
+            thread, self._thread = self._thread, None
+            thread.stop()
+            if self._data_dir is None and self._directory is not None:
+                shutil.rmtree(self._directory.path, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> AsyncCluster:
+        cluster = AsyncCluster(self)
+        await cluster.start()
+        return cluster
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await AsyncCluster(self).stop()
+
+    # brokers ----------------------------------------------------------------------------------------------------------------------
+
+    def stop_broker(self, broker_id: int) -> None:
+        """Stop a broker cleanly: what it leads is handed over first. KopsError where it does not run."""
+        self._stop_running(broker_id, kill=False)
+
+    def kill_broker(self, broker_id: int) -> None:
+        """End a broker as `kill -9` does. KopsError where it does not run."""
+        self._stop_running(broker_id, kill=True)
+
+    def _stop_running(self, broker_id: int, *, kill: bool) -> None:
+        with self._guard:
+            self._require(broker_id, running=True)
+            self._stop_nodes([broker_id], kill=kill)
+
+    def start_broker(self, broker_id: int) -> None:
+        """Start a broker that was stopped or killed, and wait until it serves. KopsError where it runs."""
+        with self._guard:
+            self._require(broker_id, running=False)
+            self._start_nodes([broker_id])
+
+    def _require(self, broker_id: int, *, running: bool) -> None:
+        self.directory.require_node(broker_id)
+        if (broker_id in self._nodes) != running:
+            reason = f": {self._failures[broker_id]}" if broker_id in self._failures else ""
+            raise KopsError(f"broker {broker_id} {'does not run' + reason if running else 'runs'}")
+
+    def create_topic(
+        self, name: str, partitions: int = 1, replication_factor: int | None = None, *, config: Mapping[str, str] | None = None
+    ) -> None:
+        """Make a topic, with as many replicas as there are brokers up to 3; one that is there stays as it is. ApiError."""
+        copies = min(len(self.broker_ids), 3) if replication_factor is None else replication_factor
+        create_topics(self.bootstrap_servers, [settings.SeedTopic(name, partitions, copies)], config)
+
+    def _start_nodes(self, node_ids: Iterable[int]) -> None:
+        assert self._thread is not None
+        loop = self._thread.loop
+        made = {node_id: Node(loop, BrokerConfig.from_properties(self.directory.properties(node_id))) for node_id in node_ids}
+        left = set(made)
+
+        def begin(future: Future[None]) -> None:
+            def ready(node_id: int) -> None:
+                left.discard(node_id)
+                if not left:
+                    settle(future, None)
+
+            def failed(node_id: int, reason: str) -> None:
+                self._nodes.pop(node_id, None)
+                self._failures[node_id] = reason
+                settle(future, KopsError(f"broker {node_id} has failed: {reason}"))
+
+            for node_id, node in made.items():
+                self._nodes[node_id] = node
+                self._failures.pop(node_id, None)
+                node.on_ready = lambda node_id=node_id: ready(node_id)
+                node.on_failed = lambda reason, node_id=node_id: failed(node_id, reason)
+            for node_id, node in made.items():
+                try:
+                    node.start()
+                except KopsError:
+                    del self._nodes[node_id]
+                    raise
+
+        try:
+            self._thread.ask(begin, self.timeout_s)
+        except BaseException:
+            self._stop_nodes([node_id for node_id in made if node_id in self._nodes], kill=True)
+            raise
+
+    def _stop_nodes(self, node_ids: Iterable[int], *, kill: bool) -> None:
+        assert self._thread is not None
+        left = set(node_ids)
+
+        def begin(future: Future[None]) -> None:
+            def ended(node_id: int) -> None:
+                left.discard(node_id)
+                self._nodes.pop(node_id, None)
+                if not left:
+                    settle(future, None)
+
+            for node_id in sorted(left):
+                node = self._nodes[node_id]
+                if kill:
+                    node.kill()
+                    ended(node_id)
+                else:
+                    node.shut_down(lambda node_id=node_id: ended(node_id))  # type: ignore[misc]
+
+        if left:
+            self._thread.ask(begin, self.timeout_s)
+
+
+def _is_about_a_port(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, BindError):
+            return True
+        error = error.__cause__
+    return False
+
+
+class AsyncCluster:
+    """The same cluster for coroutines: what waits is awaited. Nothing of the cluster runs on the event loop."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients call `bootstrap.servers`."""
+        return self.cluster.bootstrap_servers
+
+    @property
+    def data_dir(self) -> str:
+        """The path of its directory."""
+        return self.cluster.data_dir
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """The ids of all brokers."""
+        return self.cluster.broker_ids
+
+    @property
+    def running_ids(self) -> list[int]:
+        """The ids of the brokers that run."""
+        return self.cluster.running_ids
+
+    def address(self, broker_id: int) -> str:
+        """Host and port of a broker. NotFoundError."""
+        return self.cluster.address(broker_id)
+
+    async def controller_id(self) -> int | None:
+        """The active controller; None while there is none."""
+        return await _in_thread(lambda: self.cluster.controller_id)
+
+    async def start(self) -> Self:
+        """See `Cluster.start`."""
+        await _in_thread(self.cluster.start)
+        return self
+
+    async def stop(self) -> None:
+        """See `Cluster.stop`."""
+        await _in_thread(self.cluster.stop)
+
+    async def stop_broker(self, broker_id: int) -> None:
+        """See `Cluster.stop_broker`."""
+        await _in_thread(lambda: self.cluster.stop_broker(broker_id))
+
+    async def kill_broker(self, broker_id: int) -> None:
+        """See `Cluster.kill_broker`."""
+        await _in_thread(lambda: self.cluster.kill_broker(broker_id))
+
+    async def start_broker(self, broker_id: int) -> None:
+        """See `Cluster.start_broker`."""
+        await _in_thread(lambda: self.cluster.start_broker(broker_id))
+
+    async def create_topic(
+        self, name: str, partitions: int = 1, replication_factor: int | None = None, *, config: Mapping[str, str] | None = None
+    ) -> None:
+        """See `Cluster.create_topic`."""
+        await _in_thread(lambda: self.cluster.create_topic(name, partitions, replication_factor, config=config))
+
+
+async def _in_thread(work: Callable[[], Result]) -> Result:
+    """Run blocking work in a thread of its own, which is gone when it is done (an executor's would stay)."""
+    import asyncio
+
+    future: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+            if not isinstance(error, KopsError | OSError | ValueError | AssertionError):
+                raise
+
+    threading.Thread(target=run, name="kops-cluster-call", daemon=True).start()
+    return await asyncio.wrap_future(future)

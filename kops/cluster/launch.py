@@ -1,0 +1,383 @@
+"""What the commands do to a cluster: bring it up, take it down, find it, clean what a killed supervisor left."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kops.cluster import ports, settings
+from kops.cluster.control import ControlClient
+from kops.cluster.directory import DEFAULT_PATH, ClusterDirectory, Undo, check_nodes, check_usable, follow_a_move, move_ports
+from kops.cluster.processes import MARK, ProcessIdentity, identity_of, supervised
+from kops.errors import KopsError, NotFoundError, UsageError
+
+ANSWER_TIMEOUT_S: Final = 10.0
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 90.0
+_ORPHAN_STOP_S: Final = 30.0
+_POLL_S: Final = 0.005
+_PROGRAM: Final = "import sys; sys.path.append(sys.argv.pop(1)); from kops.cluster.supervisor import main; sys.exit(main(sys.argv[2:]))"
+
+
+@dataclass(frozen=True, slots=True)
+class UpRequest:
+    """What `up` was asked for. None: as it is in the directory, or the default for a new one."""
+
+    node_count: int | None = None
+    base_port: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UpResult:
+    """How `up` went: `was_up` where the cluster was up before, `notes` what a person should know."""
+
+    bootstrap_servers: str
+    was_up: bool
+    notes: tuple[str, ...]
+
+
+class Supervision:
+    """A running supervisor, as the commands see it."""
+
+    def __init__(self, directory: ClusterDirectory, identity: ProcessIdentity, socket_path: str, *, ephemeral: bool) -> None:
+        self.directory = directory
+        self.identity = identity
+        self.socket_path = socket_path
+        self.ephemeral = ephemeral
+
+    def connect(self) -> ControlClient:
+        """A connection. KopsError."""
+        return ControlClient(self.socket_path, timeout_s=ANSWER_TIMEOUT_S)
+
+    def ask(self, do: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **values: object) -> list[dict[str, Any]]:
+        """One request on a connection of its own; the brokers it is about."""
+        with self.connect() as control:
+            answer = control.ask(do, timeout_s=timeout_s, **values)["ok"]
+        return answer if isinstance(answer, list) else []
+
+
+def locate(data_dir: str | None) -> ClusterDirectory:
+    """The directory that a command means: the given one, else `./kops-data`, else that of the only cluster that runs. NotFoundError."""
+    if data_dir is not None:
+        return ClusterDirectory(data_dir)
+    default = ClusterDirectory(DEFAULT_PATH)
+    if default.is_cluster:
+        return default
+    running = sorted(running_directories())
+    if len(running) == 1:
+        return ClusterDirectory(running[0])
+    if running:
+        raise UsageError(f"several clusters run ({', '.join(running)}): --data-dir says which one is meant")
+    raise NotFoundError(f"no cluster in {default.path}, and none runs (kops cluster up makes one)")
+
+
+def running_directories() -> set[str]:
+    """The directories of all clusters of this user's that have a process running."""
+    found = set()
+    for _, line in supervised():
+        # MARK TOKEN DIRECTORY [ephemeral], where the directory may hold blanks.
+        path = line.partition(f"{MARK} ")[2].partition(" ")[2].removesuffix(" ephemeral")
+        if ClusterDirectory(path).is_cluster:
+            found.add(path)
+    return found
+
+
+def supervision(directory: ClusterDirectory) -> Supervision | None:
+    """The directory's supervisor, None where none runs."""
+    document = directory.read_state(directory.supervisor_path)
+    identity = identity_of(document)
+    if identity is None or not identity.is_alive:
+        return None
+    return Supervision(directory, identity, str(document.get("socket")), ephemeral=bool(document.get("ephemeral")))
+
+
+def require_supervision(directory: ClusterDirectory) -> Supervision:
+    """The directory's supervisor. NotFoundError where there is no cluster, KopsError where it is down or its supervisor was killed."""
+    directory.require()
+    found = supervision(directory)
+    if found is None:
+        if orphans(directory):
+            raise KopsError(
+                f"the supervisor of {directory.path} was killed, its brokers still run: kops cluster restart, or kops cluster down"
+            )
+        raise KopsError(f"{directory.path}: the cluster is down (kops cluster up starts it)")
+    return found
+
+
+def orphans(directory: ClusterDirectory) -> dict[int, ProcessIdentity]:
+    """Brokers that still run although their supervisor is gone."""
+    if supervision(directory) is not None:
+        return {}
+    found = {}
+    for node_id in directory.node_ids():
+        identity = identity_of(directory.read_state(directory.process_path(node_id)))
+        if identity is not None and identity.is_alive:
+            found[node_id] = identity
+    return found
+
+
+def clean_up(directory: ClusterDirectory, *, kill: bool = False) -> list[str]:
+    """What a killed supervisor left: its brokers are stopped (or killed), its files removed. Gives what was done, a sentence each."""
+    if not os.path.isdir(directory.state_dir) or supervision(directory) is not None:
+        return []
+    notes = []
+    found = orphans(directory)
+    for identity in found.values():
+        identity.signal(signal.SIGCONT)
+        identity.signal(signal.SIGKILL if kill else signal.SIGTERM)
+    for node_id, identity in found.items():
+        if not identity.wait(_ORPHAN_STOP_S):
+            identity.signal(signal.SIGKILL)
+            identity.wait(_ORPHAN_STOP_S)
+        notes.append(f"broker {node_id} of a killed supervisor (process {identity.pid}) was {'killed' if kill else 'stopped'}")
+    socket_path = directory.read_state(directory.supervisor_path).get("socket")
+    if isinstance(socket_path, str) and os.path.basename(socket_path) == "control":
+        _remove_socket(directory, socket_path)
+    for path in (directory.supervisor_path, *map(directory.process_path, directory.node_ids())):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    return notes
+
+
+def _remove_socket(directory: ClusterDirectory, socket_path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(socket_path)
+    folder = os.path.dirname(socket_path)
+    if folder != directory.state_dir:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+
+
+@contextmanager
+def exclusive(directory: ClusterDirectory) -> Iterator[None]:
+    """One command at a time changes a directory. KopsError where another one is at it."""
+    os.makedirs(directory.state_dir, mode=0o700, exist_ok=True)
+    path = os.path.join(directory.state_dir, "command.lock")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise KopsError(f"another kops cluster command is at work on {directory.path}") from None
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+# up -----------------------------------------------------------------------------------------------------------------------------------
+
+
+def bring_up(directory: ClusterDirectory, request: UpRequest, *, wait: bool = True, timeout_s: float = START_TIMEOUT_S) -> UpResult:
+    """Make the cluster if there is none, start it, and wait until it answers: all brokers registered, a controller elected.
+
+    What fails leaves no process, and nothing of a cluster that was not there before. UsageError, KopsError with the last lines of a broker
+    that ended, OSError.
+    """
+    running = supervision(directory)
+    if running is not None:
+        return _already_up(running, request)
+    is_new = not directory.is_cluster
+    if is_new:
+        check_usable(directory)
+    with Undo() as undo:
+        if is_new:
+            undo.making(_missing_parents(directory.path))
+            undo.making([directory.state_dir])
+        with exclusive(directory):
+            notes = clean_up(directory)
+            notes += prepare(directory, request, undo)
+            started = launch(directory, ephemeral=request.ephemeral)
+            try:
+                started.ask("start", timeout_s=timeout_s, wait=wait)
+            except BaseException:
+                stop_supervisor(started, kill=is_new)
+                raise
+        undo.keep()
+    return UpResult(directory.bootstrap_servers(), False, tuple(notes))
+
+
+def _missing_parents(path: str) -> list[str]:
+    """The directories above that are not there yet, the uppermost first, and the path itself."""
+    missing = []
+    while path and not os.path.exists(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    return missing[::-1]
+
+
+def _already_up(running: Supervision, request: UpRequest) -> UpResult:
+    directory = running.directory
+    node_ids = directory.node_ids()
+    if request.node_count is not None and request.node_count != len(node_ids):
+        raise UsageError(f"{directory.path} is up with {len(node_ids)} brokers: kops cluster broker add makes one more")
+    if request.settings or request.base_port is not None:
+        raise UsageError(f"{directory.path} is up: settings and ports change when it is down (kops cluster down)")
+    notes = [f"{directory.path} is up already (supervisor: process {running.identity.pid})"]
+    for broker in running.ask("status"):
+        if broker["state"] != "running":
+            notes.append(f"broker {broker['id']} is {broker['state']}")
+    return UpResult(directory.bootstrap_servers(), True, tuple(notes))
+
+
+def prepare(directory: ClusterDirectory, request: UpRequest, undo: Undo) -> list[str]:
+    """Settings and log directories of all nodes, ready to start."""
+    notes = follow_a_move(directory)
+    if directory.is_cluster:
+        _update(directory, request)
+    else:
+        _make(directory, request, undo)
+    cluster_id = check_nodes(directory)
+    addresses = []
+    for node_id in directory.node_ids():
+        properties = directory.properties(node_id)
+        settings.check_properties(properties, file=directory.properties_path(node_id))
+        addresses += settings.listening_ports(properties)
+    ports.check_free(addresses, advice="--port-base names others")
+    format_nodes(directory, cluster_id, undo)
+    return notes
+
+
+def _make(directory: ClusterDirectory, request: UpRequest, undo: Undo) -> None:
+    node_ids = settings.combined_ids(3 if request.node_count is None else request.node_count)
+    if request.base_port is None:
+        base_port = ports.find_base(len(node_ids))
+    else:
+        base_port = request.base_port
+        ports.check_base(base_port, len(node_ids))
+    voters = [settings.Voter(node_id, settings.controller_port(base_port, node_id)) for node_id in node_ids]
+    for node_id in node_ids:
+        properties = settings.node_properties(
+            node_id,
+            voters,
+            port=settings.client_port(base_port, node_id),
+            log_dir=directory.log_dir(node_id),
+            broker_count=len(node_ids),
+            settings=request.settings,
+        )
+        settings.check_properties(properties, file="server.properties")
+        path = directory.properties_path(node_id)
+        undo.making([path, f"{path}.tmp", directory.log_dir(node_id)])
+        directory.write_properties(node_id, properties)
+
+
+def _update(directory: ClusterDirectory, request: UpRequest) -> None:
+    node_ids = directory.node_ids()
+    if request.node_count is not None and request.node_count != len(node_ids):
+        raise UsageError(f"{directory.path} has {len(node_ids)} brokers: kops cluster broker add makes one more")
+    if request.base_port is not None:
+        ports.check_base(request.base_port, max(node_ids))
+        move_ports(directory, request.base_port)
+    if request.settings:
+        changed = {node_id: {**directory.properties(node_id), **request.settings} for node_id in node_ids}
+        for node_id, properties in changed.items():
+            settings.check_properties(properties, file=directory.properties_path(node_id))
+        for node_id, properties in changed.items():
+            directory.write_properties(node_id, properties)
+
+
+def format_nodes(directory: ClusterDirectory, cluster_id: str | None, undo: Undo) -> str:
+    """Format the log directories that are not yet; the cluster's id, which is made where it is None. KopsError, OSError."""
+    from kops.broker.draws import random_uuid
+    from kops.broker.format import FormatOptions, format_node
+    from kops.config import BrokerConfig
+    from kops.storage.kafka_uuid import uuid_text
+
+    cluster_id = cluster_id or uuid_text(random_uuid())
+    options = FormatOptions(cluster_id, ignore_formatted=True)
+    for node_id in directory.node_ids():
+        undo.making(directory.log_dirs(node_id))
+        config = BrokerConfig.from_properties(directory.properties(node_id))
+        format_node(directory.files, config, options, now_ms=time.time_ns() // 1_000_000)
+    return cluster_id
+
+
+def launch(directory: ClusterDirectory, *, ephemeral: bool = False) -> Supervision:
+    """Start a supervisor for the directory and wait until it can be talked to. KopsError with what it said where it ends at once."""
+    token = secrets.token_hex(8)
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    command = [sys.executable, "-P", "-c", _PROGRAM, root, MARK, token, directory.path, *(["ephemeral"] if ephemeral else [])]
+    with open(directory.supervisor_output_path, "ab") as output:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/", start_new_session=True)
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        found = supervision(directory)
+        if found is not None and found.identity.token == token:
+            return found
+        if process.poll() is not None:
+            said = "".join(f"\n  {line}" for line in directory.last_lines(directory.supervisor_output_path))
+            raise KopsError(f"the supervisor ended with exit code {process.returncode}:{said}")
+        if time.monotonic() > deadline:
+            process.kill()
+            process.wait()
+            raise KopsError(f"the supervisor was not there after {START_TIMEOUT_S:g} s")
+        time.sleep(_POLL_S)
+
+
+# down ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def take_down(directory: ClusterDirectory, *, kill: bool = False) -> list[str]:
+    """Stop all brokers and the supervisor, cleanly or as `kill -9` does. Gives what was done, a sentence each; none where it was down."""
+    directory.require()
+    running = supervision(directory)
+    if running is None:
+        return clean_up(directory, kill=kill)
+    brokers = stop_supervisor(running, kill=kill)
+    return [f"broker {broker['id']}: {'killed' if kill else 'stopped'}" for broker in brokers if broker["state"] == "stopped"]
+
+
+def stop_supervisor(running: Supervision, *, kill: bool) -> list[dict[str, Any]]:
+    """Have it stop its brokers and end; killed, and the brokers with it, where it does not."""
+    was_alive = [broker for broker in running.ask("status") if broker["pid"] is not None]
+    try:
+        running.ask("shutdown", kill=kill, timeout_s=STOP_TIMEOUT_S)
+        is_gone = running.identity.wait(STOP_TIMEOUT_S)
+    except KopsError:
+        is_gone = False
+    if not is_gone:
+        running.identity.signal(signal.SIGKILL)
+        running.identity.wait(ANSWER_TIMEOUT_S)
+        clean_up(running.directory, kill=True)
+    return [{**broker, "state": "stopped"} for broker in was_alive]
+
+
+def require_down(directory: ClusterDirectory) -> None:
+    """NotFoundError where there is no cluster, KopsError where it runs."""
+    directory.require()
+    if supervision(directory) is not None or orphans(directory):
+        raise KopsError(f"{directory.path} is up: kops cluster down first")
+
+
+def purge(directory: ClusterDirectory) -> list[str]:
+    """Remove a cluster that is down, data and all; what was left because it is not kops's. KopsError while it runs."""
+    directory.require()
+    if supervision(directory) is not None:
+        raise KopsError(f"{directory.path} is up: kops cluster down first")
+    clean_up(directory, kill=True)
+    foreign = [name for node_id in directory.node_ids() for name in directory.log_dirs(node_id) if os.path.dirname(name) != directory.path]
+    return [*directory.remove(), *foreign]
+
+
+def remove_node(directory: ClusterDirectory, node_id: int) -> None:
+    """Remove a stopped node's settings, directory and state."""
+    directory.require_node(node_id)
+    os.unlink(directory.properties_path(node_id))
+    for path in (directory.output_path(node_id), directory.status_path(node_id), directory.process_path(node_id)):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    if os.path.isdir(directory.log_dir(node_id)):
+        shutil.rmtree(directory.log_dir(node_id))

@@ -1,0 +1,83 @@
+"""A cluster as it is now, as values: what `kops cluster status`, `ls` and `env` show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kops.cluster import settings
+from kops.cluster.directory import ClusterDirectory
+from kops.cluster.launch import orphans, supervision
+from kops.cluster.questions import active_controller
+from kops.errors import KopsError
+
+
+def describe(directory: ClusterDirectory, *, ask_controller: bool = True) -> dict[str, Any]:
+    """`state` is up (all brokers run), partly, down, or orphaned (brokers run, their supervisor was killed). NotFoundError."""
+    directory.require()
+    running = supervision(directory)
+    processes: dict[int, dict[str, Any]] = {}
+    if running is not None:
+        processes = {broker["id"]: broker for broker in running.ask("status")}
+        state = "up"
+    else:
+        left = orphans(directory)
+        processes = {node_id: {"state": "orphaned", "pid": identity.pid} for node_id, identity in left.items()}
+        state = "orphaned" if left else "down"
+    brokers = [_broker(directory, node_id, processes.get(node_id, {})) for node_id in directory.node_ids()]
+    if state == "up" and any(broker["state"] != "running" for broker in brokers):
+        state = "partly"
+    answering = [broker["address"] for broker in brokers if broker["state"] in ("running", "orphaned")]
+    controller = active_controller(",".join(answering)) if ask_controller and answering else None
+    for broker in brokers:
+        broker["controller"] = controller is not None and broker["id"] == controller
+    return {
+        "data_dir": directory.path,
+        "state": state,
+        "cluster_id": next((broker["cluster_id"] for broker in brokers if broker["cluster_id"]), None),
+        "bootstrap_servers": directory.bootstrap_servers(),
+        "controller": controller,
+        "supervisor": None if running is None else running.identity.pid,
+        "ephemeral": running is not None and running.ephemeral,
+        "brokers": brokers,
+    }
+
+
+def _broker(directory: ClusterDirectory, node_id: int, process: dict[str, Any]) -> dict[str, Any]:
+    properties = directory.properties(node_id)
+    tells = directory.read_state(directory.status_path(node_id))
+    state = process.get("state", "stopped")
+    if state == "starting" and tells.get("state") == "RECOVERY":
+        state = "recovery"
+    host, port = settings.listener_address(properties)
+    return {
+        "id": node_id,
+        "pid": process.get("pid"),
+        "address": f"{host}:{port}",
+        "state": state,
+        "controller": False,
+        "roles": properties.get("process.roles", "").split(","),
+        "exit_code": process.get("exit_code"),
+        "log_dirs": directory.log_dirs(node_id),
+        "cluster_id": tells.get("cluster_id") or _formatted_cluster_id(directory, node_id),
+        "recovery": tells.get("recovery") or {},
+        "error": tells.get("error"),
+    }
+
+
+def _formatted_cluster_id(directory: ClusterDirectory, node_id: int) -> str | None:
+    from kops.storage.meta_properties import read_meta_properties
+
+    for log_dir in directory.log_dirs(node_id):
+        try:
+            return read_meta_properties(directory.files.read_all(f"{log_dir}/meta.properties")).cluster_id
+        except (OSError, KopsError):
+            continue
+    return None
+
+
+def summary(directory: ClusterDirectory) -> dict[str, Any]:
+    """One row of `ls`."""
+    found = describe(directory, ask_controller=False)
+    brokers = found["brokers"]
+    running = [broker for broker in brokers if broker["pid"] is not None]
+    return {**{key: found[key] for key in ("data_dir", "state", "bootstrap_servers")}, "brokers": len(brokers), "running": len(running)}

@@ -1,0 +1,71 @@
+"""Fixtures of pytest: a Kafka cluster for a test. Installed with kops (`pytest11`); imports nothing of kops until a fixture is used.
+
+    def test_orders(kops_cluster):
+        producer = Producer({"bootstrap.servers": kops_cluster.bootstrap_servers})
+
+`kops_cluster` is a new cluster for each test, of one broker unless `@pytest.mark.kops_cluster(brokers=3, config={…}, topics=["orders:3"])`
+says otherwise; `kops_session_cluster` one for all tests, of as many brokers as `--kops-brokers` says; `make_kops_cluster(brokers=…)` makes
+as many as a test wants, each stopped behind it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kops.cluster.embedded import Cluster
+
+MARK = "kops_cluster"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--kops-brokers N`."""
+    group = parser.getgroup("kops", "Kafka clusters")
+    group.addoption("--kops-brokers", type=int, default=1, metavar="N", help="brokers of the fixture kops_session_cluster (default: 1)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The mark is known."""
+    config.addinivalue_line("markers", f"{MARK}(brokers=1, config=None, topics=()): the cluster that the fixture kops_cluster makes")
+
+
+def _new(**wanted: Any) -> Cluster:
+    from kops.cluster.embedded import Cluster
+
+    return Cluster(**{"brokers": 1, **wanted})
+
+
+@pytest.fixture
+def kops_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A cluster of its own for this test."""
+    mark = request.node.get_closest_marker(MARK)
+    with _new(**(mark.kwargs if mark is not None else {})) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kops_session_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """One cluster for all tests that ask for it: they share its topics."""
+    with _new(brokers=request.config.getoption("--kops-brokers")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def make_kops_cluster() -> Iterator[Callable[..., Cluster]]:
+    """A function that makes and starts clusters, with the arguments of `kops.Cluster`."""
+    made: list[Cluster] = []
+
+    def make(**wanted: Any) -> Cluster:
+        cluster = _new(**wanted).start()
+        made.append(cluster)
+        return cluster
+
+    try:
+        yield make
+    finally:
+        for cluster in reversed(made):
+            cluster.stop()
