@@ -18,6 +18,7 @@ from kops.broker.assignments import AssignmentsManager
 from kops.broker.auto_topics import AutoTopics
 from kops.broker.broker_settings import channel_settings, lifecycle_settings, replica_settings
 from kops.broker.controller_channel import ControllerChannel, raft_controller
+from kops.broker.dynamic_config import DynamicBrokerConfig
 from kops.broker.forwarding import Forwarding
 from kops.broker.lifecycle import BrokerLifecycle, Registration
 from kops.broker.log_start import LogStart, stray_rule, threads_runner
@@ -101,6 +102,7 @@ class BrokerServer:
         self._when_told_to_go: Callable[[], None] | None = None
         parts.lifecycle = BrokerLifecycle(loop, self, lifecycle_settings(config), supports_cordoned_dirs=self._supports_cordoned_dirs)
         parts.logs = self._make_logs()
+        parts.dynamic_config = DynamicBrokerConfig(parts)
         try:
             parts.socket_server = SocketServer(loop, network_settings(config, Listener.BROKER), dispatcher(parts))
         except BaseException:
@@ -213,6 +215,7 @@ class BrokerServer:
             self.parts.replica_manager,
             start_logs=self._start_logs,
             on_broker_configs=self._broker_configs_changed,
+            on_topic_configs=self.parts.dynamic_config.update_topic,
             on_first_publish=self._first_published,
         )
         tracker = BrokerRegistrationTracker(self.config.node_id, self.parts.lifecycle.resend_registration)
@@ -222,6 +225,7 @@ class BrokerServer:
 
     def _broker_configs_changed(self, image: MetadataImage) -> None:
         """The settings of brokers in the metadata are others."""
+        self.parts.dynamic_config.update(image)
 
     # the logs ---------------------------------------------------------------------------------------------------------------------
 
@@ -229,7 +233,7 @@ class BrokerServer:
         self._is_loading = True
         self._owner.status_changed()
         start = LogStart(self.loop, self.parts.logs, self._owner.status_changed)
-        threads = self.config["num.recovery.threads.per.data.dir"]
+        threads = self.parts.config["num.recovery.threads.per.data.dir"]
 
         def done(future: Future[BrokerStart]) -> None:
             self._is_loading = False
@@ -270,7 +274,7 @@ class BrokerServer:
     def _start_cleaner(self) -> None:
         from kops.storage.log_cleaner import LogCleaner, cleaner_config
 
-        config = cleaner_config(self.config.properties)
+        config = cleaner_config(self.parts.config.properties)
         if not config.enable:
             return
         logs = self.parts.logs
@@ -284,7 +288,7 @@ class BrokerServer:
             now_ns=time.monotonic_ns,
             warn=log.warning,
         )
-        logs.cleaner = cleaner
+        logs.cleaner = self.parts.dynamic_config.cleaner = cleaner
         self.tasks.start_cleaner(cleaner)
 
     def _handle_failures(self) -> None:
@@ -416,7 +420,7 @@ class BrokerServer:
             self._abandon_logs()
             done()
             return
-        runner = threads_runner(self.config["num.recovery.threads.per.data.dir"])
+        runner = threads_runner(self.parts.config["num.recovery.threads.per.data.dir"])
 
         def closed(future: Future[list[KopsError]]) -> None:
             for problem in future.result():

@@ -36,8 +36,11 @@ class Replicas(Protocol):
 
 
 class BrokerPublisher:
-    """One broker's. `start_logs(image, done)` loads the logs and calls `done` when the replicas may be started, at once or later;
-    `on_broker_configs` is told when settings of brokers have changed, `on_first_publish` once the first image is taken in."""
+    """One broker's. `start_logs(image, done)` loads the logs and calls `done` when the replicas may be started, at once or later.
+
+    `on_broker_configs` and `on_topic_configs` are told when settings of brokers, or of a topic, have changed, `on_first_publish` once the
+    first image is taken in.
+    """
 
     def __init__(
         self,
@@ -46,12 +49,14 @@ class BrokerPublisher:
         *,
         start_logs: Callable[[MetadataImage, Callable[[], None]], None],
         on_broker_configs: Callable[[MetadataImage], None],
+        on_topic_configs: Callable[[str], None],
         on_first_publish: Callable[[], None],
     ) -> None:
         self._cache = cache
         self._replicas = replicas
         self._start_logs = start_logs
         self._on_broker_configs = on_broker_configs
+        self._on_topic_configs = on_topic_configs
         self._on_first_publish = on_first_publish
         self._waiting: deque[tuple[MetadataDelta, MetadataImage]] = deque()
         self._is_started = self._is_loading = self._is_closed = False
@@ -108,6 +113,7 @@ class BrokerPublisher:
             if resource.type is ResourceType.TOPIC:
                 log.info("Updating topic %s with new configuration : %s", resource.name, dict(image.configs.of(*resource)))
                 self._replicas.update_topic_config(resource.name)
+                self._on_topic_configs(resource.name)
         if any(resource.type is ResourceType.BROKER for resource in resources):
             self._on_broker_configs(image)
 

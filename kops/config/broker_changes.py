@@ -45,6 +45,8 @@ def check_changes(old: BrokerConfig, new: BrokerConfig, changed: frozenset[str])
         return
     if changed.intersection(_THREADS):
         _check_threads(old, new, _THREADS)
+    if new["log.cleaner.enable"] and any(name.startswith("log.cleaner.") for name in changed):
+        _check_threads(old, new, ("log.cleaner.threads",))
     if changed & (LOG_DEFAULTS | {"cordoned.log.dirs"}):
         _check_local_retention(new)
     if changed & (PER_BROKER | LISTENER_LIMITS):

@@ -109,6 +109,16 @@ class ReplicationQuotaManager:
         """Throttle partitions of a topic, or all."""
         self._throttled[topic] = tuple(partitions)
 
+    def throttle_as_set(self, topic: str, replicas: Sequence[str], node_id: int) -> None:
+        """Throttle what a topic's setting says (`partition:broker` each, or `*` for all) of this node's replicas; none without it."""
+        if not replicas:
+            self.remove_throttle(topic)
+        elif tuple(replicas) == ("*",):
+            self.mark_throttled(topic)
+        else:
+            pairs = (replica.split(":") for replica in replicas)
+            self.mark_throttled(topic, [int(partition) for partition, broker in pairs if int(broker) == node_id])
+
     def remove_throttle(self, topic: str) -> None:
         """Throttle none of a topic."""
         self._throttled.pop(topic, None)
