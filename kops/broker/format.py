@@ -7,6 +7,7 @@ the metadata's directory gets a first snapshot with the voters.
 
 from __future__ import annotations
 
+import ipaddress
 import posixpath
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -166,7 +167,18 @@ def _parse_voter(text: str, listener: str) -> VoterNode:
         directory_id = uuid_bytes(directory_text)
     except ValueError as error:
         raise FormatError("Failed to parse directory ID in dynamic voter string.") from error
-    return VoterNode(ReplicaKey(node_id, directory_id), Endpoints.of(listener, host, port), *KRAFT_VERSIONS)
+    return VoterNode(ReplicaKey(node_id, directory_id), Endpoints.of(listener, _java_host(host), port), *KRAFT_VERSIONS)
+
+
+def _java_host(host: str) -> str:
+    """A host as InetSocketAddress.getHostString has it: an IPv6 address with all its groups, all others as given."""
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return ":".join(f"{int(group, 16):x}" for group in address.exploded.split(":"))
 
 
 def _parse_number(text: str, reason: str) -> int:
