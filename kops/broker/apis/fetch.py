@@ -148,7 +148,8 @@ class _Fetch:
         nodes: dict[int, NodeEndpoint] = {}
         updates = {part: self._partition(key, data, nodes) for part, (key, data) in zip(self._taken, found, strict=True)}
         updates.update(self._refused)
-        response = self._session.respond(updates, nodes.values())
+        # Followers learn of leaders from the metadata log.
+        response = self._session.respond(updates, () if self._is_from_follower else nodes.values())
         if self._is_from_follower and self._parts.replica_manager.leader_quota.has_throttled:
             self._record_throttled(response)
         self._context.respond(response)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from kops.broker.channel import RequestContext
     from kops.broker.parts import BrokerParts
-    from kops.protocol.declaration import Buffer
     from kops.protocol.messages.produce_request import ProduceRequest, TopicProduceData
 
 log = logging.getLogger(__name__)
@@ -86,9 +85,9 @@ class _Produce:
         self._refused: Statuses = {}
         self._unknown_ids: list[tuple[bytes, int]] = []
 
-    def take(self, topics: list[TopicProduceData]) -> dict[TopicPartition, Buffer]:
+    def take(self, topics: list[TopicProduceData]) -> dict[TopicPartition, bytes]:
         """The records of all partitions that there are, taken out of the request."""
-        taken: dict[TopicPartition, Buffer] = {}
+        taken: dict[TopicPartition, bytes] = {}
         by_id = self._version >= _FIRST_VERSION_WITH_TOPIC_IDS
         images = self._parts.cache.image.topics
         for topic in topics:
@@ -104,7 +103,7 @@ class _Produce:
                 if image is None or image.partitions.get(data.index) is None:
                     self._refused[key] = PartitionResponse("UNKNOWN_TOPIC_OR_PARTITION")
                     continue
-                records = cast("Buffer", data.records)
+                records = cast("bytes", data.records)  # a view of what was read
                 data.records = None
                 try:
                     check_records(records, self._version)
@@ -116,7 +115,7 @@ class _Produce:
                     taken[key] = records
         return taken
 
-    def refuse_transactions(self, records: dict[TopicPartition, Buffer]) -> dict[TopicPartition, Buffer]:
+    def refuse_transactions(self, records: dict[TopicPartition, bytes]) -> dict[TopicPartition, bytes]:
         """What is left without the batches whose transaction would have to be asked for."""
         producers = {key: transactional_producer(batch) for key, batch in records.items()}
         if len(set(producers.values()) - {None}) > 1:

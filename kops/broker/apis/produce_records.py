@@ -28,10 +28,9 @@ def check_records(records: Buffer | None, version: int) -> None:
     ApiError INVALID_RECORD where they are none, another format or more than one, UNSUPPORTED_COMPRESSION_TYPE where the version's clients
     don't know the codec, CORRUPT_MESSAGE where they are no batches.
     """
-    if records is None:
-        return
-    end = _batch_end(records, 0)
-    if end is None:
+    # Kafka never answers a request with null for records.
+    end = None if records is None else _batch_end(records, 0)
+    if records is None or end is None:
         raise ApiError("INVALID_RECORD", f"Produce requests with version {version} must have at least one record batch per partition")
     _, magic, attributes = _HEAD.unpack_from(records)
     if magic != _MAGIC_V2:

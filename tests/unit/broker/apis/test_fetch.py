@@ -102,6 +102,8 @@ def test_the_leader_is_told_to_who_asked_another(version: int) -> None:
     assert told == ([(2, 5), (1, 6)] if version >= 16 else [(-1, -1)] * 2)
     nodes = [NodeEndpoint(2, "host2", 9092, "r2"), NodeEndpoint(1, "host1", 9092, "r1")]
     assert response.node_endpoints == (nodes if version >= 16 else [])
+    follower = request(version, topic(version, "orders", 0), replica_id=2)
+    assert Broker(Replicas(fetched=moved)).answer(follower, version, FetchResponse).node_endpoints == []
 
 
 def test_a_failed_disk_is_told_in_words_that_the_client_knows() -> None:

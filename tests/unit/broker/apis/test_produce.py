@@ -97,6 +97,7 @@ def test_wrong_records_are_named(version: int) -> None:
 
 CORRUPT_SECOND = batch() + bytes(8) + (5).to_bytes(4, "big") + bytes(5)
 REFUSED = {
+    "none": (None, "INVALID_RECORD"),
     "empty": (b"", "INVALID_RECORD"),
     "cut": (batch()[:-1], "INVALID_RECORD"),
     "v1": (batch(magic=1), "INVALID_RECORD"),

@@ -1,0 +1,92 @@
+"""One connection to a broker, kops's or Kafka's, for requests of any version; and answers as plain values that can be compared."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from kops.protocol.connection import ClientConnection
+from kops.protocol.declaration import Message, Struct
+from kops.records.batch import LOG_OVERHEAD, Batch
+
+PATIENCE_S = 120
+_UUID_SIZE = 16
+
+
+class RawClient:
+    """Sends a request, reads its answer. Connects again after the broker has closed the connection."""
+
+    def __init__(self, bootstrap: str, *, client_id: str = "raw") -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self.address = (host, int(port))
+        self.client_id = client_id
+        self._sock: socket.socket | None = None
+        self._connection = ClientConnection(client_id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+    def send(self, message: Message, version: int, *, expect_response: bool = True) -> None:
+        """Send, and go on at once."""
+        if self._sock is None:
+            self._sock = socket.create_connection(self.address, PATIENCE_S)
+            self._connection = ClientConnection(self.client_id)
+        for buffer in self._connection.send_request(message, version, expect_response=expect_response):
+            assert isinstance(buffer, bytes | bytearray | memoryview)
+            self._sock.sendall(buffer)
+
+    def receive(self) -> Message | None:
+        """The next answer, None where the broker ends the connection instead."""
+        assert self._sock is not None
+        while (response := self._connection.next_event()) is None:
+            try:
+                data = self._sock.recv(1 << 20)
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                self.close()
+                return None
+            self._connection.receive_data(data)
+        return response.message
+
+    def ask(self, message: Message, version: int) -> Message | None:
+        """Send and receive."""
+        self.send(message, version)
+        return self.receive()
+
+
+def plain(value: Any, mask: Callable[[str, Any], Any] = lambda _name, value: value) -> Any:
+    """A message as dicts, lists and values; `mask` sees every field's name and value first. Records become what their batches say."""
+    if isinstance(value, Struct):
+        return {field.name: plain(mask(field.name, getattr(value, field.name)), mask) for field in value.FIELDS}
+    if isinstance(value, list):
+        return [plain(each, mask) for each in value]
+    if isinstance(value, bytes | bytearray | memoryview) and len(value) != _UUID_SIZE:
+        return _plain_records(bytes(value))
+    return value
+
+
+def _plain_records(data: bytes) -> list[Any]:
+    """What each whole batch says, and how many bytes of another there are."""
+    fields = ("base_offset", "last_offset", "magic", "attributes", "producer_id", "producer_epoch", "base_sequence", "count", "size")
+    batches: list[Any] = []
+    position = 0
+    while len(data) - position > LOG_OVERHEAD:
+        end = position + LOG_OVERHEAD + int.from_bytes(data[position + 8 : position + LOG_OVERHEAD], "big")
+        if end > len(data):
+            break
+        batch = Batch(data, position)
+        batches.append({name: getattr(batch, name) for name in fields})
+        position = end
+    return [*batches, len(data) - position] if position < len(data) else batches
