@@ -18,6 +18,7 @@ from kops.broker.apis.list_offsets import handle_list_offsets
 from kops.broker.loop import Loop, Timer
 from kops.broker.parts import BrokerParts
 from kops.broker.peer import PeerSettings
+from kops.broker.replica_fetcher import LeaderConnection
 from kops.broker.replica_manager import ReplicaManager
 from kops.broker.replica_settings import ReplicaSettings
 from kops.broker.socket_server import RequestContext
@@ -174,19 +175,17 @@ class ReplicaBroker:
     def __init__(self, world: World, node_id: int, log_dirs: Sequence[str] = ("/a",), disks: Disks | None = None, **settings: Any) -> None:
         self.world = world
         self.node_id = node_id
-        self.disks = (
-            Disks(MemoryFiles(now_ms=world.loop.now_ms), log_dirs, clock=cast("Any", world.loop.now_ms)) if disks is None else disks
-        )
+        self.disks = world.make_disks(node_id, log_dirs) if disks is None else disks
         self.logs: LogManager = self.disks.start()
         self.cache = MetadataCache()
         self.reported: list[tuple[TopicPartition, str]] = []
         self.accept: list[Callable[[], object]] = []
         self.failed_dirs: list[bytes] = []
         self.halted: list[str] = []
-        self.wires: list[Wire] = []
+        self.wires: list[Any] = []
         settings.setdefault("replica_fetch_backoff_ms", 100)
         self.manager = ReplicaManager(
-            cast("Loop", world.loop),
+            world.loop,
             ReplicaSettings(node_id, **settings),
             self.logs,
             self.cache,
@@ -209,9 +208,10 @@ class ReplicaBroker:
         )
         self.parts = cast("BrokerParts", parts)
 
-    def _connect(self, leader: BrokerEndPoint, settings: PeerSettings) -> Wire:
-        self.wires.append(Wire(self.world, self.node_id, leader))
-        return self.wires[-1]
+    def _connect(self, leader: BrokerEndPoint, settings: PeerSettings) -> LeaderConnection:
+        wire = self.world.connect(self.node_id, leader, settings)
+        self.wires.append(wire)
+        return wire
 
     # AlterPartitionQueue, Assignments
 
@@ -255,7 +255,7 @@ class World:
     """The cluster. `cut` are (follower, leader) whose wires end; with `holds_isr_changes` the controller does not answer."""
 
     def __init__(self, *node_ids: int, log_dirs: Sequence[str] = ("/a",), **settings: Any) -> None:
-        self.loop = ManualLoop()
+        self.loop = self.make_loop()
         self.image = EMPTY
         self.epochs = {node_id: 10 * node_id for node_id in node_ids}
         self.cut: set[tuple[int, int]] = set()
@@ -266,8 +266,24 @@ class World:
             self.brokers[node_id] = ReplicaBroker(self, node_id, log_dirs, **settings)
         self.replay(FeatureLevelRecord("metadata.version", METADATA_VERSION), *map(self._registration, node_ids))
 
+    def make_loop(self) -> Any:
+        """What everything lives on."""
+        return ManualLoop()
+
+    def make_disks(self, node_id: int, log_dirs: Sequence[str]) -> Disks:
+        """The log directories of a new broker."""
+        return Disks(MemoryFiles(now_ms=self.loop.now_ms), log_dirs, clock=cast("Any", self.loop.now_ms))
+
+    def connect(self, source: int, leader: BrokerEndPoint, settings: PeerSettings) -> LeaderConnection:
+        """A fetcher's connection."""
+        return Wire(self, source, leader)
+
+    def address(self, node_id: int) -> tuple[str, int]:
+        """Where a broker listens."""
+        return f"host{node_id}", 9092
+
     def _registration(self, node_id: int) -> RegisterBrokerRecord:
-        point = BrokerEndpoint("PLAINTEXT", f"host{node_id}", 9092, 0)
+        point = BrokerEndpoint("PLAINTEXT", *self.address(node_id), 0)
         return RegisterBrokerRecord(
             broker_id=node_id, broker_epoch=self.epochs[node_id], end_points=[point], rack=f"r{node_id}", fenced=False
         )
@@ -288,10 +304,10 @@ class World:
         old.disks.stop()
         return self.revive(old)
 
-    def revive(self, old: ReplicaBroker) -> ReplicaBroker:
+    def revive(self, old: ReplicaBroker, **settings: Any) -> ReplicaBroker:
         """A broker that comes back with another epoch."""
         self.epochs[old.node_id] += 1
-        broker = self.brokers[old.node_id] = ReplicaBroker(self, old.node_id, disks=old.disks)
+        broker = self.brokers[old.node_id] = ReplicaBroker(self, old.node_id, disks=old.disks, **settings)
         delta = MetadataDelta(EMPTY)
         for each in self.brokers:
             delta.replay(self._registration(each))
