@@ -26,6 +26,7 @@ NOW_MS = 1_700_000_000_123
 VOTERS = "3000@127.0.0.1:9093:JEXY6aqzQY-32P5TStzaFg,3001@[::1]:9094:MvDxzVmcRsaTz33bUuRU6A"
 STATIC = {"controller.quorum.voters": "3000@localhost:9093,3001@localhost:9094"}
 DYNAMIC = {"controller.quorum.bootstrap.servers": "127.0.0.1:9093"}
+PLAIN = FormatOptions(CLUSTER_ID)
 FILES = OsFiles()
 
 
@@ -35,7 +36,7 @@ class Case:
 
     settings: Mapping[str, str] = field(default_factory=lambda: DYNAMIC)
     arguments: Sequence[str] = ()
-    options: FormatOptions = FormatOptions(CLUSTER_ID)
+    options: FormatOptions = PLAIN
     dirs: Sequence[str] = ("data",)
     metadata_dir: str | None = None
 
