@@ -70,6 +70,7 @@ class RealBroker:
         self.command = java_command(oracle.version, heap=heap, log_level=log_level, loggers=LOGGERS)
         self.process: subprocess.Popen[bytes] | None = None
         self.bootstrap = ""
+        self.said_before = 0
         work.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -118,25 +119,34 @@ class RealBroker:
 
     def start(self) -> Self:
         """Start and wait until it is ready. Raises BrokerEnded when it ends by itself."""
-        assert self.process is None, "is running"
         self.format()
         self.write_properties()
-        said_before = len(self.output())
+        self.launch()
+        self.wait_ready()
+        return self
+
+    def launch(self) -> None:
+        """Start the process and don't wait."""
+        assert self.process is None, "is running"
+        self.said_before = len(self.output())
         with open(self.output_file, "ab") as output:
             self.process = subprocess.Popen(
                 [*self.command, "kafka.Kafka", str(self.properties)], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
             )
+
+    def wait_ready(self) -> None:
+        """Wait until it is ready. Raises BrokerEnded when it ends by itself."""
+        assert self.process is not None, "is not running"
         deadline = time.monotonic() + START_TIMEOUT_S
-        while READY not in (said := self.output()[said_before:]):
+        while READY not in (said := self.output()[self.said_before :]):
             if self.process.poll() is not None:
                 exit_code = self.process.returncode
                 self.process = None
-                raise BrokerEnded(exit_code, self.output()[said_before:])
+                raise BrokerEnded(exit_code, self.output()[self.said_before :])
             if time.monotonic() > deadline:
                 self.kill()
                 raise TimeoutError(f"no {READY!r} after {START_TIMEOUT_S} s:\n{said[-3000:]}")
             time.sleep(0.05)
-        return self
 
     def stop(self) -> int:
         """Stop it cleanly (TERM) and wait; its exit code (143). Killed when it takes longer than a minute, then -9."""
@@ -159,6 +169,71 @@ class RealBroker:
                 pass
         process.kill()
         return process.wait()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class RealNode(RealBroker):
+    """A node on a server.properties that is there already, with the directories and ports that it names; nothing is formatted."""
+
+    def __init__(self, oracle: Oracle, work: Path, properties: Path, *, heap: str = "384m", log_level: str = "warn") -> None:
+        super().__init__(oracle, work, log_dirs=(), heap=heap, log_level=log_level)
+        self._properties = properties
+
+    @property
+    def properties(self) -> Path:
+        """The file that was given."""
+        return self._properties
+
+    def write_properties(self) -> None:
+        """It is there."""
+
+    def format(self) -> None:
+        """It is done."""
+
+
+class RealCluster:
+    """Several nodes that are one cluster: started side by side, since none is ready before a majority is.
+
+    with RealCluster(oracle, tmp_path / "run", [data / "1.properties", data / "2.properties", data / "3.properties"]): ...
+    """
+
+    def __init__(self, oracle: Oracle, work: Path, properties: Sequence[Path]) -> None:
+        self.nodes = [RealNode(oracle, work / path.stem, path) for path in properties]
+
+    def start(self) -> Self:
+        """Start all and wait until all are ready. BrokerEnded, and none runs any more."""
+        try:
+            for node in self.nodes:
+                node.launch()
+            for node in self.nodes:
+                node.wait_ready()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def stop(self) -> list[int]:
+        """Stop all cleanly, side by side; their exit codes."""
+        for node in self.nodes:
+            if node.process is not None:
+                node.process.terminate()
+        return [node.stop() for node in self.nodes]
+
+    def kill(self) -> list[int]:
+        """Kill all as `kill -9` does; their exit codes."""
+        for node in self.nodes:
+            if node.process is not None:
+                node.process.kill()
+        return [node.kill() for node in self.nodes]
+
+    def output(self) -> str:
+        """What all said."""
+        return "\n".join(f"== node {node.properties.stem}\n{node.output()}" for node in self.nodes)
 
     def __enter__(self) -> Self:
         return self.start()

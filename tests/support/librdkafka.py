@@ -1,0 +1,107 @@
+"""A cluster as librdkafka sees it: what stands in it as values to compare, records that were acknowledged, topics and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+
+WAIT_S = 120
+OFFSET_BEGINNING = -2
+Row = tuple[int, int, bytes | None, bytes | None]
+
+
+def admin(bootstrap: str) -> AdminClient:
+    """An admin client that is patient."""
+    return AdminClient({"bootstrap.servers": bootstrap, "request.timeout.ms": 60_000})
+
+
+def create_topic(bootstrap: str, name: str, partitions: int, replicas: int, config: Mapping[str, str] | None = None) -> None:
+    """Make a topic and wait for it."""
+    topic = NewTopic(name, partitions, replicas, config=dict(config or {}))
+    client = admin(bootstrap)  # its futures end when it is let go of
+    client.create_topics([topic], operation_timeout=60, request_timeout=90)[name].result(WAIT_S)
+
+
+def set_config(bootstrap: str, kind: str, name: str, **settings: str) -> None:
+    """Set some settings of a topic or broker (`_` for `.`)."""
+    entries = [ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()]
+    resource = ConfigResource(ConfigResource.Type[kind], name, incremental_configs=entries)
+    client = admin(bootstrap)
+    for future in client.incremental_alter_configs([resource]).values():
+        future.result(WAIT_S)
+
+
+def own_configs(bootstrap: str, kind: str, names: list[str]) -> dict[str, dict[str, str]]:
+    """What was set for topics or brokers themselves."""
+    found = {}
+    client = admin(bootstrap)
+    for resource, future in client.describe_configs([ConfigResource(ConfigResource.Type[kind], name) for name in names]).items():
+        entries = future.result(WAIT_S).values()
+        # Sources 1 and 2: set for the topic, for the one broker.
+        found[resource.name] = {one.name: one.value for one in entries if one.source in (1, 2)}
+    return found
+
+
+def topics(bootstrap: str) -> dict[str, list[tuple[int, list[int]]]]:
+    """Topic → its partitions with their replicas; internal ones left out."""
+    found = admin(bootstrap).list_topics(timeout=WAIT_S).topics
+    return {
+        name: [(number, sorted(one.replicas)) for number, one in sorted(topic.partitions.items())]
+        for name, topic in found.items()
+        if not name.startswith("__")
+    }
+
+
+class Acknowledged:
+    """Produces with acks=all and an idempotent producer, and knows what was acknowledged: topic → rows."""
+
+    def __init__(self, bootstrap: str, **settings: Any) -> None:
+        self.rows: dict[str, list[Row]] = {}
+        self.errors: list[str] = []
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "delivery.timeout.ms": 120_000, **settings})
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.errors.append(str(error))
+            return
+        partition, offset, topic = message.partition(), message.offset(), message.topic()
+        assert partition is not None and offset is not None and topic is not None
+        self.rows.setdefault(topic, []).append((partition, offset, message.key(), message.value()))
+
+    def send(self, topic: str, count: int, *, size: int = 200, mark: str = "") -> None:
+        """Send records; `flush` waits for their answers."""
+        for number in range(count):
+            value = f"{mark}{topic}-{number}-".encode().ljust(size, b"x")
+            self._producer.produce(topic, value, key=f"key-{number % 50}", on_delivery=self._delivered)
+            self._producer.poll(0)
+
+    def flush(self) -> None:
+        """Wait until everything is acknowledged; AssertionError where something was not."""
+        left = self._producer.flush(WAIT_S)
+        assert (left, self.errors) == (0, []), self.errors[:3]
+
+
+def read_all(bootstrap: str, topic: str) -> list[Row]:
+    """All records of a topic, in the order of partitions and offsets."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
+    try:
+        partitions = sorted(consumer.list_topics(topic, timeout=WAIT_S).topics[topic].partitions)
+        ends = {one: consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=WAIT_S) for one in partitions}
+        wanted = {one: end for one, (start, end) in ends.items() if end > start}
+        consumer.assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in wanted])
+        rows: list[Row] = []
+        while wanted:
+            message = consumer.poll(WAIT_S)
+            assert message is not None, f"{topic}: nothing came, still wanted: {wanted}"
+            assert message.error() is None, message.error()
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None and offset is not None
+            rows.append((partition, offset, message.key(), message.value()))
+            if partition in wanted and offset + 1 >= wanted[partition]:
+                del wanted[partition]
+        return sorted(rows)
+    finally:
+        consumer.close()
