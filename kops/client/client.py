@@ -109,7 +109,7 @@ class Client:
         self.network = network or NetworkClient(settings, draw=draw)
         self.metadata = Metadata(addresses, max_age_ms=settings.metadata_max_age_ms)
         self.backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, draw)
-        self._draw = draw
+        self.draw = draw
         self._unreachable_ms = min(UNREACHABLE_MS, settings.default_api_timeout_ms)
         self._started_ms: float | None = None
         self._metadata_node: Node | None = None  # who is being asked

@@ -1,0 +1,65 @@
+"""Lines of a file, a pipe or a terminal as they come, while other things go on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kops.client.network import NetworkClient
+
+_READ_SIZE: Final = 256 * 1024
+
+
+class LineSource:
+    """Lines (without their ends) of a path, `-` is stdin. `network` waits for the input together with its connections, where that is
+    possible; a plain file can always be read."""
+
+    def __init__(self, path: str, network: NetworkClient) -> None:
+        self._fd = sys.stdin.fileno() if path == "-" else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._owns = path != "-"
+        self._network = network
+        self._is_readable = False
+        self._left = b""
+        self.is_over = False
+        try:
+            network.watch(self._fd, self._mark)
+            self._is_watched = True
+        except PermissionError:
+            self._is_watched = False
+
+    def _mark(self) -> None:
+        self._is_readable = True
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether `take` would have something, or the end."""
+        return not self.is_over and (self._is_readable or not self._is_watched)
+
+    def take(self) -> Iterator[bytes]:
+        """The lines that one read gives; at the end also one without a line break."""
+        self._is_readable = False
+        data = os.read(self._fd, _READ_SIZE)
+        if not data:
+            self.is_over = True
+            self._unwatch()
+            if self._left:
+                yield self._left.removesuffix(b"\r")
+            return
+        *lines, self._left = (self._left + data).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r")
+
+    def close(self) -> None:
+        """No more of it."""
+        self._unwatch()
+        if self._owns:
+            os.close(self._fd)
+            self._owns = False
+
+    def _unwatch(self) -> None:
+        if self._is_watched:
+            self._is_watched = False
+            self._network.unwatch(self._fd)

@@ -1,0 +1,74 @@
+"""Which partition a record goes to: by its key's hash, or where records without a key stick for a while.
+
+Source: Kafka's Utils.murmur2, BuiltInPartitioner (KIP-480, KIP-794).
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Final
+
+_SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_MASK: Final = 0xFFFF_FFFF
+_POSITIVE: Final = 0x7FFF_FFFF
+
+
+def murmur2(data: bytes) -> int:
+    """The 32 bits of Kafka's hash, as a number from 0 on (Java's int is its two's complement)."""
+    size = len(data)
+    value = _SEED ^ size
+    whole = size & ~3
+    for (word,) in struct.iter_unpack("<I", data[:whole]):
+        word = word * _M & _MASK
+        word ^= word >> 24
+        value = (value * _M & _MASK) ^ (word * _M & _MASK)
+    if whole < size:
+        value = (value ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    value ^= value >> 13
+    value = value * _M & _MASK
+    return value ^ value >> 15
+
+
+def partition_for_key(key: bytes, partition_count: int) -> int:
+    """The partition of a key."""
+    return (murmur2(key) & _POSITIVE) % partition_count
+
+
+class StickyPartitioner:
+    """The partition of records without a key: one until `batch_size` bytes are in it, then another, drawn by `draw` (0 up to 1)."""
+
+    __slots__ = ("_batch_size", "_draw", "_partition", "_produced_size")
+
+    def __init__(self, batch_size: int, draw: Callable[[], float]) -> None:
+        self._batch_size = max(batch_size, 1)
+        self._draw = draw
+        self._partition: int | None = None
+        self._produced_size = 0
+
+    def partition(self, choose: Callable[[float], int]) -> int:
+        """Where the next record goes; `choose(draw)` says where to go on when it is time for another one."""
+        if self._partition is None:
+            self._partition = choose(self._draw())
+            self._produced_size = 0
+        return self._partition
+
+    def added(self, size: int, *, batch_is_ready: bool) -> None:
+        """So many bytes went there. Another partition is next once it is enough and the batch is ready, or at twice as much."""
+        self._produced_size += size
+        enough = self._produced_size >= self._batch_size
+        if (enough and batch_is_ready) or self._produced_size >= 2 * self._batch_size:
+            self._partition = None
+
+
+def choose_partition(draw: float, available: Sequence[int], queue_sizes: Mapping[int, int] | None) -> int:
+    """One of the partitions with a leader: at random, or, with the batches that wait for each, the more likely the fewer these are."""
+    if queue_sizes is None or len(available) < 2:
+        return available[int(draw * len(available))]
+    sizes = [queue_sizes.get(partition, 0) for partition in available]
+    most = max(sizes) + 1
+    sums = list(accumulate(most - size for size in sizes))
+    return available[bisect_right(sums, int(draw * sums[-1]))]

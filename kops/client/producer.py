@@ -1,0 +1,431 @@
+"""Records to a cluster: gathered into batches, sent to leaders, sent again where that helps.
+
+Source: Kafka's KafkaProducer, RecordAccumulator, Sender, ProducerBatch, TransactionManager (the idempotent part). What differs on
+purpose: one batch a partition is on its way at a time, so order holds whatever fails, with or without idempotence; a producer whose batch
+could not be delivered goes on with a new producer id.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kops.client.client import UNREACHABLE_MS, Client, To, check
+from kops.client.metadata import Leader
+from kops.client.network import Node
+from kops.client.partitioner import StickyPartitioner, choose_partition, partition_for_key
+from kops.client.topics import error_of
+from kops.errors import ApiError, KopsError, NotFoundError, UnreachableError
+from kops.protocol.declaration import ZERO_UUID
+from kops.protocol.errors import Reaction, by_name
+from kops.records.batch import BATCH_OVERHEAD, increment_sequence
+from kops.records.build import BatchBuilder
+from kops.records.log_offsets import TopicPartition
+from kops.records.record import Header
+
+if TYPE_CHECKING:
+    from kops.protocol.declaration import Message
+    from kops.protocol.messages.produce_response import PartitionProduceResponse
+
+_RECORD_OVERHEAD: Final = 21  # at most, of a v2 record's lengths and deltas
+_REQUESTS_PER_NODE: Final = 5
+_TOPIC_MS: Final = 5000  # how long a topic that is not there may take to be made by the broker
+_NEW_ID: Final = ("UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_EPOCH", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_ID_MAPPING")
+_AGAIN_WITH_NEW_ID: Final = ("UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING")
+
+
+class Sent(NamedTuple):
+    """A record that the cluster has; offset -1 where the answer does not tell it (acks=0, a duplicate)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+Done = Callable[[Sent | KopsError], object]
+
+
+class _Record(NamedTuple):
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+    done: Done | None
+
+
+class _Batch:
+    __slots__ = ("attempts", "created_ms", "data", "identity", "last_error", "records", "retry_ms", "size")
+
+    def __init__(self, created_ms: float) -> None:
+        self.records: list[_Record] = []
+        self.size = BATCH_OVERHEAD
+        self.created_ms = created_ms
+        self.retry_ms = 0.0
+        self.attempts = 0
+        self.data: bytes | None = None
+        self.identity: tuple[int, int, int] | None = None  # producer id, epoch, base sequence: kept when it is sent again
+        self.last_error: ApiError | None = None
+
+
+class _Queue:
+    """A partition's batches, the one that is being filled last."""
+
+    __slots__ = ("batches", "in_flight", "key", "sequence")
+
+    def __init__(self, key: TopicPartition) -> None:
+        self.key = key
+        self.batches: deque[_Batch] = deque()
+        self.in_flight: _Batch | None = None
+        self.sequence = 0
+
+
+class Producer:
+    """Not for more than one thread: `send` only queues, `poll` and `flush` let things happen and call back."""
+
+    def __init__(self, client: Client, *, wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+        self.client = client
+        self.settings = client.settings
+        self.buffered_size = 0  # bytes of records that are not done
+        self._acks = int(self.settings.acks)
+        self._wall_ms = wall_ms
+        self._queues: dict[TopicPartition, _Queue] = {}
+        self._sticky: dict[str, StickyPartitioner] = {}
+        self._producer: tuple[int, int] | None = None
+        self._is_flushing = False
+        self._stale: set[str] = set()  # topics whose leaders have to be asked for
+        self._stale_ms = 0.0
+
+    # records in
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] = (),
+        *,
+        timestamp: int | None = None,
+        partition: int | None = None,
+        done: Done | None = None,
+    ) -> None:
+        """Queue a record; `done` gets where it is, or what went wrong. NotFoundError for a topic or a partition that is not there."""
+        count = self._partition_count(topic)
+        if partition is not None and not 0 <= partition < count:
+            raise NotFoundError(f"{topic} has no partition {partition}, it has {count}")
+        size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+        size += sum(len(name) + len(content or b"") + 10 for name, content in headers)
+        record = _Record(self._wall_ms() if timestamp is None else timestamp, key, value, headers, done)
+        if BATCH_OVERHEAD + size > self.settings.max_request_size:
+            words = f"a record of {size} bytes is larger than max.request.size={self.settings.max_request_size}"
+            self._call_back(record, ApiError("MESSAGE_TOO_LARGE", words))
+            return
+        if partition is not None:
+            self._append(topic, partition, record, size)
+        elif key is not None and not self.settings.partitioner_ignore_keys:
+            self._append(topic, partition_for_key(key, count), record, size)
+        else:
+            sticky = self._sticky.setdefault(topic, StickyPartitioner(self.settings.batch_size, self.client.draw))
+            chosen = sticky.partition(lambda draw: self._choose(topic, count, draw))
+            queue = self._append(topic, chosen, record, size)
+            sticky.added(size, batch_is_ready=len(queue.batches) > 1 or queue.batches[-1].size >= self.settings.batch_size)
+
+    def poll(self, timeout_ms: float) -> None:
+        """Send what is ready, take answers, call back; waits at most so long."""
+        self._refresh_leaders()
+        self._expire()
+        self._send_ready()
+        self.client.turn(min(timeout_ms, self._next_ms()))
+
+    def flush(self) -> None:
+        """Until nothing is left to be sent or answered."""
+        self._is_flushing = True
+        try:
+            while self.is_busy:
+                self.poll(100)
+        finally:
+            self._is_flushing = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a record is not done."""
+        return any(queue.batches or queue.in_flight for queue in self._queues.values())
+
+    def _partition_count(self, topic: str) -> int:
+        counts = self.client.metadata.partition_counts
+        if topic in counts:
+            return counts[topic]
+        until_ms = self.client.now_ms() + min(_TOPIC_MS, self.settings.default_api_timeout_ms)
+        tries = 0
+        while True:
+            (found,) = self.client.fetch_metadata([topic], auto_create=True).topics
+            error = error_of(found.error_code)
+            if error is None and found.partitions:
+                return len(found.partitions)
+            if error is not None and error.name not in ("UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE"):
+                raise ApiError(error.name, f"{topic}: {error}")
+            if self.client.now_ms() >= until_ms:
+                raise NotFoundError(f"no such topic: {topic}")
+            self._wait(self.client.backoff.delay_ms(tries))
+            tries += 1
+
+    def _wait(self, pause_ms: float) -> None:
+        until_ms = self.client.now_ms() + pause_ms
+        while (left_ms := until_ms - self.client.now_ms()) > 0:
+            self.client.turn(left_ms)
+
+    def _choose(self, topic: str, count: int, draw: float) -> int:
+        leaders = self.client.metadata.leaders
+        available = [index for index in range(count) if leaders.get(TopicPartition(topic, index), Leader(-1, -1)).node_id >= 0]
+        sizes = None
+        if self.settings.partitioner_adaptive_partitioning_enable:
+            sizes = {key.partition: len(queue.batches) for key, queue in self._queues.items() if key.topic == topic}
+        return choose_partition(draw, available or range(count), sizes)
+
+    def _append(self, topic: str, partition: int, record: _Record, size: int) -> _Queue:
+        key = TopicPartition(topic, partition)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _Queue(key)
+        batches = queue.batches
+        if not batches or batches[-1].attempts or batches[-1].size + size > max(self.settings.batch_size, BATCH_OVERHEAD + size):
+            batches.append(_Batch(self.client.now_ms()))
+        batches[-1].records.append(record)
+        batches[-1].size += size
+        self.buffered_size += size
+        return queue
+
+    # batches out
+
+    def _is_ready(self, queue: _Queue, now_ms: float) -> bool:
+        if not queue.batches or queue.in_flight is not None:
+            return False
+        batch = queue.batches[0]
+        if now_ms < batch.retry_ms:
+            return False
+        is_full = len(queue.batches) > 1 or batch.size >= self.settings.batch_size
+        is_late = now_ms - batch.created_ms >= self.settings.linger_ms
+        return bool(is_full or is_late or batch.attempts or self._is_flushing or self.buffered_size >= self.settings.buffer_memory)
+
+    def _next_ms(self) -> float:
+        """How long until a batch is due."""
+        now_ms = self.client.now_ms()
+        due = [
+            max(queue.batches[0].retry_ms, 0 if queue.batches[0].attempts else queue.batches[0].created_ms + self.settings.linger_ms)
+            for queue in self._queues.values()
+            if queue.batches and queue.in_flight is None
+        ]
+        return max(min(due, default=float("inf")) - now_ms, 1)
+
+    def _send_ready(self) -> None:
+        now_ms = self.client.now_ms()
+        groups: dict[int, list[_Queue]] = {}
+        sizes: dict[int, int] = {}
+        for queue in self._queues.values():
+            if not self._is_ready(queue, now_ms):
+                continue
+            node = self.client.metadata.leader_node(queue.key)
+            if node is None:
+                self._stale.add(queue.key.topic)
+                continue
+            if self.client.network.load(node) >= _REQUESTS_PER_NODE:
+                continue
+            size = queue.batches[0].size
+            if node.id in groups and sizes[node.id] + size > self.settings.max_request_size:
+                continue
+            groups.setdefault(node.id, []).append(queue)
+            sizes[node.id] = sizes.get(node.id, 0) + size
+        if groups and self.settings.enable_idempotence and self._producer is None:
+            self._get_producer_id()
+        for node_id, queues in groups.items():
+            self._send_to(self.client.metadata.nodes[node_id], queues)
+
+    def _get_producer_id(self) -> None:
+        from kops.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
+
+        def handle(response: Message) -> tuple[int, int]:
+            assert isinstance(response, InitProducerIdResponse)
+            check(response.error_code)
+            return response.producer_id, response.producer_epoch
+
+        def build(_: int) -> Message:
+            return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0x7FFF_FFFF)
+
+        self._producer = self.client.call("init producer id", To.ANY, build, handle)
+        for queue in self._queues.values():
+            queue.sequence = 0
+
+    def _send_to(self, node: Node, queues: list[_Queue]) -> None:
+        from kops.protocol.messages import ProduceRequest
+        from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
+
+        ids = self.client.metadata.topic_ids
+        topics: dict[str, list[PartitionProduceData]] = {}
+        batches: dict[TopicPartition, _Batch] = {}
+        for queue in queues:
+            batch = queue.in_flight = batches[queue.key] = queue.batches.popleft()
+            batch.attempts += 1
+            if batch.data is None:
+                batch.data = self._build(queue, batch)
+            topics.setdefault(queue.key.topic, []).append(PartitionProduceData(index=queue.key.partition, records=batch.data))
+        entries = [
+            TopicProduceData(name=name, topic_id=ids.get(name, ZERO_UUID), partition_data=partitions) for name, partitions in topics.items()
+        ]
+        # Ids are known of brokers that tell them.
+        last = ProduceRequest.VERSIONS.stop if all(ids.get(name, ZERO_UUID) != ZERO_UUID for name in topics) else 13
+        request = ProduceRequest(acks=self._acks, timeout_ms=self.settings.request_timeout_ms, topic_data=entries)
+        names = {ids.get(name, ZERO_UUID): name for name in topics}
+        self.client.network.send(
+            node,
+            request,
+            lambda answer: self._answered(node, batches, names, answer),
+            versions=range(ProduceRequest.VERSIONS.start, last),
+            expects_response=self._acks != 0,
+        )
+
+    def _build(self, queue: _Queue, batch: _Batch) -> bytes:
+        if self._producer is not None and batch.identity is None:
+            batch.identity = (*self._producer, queue.sequence)
+            queue.sequence = increment_sequence(queue.sequence, len(batch.records))
+        producer_id, epoch, sequence = batch.identity or (-1, -1, -1)
+        builder = BatchBuilder(
+            codec=self.settings.compression_type,
+            level=self.settings.compression_level,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+        )
+        for record in batch.records:
+            builder.append(record.timestamp, record.key, record.value, record.headers)
+        return builder.build()
+
+    # answers
+
+    def _answered(self, node: Node, batches: dict[TopicPartition, _Batch], names: dict[bytes, str], answer: Message | ApiError) -> None:
+        from kops.protocol.messages import ProduceResponse
+
+        if isinstance(answer, ApiError):
+            error: KopsError = answer
+            if self.client.network.failing_ms(node) >= UNREACHABLE_MS:
+                error = UnreachableError(f"broker {node.id} at {node.address} cannot be reached: {self.client.network.reason(node)}")
+            for key, batch in batches.items():
+                self._failed(self._queues[key], batch, error)
+            return
+        if not isinstance(answer, ProduceResponse):  # acks=0: the request is written
+            for key, batch in batches.items():
+                self._succeeded(self._queues[key], batch, -1, -1)
+            return
+        hosts = {one.node_id: Node(one.node_id, one.host, one.port, one.rack) for one in answer.node_endpoints}
+        for topic in answer.responses:
+            for one in topic.partition_responses:
+                key = TopicPartition(topic.name or names.get(topic.topic_id, ""), one.index)
+                taken = batches.pop(key, None)
+                if taken is not None:
+                    self._take(self._queues[key], taken, one, hosts)
+        for key, batch in batches.items():
+            self._failed(self._queues[key], batch, ApiError("UNKNOWN_SERVER_ERROR", "the broker's answer leaves the partition out"))
+
+    def _take(self, queue: _Queue, batch: _Batch, one: PartitionProduceResponse, hosts: dict[int, Node]) -> None:
+        error = error_of(one.error_code, one.error_message)
+        if error is None or error.name == "DUPLICATE_SEQUENCE_NUMBER":
+            self._succeeded(queue, batch, one.base_offset if error is None else -1, one.log_append_time_ms)
+            return
+        leader = Leader(one.current_leader.leader_id, one.current_leader.leader_epoch)
+        if leader.node_id in hosts and self.client.metadata.update_leader(queue.key, leader):
+            self.client.metadata.add_nodes([hosts[leader.node_id]])
+            batch.attempts -= 1  # it is known where to go: without a pause
+            self._again(queue, batch, 0)
+            return
+        if error.name == "MESSAGE_TOO_LARGE" and len(batch.records) > 1:
+            self._split(queue, batch)
+            return
+        self._failed(queue, batch, error)
+
+    def _succeeded(self, queue: _Queue, batch: _Batch, base_offset: int, log_append_time_ms: int) -> None:
+        queue.in_flight = None
+        self.buffered_size -= batch.size - BATCH_OVERHEAD
+        for index, record in enumerate(batch.records):
+            if record.done is not None:
+                offset = base_offset + index if base_offset >= 0 else -1
+                timestamp = record.timestamp if log_append_time_ms < 0 else log_append_time_ms
+                record.done(Sent(queue.key.topic, queue.key.partition, offset, timestamp))
+
+    def _failed(self, queue: _Queue, batch: _Batch, error: KopsError) -> None:
+        """Send it again where that may help and there is time, else it is over for its records."""
+        queue.in_flight = None
+        now_ms = self.client.now_ms()
+        if isinstance(error, ApiError):
+            kind = by_name(error.name)
+            batch.last_error = error
+            if error.name in _NEW_ID:
+                self._producer = None
+            if kind.reaction is Reaction.METADATA:
+                self._stale.add(queue.key.topic)
+            if error.name in _AGAIN_WITH_NEW_ID:
+                batch.data = batch.identity = None
+            may_retry = kind.retriable or error.name in _AGAIN_WITH_NEW_ID
+            if may_retry and batch.attempts <= self.settings.retries and not self._is_expired(batch, now_ms):
+                self._again(queue, batch, now_ms + self.client.backoff.delay_ms(batch.attempts - 1))
+                return
+        self._give_up(batch, error)
+
+    def _again(self, queue: _Queue, batch: _Batch, retry_ms: float) -> None:
+        queue.in_flight = None
+        batch.retry_ms = retry_ms
+        queue.batches.appendleft(batch)
+
+    def _give_up(self, batch: _Batch, error: KopsError) -> None:
+        if batch.identity is not None:
+            # Whether the cluster has it is not known: what follows must not depend on its sequence numbers.
+            self._producer = None
+        self.buffered_size -= batch.size - BATCH_OVERHEAD
+        for record in batch.records:
+            self._call_back(record, error)
+
+    def _call_back(self, record: _Record, error: KopsError) -> None:
+        if record.done is not None:
+            record.done(error)
+
+    def _split(self, queue: _Queue, batch: _Batch) -> None:
+        """The broker takes smaller batches only: two halves in its place, with sequence numbers that go on behind each other."""
+        queue.in_flight = None
+        middle = len(batch.records) // 2
+        sequence = None if batch.identity is None else batch.identity[2]
+        for records in (batch.records[middle:], batch.records[:middle]):
+            half = _Batch(batch.created_ms)
+            half.attempts = batch.attempts
+            half.records = records
+            half.size += sum(
+                _RECORD_OVERHEAD
+                + len(record.key or b"")
+                + len(record.value or b"")
+                + sum(len(name) + len(content or b"") + 10 for name, content in record.headers)
+                for record in records
+            )
+            if batch.identity is not None and sequence is not None:
+                first = sequence if records[0] is batch.records[0] else increment_sequence(sequence, middle)
+                half.identity = (batch.identity[0], batch.identity[1], first)
+            queue.batches.appendleft(half)
+
+    def _is_expired(self, batch: _Batch, now_ms: float) -> bool:
+        return now_ms - batch.created_ms >= self.settings.delivery_timeout_ms
+
+    def _expire(self) -> None:
+        now_ms = self.client.now_ms()
+        for queue in self._queues.values():
+            while queue.batches and self._is_expired(queue.batches[0], now_ms):
+                batch = queue.batches.popleft()
+                last = "" if batch.last_error is None else f"; last: {batch.last_error}"
+                words = f"{queue.key.topic}-{queue.key.partition}: not delivered within {self.settings.delivery_timeout_ms} ms{last}"
+                self._give_up(batch, UnreachableError(words))
+
+    def _refresh_leaders(self) -> None:
+        now_ms = self.client.now_ms()
+        if self._stale and now_ms >= self._stale_ms:
+            topics, self._stale = sorted(self._stale), set()
+            self._stale_ms = now_ms + self.settings.retry_backoff_ms
+            for found in self.client.fetch_metadata(topics).topics:
+                if any(one.leader_id < 0 for one in found.partitions) or found.error_code:
+                    self._stale.add(found.name or "")
