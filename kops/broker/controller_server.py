@@ -26,9 +26,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kops.broker.shared_server import SharedServer
+    from kops.config.broker_dynamic import Change
 
 log = logging.getLogger(__name__)
 
+# Of the node, of an address, or of a listener (`listener.name.<name>.…`).
+_CONNECTION_LIMITS: Final = (
+    "max.connections",
+    "max.connection.creation.rate",
+    "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
+)
 _REGISTRATION_TIMEOUT_MS: Final = 5_000
 _DRAWS: Final = 1 << 30
 
@@ -38,7 +46,7 @@ class ControllerServer:
 
     def __init__(self, shared: SharedServer) -> None:
         self.shared = shared
-        self.apis = ControllerApis(shared)
+        self.apis = ControllerApis(shared, self._settings_changed)
         self.socket_server = SocketServer(shared.loop, network_settings(shared.config, Listener.CONTROLLER), self.apis.handle)
         self._quorum_controller: QuorumController | None = None
         self._channel: ControllerChannel | None = None
@@ -115,6 +123,10 @@ class ControllerServer:
             shared.loop, self._channel, config.node_id, shared.draws.uuid(), self.listeners(), draw=draw
         )
         shared.install(self._registration)
+
+    def _settings_changed(self, change: Change) -> None:
+        if any(name.endswith(_CONNECTION_LIMITS) for name in change.changed):
+            self.socket_server.update_limits(network_settings(change.new, Listener.CONTROLLER))
 
     def shut_down(self, done: Callable[[], object]) -> None:
         """Hand over leadership, then close: the others can still ask this node until then. `done` is called once."""

@@ -7,7 +7,7 @@ tell of.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kops.config.broker_describe import DescribedSetting, describe_broker, describe_cluster, describe_topic
 from kops.config.java import NumberFormatError, parse_int
@@ -21,24 +21,41 @@ from kops.protocol.messages.describe_configs_response import DescribeConfigsReso
 if TYPE_CHECKING:
     from kops.broker.parts import BrokerParts
     from kops.broker.socket_server import RequestContext
+    from kops.config.broker_dynamic import DynamicConfig
+    from kops.metadata.image.metadata_image import MetadataImage
     from kops.protocol.messages.describe_configs_request import DescribeConfigsResource
 
 
 def handle_describe_configs(parts: BrokerParts, context: RequestContext) -> None:
-    """Answers at once; ApiError INVALID_REQUEST where the type of a resource is not known, else each resource has its own error."""
+    """Answers at once; raises what `describe_configs` does."""
     request = context.request.message
     assert isinstance(request, DescribeConfigsRequest)
+    context.respond(describe_configs(request, parts.node_id, parts.dynamic_config.settings, parts.cache.image))
+
+
+def describe_configs(request: DescribeConfigsRequest, node_id: int, config: DynamicConfig, image: MetadataImage) -> DescribeConfigsResponse:
+    """What a node, broker or controller, tells. ApiError INVALID_REQUEST where the type of a resource is not known, else each resource has
+    its own error."""
     for resource in request.resources:
         if ResourceType(resource.resource_type) is ResourceType.UNKNOWN:
             raise ApiError("INVALID_REQUEST", f"Unexpected resource type UNKNOWN for resource {resource.resource_name}")
-    results = [_described(parts, resource, include_synonyms=request.include_synonyms) for resource in request.resources]
-    context.respond(DescribeConfigsResponse(results=results))
+    teller = _Teller(node_id, config, image)
+    results = [_described(teller, resource, include_synonyms=request.include_synonyms) for resource in request.resources]
+    return DescribeConfigsResponse(results=results)
 
 
-def _described(parts: BrokerParts, resource: DescribeConfigsResource, *, include_synonyms: bool) -> DescribeConfigsResult:
+class _Teller(NamedTuple):
+    """Who tells, and what it knows."""
+
+    node_id: int
+    config: DynamicConfig
+    image: MetadataImage
+
+
+def _described(teller: _Teller, resource: DescribeConfigsResource, *, include_synonyms: bool) -> DescribeConfigsResult:
     told = DescribeConfigsResult(0, None, resource.resource_type, resource.resource_name)
     try:
-        settings = _settings(parts, resource)
+        settings = _settings(teller, resource)
     except ApiError as error:
         told.error_code, told.error_message = code(error), text(error)
     else:
@@ -46,36 +63,36 @@ def _described(parts: BrokerParts, resource: DescribeConfigsResource, *, include
     return told
 
 
-def _settings(parts: BrokerParts, resource: DescribeConfigsResource) -> list[DescribedSetting]:
+def _settings(teller: _Teller, resource: DescribeConfigsResource) -> list[DescribedSetting]:
     name, names = resource.resource_name, resource.configuration_keys
-    config = parts.dynamic_config.settings
+    _, config, image = teller
     match ResourceType(resource.resource_type):
         case ResourceType.TOPIC:
             check_topic_name(name)
-            if name not in parts.cache.image.topics.by_name:
+            if name not in image.topics.by_name:
                 raise ApiError("UNKNOWN_TOPIC_OR_PARTITION")
-            return describe_topic(config, parts.cache.config(ResourceType.TOPIC, name), names)
+            return describe_topic(config, image.configs.of(ResourceType.TOPIC, name), names)
         case ResourceType.BROKER:
             if not name:
                 return describe_cluster(config, names)
-            _check_broker_id(parts, name, "expected {} or empty string, but received {}")
+            _check_broker_id(teller.node_id, name, "expected {} or empty string, but received {}")
             return describe_broker(config, names)
         case ResourceType.BROKER_LOGGER:
             if not name:
                 raise ApiError("INVALID_REQUEST", "Broker id must not be empty")
-            _check_broker_id(parts, name, "expected {} but received {}")
+            _check_broker_id(teller.node_id, name, "expected {} but received {}")
             return []
         case other:
             raise ApiError("INVALID_REQUEST", f"Unsupported resource type: {other.name}")
 
 
-def _check_broker_id(parts: BrokerParts, name: str, why: str) -> None:
+def _check_broker_id(node_id: int, name: str, why: str) -> None:
     try:
         broker_id = parse_int(name)
     except NumberFormatError as error:
         raise ApiError("INVALID_REQUEST", f"Broker id must be an integer, but it is: {name}") from error
-    if broker_id != parts.node_id:
-        raise ApiError("INVALID_REQUEST", f"Unexpected broker id, {why.format(parts.node_id, name)}")
+    if broker_id != node_id:
+        raise ApiError("INVALID_REQUEST", f"Unexpected broker id, {why.format(node_id, name)}")
 
 
 def _entry(setting: DescribedSetting, *, include_synonyms: bool) -> DescribeConfigsResourceResult:

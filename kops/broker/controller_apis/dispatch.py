@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kops.broker.quorum_controller import QuorumController
     from kops.broker.shared_server import SharedServer
     from kops.broker.socket_server import RequestContext
+    from kops.config.broker_dynamic import Change
 
 log = logging.getLogger(__name__)
 
@@ -48,18 +49,18 @@ _CHANGES: Final = frozenset(
     )
 )
 _RAFT: Final = frozenset(request.__name__.removesuffix("Request") for request in RAFT_REQUESTS)
-_QUESTIONS: Final = ("ApiVersions", "DescribeCluster")
+_QUESTIONS: Final = ("ApiVersions", "DescribeCluster", "DescribeConfigs")
 _SERVED: Final = frozenset((*_CHANGES, *_RAFT, *_QUESTIONS, "Envelope"))
 SERVED_APIS: Final[tuple[ApiKey, ...]] = tuple(api for api in API_KEYS if Listener.CONTROLLER in api.listeners and api.name in _SERVED)
 """What ApiVersions advertises on a controller's listener."""
 
 
 class ControllerApis:
-    """Requests are handled from `start` on; the socket server reads none before."""
+    """Requests are handled from `start` on; the socket server reads none before. `on_settings`: see `Questions`."""
 
-    def __init__(self, shared: SharedServer) -> None:
+    def __init__(self, shared: SharedServer, on_settings: Callable[[Change], None]) -> None:
         self._shared = shared
-        self._questions = Questions(shared, SERVED_APIS)
+        self._questions = Questions(shared, SERVED_APIS, on_settings)
         self._controller: QuorumController | None = None
         self._handlers: dict[int, Callable[[Any], None]] = {}
 
@@ -73,6 +74,7 @@ class ControllerApis:
             **dict.fromkeys(_RAFT, raft.handle),
             "ApiVersions": questions.api_versions,
             "DescribeCluster": questions.describe_cluster,
+            "DescribeConfigs": questions.describe_configs,
             "Envelope": self._open,
         }
         self._handlers = {api.key: by_name[api.name] for api in SERVED_APIS}

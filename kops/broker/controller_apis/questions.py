@@ -1,30 +1,46 @@
-"""What a controller answers out of what it knows: its APIs and features, and where the controllers are.
+"""What a controller answers out of what it knows: its APIs and features, where the controllers are, settings.
 
-Source: Kafka's ControllerApis (handleApiVersionsRequest, handleDescribeCluster), SimpleApiVersionManager, FeaturesPublisher,
-ControllerRegistrationsPublisher, AuthHelper.computeDescribeClusterResponse.
+Source: Kafka's ControllerApis (handleApiVersionsRequest, handleDescribeCluster, handleDescribeConfigsRequest), SimpleApiVersionManager,
+FeaturesPublisher, ControllerRegistrationsPublisher, DynamicConfigPublisher, AuthHelper.computeDescribeClusterResponse.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from kops.broker.apis.api_versions import check_software
+from kops.broker.apis.describe_configs import describe_configs
+from kops.config.broker_dynamic import DynamicConfig
 from kops.errors import ApiError
 from kops.metadata.controller.feature_versions import KRAFT_FEATURE, production_features
+from kops.metadata.image.configs import ResourceType
+from kops.metadata.image.metadata_image import EMPTY
 from kops.metadata.metadata_cache import error_code
 from kops.metadata.metadata_version import FEATURE_NAME, MINIMUM
 from kops.protocol.api_keys import Listener
-from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, DescribeClusterRequest, DescribeClusterResponse
+from kops.protocol.messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeConfigsRequest,
+)
 from kops.protocol.messages.api_versions_response import ApiVersion, FinalizedFeatureKey, SupportedFeatureKey
 from kops.protocol.messages.describe_cluster_response import DescribeClusterBroker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kops.broker.shared_server import SharedServer
     from kops.broker.socket_server import RequestContext
+    from kops.config.broker_dynamic import Change
     from kops.metadata.image.batch_loader import Manifest
     from kops.metadata.image.metadata_delta import MetadataDelta
     from kops.metadata.image.metadata_image import MetadataImage
     from kops.protocol.api_keys import ApiKey
+
+log = logging.getLogger(__name__)
 
 _FEATURES_FROM_0_SINCE: Final = 4
 _BROKERS, _CONTROLLERS = 1, 2
@@ -32,16 +48,19 @@ _NO_LEADER: Final = -1
 
 
 class Questions:
-    """A Publisher: it remembers the features and controllers that were published last."""
+    """A Publisher: it remembers the features, controllers and settings that were published last. `on_settings` is told when the node's own
+    settings are others."""
 
-    def __init__(self, shared: SharedServer, served: tuple[ApiKey, ...]) -> None:
+    def __init__(self, shared: SharedServer, served: tuple[ApiKey, ...], on_settings: Callable[[Change], None]) -> None:
         self._shared = shared
+        self._on_settings = on_settings
+        self._settings = DynamicConfig(shared.config)
         unstable = shared.config["unstable.api.versions.enable"]
         versions = [(api.key, api.advertised_versions(Listener.CONTROLLER, unstable=unstable)) for api in served]
         self._apis = [ApiVersion(key, known.start, known.stop - 1) for key, known in versions]
         self._levels = {FEATURE_NAME: MINIMUM.level}
         self._levels_offset = -1
-        self._image: MetadataImage | None = None
+        self._image = EMPTY
 
     def start(self) -> None:
         """Hear of the metadata."""
@@ -49,16 +68,41 @@ class Questions:
 
     def close(self) -> None:
         """Hear no more."""
-        self._image = None
+        self._image = EMPTY
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage, manifest: Manifest) -> None:
-        """Features and controllers as they are now."""
+        """Features, controllers and settings as they are now."""
         self._image = image
         version = image.features.metadata_version
         if delta.has("features") and version is not None:
             levels = {**image.features.levels, FEATURE_NAME: version.level}
             if levels != self._levels or self._levels_offset < 0:
                 self._levels, self._levels_offset = levels, image.offset
+        if delta.has("configs"):
+            self._take_settings(image)
+
+    def _take_settings(self, image: MetadataImage) -> None:
+        """The settings of all nodes and of this one; what can't be is logged and left as it was, as in Kafka."""
+        for name, known, update in (
+            ("", self._settings.cluster, self._settings.update_cluster),
+            (str(self._shared.config.node_id), self._settings.broker, self._settings.update_broker),
+        ):
+            settings = dict(image.configs.of(ResourceType.BROKER, name))
+            if settings == known:
+                continue
+            try:
+                change = update(settings)
+            except ApiError as error:
+                log.error("Settings of %s could not be applied: %s", name or "all nodes", error.__cause__ or error)
+                continue
+            if change.changed:
+                self._on_settings(change)
+
+    def describe_configs(self, context: RequestContext) -> None:
+        """The settings of topics and of this node."""
+        request = context.request.message
+        assert isinstance(request, DescribeConfigsRequest)
+        context.respond(describe_configs(request, self._shared.config.node_id, self._settings, self._image))
 
     def api_versions(self, context: RequestContext) -> None:
         """What is served, and the features of node and cluster."""
@@ -84,8 +128,8 @@ class Questions:
         request = context.request.message
         assert isinstance(request, DescribeClusterRequest)
         image = self._image
-        version = None if image is None else image.features.metadata_version
-        if image is None or version is None or not version.has_controller_registration:
+        version = image.features.metadata_version
+        if version is None or not version.has_controller_registration:
             raise ApiError("UNSUPPORTED_VERSION", "Direct-to-controller communication is not supported with the current MetadataVersion.")
         error = _endpoint_error(request.endpoint_type, context.request.version)
         if error is not None:
