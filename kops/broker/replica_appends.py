@@ -78,6 +78,7 @@ class ReplicaAppends:
         online = self._hosted.online
         answers: ProduceAnswer = {}
         grown: list[tuple[TopicPartition, bool]] = []
+        is_replicated = False
         for key, data in records.items():
             try:
                 partition = online.get(key)
@@ -91,13 +92,18 @@ class ReplicaAppends:
                 answers[key] = self._failure(key, error)
                 continue
             grown.append((key, high_watermark_increased))
+            # A batch that was there already may have long been replicated.
+            is_replicated |= high_watermark_increased or info.is_duplicate
             answers[key] = PartitionResponse(
                 "NONE", info.first_offset, info.log_append_time_ms, info.log_start_offset, info.last_offset + 1
             )
         purgatories = self._purgatories
         if required_acks == _ALL and grown:
             operation = DelayedProduce(timeout_ms, answers, self._hosted.get_or_raise, done)
-            purgatories.produce.try_complete_else_watch(operation, list(answers))
+            if is_replicated:
+                purgatories.produce.try_complete_else_watch(operation, list(answers))
+            else:
+                purgatories.produce.watch(operation, list(answers))
         else:
             done(answers)
         for key, increased in grown:

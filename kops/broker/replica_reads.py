@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from kops.broker.hosted_partitions import error_name, name_of
 from kops.errors import ApiError, KopsError
 from kops.protocol.declaration import ZERO_UUID
-from kops.records.log_offsets import UNKNOWN_OFFSET_METADATA, LogOffsetMetadata
+from kops.records.log_offsets import UNKNOWN_OFFSET_METADATA, Isolation, LogOffsetMetadata
 from kops.replication.delayed import AwaitedFetch, DelayedFetch
 from kops.replication.fetch import EpochEndOffset
 from kops.replication.selector import find_preferred_read_replica
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kops.metadata.metadata_cache import MetadataCache
     from kops.records.log_offsets import TopicPartition
     from kops.replication.delayed import Purgatories
-    from kops.replication.fetch import ClientMetadata, FetchInfo, FetchParams
+    from kops.replication.fetch import ClientMetadata, FetchInfo, FetchParams, LogRead
     from kops.replication.partition import Partition
     from kops.replication.partition_reads import OffsetFound
     from kops.replication.quota import ReplicaQuota
@@ -42,7 +42,8 @@ _NO_EPOCH: Final = -1
 class FetchPartitionData(NamedTuple):
     """A partition's part of a fetch: `error` is a name of Kafka's Errors; offsets and `preferred_read_replica` are -1 for none.
 
-    `records` is a slice of a segment (None: nothing). `start` is where the read began, by which a fetch waits.
+    `records` is a slice of a segment (None: nothing). `start` is where the read began, by which a fetch waits, and `is_at_end` whether that
+    is just where it may not go on.
     """
 
     error: str
@@ -54,6 +55,7 @@ class FetchPartitionData(NamedTuple):
     aborted_transactions: Any = None
     preferred_read_replica: int = -1
     start: LogOffsetMetadata = UNKNOWN_OFFSET_METADATA
+    is_at_end: bool = False
 
 
 FetchAnswer = list[tuple["TopicPartition", FetchPartitionData]]
@@ -94,7 +96,9 @@ class ReplicaReads:
             done(answer)
             return
         size = 0
+        is_at_end = True
         for _, data in answer:
+            is_at_end &= data.is_at_end
             if data.records is not None:
                 size += data.records.size
             if data.error != "NONE" or data.diverging_epoch is not None or data.preferred_read_replica >= 0:
@@ -111,7 +115,10 @@ class ReplicaReads:
         operation = DelayedFetch(
             params, awaited, self._hosted.get_or_raise, lambda partition, replica: should_throttle(quota, partition, replica), respond
         )
-        self._purgatories.fetch.try_complete_else_watch(operation, list(awaited))
+        if is_at_end:
+            self._purgatories.fetch.watch(operation, list(awaited))
+        else:
+            self._purgatories.fetch.try_complete_else_watch(operation, list(awaited))
 
     def read(
         self,
@@ -187,7 +194,14 @@ class ReplicaReads:
             aborted,
             -1,
             fetched.offset_metadata,
+            fetched.records is None and info.fetch_offset == self._end_of(found, params.isolation),
         )
+
+    @staticmethod
+    def _end_of(found: LogRead, isolation: Isolation) -> int:
+        if isolation is Isolation.LOG_END:
+            return found.log_end_offset
+        return found.high_watermark if isolation is Isolation.HIGH_WATERMARK else found.last_stable_offset
 
     def _preferred_read_replica(
         self, partition: Partition, client: ClientMetadata, replica_id: int, fetch_offset: int, now_ms: int

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kops.errors import ApiError, KopsError
-from kops.records.log_offsets import Isolation, LogOffsetMetadata, TopicPartition
+from kops.records.log_offsets import LogOffsetMetadata, TopicPartition
 from kops.replication.purgatory import DelayedOperation, DelayedOperationPurgatory
 
 if TYPE_CHECKING:
@@ -142,10 +142,8 @@ class DelayedFetch(DelayedOperation):
 
     def _available(self, partition: Partition, status: AwaitedFetch) -> int | None:
         """Bytes to give now, None where the fetch is to be answered whatever they are."""
-        params, info, start = self.params, status.info, status.start_offset_metadata
-        snapshot = partition.fetch_offset_snapshot(info.current_leader_epoch, fetch_only_from_leader=params.fetch_only_leader)
-        ends = {Isolation.LOG_END: snapshot.log_end_offset, Isolation.HIGH_WATERMARK: snapshot.high_watermark}
-        end = ends.get(params.isolation, snapshot.last_stable_offset)
+        info, start = status.info, status.start_offset_metadata
+        end = partition.fetchable_end(self.params, info)
         available = 0
         if start.message_offset > end.message_offset:
             return None
@@ -154,13 +152,7 @@ class DelayedFetch(DelayedOperation):
                 return None
             if start.on_same_segment(end):
                 available = min(end.relative_position - start.relative_position, info.max_bytes)
-        if info.last_fetched_epoch is not None:
-            known = partition.last_offset_for_leader_epoch(info.current_leader_epoch, info.last_fetched_epoch, fetch_only_from_leader=False)
-            if known.error != "NONE" or known.end_offset == -1 or known.leader_epoch == -1:
-                return None
-            if known.leader_epoch < info.last_fetched_epoch or known.end_offset < info.fetch_offset:
-                return None
-        return available
+        return None if partition.diverges(info) else available
 
     def _is_throttled(self, partition: Partition) -> bool:
         return self.params.is_from_follower and self._should_throttle(partition, self.params.replica_id)

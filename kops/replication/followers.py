@@ -72,12 +72,13 @@ class _Logs:
         """The largest epoch not above this one, and its end."""
         return self.log(key).end_offset_for_epoch(epoch)
 
-    def _check_offset(self, key: TopicPartition, fetch_offset: int) -> None:
-        end_offset = self.log(key).log_end_offset
-        if fetch_offset != end_offset:
-            name = f"{key.topic}-{key.partition}"
-            reason = f"Offset mismatch for partition {name}: fetched offset = {fetch_offset}, log end offset = {end_offset}."
-            raise ApiError("UNKNOWN_SERVER_ERROR", reason)
+
+def _check_offset(log: ReplicaLog, key: TopicPartition, fetch_offset: int) -> None:
+    end_offset = log.log_end_offset
+    if fetch_offset != end_offset:
+        name = f"{key.topic}-{key.partition}"
+        reason = f"Offset mismatch for partition {name}: fetched offset = {fetch_offset}, log end offset = {end_offset}."
+        raise ApiError("UNKNOWN_SERVER_ERROR", reason)
 
 
 class FollowerReplicas(_Logs):
@@ -96,11 +97,11 @@ class FollowerReplicas(_Logs):
 
     def append(self, key: TopicPartition, fetch_offset: int, leader_epoch: int, data: PartitionData) -> AppendInfo | None:
         """Write what the leader gave, and take its high watermark and log start."""
-        self._check_offset(key, fetch_offset)
         partition = self._get_partition(key)
+        log = partition.local_log
+        _check_offset(log, key, fetch_offset)
         records = records_of(data)
         info = partition.append_records_to_follower(records, leader_epoch)
-        log = partition.local_log
         if log.maybe_update_high_watermark(data.high_watermark) is not None:
             self.with_new_high_watermark.append(key)
         log.maybe_increment_log_start_offset(data.log_start_offset, LEADER_OFFSET_INCREMENTED)
@@ -168,9 +169,9 @@ class FutureReplicas(_Logs):
 
     def append(self, key: TopicPartition, fetch_offset: int, leader_epoch: int, data: PartitionData) -> AppendInfo | None:
         """Write what the log has, and go on with the promotion where that was all."""
-        self._check_offset(key, fetch_offset)
         partition = self._get_partition(key)
-        log = self.log(key)
+        log = partition.future_local_log
+        _check_offset(log, key, fetch_offset)
         size = records_size(data)
         info = partition.append_records_to_follower(records_of(data), leader_epoch, is_future=True) if size else None
         log.update_high_watermark(data.high_watermark)

@@ -367,13 +367,14 @@ class Partition(PartitionReads):
     def _maybe_increment_high_watermark(self, log: ReplicaLog, now_ms: int) -> bool:
         """Move it to the lowest end among the maximal ISR and those that are caught up and may join: with only the ISR counted, a
         high watermark that runs ahead could keep such a follower out for ever. Below `min.insync.replicas` it stays (KIP-966)."""
-        if self.is_under_min_isr:
+        isr_state = self.isr_state
+        if len(isr_state.isr) < self._effective_min_isr(log):
             return False
         end = lowest = log.log_end_offset_metadata
-        maximal_isr = self.isr_state.maximal_isr
+        maximal_isr = isr_state.maximal_isr
         for replica in self.remote_replicas.values():
             state = replica.state
-            if state.log_end_offset < lowest.message_offset and (
+            if state.log_end_offset_metadata.message_offset < lowest.message_offset and (
                 replica.broker_id in maximal_isr
                 or (
                     state.is_caught_up(end.message_offset, now_ms, self.around.replica_lag_time_max_ms)
@@ -426,9 +427,8 @@ class Partition(PartitionReads):
         log = self.leader_log
         if log is None:
             raise self._not_leader()
-        min_isr = self._effective_min_isr(log)
-        in_sync = len(self.isr_state.isr)
-        if in_sync < min_isr and required_acks == -1:
+        if required_acks == -1 and len(self.isr_state.isr) < self._effective_min_isr(log):
+            in_sync, min_isr = len(self.isr_state.isr), self._effective_min_isr(log)
             reason = (
                 f"The size of the current ISR : {in_sync} is insufficient to satisfy the min.isr requirement of {min_isr} for partition "
                 f"{self.topic_partition.topic}-{self.topic_partition.partition}, live replica(s) broker.id are : "

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kops.errors import ApiError
-from kops.records.log_offsets import LogOffsetMetadata, LogOffsetSnapshot, TopicPartition
+from kops.records.log_offsets import Isolation, LogOffsetMetadata, LogOffsetSnapshot, TopicPartition
 from kops.replication.fetch import EpochEndOffset, FetchInfo, FetchParams, LogRead
 from kops.replication.log import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, UNDEFINED_EPOCH_OFFSET
 
 if TYPE_CHECKING:
-    from kops.records.log_offsets import Isolation
     from kops.replication.log import ReplicaLog
     from kops.replication.replica import Replica
 
@@ -113,8 +112,10 @@ class PartitionReads:
 
         ApiError OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
         """
-        log = self.log_with_epoch(info.current_leader_epoch, require_leader=params.fetch_only_leader)
-        if not params.is_from_follower:
+        log = self.log
+        if log is None or self.leader_id != self._broker_id or info.current_leader_epoch != self.leader_epoch:
+            log = self.log_with_epoch(info.current_leader_epoch, require_leader=params.fetch_only_leader)
+        if params.replica_id < 0:
             return self._read(log, info, max_bytes, params.isolation, min_one_batch=min_one_batch)
         replica = self._follower(params.replica_id, info)
         read = self._read(log, info, max_bytes, params.isolation, min_one_batch=min_one_batch)
@@ -148,7 +149,7 @@ class PartitionReads:
     def _read(self, log: ReplicaLog, info: FetchInfo, max_bytes: int, isolation: Isolation, *, min_one_batch: bool) -> LogRead:
         # The end before the read: what is appended behind it does not keep a follower from being in sync.
         offsets = (log.high_watermark, log.log_start_offset, log.log_end_offset, log.last_stable_offset)
-        if info.last_fetched_epoch is not None:
+        if info.last_fetched_epoch is not None and not is_within_last_epoch(log, info):
             diverging = self._diverging_epoch(log, info, info.last_fetched_epoch)
             if diverging is not None:
                 return LogRead(None, diverging, *offsets)
@@ -173,6 +174,24 @@ class PartitionReads:
     def fetch_offset_snapshot(self, current_leader_epoch: int | None, *, fetch_only_from_leader: bool) -> LogOffsetSnapshot:
         """All offsets at once. ApiError as `log_with_epoch`."""
         return self.log_with_epoch(current_leader_epoch, require_leader=fetch_only_from_leader).fetch_offset_snapshot()
+
+    def fetchable_end(self, params: FetchParams, info: FetchInfo) -> LogOffsetMetadata:
+        """How far a fetch may read now. ApiError as `log_with_epoch`."""
+        log = self.log_with_epoch(info.current_leader_epoch, require_leader=params.fetch_only_leader)
+        if params.isolation is Isolation.LOG_END:
+            return log.log_end_offset_metadata
+        offsets = log.fetch_offset_snapshot()
+        return offsets.high_watermark if params.isolation is Isolation.HIGH_WATERMARK else offsets.last_stable_offset
+
+    def diverges(self, info: FetchInfo) -> bool:
+        """Whether a fetch's log has left this one, or that is not known (KIP-595)."""
+        fetched_epoch = info.last_fetched_epoch
+        if fetched_epoch is None or (self.log is not None and is_within_last_epoch(self.log, info)):
+            return False
+        known = self.last_offset_for_leader_epoch(info.current_leader_epoch, fetched_epoch, fetch_only_from_leader=False)
+        if known.error != "NONE" or known.end_offset == -1 or known.leader_epoch == -1:
+            return True
+        return known.leader_epoch < fetched_epoch or known.end_offset < info.fetch_offset
 
     # look-ups ---------------------------------------------------------------------------------------------------------------------
 
@@ -219,6 +238,11 @@ class PartitionReads:
             return EpochEndOffset(error=log)
         found = log.end_offset_for_epoch(leader_epoch)
         return EpochEndOffset() if found is None else EpochEndOffset(*found)
+
+
+def is_within_last_epoch(log: ReplicaLog, info: FetchInfo) -> bool:
+    """Whether a fetch goes on from this log's last epoch, and so can't diverge from it: nearly all do."""
+    return info.last_fetched_epoch == log.latest_epoch and log.log_start_offset <= info.fetch_offset <= log.log_end_offset
 
 
 def _optional(value: int | None) -> str:

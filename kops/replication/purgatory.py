@@ -120,9 +120,14 @@ class DelayedOperationPurgatory(Generic[T]):
 
     def try_complete_else_watch(self, operation: T, keys: Sequence[Hashable]) -> bool:
         """Complete it at once, or park it under its keys -> whether it is complete."""
-        assert keys, "an operation that watches nothing would only wait for its time"
         if operation.try_complete():
             return True
+        self.watch(operation, keys)
+        return False
+
+    def watch(self, operation: T, keys: Sequence[Hashable]) -> None:
+        """Park an operation that is known not to be complete yet."""
+        assert keys, "an operation that watches nothing would only wait for its time"
         for key in keys:
             self._watchers.setdefault(key, []).append(operation)
         self.watched_count += len(keys)
@@ -133,7 +138,6 @@ class DelayedOperationPurgatory(Generic[T]):
         self.delayed_count += 1
         operation.park(self._on_end)
         self._timer.add(operation)
-        return False
 
     def _on_end(self) -> None:
         self.delayed_count -= 1

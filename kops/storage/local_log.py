@@ -117,6 +117,7 @@ class LocalLog:
         self.next_offset = LogOffsetMetadata(log_end_offset, segments.active.base_offset, segments.active.size)
         self._draw_int = draw_int
         self.is_closed = False
+        self._reading = self.storage("reading from")
         for segment in segments:
             segment.created_ms = self.last_flush_ms
             segment.roll_jitter_ms = self._roll_jitter_ms()
@@ -249,7 +250,7 @@ class LocalLog:
 
         ApiError OFFSET_OUT_OF_RANGE behind the log's end or before its first segment.
         """
-        with self.storage("reading from"):
+        with self._reading:
             segment = self.segments.floor(start_offset)
             end_offset = self.log_end_offset
             if start_offset > end_offset or segment is None:

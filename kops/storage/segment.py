@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from kops.config.java import INT_MAX, LONG_MAX, to_int, to_long
-from kops.storage.file_records import FileRecords, LogView
+from kops.storage.file_records import FileRecords, LogView, OffsetSpan
 from kops.storage.index_entries import TimestampOffset
 from kops.storage.load_errors import LoadError, NoSuchFileError, SegmentOverflowError, illegal_argument, io_error
 from kops.storage.mapped_index import MappedOffsetIndex, MappedTimeIndex
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from kops.files import Files
     from kops.records import Batch
     from kops.storage.epoch_cache import LeaderEpochFileCache
-    from kops.storage.file_records import OffsetSpan, TimestampAndOffset
+    from kops.storage.file_records import TimestampAndOffset
     from kops.storage.producer_state import ProducerState
 
 __all__ = ["FetchData", "LogSegment", "LogSegments", "RebuiltIndexes", "rebuild_indexes"]
 
 _COPY_BYTES = 1 << 20
+_TAIL_LENGTH = 32
 _UNKNOWN = TimestampOffset(-1, -1)
 
 
@@ -87,6 +88,8 @@ class LogSegment:
         self.txn_index = TransactionIndex(files, segment_path(directory, base_offset, TXN_INDEX, suffix), base_offset)
         self._largest = _UNKNOWN
         self._bytes_since_last_index_entry = 0
+        self._tail: dict[int, OffsetSpan] = {}
+        """Where the last appends began: followers, and consumers that keep up, read from there."""
         self.damage: LoadError | None = None
         """Why the last recovery ended before the end of the file, None where that was no error."""
 
@@ -188,6 +191,7 @@ class LogSegment:
 
     def recover(self, producers: ProducerState, epochs: LeaderEpochFileCache) -> int:
         """Rebuild the indexes from the log, cut it at the first batch that is not good; the number of bytes cut off."""
+        self._tail.clear()
         indexes = Indexes(self.offset_index, self.time_index, self.txn_index)
         for index in indexes:
             index.reset()
@@ -223,6 +227,8 @@ class LogSegment:
 
     def translate_offset(self, offset: int, start_position: int = 0) -> OffsetSpan | None:
         """The batch with `offset` or the first one behind it, None behind the last."""
+        if not start_position and (known := self._tail.get(offset)) is not None:
+            return known
         position = self.offset_index.lookup(offset).position
         return self.log.search_for_offset(offset, max(position, start_position))
 
@@ -267,8 +273,13 @@ class LogSegment:
         if not self._fits(largest_offset):
             raise SegmentOverflowError(self, largest_offset)
         log.append(data)
+        first, tail = batches[0], self._tail
         if not position:
-            self._rolling_timestamp = batches[0].max_timestamp
+            self._rolling_timestamp = first.max_timestamp
+        if first.magic > 1:
+            if len(tail) == _TAIL_LENGTH:
+                del tail[next(iter(tail))]
+            tail[first.base_offset] = OffsetSpan(first.base_offset, position, first.size)
         largest = self._largest
         if largest is _UNKNOWN:
             largest = self.largest
@@ -309,6 +320,7 @@ class LogSegment:
     def truncate_to(self, offset: int) -> int:
         """Remove the batches from `offset` on, from the indexes too; the number of bytes cut off."""
         found = self.translate_offset(offset)
+        self._tail.clear()
         offsets, times = self.offset_index, self.time_index
         offsets.truncate_to(offset)
         times.truncate_to(offset)
@@ -335,6 +347,7 @@ class LogSegment:
 
     def on_become_inactive(self) -> None:
         """The segment is written no more: close the time index with the largest timestamp, give back what was preallocated."""
+        self._tail.clear()
         self.time_index.maybe_append(*self.largest, skip_full_check=True)
         self.offset_index.trim_to_valid_size()
         self.time_index.trim_to_valid_size()

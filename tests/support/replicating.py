@@ -37,6 +37,7 @@ class Info(NamedTuple):
     valid_bytes: int
     log_append_time_ms: int = -1
     log_start_offset: int = 0
+    is_duplicate: bool = False
 
 
 class Data(NamedTuple):

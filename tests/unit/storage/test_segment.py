@@ -20,6 +20,7 @@ from kops.storage.load_errors import (
     NoSuchFileError,
     SegmentOverflowError,
 )
+from kops.storage.log_append import memory_batches
 from kops.storage.mapped_index import MappedOffsetIndex, MappedTimeIndex
 from kops.storage.producer_state import ProducerState
 from kops.storage.recovery import rebuild_indexes
@@ -410,6 +411,23 @@ def test_the_indexes_of_a_rolled_segment_are_in_their_files_alone(files: MemoryF
     other.close()
     for kind in ("log", "index", "timeindex"):
         assert files.read_all(f"{ZERO}.{kind}") == never_rolled.read_all(f"{ZERO}.{kind}")
+
+
+def test_where_appends_began_is_remembered_as_the_log_has_it(files: MemoryFiles) -> None:
+    segment = segment_of(files, interval=100, max_index_size=2400)
+    for number in range(100):
+        data = batch(10 * number, 10)
+        segment.append(10 * number + 9, data, list(memory_batches(data)))
+    reread = segment_of(files, files.read_all(f"{ZERO}.log"))
+    offsets = [*range(0, 1000, 7), *range(600, 1000, 10), 2000]
+    assert [segment.translate_offset(offset) for offset in offsets] == [reread.translate_offset(offset) for offset in offsets]
+    segment.truncate_to(900)
+    data = batch(900, 3) + batch(903, 4)
+    segment.append(906, data, list(memory_batches(data)))
+    reread = segment_of(files, files.read_all(f"{ZERO}.log"))
+    assert [segment.translate_offset(offset) for offset in range(850, 920)] == [
+        reread.translate_offset(offset) for offset in range(850, 920)
+    ]
 
 
 def test_suffixes(files: MemoryFiles) -> None:
