@@ -94,9 +94,12 @@ def connect(
     more: Mapping[str, str] | None = None,
 ) -> Iterator[Client]:
     """A client until the end of the `with`."""
+    from kops import __version__
     from kops.client.client import Client
+    from kops.client.network import NetworkClient
 
-    with Client(settings_of(out, bootstrap, config, properties, controllers=controllers, more=more)) as client:
+    settings = settings_of(out, bootstrap, config, properties, controllers=controllers, more=more)
+    with Client(settings, network=NetworkClient(settings, software_version=__version__)) as client:
         yield client
 
 

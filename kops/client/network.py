@@ -114,8 +114,10 @@ class NetworkClient:
         *,
         now_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
         draw: Callable[[], float] = random.random,
+        software_version: str = "unknown",  # Kafka's word where a version can't be told
     ) -> None:
         self.now_ms = now_ms
+        self._software_version = software_version
         self._settings = settings
         self._draw = draw
         self._selector = selectors.DefaultSelector()
@@ -351,10 +353,9 @@ class NetworkClient:
         self._ask_for_versions(connection, api_keys.by_key(API_VERSIONS).versions.stop - 1)
 
     def _ask_for_versions(self, connection: _Connection, version: int) -> None:
-        from kops import __version__
         from kops.protocol.messages import ApiVersionsRequest
 
-        message = ApiVersionsRequest(client_software_name="kops", client_software_version=__version__)
+        message = ApiVersionsRequest(client_software_name="kops", client_software_version=self._software_version)
 
         def came(result: Message | ApiError) -> None:
             if not isinstance(result, ApiError):
