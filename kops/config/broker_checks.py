@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kops.config.broker_listeners import listener_name, parse_map, refuse, words
 from kops.config.java import parse_int
-from kops.config.java_hash import hash_map_order
+from kops.config.java_hash import put_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -284,4 +284,5 @@ def number(values: Mapping[str, Value], name: str) -> int:
 
 
 def _scala_set(items: Mapping[int, object]) -> str:
-    return f"Set({', '.join(map(str, hash_map_order(items)))})"
+    bins = 1 << (len(items) - 1).bit_length() if items else 1
+    return f"Set({', '.join(map(str, put_order(items, bins)))})"

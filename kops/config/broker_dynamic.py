@@ -7,25 +7,28 @@ Source: Kafka's DynamicBrokerConfig (the one of server.config and the one of cor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kops.config.broker import BrokerConfig
 from kops.config.broker_changes import check_changes
 from kops.config.broker_checks import number
 from kops.config.broker_dynamic_keys import DYNAMIC, DYNAMIC_CONFIG_DEF, LISTENER_LIMITS, PER_BROKER, TLS_STORES, base_name, synonyms
 from kops.config.broker_keys import KAFKA_CONFIG_DEF
-from kops.config.java_hash import hash_map_order
 from kops.errors import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
+
+
+# Kafka makes the exception by the constructor for a name and a value.
+_INVALID: Final = "Invalid value org.apache.kafka.common.config.ConfigException: {} for configuration Invalid dynamic configuration"
 
 
 def check_dynamic(settings: Mapping[str, str], *, per_broker: bool) -> None:
     """Whether all of these may change at run time and are of their types. Raises ApiError INVALID_CONFIG with Kafka's text."""
     _refuse_names(_fixed(settings), "Cannot update these configs dynamically")
     _refuse_names(
-        TLS_STORES.intersection(settings),
+        _tls_stores(settings),
         "These security configs can be dynamically updated only per-listener using the listener prefix",
     )
     _check_types(settings)
@@ -41,14 +44,14 @@ def usable(settings: Mapping[str, str], *, per_broker: bool) -> tuple[dict[str, 
         source = "broker" if per_broker else "default cluster"
         wrong = ", ".join(name for name in settings if name not in kept)
         notes.append(f"Dynamic {source} config contains invalid values in: {wrong}, these configs will be ignored")
-    rules: list[tuple[Callable[[Mapping[str, str]], Iterable[str]], str]] = [
+    rules: list[tuple[Callable[[Mapping[str, str]], list[str]], str]] = [
         (_fixed, "Non-dynamic configs will be ignored"),
-        (TLS_STORES.intersection, "Security configs can be dynamically updated only using listener prefix, base configs will be ignored"),
+        (_tls_stores, "Security configs can be dynamically updated only using listener prefix, base configs will be ignored"),
     ]
     if not per_broker:
         rules.append((_of_one_broker, "Per-broker configs defined at default cluster level will be ignored"))
     for find, text in rules:
-        names = hash_map_order(find(kept))
+        names = find(kept)
         for name in names:
             del kept[name]
         if names:
@@ -117,7 +120,7 @@ class DynamicConfig:
         try:
             check_changes(self.current, proposed, changed)
         except ApiError as error:
-            raise ApiError("INVALID_CONFIG", "Invalid dynamic configuration") from error
+            raise ApiError("INVALID_CONFIG", _INVALID.format(error.message)) from error
         return changed
 
 
@@ -157,15 +160,18 @@ def _is_wrong(name: str, text: str) -> bool:
     return False
 
 
-def _fixed(settings: Mapping[str, str]) -> set[str]:
-    return {name for name in settings if name in KAFKA_CONFIG_DEF.keys and name not in DYNAMIC}
+def _fixed(settings: Mapping[str, str]) -> list[str]:
+    return [name for name in settings if name in KAFKA_CONFIG_DEF.keys and name not in DYNAMIC]
 
 
-def _of_one_broker(settings: Mapping[str, str]) -> set[str]:
-    return {name for name in settings if name in PER_BROKER or (base_name(name) is not None and base_name(name) not in LISTENER_LIMITS)}
+def _tls_stores(settings: Mapping[str, str]) -> list[str]:
+    return [name for name in settings if name in TLS_STORES]
 
 
-def _refuse_names(names: Iterable[str], text: str) -> None:
-    found = hash_map_order(names)
-    if found:
-        raise ApiError("INVALID_CONFIG", f"{text}: [{', '.join(found)}]")
+def _of_one_broker(settings: Mapping[str, str]) -> list[str]:
+    return [name for name in settings if name in PER_BROKER or (base_name(name) is not None and base_name(name) not in LISTENER_LIMITS)]
+
+
+def _refuse_names(names: list[str], text: str) -> None:
+    if names:
+        raise ApiError("INVALID_CONFIG", f"{text}: [{', '.join(names)}]")

@@ -262,11 +262,23 @@ def hash_map_order(keys: Iterable[K]) -> list[K]:
     return list(order)
 
 
+def put_order(keys: Iterable[K], size: int = 16) -> list[K]:
+    """The different keys in the order of a HashMap that was filled by put: bin by bin, in a bin by insertion.
+
+    `size` is the number of bins at the beginning, a power of two. More than seven keys in one bin, which would become a tree, are not
+    foreseen.
+    """
+    found = list(dict.fromkeys(keys))
+    while len(found) > size * 3 // 4:
+        size *= 2
+    return sorted(found, key=lambda key: _spread(key) & (size - 1))
+
+
 def store_order(keys: Iterable[str]) -> list[str]:
     """The order in which Properties.store (Java 9 and later) writes keys that were set in the order given.
 
     It is that of a ConcurrentHashMap whose table starts with 16 bins and doubles at three quarters: bin by bin, in a bin by insertion until
-    a doubling turns parts of it around. (More than seven keys in one bin, which would become a tree, are not foreseen.)
+    a doubling turns parts of it around. (More than seven keys in one bin, which would become a tree, are not foreseen.
     """
     bins: list[list[tuple[int, str]]] = [[] for _ in range(16)]
     for count, key in enumerate(dict.fromkeys(keys), 1):

@@ -167,6 +167,8 @@ _ODD_FOR_ALL: Final[tuple[dict[str, str], ...]] = (
     {"controller.quorum.voters": "1@0.0.0.0:9093,3@0.0.0.0:9093"},
     {"controller.quorum.voters": "1@PLAINTEXT://[::1]:9093,7@:9"},
     {"controller.quorum.voters": "5@a:1,6@b:2"},
+    {"controller.quorum.voters": "20@a:1,3000@b:2,6@b:2", "node.id": "9"},
+    {"controller.quorum.voters": "40@a:1,8@b:2,24@b:2", "node.id": "8"},
     {"controller.quorum.voters": "", "controller.quorum.bootstrap.servers": ""},
     {"controller.quorum.bootstrap.servers": "h"},
     {"controller.quorum.bootstrap.servers": "h:1,"},
@@ -267,11 +269,11 @@ def some_properties(source: random.Random) -> dict[str, str]:
     properties = dict(source.choice(BASES))
     names = [name for name, key in KAFKA_CONFIG_DEF.keys.items() if key.kind != "class" and name not in _CLASSES and name not in properties]
     for name in source.sample(names, source.randint(0, 6)):
-        properties[name] = _some_value(source, KAFKA_CONFIG_DEF.keys[name])
+        properties[name] = some_value(source, KAFKA_CONFIG_DEF.keys[name])
     return properties
 
 
-def _some_value(source: random.Random, key: ConfigKey) -> str:
+def some_value(source: random.Random, key: ConfigKey) -> str:
     if source.random() < 0.05:
         return source.choice(_WORDS)
     if source.random() < 0.5 and isinstance(key.default, int) and not isinstance(key.default, bool):
