@@ -25,6 +25,7 @@ hypothesis.settings.load_profile("kops")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--seeds N`: how many random lives the long rings go through."""
     parser.addoption("--seeds", type=int, default=None, metavar="N", help="random lives of the long rings (default: what CI has time for)")
+    parser.addoption("--minutes", type=float, default=None, metavar="M", help="how long the soak goes on (default: what CI has time for)")
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -59,6 +60,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def seed_count(request: pytest.FixtureRequest) -> int | None:
     """`--seeds`, None without it."""
     count: int | None = request.config.getoption("--seeds")
+    return count
+
+
+@pytest.fixture
+def minutes(request: pytest.FixtureRequest) -> float | None:
+    """`--minutes`, None without it."""
+    count: float | None = request.config.getoption("--minutes")
     return count
 
 

@@ -1,0 +1,74 @@
+"""Three nodes under load for some minutes, killed, paused and restarted: nothing acknowledged is lost, nothing doubled, order kept.
+
+`pytest -m slow tests/soak --minutes 60` is the long one. A failure tells what happened to the nodes, and the seed.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.kops_nodes import KopsNodes
+from tests.support.librdkafka import create_topic
+from tests.support.soaking import (
+    PARTITIONS,
+    REPLICAS,
+    TOPIC,
+    Disturber,
+    Sender,
+    check_read_back,
+    check_replicas_equal,
+    held,
+    wait_in_sync,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.serial, pytest.mark.once]
+SETTINGS = {
+    "min.insync.replicas": 2,
+    "log.segment.bytes": 1_048_576,
+    "broker.session.timeout.ms": 3_000,
+    "broker.heartbeat.interval.ms": 500,
+    "replica.lag.time.max.ms": 5_000,
+}
+SENDERS = 3
+SETTLE_S = 5.0
+MAY_GROW_KIB = 6 * 1024
+MOST_FILES = 400
+MOST_THREADS = 16
+DEFAULT_MINUTES = 1.5
+
+
+@pytest.mark.timeout(2 * 3600)
+def test_nothing_acknowledged_is_lost(tmp_path: Path, minutes: float | None, seed_count: int | None) -> None:
+    seed = 20261122 if seed_count is None else seed_count
+    deadline = time.monotonic() + 60 * (DEFAULT_MINUTES if minutes is None else minutes)
+    with KopsNodes(tmp_path, REPLICAS, settings=SETTINGS) as nodes:
+        create_topic(nodes.bootstrap, TOPIC, PARTITIONS, REPLICAS)
+        senders = [Sender(number, nodes.bootstrap) for number in range(SENDERS)]
+        disturber = Disturber(nodes, senders, seed)
+        for sender in senders:
+            sender.start()
+        try:
+            while time.monotonic() < deadline:
+                disturber.disturb()
+            wait_in_sync(nodes, TOPIC)
+            # Nobody has been disturbed since: what nodes hold may not grow with what they append.
+            before = held(nodes)
+            time.sleep(SETTLE_S)
+            after = held(nodes)
+            for sender in senders:
+                sender.end()
+            count = check_read_back(nodes, senders)
+            wait_in_sync(nodes, TOPIC)
+        except BaseException as error:
+            error.add_note(f"seed {seed}\n" + "\n".join(disturber.told))
+            raise
+        assert count > 1_000
+        for node, (memory, files, threads) in after.items():
+            assert memory - before[node][0] < MAY_GROW_KIB, f"node {node} grew from {before[node]} to {after[node]}"
+            assert files < MOST_FILES and threads <= MOST_THREADS, f"node {node}: {files} files, {threads} threads"
+        for node in nodes.ids:
+            nodes.kill(node)
+        check_replicas_equal(nodes, senders[0].partitions)

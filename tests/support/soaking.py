@@ -1,0 +1,234 @@
+"""Load on a cluster of processes while it is disturbed, and what has to be true of it afterwards.
+
+Every record says who sent it, to which partition and as which of its records there: `<producer>:<partition>:<number>`. Producers are
+idempotent and wait for all in-sync replicas, so of what one has sent to one partition everything that was acknowledged is read back,
+nothing twice, and in the order in which it was sent.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import NewPartitions
+
+from kops.storage.names import partition_dir_name
+
+from .kops_nodes import TIMEOUT_S, KopsNodes
+from .librdkafka import admin, create_topic, read_all
+
+TOPIC = "orders"
+CHURN = "again"
+REPLICAS = 3
+PARTITIONS = 3
+MOST_PARTITIONS = 8
+PAUSE_S = 0.002
+RECORD_BYTES = 120
+Key = tuple[int, int]
+"""A producer and a partition."""
+
+
+class Sender(threading.Thread):
+    """One idempotent producer, which sends to all partitions in turn until it is told to end."""
+
+    def __init__(self, number: int, bootstrap: str) -> None:
+        super().__init__(name=f"sender-{number}", daemon=True)
+        self.number = number
+        self.partitions = PARTITIONS
+        self.sent: dict[int, int] = defaultdict(int)
+        self.acknowledged: dict[int, list[int]] = defaultdict(list)
+        self.errors: list[str] = []
+        self._ended = threading.Event()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "delivery.timeout.ms": 240_000,
+                "log_level": 0,
+                "topic.metadata.refresh.interval.ms": 1_000,
+            }
+        )
+
+    def run(self) -> None:
+        """Send; what a full queue or a partition that is not known yet refuses is sent later."""
+        while not self._ended.is_set():
+            for partition in range(self.partitions):
+                value = f"{self.number}:{partition}:{self.sent[partition]}".ljust(RECORD_BYTES).encode()
+                try:
+                    self._producer.produce(TOPIC, value, partition=partition, on_delivery=self._delivered)
+                except (BufferError, KafkaException):
+                    self._producer.poll(0.05)
+                else:
+                    self.sent[partition] += 1
+            self._producer.poll(PAUSE_S)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        value = message.value()
+        assert isinstance(value, bytes)
+        _, partition, number = value.split(b":")
+        if error is None:
+            self.acknowledged[int(partition)].append(int(number))
+        else:
+            self.errors.append(f"partition {int(partition)}, record {int(number)}: {error}")
+
+    def end(self) -> None:
+        """Send no more, and wait until all that was sent has its answer."""
+        self._ended.set()
+        self.join(TIMEOUT_S)
+        left = self._producer.flush(240)
+        assert left == 0, f"{left} records of sender {self.number} were never answered"
+
+
+class Disturber:
+    """What happens to the nodes, drawn from a seed; at most one of them is away at a time, so that the others can go on."""
+
+    def __init__(self, nodes: KopsNodes, senders: list[Sender], seed: int) -> None:
+        self.nodes = nodes
+        self.senders = senders
+        self.told: list[str] = []
+        self._draw = random.Random(seed)
+        self._lives = 0
+        self._began = time.monotonic()
+
+    def disturb(self) -> None:
+        """One disturbance, to its end."""
+        kinds = (self.kill, self.kill, self.pause, self.restart, self.add_partition, self.make_again)
+        self._draw.choice(kinds)()
+        time.sleep(self._draw.uniform(0.2, 1.5))
+
+    def _tell(self, what: str) -> None:
+        self.told.append(f"{time.monotonic() - self._began:.1f} s: {what}")
+
+    def kill(self) -> None:
+        """kill -9, and again a little later."""
+        node = self._draw.choice(self.nodes.ids)
+        self._tell(f"kill -9 of node {node}")
+        self.nodes.kill(node)
+        time.sleep(self._draw.uniform(0.0, 4.0))
+        self.nodes.start(node)
+        self.nodes.wait(node)
+        self._tell(f"node {node} is back")
+
+    def restart(self) -> None:
+        """A clean stop and a start."""
+        node = self._draw.choice(self.nodes.ids)
+        self._tell(f"restart of node {node}")
+        code = self.nodes.stop(node)
+        assert code == 0, f"node {node} ended with {code}:\n{self.nodes.output(node)[-3000:]}"
+        self.nodes.start(node)
+        self.nodes.wait(node)
+
+    def pause(self) -> None:
+        """Stop the process for a while, long enough to be taken for dead or not."""
+        node = self._draw.choice(self.nodes.ids)
+        process = self.nodes.processes[node]
+        self._tell(f"node {node} is paused")
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(self._draw.uniform(0.5, 6.0))
+        process.send_signal(signal.SIGCONT)
+
+    def add_partition(self) -> None:
+        """One partition more, which all senders use from then on."""
+        count = self.senders[0].partitions + 1
+        if count > MOST_PARTITIONS:
+            return
+        self._tell(f"{count} partitions")
+        client = admin(self.nodes.bootstrap)
+        client.create_partitions([NewPartitions(TOPIC, count)], operation_timeout=60)[TOPIC].result(TIMEOUT_S)
+        for sender in self.senders:
+            sender.partitions = count
+
+    def make_again(self) -> None:
+        """Delete a topic and make it again under its name: nothing of its former life is in it."""
+        self._tell(f"{CHURN} is made again")
+        if self._lives:
+            client = admin(self.nodes.bootstrap)  # its futures end when it is let go of
+            client.delete_topics([CHURN], operation_timeout=60)[CHURN].result(TIMEOUT_S)
+        self._lives += 1
+        mark = f"life {self._lives}".encode()
+        self._create_once_deleted()
+        producer = Producer({"bootstrap.servers": self.nodes.bootstrap, "enable.idempotence": True, "log_level": 0})
+        for number in range(20):
+            producer.produce(CHURN, mark, partition=number % 2)
+        assert producer.flush(TIMEOUT_S) == 0
+        found = [value for *_, value in read_all(self.nodes.bootstrap, CHURN)]
+        assert found == [mark] * 20, f"{CHURN} holds {found}"
+
+    def _create_once_deleted(self) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                create_topic(self.nodes.bootstrap, CHURN, 2, REPLICAS)
+            except KafkaException as error:
+                # A broker may still be hearing of the deletion.
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            else:
+                return
+
+
+def wait_in_sync(nodes: KopsNodes, topic: str) -> None:
+    """Until every partition has all its replicas in sync, and a leader."""
+    deadline = time.monotonic() + TIMEOUT_S
+    client = admin(nodes.bootstrap)
+    while True:
+        partitions = client.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
+        behind = {number: one.isrs for number, one in partitions.items() if len(one.isrs) < REPLICAS or one.leader < 0}
+        if not behind:
+            return
+        assert time.monotonic() < deadline, f"partitions of {topic} never came in sync: {behind}"
+        time.sleep(0.2)
+
+
+def check_read_back(nodes: KopsNodes, senders: list[Sender]) -> int:
+    """All that was acknowledged is there, nothing is there twice, each sender's order is kept -> the number of records."""
+    found: dict[Key, list[int]] = defaultdict(list)
+    rows = read_all(nodes.bootstrap, TOPIC)
+    for partition, _, _, value in rows:
+        assert value is not None
+        sender, named, number = (int(part) for part in value.split(b":"))
+        assert named == partition, f"a record of partition {named} is in partition {partition}"
+        found[sender, partition].append(number)
+    for one in senders:
+        assert not one.errors, one.errors[:5]
+        for partition, acknowledged in one.acknowledged.items():
+            read = found[one.number, partition]
+            assert len(set(read)) == len(read), f"sender {one.number}, partition {partition}: doubled {sorted(read)[:50]}"
+            assert read == sorted(read), f"sender {one.number}, partition {partition}: out of order"
+            lost = sorted(set(acknowledged) - set(read))
+            assert not lost, f"sender {one.number}, partition {partition}: {len(lost)} acknowledged records are gone, from {lost[0]} on"
+    return len(rows)
+
+
+def check_replicas_equal(nodes: KopsNodes, partitions: int) -> None:
+    """The logs of all replicas hold the same bytes; for nodes that are stopped."""
+    for partition in range(partitions):
+        logs = {node: log_bytes(nodes.log_dir(node) / partition_dir_name(TOPIC, partition)) for node in nodes.ids}
+        first = logs[nodes.ids[0]]
+        assert first, f"{TOPIC}-{partition} is empty"
+        assert all(log == first for log in logs.values()), (
+            f"{TOPIC}-{partition}: sizes { ({node: len(log) for node, log in logs.items()}) }"
+        )
+
+
+def log_bytes(folder: Path) -> bytes:
+    """A partition's segments behind one another."""
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+
+
+def held(nodes: KopsNodes) -> dict[int, tuple[int, int, int]]:
+    """Node → KiB of anonymous memory, open files, threads."""
+    found = {}
+    for node, process in nodes.processes.items():
+        folder = Path("/proc") / str(process.pid)
+        status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+        memory = int(status["RssAnon"].split()[0])
+        found[node] = memory, len(list((folder / "fd").iterdir())), int(status["Threads"])
+    return found
