@@ -379,6 +379,11 @@ class BrokerServer:
         timer = self.loop.call_later(CONTROLLED_SHUTDOWN_TIMEOUT_MS, timed_out)
         self.parts.lifecycle.begin_controlled_shutdown()
 
+    def hurry(self) -> None:
+        """A shutdown waits for the controller no longer."""
+        if self._when_told_to_go is not None:
+            self.parts.lifecycle.begin_shutdown()
+
     def _stop(self, done: Callable[[], object]) -> None:
         if self._has_replicas:
             self.parts.replica_manager.shut_down()

@@ -144,6 +144,13 @@ class Node:
         else:
             self.broker.shut_down(self._stop_controller)
 
+    def hurry(self) -> None:
+        """A shutdown waits for no other node any more: where the quorum is gone no controller lets a broker go and nobody else can lead."""
+        if self.broker is not None:
+            self.broker.hurry()
+        if self.shared is not None:
+            self.shared.hurry()
+
     def _stop_controller(self) -> None:
         if self.controller is not None:
             self.controller.shut_down(self._stop_shared)

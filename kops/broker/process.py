@@ -1,8 +1,8 @@
 """A node as a process: its loop, its signals, its log lines, its status file, its exit code.
 
-Source: Kafka's Kafka.main and config/log4j2.yaml (the shape of a line). The first SIGTERM or SIGINT is a controlled shutdown, a second one
-ends the process as it is. Exit codes: 0 after a shutdown that was asked for, 1 where the node could not start or go on, 2 for settings
-that make no sense.
+Source: Kafka's Kafka.main and config/log4j2.yaml (the shape of a line). The first SIGTERM or SIGINT is a controlled shutdown, with a
+second one it waits for no other node any more, a third one ends the process as it is. Exit codes: 0 after a shutdown that was asked for,
+1 where the node could not start or go on, 2 for settings that make no sense.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 DONE: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
+_PATIENCE: Final = 2  # signals that end a node in good order
 _LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
 
@@ -102,9 +103,9 @@ class NodeProcess:
 
     def _on_signal(self, number: int, frame: object) -> None:
         self._signal_count += 1
-        if self._signal_count > 1:
+        if self._signal_count > _PATIENCE:
             os._exit(128 + number)
-        self._loop.call_from_thread(lambda: self._shut_down(number))
+        self._loop.call_from_thread((lambda: self._shut_down(number)) if self._signal_count == 1 else self._node.hurry)
 
     def _shut_down(self, number: int) -> None:
         log.info("Terminating process due to signal %s", signal.Signals(number).name)

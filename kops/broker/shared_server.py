@@ -51,7 +51,7 @@ class SharedServer:
         self.loader = MetadataLoader(self._high_watermark, self._on_fault)
         self._raft: RaftManager | None = None
         self._snapshots: SnapshotGenerator | None = None
-        self._is_shutting_down = False
+        self._is_shutting_down = self._is_in_haste = False
         self._waiting: list[Callable[[], object]] = []
 
     # facts ------------------------------------------------------------------------------------------------------------------------
@@ -119,10 +119,17 @@ class SharedServer:
             self._is_shutting_down = True
             if self._snapshots is not None:
                 self._snapshots.disable("we are shutting down")
-            raft.shut_down(_RAFT_SHUTDOWN_TIMEOUT_MS, lambda timed_out: self._raft_stopped(raft, timed_out))
+            timeout_ms = 0 if self._is_in_haste else _RAFT_SHUTDOWN_TIMEOUT_MS
+            raft.shut_down(timeout_ms, lambda timed_out: self._raft_stopped(raft, timed_out))
+
+    def hurry(self) -> None:
+        """A shutdown waits for no other leader, also one that is still to come."""
+        self._is_in_haste = True
+        if self._is_shutting_down and self._raft is not None and not self._raft.is_closed:
+            self._raft.hurry()
 
     def _raft_stopped(self, raft: RaftManager, timed_out: bool) -> None:
-        if timed_out:
+        if timed_out and not self._is_in_haste:
             log.warning("Graceful shutdown timed out after %d ms", _RAFT_SHUTDOWN_TIMEOUT_MS)
         # It is still at its actions here.
         self.loop.call_soon(lambda: self._close(raft))

@@ -46,6 +46,7 @@ class BrokerProcess:
         self._directory = directory
         self._output_start = 0
         self._before_pause = State.RUNNING
+        self._is_in_haste = False
         self._when_started: list[Callable[[KopsError | None], object]] = []
         self._when_ended: list[Callable[[KopsError | None], object]] = []
 
@@ -87,6 +88,7 @@ class BrokerProcess:
     def started(self, pid: int, token: str) -> None:
         """It was forked."""
         self.state = State.STARTING
+        self._is_in_haste = False
         self.pid = pid
         self.exit_code = None
         identity = identify(pid, token)
@@ -126,6 +128,12 @@ class BrokerProcess:
         self.state = State.STOPPING
         self._signal(signal.SIGTERM)
         return True
+
+    def hurry(self) -> None:
+        """A shutdown that has begun waits for no other node any more. A second call does nothing."""
+        if self.state is State.STOPPING and not self._is_in_haste:
+            self._is_in_haste = True
+            self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it as `kill -9` does."""

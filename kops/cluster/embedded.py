@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import threading
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kops.broker.acceptor import BindError
@@ -320,8 +321,8 @@ class Cluster:
             for node_id, node in made.items():
                 self._nodes[node_id] = node
                 self._failures.pop(node_id, None)
-                node.on_ready = lambda node_id=node_id: ready(node_id)
-                node.on_failed = lambda reason, node_id=node_id: failed(node_id, reason)
+                node.on_ready = partial(ready, node_id)
+                node.on_failed = partial(failed, node_id)
             for node_id, node in made.items():
                 try:
                     node.start()
@@ -338,6 +339,7 @@ class Cluster:
     def _stop_nodes(self, node_ids: Iterable[int], *, kill: bool) -> None:
         assert self._thread is not None
         left = set(node_ids)
+        voters = self.directory.voter_ids()
 
         def begin(future: Future[None]) -> None:
             def ended(node_id: int) -> None:
@@ -345,6 +347,9 @@ class Cluster:
                 self._nodes.pop(node_id, None)
                 if not left:
                     settle(future, None)
+                elif 2 * len(self._nodes.keys() & set(voters)) <= len(voters):
+                    for other in left:
+                        self._nodes[other].hurry()
 
             for node_id in sorted(left):
                 node = self._nodes[node_id]
@@ -352,7 +357,7 @@ class Cluster:
                     node.kill()
                     ended(node_id)
                 else:
-                    node.shut_down(lambda node_id=node_id: ended(node_id))  # type: ignore[misc]
+                    node.shut_down(partial(ended, node_id))
 
         if left:
             self._thread.ask(begin, self.timeout_s)

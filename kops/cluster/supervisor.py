@@ -278,8 +278,19 @@ class Supervisor:
     def _on_ended(self, broker: BrokerProcess) -> None:
         words = f"broker {broker.node_id} has ended: {broker.how_it_ended}"
         self.say(words, broker=broker.node_id, expected=broker.state is State.STOPPED)
-        if self._is_shutting_down and not any(other.is_alive for other in self.brokers.values()):
-            self._finish()
+        if self._is_shutting_down:
+            if not any(other.is_alive for other in self.brokers.values()):
+                self._finish()
+            else:
+                self._hurry_the_rest()
+
+    def _hurry_the_rest(self) -> None:
+        """Without a majority no controller lets a broker go and none can be elected: those that are left are to wait for nobody."""
+        voters = self.directory.voter_ids()
+        left = [broker for broker in self.brokers.values() if broker.is_alive]
+        if len([broker for broker in left if broker.node_id in voters]) * 2 <= len(voters):
+            for broker in left:
+                broker.hurry()
 
     def _poll(self) -> None:
         """Look after brokers that start, until none does."""
