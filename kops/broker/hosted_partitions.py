@@ -38,14 +38,17 @@ def name_of(key: TopicPartition) -> str:
 
 
 class HostedPartitions:
-    """`online` are served; `offline` are not until the next start, with the partition as far as it was known."""
+    """`online` are served; `offline` are not until the next start, with the partition as far as it was known. `append_count` goes up with
+    every append to one that is led here.
+    """
 
-    __slots__ = ("_cache", "offline", "online")
+    __slots__ = ("_cache", "append_count", "offline", "online")
 
     def __init__(self, cache: MetadataCache) -> None:
         self.online: dict[TopicPartition, Partition] = {}
         self.offline: dict[TopicPartition, Partition | None] = {}
         self._cache = cache
+        self.append_count = 0
 
     def get_or_raise(self, key: TopicPartition) -> Partition:
         """The partition. ApiError KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (others have it), UNKNOWN_TOPIC_OR_PARTITION."""

@@ -92,6 +92,7 @@ class ReplicaAppends:
                 answers[key] = self._failure(key, error)
                 continue
             grown.append((key, high_watermark_increased))
+            self._hosted.append_count += 1
             # A batch that was there already may have long been replicated.
             is_replicated |= high_watermark_increased or info.is_duplicate
             answers[key] = PartitionResponse(

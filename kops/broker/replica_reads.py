@@ -91,12 +91,14 @@ class ReplicaReads:
 
         At once is answered what fails, what diverges, and what is to be read from another replica.
         """
+        append_count = self._hosted.append_count
         answer = self.read(params, infos, quota)
         if params.max_wait_ms <= 0 or not infos:
             done(answer)
             return
         size = 0
-        is_at_end = True
+        # A follower's fetch may complete a produce, whose client's next one is then appended before this is parked.
+        is_at_end = append_count == self._hosted.append_count
         for _, data in answer:
             is_at_end &= data.is_at_end
             if data.records is not None:

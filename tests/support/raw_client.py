@@ -40,11 +40,18 @@ class RawClient:
     def send(self, message: Message, version: int, *, expect_response: bool = True) -> None:
         """Send, and go on at once."""
         if self._sock is None:
-            self._sock = socket.create_connection(self.address, PATIENCE_S)
+            self._sock = self._connect()
             self._connection = ClientConnection(self.client_id)
-        for buffer in self._connection.send_request(message, version, expect_response=expect_response):
-            assert isinstance(buffer, bytes | bytearray | memoryview)
-            self._sock.sendall(buffer)
+        self._sock.sendall(b"".join(self._connection.send_request(message, version, expect_response=expect_response)))  # type: ignore[arg-type]
+
+    def _connect(self) -> socket.socket:
+        sock = socket.create_connection(self.address, PATIENCE_S)
+        if sock.getsockname() == sock.getpeername():
+            # Nobody listens there yet, and the port was drawn for this end: it has met itself.
+            sock.close()
+            raise ConnectionRefusedError(f"nobody listens at {self.address}")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
 
     def receive(self) -> Message | None:
         """The next answer, None where the broker ends the connection instead."""

@@ -53,6 +53,22 @@ def test_an_idle_follower_asks_once_in_the_time_of_waiting() -> None:
     assert len(wire.sent) - before == 11
 
 
+def test_a_produce_that_comes_in_while_another_is_answered_need_not_wait_for_the_followers_next_fetch() -> None:
+    """The first is answered in the middle of a follower's fetch, its client's next one is appended there and then."""
+    world = World(1, 2)
+    world.create_topic([1, 2])
+    world.loop.advance(100)
+    manager = world.brokers[1].manager
+    later: list[str] = []
+
+    def first_is_answered(_: object) -> None:
+        manager.append_records({TP: batch()}, -1, 10_000, lambda answers: later.append(answers[TP].error))
+
+    manager.append_records({TP: batch()}, -1, 10_000, first_is_answered)
+    world.loop.turn()
+    assert later == ["NONE"]
+
+
 def test_what_is_not_here() -> None:
     world = World(1, 2)
     world.create_topic([1])
