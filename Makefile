@@ -4,10 +4,10 @@
 PY = .venv/bin/python
 HOT = $(wildcard kops/records/_hot.py kops/storage/_hot_clean.py kops/forensics/_hot_dump.py)
 
-.PHONY: help setup compile demo test test-slow lint format bench man messages clean distclean
+.PHONY: help setup compile demo test test-slow lint format bench man docs messages clean distclean
 
 help:
-	@echo "make demo       show the main job on real Kafka data (sets everything up first)"
+	@echo "make demo       show the main job: a cluster, a kill -9, its files (sets everything up first)"
 	@echo "make test       linters, types, layers and the fast tests    make test-slow   the slow tests"
 	@echo "make bench      kops and Kafka's own tools on the same files  make lint        linters, types and layers only"
 	@echo "make setup      .venv with everything                        make compile     the hot loop as C (optional)"
@@ -48,6 +48,9 @@ bench: setup compile
 
 man: setup
 	@$(PY) tools/make_man.py
+
+docs: setup
+	@$(PY) tools/make_docs.py
 
 messages: setup
 	@$(PY) tools/make_messages.py

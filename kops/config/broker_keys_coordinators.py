@@ -28,7 +28,7 @@ GROUP_COORDINATOR: Final = (
     Setting("offsets.load.buffer.size", "int", 5 << 20, at_least(1), "high", NO_GROUPS),
     Setting("offsets.topic.replication.factor", "short", 3, at_least(1), "high", USED),
     Setting("offsets.topic.num.partitions", "int", 50, at_least(1), "high", USED),
-    Setting("offsets.topic.segment.bytes", "int", 100 << 20, at_least(1), "high", NO_GROUPS),
+    Setting("offsets.topic.segment.bytes", "int", 100 << 20, at_least(1), "high", USED),
     Setting("offsets.topic.compression.codec", "int", 0, None, "high", NO_GROUPS),
     Setting("group.coordinator.cached.buffer.max.bytes", "int", 1_048_588, at_least(512 << 10), "medium", NO_GROUPS),
     Setting("offset.metadata.max.bytes", "int", 4096, None, "high", NO_GROUPS),
@@ -111,8 +111,8 @@ SHARE_GROUP: Final = (
 SHARE_COORDINATOR: Final = (
     Setting("share.coordinator.state.topic.num.partitions", "int", 50, at_least(1), "high", USED),
     Setting("share.coordinator.state.topic.replication.factor", "short", 3, at_least(1), "high", USED),
-    Setting("share.coordinator.state.topic.min.isr", "short", 2, at_least(1), "high", NO_SHARE),
-    Setting("share.coordinator.state.topic.segment.bytes", "int", 100 << 20, at_least(1), "high", NO_SHARE),
+    Setting("share.coordinator.state.topic.min.isr", "short", 2, at_least(1), "high", USED),
+    Setting("share.coordinator.state.topic.segment.bytes", "int", 100 << 20, at_least(1), "high", USED),
     Setting("share.coordinator.threads", "int", 1, at_least(1), "medium", NO_SHARE),
     Setting("share.coordinator.snapshot.update.records.per.snapshot", "int", 500, between(0, 500), "medium", NO_SHARE),
     Setting("share.coordinator.load.buffer.size", "int", 5 << 20, at_least(1), "high", NO_SHARE),
@@ -125,19 +125,19 @@ SHARE_COORDINATOR: Final = (
 )
 
 TRANSACTIONS: Final = (
-    Setting("transaction.state.log.min.isr", "int", 2, at_least(1), "high", NO_TXN),
+    Setting("transaction.state.log.min.isr", "int", 2, at_least(1), "high", USED),
     Setting("transaction.state.log.load.buffer.size", "int", 5 << 20, at_least(1), "high", NO_TXN),
     Setting("transaction.state.log.replication.factor", "short", 3, at_least(1), "high", USED),
     Setting("transaction.state.log.num.partitions", "int", 50, at_least(1), "high", USED),
-    Setting("transaction.state.log.segment.bytes", "int", 100 << 20, at_least(1), "high", NO_TXN),
-    Setting("transaction.partition.verification.enable", "boolean", True, None, "low", NO_TXN),
+    Setting("transaction.state.log.segment.bytes", "int", 100 << 20, at_least(1), "high", USED),
+    Setting("transaction.partition.verification.enable", "boolean", True, None, "low", USED),
     Setting("producer.id.expiration.ms", "int", 84375 << 10, at_least(1), "low", USED),
     Setting("producer.id.expiration.check.interval.ms", "int", 600_000, at_least(1), "low", USED, internal=True),
     Setting("transactional.id.expiration.ms", "int", 590625 << 10, at_least(1), "high", NO_TXN),
     Setting("transaction.max.timeout.ms", "int", 900_000, at_least(1), "high", USED),
     Setting("transaction.abort.timed.out.transaction.cleanup.interval.ms", "int", 10_000, at_least(1), "low", NO_TXN),
     Setting("transaction.remove.expired.transaction.cleanup.interval.ms", "int", 3_600_000, at_least(1), "low", NO_TXN),
-    Setting("transaction.two.phase.commit.enable", "boolean", False, None, "low", NO_TXN),
+    Setting("transaction.two.phase.commit.enable", "boolean", False, None, "low", USED),
 )
 
 ADD_PARTITIONS_TO_TXN: Final = (

@@ -12,6 +12,7 @@ from typing import Final
 from kops.config.broker_marks import (
     NO_ACLS,
     NO_CALLBACK,
+    NO_EARLY_START,
     NO_EVENT_LOG,
     NO_JMX,
     NO_POLICY,
@@ -20,6 +21,7 @@ from kops.config.broker_marks import (
     NO_REMOTE,
     NO_SASL,
     NO_SELECTOR,
+    NO_START_LIMIT,
     NO_TELEMETRY,
     NOT_PURGED,
     ONE_LOOP,
@@ -77,14 +79,14 @@ SERVER: Final = (
     Setting("broker.id", "int", -1, None, "high", USED),
     Setting("message.max.bytes", "int", 1_048_588, at_least(0), "high", USED),
     Setting("num.io.threads", "int", 8, at_least(1), "high", ONE_LOOP),
-    Setting("num.replica.alter.log.dirs.threads", "int", None, None, "high", ONE_LOOP),
+    Setting("num.replica.alter.log.dirs.threads", "int", None, None, "high", USED),
     Setting("background.threads", "int", 10, at_least(1), "high", ONE_LOOP),
     Setting("request.timeout.ms", "int", 30_000, None, "high", USED),
     Setting("socket.connection.setup.timeout.ms", "long", 10_000, None, "medium", USED),
     Setting("socket.connection.setup.timeout.max.ms", "long", 30_000, None, "medium", USED),
     Setting("config.providers", "list", [], any_list(empty=True, null=False), "low", NO_PROVIDERS),
     Setting("authorizer.class.name", "string", "", NOT_NULL, "low", NO_ACLS),
-    Setting("early.start.listeners", "list", None, any_list(empty=True, null=True), "high", USED),
+    Setting("early.start.listeners", "list", None, any_list(empty=True, null=True), "high", NO_EARLY_START),
     Setting("broker.rack", "string", None, None, "medium", USED),
     Setting("controlled.shutdown.enable", "boolean", True, None, "medium", USED),
     Setting("delete.topic.enable", "boolean", True, None, "high", USED),
@@ -109,7 +111,7 @@ KRAFT: Final = (
     Setting("sasl.mechanism.controller.protocol", "string", "GSSAPI", None, "high", NO_SASL),
     Setting("controller.performance.sample.period.ms", "long", 60_000, at_least(100), "medium", NO_EVENT_LOG, internal=True),
     Setting("controller.performance.always.log.threshold.ms", "long", 2000, at_least(0), "medium", NO_EVENT_LOG, internal=True),
-    Setting("server.max.startup.time.ms", "long", LONG_MAX, at_least(0), "medium", USED, internal=True),
+    Setting("server.max.startup.time.ms", "long", LONG_MAX, at_least(0), "medium", NO_START_LIMIT, internal=True),
 )
 
 METADATA_LOG: Final = (
@@ -181,7 +183,7 @@ REPLICATION: Final = (
 )
 
 LOG_CLEANER: Final = (
-    Setting("log.cleaner.threads", "int", 1, at_least(0), "medium", ONE_LOOP),
+    Setting("log.cleaner.threads", "int", 1, at_least(0), "medium", USED),
     Setting("log.cleaner.io.max.bytes.per.second", "double", sys.float_info.max, None, "medium", USED),
     Setting("log.cleaner.dedupe.buffer.size", "long", 128 << 20, None, "medium", USED),
     Setting("log.cleaner.io.buffer.size", "int", 512 << 10, at_least(0), "medium", USED),

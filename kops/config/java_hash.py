@@ -278,7 +278,7 @@ def store_order(keys: Iterable[str]) -> list[str]:
     """The order in which Properties.store (Java 9 and later) writes keys that were set in the order given.
 
     It is that of a ConcurrentHashMap whose table starts with 16 bins and doubles at three quarters: bin by bin, in a bin by insertion until
-    a doubling turns parts of it around. (More than seven keys in one bin, which would become a tree, are not foreseen.
+    a doubling turns parts of it around. (More than seven keys in one bin, which would become a tree, are not foreseen.)
     """
     bins: list[list[tuple[int, str]]] = [[] for _ in range(16)]
     for count, key in enumerate(dict.fromkeys(keys), 1):
