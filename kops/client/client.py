@@ -175,7 +175,7 @@ class Client:
         self._refresh(now_ms)
         if not self.network.has_answer and now_ms - self._started_ms >= self._unreachable_ms:
             raise UnreachableError(self._unreachable_text())
-        self.network.poll(min(timeout_ms, _LONGEST_TURN_MS))
+        self.network.poll(min(timeout_ms, _LONGEST_TURN_MS, self._metadata_wait_ms(now_ms)))
         if self._metadata_error is not None:
             raise self._metadata_error
 
@@ -191,13 +191,16 @@ class Client:
         if call.is_done:
             return
         if now_ms >= call.deadline_ms:
-            reason = "" if call.last_error is None else f"; last: {call.last_error}"
-            where = self.metadata.bootstrap_text if call.node is None else call.node.address
-            call.fail(UnreachableError(f"{call.name}: no answer in time from {where}{reason}"))
+            call.fail(UnreachableError(self._too_late(call) if self.network.has_answer else self._unreachable_text()))
         elif call.node is not None:
             self._check_reachable(call, call.node)
         elif now_ms >= call.retry_ms:
             self._send(call, now_ms)
+
+    def _too_late(self, call: Call[T]) -> str:
+        reason = "" if call.last_error is None else f"; last: {call.last_error}"
+        where = self.metadata.bootstrap_text if call.node is None else call.node.address
+        return f"{call.name}: no answer in time from {where}{reason}"
 
     def _check_reachable(self, call: Call[T], node: Node) -> None:
         """A broker that was never reached is not waited for as long as one that has answered before."""
@@ -278,16 +281,21 @@ class Client:
             return
         if self._metadata_failing_since_ms is None:
             self._metadata_failing_since_ms = now_ms
-        node = self.network.least_loaded(metadata.nodes.values())
         may_rebootstrap = self.settings.metadata_recovery_strategy == "rebootstrap" and not metadata.is_bootstrap
-        trigger_ms = self.settings.metadata_recovery_rebootstrap_trigger_ms
-        if may_rebootstrap and (node is None or now_ms - self._metadata_failing_since_ms > trigger_ms):
+        is_late = now_ms - self._metadata_failing_since_ms > self.settings.metadata_recovery_rebootstrap_trigger_ms
+        if may_rebootstrap and (is_late or all(map(self.network.is_failing, metadata.nodes.values()))):
             metadata.rebootstrap()
             self._metadata_failing_since_ms = now_ms
-            node = self.network.least_loaded(metadata.nodes.values())
+        node = self.network.least_loaded(metadata.nodes.values())
         if node is not None:
             self._metadata_node = node
             self.network.send(node, self._metadata_request(), self._metadata_came)
+
+    def _metadata_wait_ms(self, now_ms: float) -> float:
+        """How long until nodes may be asked for again, where they have to be."""
+        if self._metadata_node is not None or not self.metadata.is_due(now_ms):
+            return _LONGEST_TURN_MS
+        return max(self._metadata_retry_ms - now_ms, self.settings.reconnect_backoff_ms, 1)
 
     def _metadata_request(self) -> Message:
         from kops.protocol.messages import DescribeClusterRequest, MetadataRequest

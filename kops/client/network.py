@@ -72,6 +72,7 @@ class _Connection:
     __slots__ = (
         "addresses",
         "attempts",
+        "failed_attempts",
         "failing_since_ms",
         "has_answered",
         "in_flight",
@@ -82,6 +83,7 @@ class _Connection:
         "setup_deadline_ms",
         "sock",
         "state",
+        "tried_ms",
         "used_ms",
         "versions",
         "waiting",
@@ -100,6 +102,8 @@ class _Connection:
         self.outbox: deque[memoryview] = deque()
         self.setup_deadline_ms = 0.0
         self.used_ms = now_ms
+        self.tried_ms = 0.0
+        self.failed_attempts = 0  # since it last answered
         self.failing_since_ms: float | None = None
         self.has_answered = False
         self.reason = "no answer"
@@ -176,21 +180,25 @@ class NetworkClient:
         connection = self._connections.get(node.id)
         return connection is not None and connection.state is _State.DISCONNECTED and connection.attempts.delay_ms(self.now_ms()) > 0
 
-    def least_loaded(self, nodes: Iterable[Node]) -> Node | None:
-        """The node with the fewest requests in flight among those with a connection, else one that is connecting, else one to connect to.
+    def is_failing(self, node: Node) -> bool:
+        """Whether the last try to connect to it has failed."""
+        connection = self._connections.get(node.id)
+        return connection is not None and connection.state is _State.DISCONNECTED and connection.failed_attempts > 0
 
-        None where each has failed and may not be tried again yet.
+    def least_loaded(self, nodes: Iterable[Node]) -> Node | None:
+        """The node with the fewest requests in flight among those with a connection, else one that is connecting, else the one that was not
+        tried for the longest time. None where each has failed and may not be tried again yet.
         """
         candidates = list(nodes)
         offset = int(self._draw() * len(candidates))
-        best: tuple[int, int] | None = None
+        best: tuple[int, float] | None = None
         chosen: Node | None = None
         for node in candidates[offset:] + candidates[:offset]:
             connection = self._connections.get(node.id)
             if connection is None or connection.state is _State.DISCONNECTED:
                 if connection is not None and connection.attempts.delay_ms(self.now_ms()) > 0:
                     continue
-                rank = (2, 0)
+                rank = (2, 0.0 if connection is None else connection.tried_ms)
             else:
                 rank = (0 if connection.state is _State.READY else 1, len(connection.in_flight) + len(connection.waiting))
             if best is None or rank < best:
@@ -306,6 +314,7 @@ class NetworkClient:
     def _connect(self, connection: _Connection) -> None:
         now_ms = self.now_ms()
         connection.attempts.connecting(now_ms)
+        connection.tried_ms = now_ms
         connection.state = _State.CONNECTING
         connection.setup_deadline_ms = now_ms + connection.attempts.setup_timeout_ms
         if connection.failing_since_ms is None:
@@ -376,6 +385,7 @@ class NetworkClient:
             connection.state = _State.READY
             connection.has_answered = self.has_answer = True
             connection.failing_since_ms = None
+            connection.failed_attempts = 0
             self._send_waiting(connection)
         elif answer == "UNSUPPORTED_VERSION" and asked:
             try:
@@ -484,6 +494,7 @@ class NetworkClient:
 
     def _disconnected(self, connection: _Connection, reason: str, error: str = "NETWORK_EXCEPTION") -> None:
         was_connected = connection.state not in (_State.CONNECTING, _State.DISCONNECTED)
+        connection.failed_attempts += connection.state is not _State.READY
         self._drop(connection)
         now_ms = self.now_ms()
         connection.attempts.disconnected(now_ms, was_connected=was_connected)

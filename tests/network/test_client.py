@@ -1,0 +1,311 @@
+"""The client's calls: who is asked, what is tried again, when it is told that nobody answers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from kops.client.client import Client, To, check
+from kops.client.offsets import LATEST, ListedOffset, list_offsets
+from kops.client.quorum import describe_quorum
+from kops.client.settings import ClientSettings
+from kops.client.topics import DELETE, SET, NewTopic, ResourceType, alter_configs, create_topics, delete_topics, describe_topics
+from kops.errors import ApiError, UnreachableError
+from kops.protocol.declaration import Message
+from kops.protocol.messages import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from kops.protocol.messages.create_topics_response import CreatableTopicResult
+from kops.protocol.messages.delete_topics_response import DeletableTopicResult
+from kops.protocol.messages.incremental_alter_configs_response import AlterConfigsResourceResponse
+from kops.protocol.messages.list_offsets_response import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
+from kops.records.log_offsets import TopicPartition
+from tests.support.scripted_cluster import QUICK, ScriptedCluster
+
+NOT_CONTROLLER, NOT_LEADER, TOPIC_EXISTS, THROTTLED, TIMED_OUT = 41, 6, 36, 89, 7
+REBOOTSTRAP_REQUIRED = 129
+
+
+@contextmanager
+def listening() -> Iterator[tuple[socket.socket, str]]:
+    """A port that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server, f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def created(name: str, error_code: int = 0) -> Message:
+    return CreateTopicsResponse(topics=[CreatableTopicResult(name=name, error_code=error_code, num_partitions=1, replication_factor=1)])
+
+
+def test_the_controller_is_asked_and_asked_anew_where_it_has_moved() -> None:
+    with ScriptedCluster(2) as cluster, cluster.client() as client:
+
+        def answer(_: object, message: CreateTopicsRequest) -> Message:
+            if cluster.controller_id == 1:
+                cluster.controller_id = 2
+                return created("a", NOT_CONTROLLER)
+            return created("a")
+
+        cluster.script(CreateTopicsRequest, answer)
+        made = create_topics(client, [NewTopic("a")])["a"]
+        assert not isinstance(made, ApiError) and made.partitions == 1
+        assert [len(cluster.requests(node_id, CreateTopicsRequest)) for node_id in (1, 2)] == [1, 1]
+
+
+def test_what_is_done_is_not_sent_again() -> None:
+    with ScriptedCluster() as cluster, cluster.client() as client:
+        answers = iter([THROTTLED, 0])
+
+        def answer(_: object, message: DeleteTopicsRequest) -> Message:
+            results = [DeletableTopicResult(name="a", error_code=3)] if len(message.topics) == 2 else []
+            return DeleteTopicsResponse(responses=[*results, DeletableTopicResult(name="b", error_code=next(answers))])
+
+        cluster.script(DeleteTopicsRequest, answer)
+        outcomes = delete_topics(client, ["a", "b"])
+        assert outcomes["b"] is None
+        assert outcomes["a"] is not None and outcomes["a"].name == "UNKNOWN_TOPIC_OR_PARTITION"
+        asked = cluster.requests(1, DeleteTopicsRequest)
+        assert [[topic.name for topic in message.topics] for message in asked] == [["a", "b"], ["b"]]
+
+
+def test_errors_that_stay_are_told_at_once() -> None:
+    with ScriptedCluster() as cluster, cluster.client() as client:
+        cluster.script(CreateTopicsRequest, lambda *_: created("a", TOPIC_EXISTS))
+        outcome = create_topics(client, [NewTopic("a")])["a"]
+        assert isinstance(outcome, ApiError) and outcome.name == "TOPIC_ALREADY_EXISTS"
+        cluster.unknown_apis.add(CreateTopicsRequest.API_KEY or 0)
+    with ScriptedCluster() as cluster, cluster.client() as client:
+        cluster.unknown_apis.add(CreateTopicsRequest.API_KEY or 0)
+        with pytest.raises(ApiError, match="does not support CREATE_TOPICS"):
+            create_topics(client, [NewTopic("a")])
+        assert cluster.requests(1, CreateTopicsRequest) == []
+
+
+def test_a_connection_that_breaks_is_made_again() -> None:
+    with ScriptedCluster() as cluster, cluster.client() as client:
+        left = [2]
+
+        def answer(context: object, message: CreateTopicsRequest) -> Message | None:
+            if left[0]:
+                left[0] -= 1
+                context.close_connection()  # type: ignore[attr-defined]
+                return None
+            return created("a")
+
+        cluster.script(CreateTopicsRequest, answer)
+        assert "a" in create_topics(client, [NewTopic("a")])
+        assert len(cluster.requests(1, CreateTopicsRequest)) == 3
+
+
+def test_retries_are_limited_where_that_is_set() -> None:
+    with ScriptedCluster() as cluster, cluster.client({"retries": "2"}) as client:
+        cluster.script(DescribeClusterRequest, lambda *_: DescribeClusterResponse(error_code=TIMED_OUT))
+
+        def handle(response: Message) -> None:
+            assert isinstance(response, DescribeClusterResponse)
+            check(response.error_code)
+
+        with pytest.raises(ApiError) as error:
+            client.call("describe cluster", To.ANY, lambda _: DescribeClusterRequest(), handle)
+        assert error.value.name == "REQUEST_TIMED_OUT"
+        assert len(cluster.requests(1, DescribeClusterRequest)) == 3
+
+
+def test_a_port_where_nobody_listens_is_told_with_its_address() -> None:
+    with listening() as (_, first), listening() as (_, second):
+        pass
+    settings = ClientSettings.from_properties({**QUICK, "bootstrap.servers": f"{first},{second}", "default.api.timeout.ms": "150"})
+    with Client(settings) as client, pytest.raises(UnreachableError) as error:
+        client.fetch_metadata(None)
+    assert str(error.value) == f"no answer from {first}: Connection refused; no answer from {second}: Connection refused"
+
+
+def test_a_server_that_takes_connections_and_says_nothing_is_told() -> None:
+    with listening() as (_, address):
+        settings = ClientSettings.from_properties({**QUICK, "bootstrap.servers": address, "default.api.timeout.ms": "300"})
+        with Client(settings) as client, pytest.raises(UnreachableError) as error:
+            client.fetch_metadata(None)
+    assert str(error.value) == f"no answer from {address}: it has taken the connection and does not answer"
+
+
+def test_what_is_no_kafka_server_is_told() -> None:
+    def babble(server: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(10)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
+
+    with listening() as (server, address):
+        thread = threading.Thread(target=babble, args=(server,))
+        thread.start()
+        settings = ClientSettings.from_properties({**QUICK, "bootstrap.servers": address, "default.api.timeout.ms": "500"})
+        with Client(settings) as client, pytest.raises(UnreachableError) as error:
+            client.fetch_metadata(None)
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    assert f"no answer from {address}: " in str(error.value)
+
+
+def test_a_request_that_is_never_answered_ends_with_its_time() -> None:
+    with ScriptedCluster() as cluster, cluster.client({"request.timeout.ms": "50", "default.api.timeout.ms": "400"}) as client:
+        client.fetch_metadata([])
+        with pytest.raises(UnreachableError, match=r"create topics: no answer in time from 127\.0\.0\.1:\d+; last: .*not answered in time"):
+            create_topics(client, [NewTopic("a")])
+        assert len(cluster.requests(1, CreateTopicsRequest)) > 1
+
+
+def test_a_broker_that_is_told_where_it_can_not_be_reached() -> None:
+    with ScriptedCluster(2) as cluster, cluster.client({"default.api.timeout.ms": "300"}) as client:
+        cluster.topics["a"] = [2]
+        port = cluster.servers[2].port()
+        plain = cluster.metadata
+
+        def answer(_: object, message: MetadataRequest) -> Message:
+            response = plain(message)
+            for broker in response.brokers:
+                broker.port = 1 if broker.node_id == 2 else broker.port
+            return response
+
+        cluster.script(MetadataRequest, answer)
+        assert port != 1
+        with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1\b.*Connection refused"):
+            list_offsets(client, {TopicPartition("a", 0): LATEST})
+
+
+def test_metadata_grows_old() -> None:
+    with ScriptedCluster() as cluster, cluster.client({"metadata.max.age.ms": "0"}) as client:
+        cluster.script(DescribeClusterRequest, lambda *_: DescribeClusterResponse())
+        for _ in range(3):
+            client.call("describe cluster", To.ANY, lambda _: DescribeClusterRequest(), lambda response: None)
+        assert len(cluster.requests(1, MetadataRequest)) >= 3
+
+
+def test_back_to_the_bootstrap_servers_when_all_that_is_known_is_gone() -> None:
+    with ScriptedCluster(2) as cluster, cluster.client() as client:
+        # The first knows of the second only, and that one goes.
+        cluster.hidden.add(1)
+        cluster.controller_id = 2
+        client.fetch_metadata([])
+        assert set(client.metadata.nodes) == {2}
+        cluster.stop(2)
+        cluster.hidden.clear()
+        cluster.controller_id = 1
+        cluster.script(CreateTopicsRequest, lambda *_: created("a"))
+        assert "a" in create_topics(client, [NewTopic("a")])
+        assert set(client.metadata.nodes) == {1}
+
+
+def test_without_rebootstrap_it_stays_with_what_it_knows() -> None:
+    properties = {"metadata.recovery.strategy": "none", "default.api.timeout.ms": "300"}
+    with ScriptedCluster(2) as cluster, cluster.client(properties) as client:
+        cluster.hidden.add(1)
+        cluster.controller_id = 2
+        client.fetch_metadata([])
+        cluster.stop(2)
+        with pytest.raises(UnreachableError, match="create topics: no answer in time"):
+            create_topics(client, [NewTopic("a")])
+
+
+def test_a_server_that_asks_for_it_sends_back_to_the_bootstrap_servers() -> None:
+    with ScriptedCluster(2) as cluster, cluster.client({"metadata.max.age.ms": "0"}) as client:
+        client.fetch_metadata([])
+        asked: list[int] = []
+
+        def answer(_: object, message: MetadataRequest) -> Message:
+            asked.append(len(asked))
+            return MetadataResponse(error_code=REBOOTSTRAP_REQUIRED) if len(asked) == 1 else cluster.metadata(message)
+
+        cluster.script(MetadataRequest, answer)
+        cluster.script(DescribeClusterRequest, lambda *_: DescribeClusterResponse())
+        for _ in range(3):
+            client.call("describe cluster", To.ANY, lambda _: DescribeClusterRequest(), lambda response: None)
+        assert len(asked) >= 2
+        assert set(client.metadata.nodes) == {1, 2}
+
+
+def test_leaders_are_asked_side_by_side_and_looked_for_again() -> None:
+    with ScriptedCluster(2) as cluster, cluster.client() as client:
+        cluster.topics["a"] = [1, 2, -1]
+        a = [TopicPartition("a", index) for index in range(4)]
+
+        def answer(_: object, message: ListOffsetsRequest) -> Message:
+            cluster.topics["a"] = [1, 1, 2]
+            (topic,) = message.topics
+            moved = {1} if len(cluster.requests(2, ListOffsetsRequest)) == 1 and cluster.epochs.setdefault("a", 0) == 0 else set()
+            if moved & {one.partition_index for one in topic.partitions}:
+                cluster.epochs["a"] = 1
+            rows = [
+                ListOffsetsPartitionResponse(
+                    partition_index=one.partition_index,
+                    error_code=NOT_LEADER if one.partition_index in moved else 0,
+                    offset=100 + one.partition_index,
+                    timestamp=-1,
+                )
+                for one in topic.partitions
+            ]
+            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="a", partitions=rows)])
+
+        cluster.script(ListOffsetsRequest, answer)
+        found = list_offsets(client, dict.fromkeys(a, LATEST))
+        assert {key.partition: one.offset for key, one in found.items() if isinstance(one, ListedOffset)} == {0: 100, 1: 101, 2: 102}
+        missing = found[a[3]]
+        assert isinstance(missing, ApiError) and str(missing) == "a has no partition 3"
+
+
+def test_settings_of_brokers_are_asked_of_them() -> None:
+    with ScriptedCluster(2) as cluster, cluster.client() as client:
+
+        def answer(_: object, message: IncrementalAlterConfigsRequest) -> Message:
+            rows = [
+                AlterConfigsResourceResponse(resource_type=one.resource_type, resource_name=one.resource_name) for one in message.resources
+            ]
+            return IncrementalAlterConfigsResponse(responses=rows)
+
+        cluster.script(IncrementalAlterConfigsRequest, answer)
+        changes: dict[tuple[ResourceType, str], list[tuple[str, int, str | None]]] = {
+            (ResourceType.BROKER, "2"): [("leader.replication.throttled.rate", SET, "1")],
+            (ResourceType.TOPIC, "a"): [("retention.ms", DELETE, None)],
+        }
+        assert alter_configs(client, changes) == dict.fromkeys(changes)
+        asked = [
+            [one.resource_name for message in cluster.requests(node_id, IncrementalAlterConfigsRequest) for one in message.resources]
+            for node_id in (1, 2)
+        ]
+        assert asked[1] == ["2"] or sorted(asked[1]) == ["2", "a"]
+        assert sorted(asked[0] + asked[1]) == ["2", "a"]
+
+
+def test_brokers_that_do_not_describe_partitions_are_asked_for_metadata() -> None:
+    with ScriptedCluster() as cluster, cluster.client() as client:
+        cluster.unknown_apis.add(75)
+        cluster.topics["a"] = [1, -1]
+        found = describe_topics(client, ["a", "b"])
+        assert isinstance(found["b"], ApiError)
+        assert not isinstance(found["a"], ApiError)
+        assert [(one.leader, one.elr) for one in found["a"].partitions] == [(1, None), (None, None)]
+
+
+def test_a_controller_is_no_broker() -> None:
+    with ScriptedCluster() as cluster, cluster.client() as client:
+        cluster.unknown_apis.add(MetadataRequest.API_KEY or 0)
+        with pytest.raises(ApiError, match=r"127\.0\.0\.1:\d+ does not answer as a broker: The node does not support METADATA"):
+            describe_quorum(client)
