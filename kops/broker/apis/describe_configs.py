@@ -53,11 +53,11 @@ class _Teller(NamedTuple):
 
 
 def _described(teller: _Teller, resource: DescribeConfigsResource, *, include_synonyms: bool) -> DescribeConfigsResult:
-    told = DescribeConfigsResult(0, None, resource.resource_type, resource.resource_name)
+    told = DescribeConfigsResult(0, "", resource.resource_type, resource.resource_name)
     try:
         settings = _settings(teller, resource)
     except ApiError as error:
-        told.error_code, told.error_message = code(error), text(error)
+        told.error_code, told.error_message = code(error), text(error) or ""
     else:
         told.configs = [_entry(setting, include_synonyms=include_synonyms) for setting in settings]
     return told
