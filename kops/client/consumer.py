@@ -267,7 +267,10 @@ class Consumer:
             visible = {id(batch) for batch in read_uncommitted(batches)}
         for batch in batches:
             if id(batch) in visible:
-                records = batch.records()
+                try:
+                    records = batch.records()
+                except DecodeError as error:
+                    raise _damage(partition.key, batch, error) from None
                 if records and records[0].offset < partition.position:
                     records = [record for record in records if record.offset >= partition.position]
                 partition.position = batch.next_offset
@@ -288,10 +291,14 @@ class Consumer:
                 try:
                     batch.ensure_valid()
                 except DecodeError as error:
-                    raise error.at(file=f"{partition.key.topic}-{partition.key.partition} at offset {batch.base_offset}") from None
+                    raise _damage(partition.key, batch, error) from None
             yield batch
             index += batch.size
         if index == 0 and buffer:
             key = partition.key
             words = f"{key.topic}-{key.partition}: the batch at offset {partition.position} is larger than the fetch may be"
             raise ApiError("MESSAGE_TOO_LARGE", words)
+
+
+def _damage(key: TopicPartition, batch: Batch, error: DecodeError) -> DecodeError:
+    return DecodeError(f"{key.topic}-{key.partition}, offset {batch.base_offset}: {error.reason}", code=error.code)
