@@ -64,21 +64,28 @@ class KopsNodes:
         }
         return {name: str(value) for name, value in values.items()}
 
-    def start(self, node_id: int) -> None:
-        """Start a node's process; `wait` tells when it serves."""
+    def format(self, node_id: int) -> None:
+        """Format a node's directory, if it is not."""
         properties = self.properties(node_id)
         if not (self.log_dir(node_id) / "meta.properties").exists():
             self.log_dir(node_id).mkdir(parents=True, exist_ok=True)
             options = FormatOptions(CLUSTER_ID, ignore_formatted=True)
             format_node(OsFiles(), BrokerConfig.from_properties(properties), options, now_ms=time.time_ns() // 1_000_000)
+
+    def start(self, node_id: int) -> None:
+        """Start a node's process; `wait` tells when it serves."""
+        self.format(node_id)
         path = self.work / f"{node_id}.properties"
-        path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        path.write_text("".join(f"{name}={value}\n" for name, value in self.properties(node_id).items()))
         self.status_path(node_id).unlink(missing_ok=True)
-        command = [sys.executable, "-m", "kops.broker", str(path), "--status", str(self.status_path(node_id))]
         with open(self.work / f"{node_id}.out", "ab") as output:
             self.processes[node_id] = subprocess.Popen(
-                command, cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+                self.command(node_id, path), cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
             )
+
+    def command(self, node_id: int, properties: Path) -> list[str]:
+        """What starts a node."""
+        return [sys.executable, "-m", "kops.broker", str(properties), "--status", str(self.status_path(node_id))]
 
     def status_path(self, node_id: int) -> Path:
         """Where a node says how it is."""

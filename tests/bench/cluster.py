@@ -1,0 +1,437 @@
+"""Three kops brokers and three nodes of Apache Kafka 4.3.0, asked the same in one run: `python -m tests.bench.cluster [--rounds N]
+[--size MIB] [--json FILE] [QUESTION…]`.
+
+Both clusters have the same server.properties (combined nodes, static quorum, Kafka's time-outs) and directories that are formatted already.
+Kafka's nodes run as its scripts start them: C2, G1, 1 GiB of heap. Both clusters are up at the same time and take turns, so that a busy
+moment hits both; an idle node of either kind takes a few per cent of a core at most. One JVM is the client of both for throughput, it is
+warm before the first turn that counts. CPU is that of the three nodes. Topics have three replicas, records 100 B, acks is all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kops.environment import find_java
+from kops.protocol.errors import by_code
+from kops.protocol.messages import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    MetadataRequest,
+    MetadataResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+from kops.protocol.messages.create_topics_request import CreatableTopic
+from kops.protocol.messages.describe_quorum_request import PartitionData, TopicData
+from kops.protocol.messages.metadata_request import MetadataRequestTopic
+from kops.protocol.messages.metadata_response import MetadataResponsePartition
+from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
+from kops.records.build import BatchBuilder
+from tests.bench.data import CACHE
+from tests.support.kafka_jars import kafka_jars
+from tests.support.kops_nodes import KopsNodes
+from tests.support.raw_client import RawClient
+
+if TYPE_CHECKING:
+    from tests.support.oracle import Oracle
+
+MIB: Final = 1024 * 1024
+PATIENCE_S: Final = 120
+PAUSE_S: Final = 0.002
+RECORD_SIZE: Final = 100
+CLIENT_JVM: Final = "-XX:TieredStopAtLevel=4 -Xmx1g"
+KAFKA_JVM: Final = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+SENT = re.compile(
+    r"(\d+) records sent, ([\d.]+) records/sec \(([\d.]+) MB/sec\), ([\d.]+) ms avg latency, .*?(\d+) ms 50th.*?(\d+) ms 99th"
+)
+
+
+class KafkaNodes(KopsNodes):
+    """The same with Apache Kafka."""
+
+    def command(self, node_id: int, properties: Path) -> list[str]:
+        return [str(find_java().java), *KAFKA_JVM, "-cp", f"{kafka_jars()}/*", "kafka.Kafka", str(properties)]
+
+    def wait(self, node_id: int) -> None:
+        assert self.processes[node_id].poll() is None, self.output(node_id)[-3000:]
+
+
+@dataclass(slots=True)
+class Answer:
+    """A question's figures, of every round, by cluster."""
+
+    question: str
+    unit: str
+    figures: dict[str, list[float]] = field(default_factory=dict)
+    is_more_better: bool = False
+
+    def add(self, name: str, value: float) -> None:
+        """One figure of one round."""
+        self.figures.setdefault(name, []).append(value)
+
+    def line(self) -> str:
+        """Medians, how many times better kops is, and the spread."""
+        kops, kafka = (statistics.median(self.figures.get(name, [float("nan")])) for name in ("kops", "kafka"))
+        better = (kops / kafka if self.is_more_better else kafka / kops) if kops and kafka else float("nan")
+        spread = "; ".join(f"{name} {min(each):.4g}-{max(each):.4g}" for name, each in self.figures.items() if len(each) > 1)
+        return f"{self.question:<44} {kops:10.4g} {kafka:10.4g} {self.unit:<12} {better:6.2f}x  {spread}"
+
+
+class Client:
+    """Raw requests to a cluster whose nodes may be starting, or dead."""
+
+    def __init__(self, nodes: KopsNodes) -> None:
+        self.nodes = nodes
+        self._clients: dict[int, RawClient] = {}
+
+    def ask(self, node_id: int, message: Any, version: int) -> Any:
+        """The answer of a node, None where there is none."""
+        client = self._clients.setdefault(node_id, RawClient(f"127.0.0.1:{self.nodes.ports[node_id]}"))
+        try:
+            return client.ask(message, version)
+        except OSError:
+            client.close()
+            return None
+
+    def wait_for_brokers(self) -> None:
+        """Until every living node knows all of them."""
+        alive = set(self.nodes.processes)
+
+        def known(node_id: int) -> bool:
+            found = self.ask(node_id, MetadataRequest(topics=[]), 12)
+            return isinstance(found, MetadataResponse) and {broker.node_id for broker in found.brokers} >= alive
+
+        until(lambda: all(known(node_id) for node_id in alive))
+
+    def create_topic(self, topic: str) -> None:
+        """One partition with three replicas, all in sync."""
+        node_id = next(iter(self.nodes.processes))
+
+        def created() -> bool:
+            response = self.ask(node_id, CreateTopicsRequest([CreatableTopic(topic, 1, 3)], timeout_ms=30_000), 7)
+            codes = [one.error_code for one in response.topics] if isinstance(response, CreateTopicsResponse) else []
+            return [by_code(code).name for code in codes] in (["NONE"], ["TOPIC_ALREADY_EXISTS"])
+
+        until(created)
+
+    def partition(self, topic: str) -> MetadataResponsePartition | None:
+        """The partition as a living node knows it."""
+        request = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        found = self.ask(next(iter(self.nodes.processes)), request, 12)
+        if not isinstance(found, MetadataResponse) or not found.topics or not found.topics[0].partitions:
+            return None
+        return found.topics[0].partitions[0]
+
+    def produce(self, topic: str) -> bool:
+        """Whether a record was acknowledged by all in-sync replicas."""
+        partition = self.partition(topic)
+        if partition is None or partition.leader_id not in self.nodes.processes:
+            return False
+        request = ProduceRequest(None, -1, 30_000, [TopicProduceData(topic, partition_data=[PartitionProduceData(0, RECORD)])])
+        response = self.ask(partition.leader_id, request, 9)
+        return isinstance(response, ProduceResponse) and response.responses[0].partition_responses[0].error_code == 0
+
+    def controller(self) -> int:
+        """The active controller's id."""
+        request = DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])])
+        response = self.ask(next(iter(self.nodes.processes)), request, 2)
+        assert isinstance(response, DescribeQuorumResponse)
+        return response.topics[0].partitions[0].leader_id
+
+
+def one_record() -> bytes:
+    """A batch of one record of 100 B."""
+    builder = BatchBuilder()
+    builder.append(time.time_ns() // 1_000_000, None, b"v" * RECORD_SIZE)
+    return builder.build()
+
+
+RECORD: Final = one_record()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait, with small pauses. TimeoutError after two minutes."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError("what was waited for did not come")
+        time.sleep(PAUSE_S)
+
+
+def cpu_s(nodes: KopsNodes) -> float:
+    """CPU seconds of a cluster's processes since their start."""
+    ticks = 0
+    for process in nodes.processes.values():
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += sum(int(each) for each in fields[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def pss_mib(nodes: KopsNodes) -> float:
+    """Memory of a cluster's processes, what is shared counted once."""
+    kib = 0
+    for process in nodes.processes.values():
+        lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+        kib += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return kib / 1024
+
+
+class Run:
+    """Both clusters, the JVM that is their client, and the answers."""
+
+    def __init__(self, oracle: Oracle, work: Path, *, size: int, rounds: int) -> None:
+        self.oracle = oracle
+        self.work = work
+        self.size = size
+        self.rounds = rounds
+        self.clusters: dict[str, KopsNodes] = {}
+        self.answers: list[Answer] = []
+        self._topics = 0
+
+    def answer(self, question: str, unit: str, *, is_more_better: bool = False) -> Answer:
+        """A new row."""
+        made = Answer(question, unit, is_more_better=is_more_better)
+        self.answers.append(made)
+        return made
+
+    def turns(self, rounds: int) -> Iterable[tuple[int, str, KopsNodes]]:
+        """The clusters by turns; who comes first changes."""
+        names = list(self.clusters)
+        for number in range(rounds):
+            for name in names if number % 2 == 0 else reversed(names):
+                yield number, name, self.clusters[name]
+
+    def topic(self, nodes: KopsNodes) -> str:
+        """A new topic."""
+        self._topics += 1
+        name = f"bench-{self._topics}"
+        client = Client(nodes)
+        client.create_topic(name)
+        until(lambda: client.produce(name))
+        return name
+
+    def cold_start(self) -> None:
+        """From nothing running to the first record that all replicas have; the last start stays up."""
+        wall, cpu = self.answer("cold start to the first acks=all record", "s"), self.answer("... CPU", "CPU s")
+        idle = self.answer("memory (PSS) of three nodes then", "MiB")
+        for number in range(self.rounds):
+            for name, kind in (("kops", KopsNodes), ("kafka", KafkaNodes)):
+                folder = self.work / f"{name}-{number}"
+                folder.mkdir(parents=True)
+                nodes = kind(folder, 3)
+                for node_id in nodes.ids:
+                    nodes.format(node_id)
+                started = time.perf_counter()
+                for node_id in nodes.ids:
+                    nodes.start(node_id)
+                self.clusters[name] = nodes
+                client = Client(nodes)
+                client.wait_for_brokers()
+                client.create_topic("first")
+                until(lambda client=client: client.produce("first"))  # type: ignore[misc]
+                wall.add(name, time.perf_counter() - started)
+                cpu.add(name, cpu_s(nodes))
+                idle.add(name, pss_mib(nodes))
+                if number < self.rounds - 1:
+                    self.clusters.pop(name).__exit__()
+                    shutil.rmtree(folder)
+
+    def produce(self, batch_size: int) -> None:
+        """Kafka's producer as fast as it can, one partition; the first turn of each is not counted."""
+        kib = batch_size // 1024
+        speed = self.answer(f"produce, {kib} KiB batches", "MB/s", is_more_better=True)
+        cpu = self.answer("... CPU of the nodes", "CPU s a GB")
+        p50, p99 = self.answer("... p50 under this load", "ms"), self.answer("... p99", "ms")
+        count = self.size // RECORD_SIZE
+        for number, name, nodes in self.turns(self.rounds + 1):
+            topic, before = self.topic(nodes), cpu_s(nodes)
+            sent = self.perf(nodes, topic, count, batch_size)
+            if number:
+                speed.add(name, float(sent[3]) * MIB / 1e6)
+                cpu.add(name, (cpu_s(nodes) - before) / (count * RECORD_SIZE / 1e9))
+                p50.add(name, float(sent[5]))
+                p99.add(name, float(sent[6]))
+
+    def perf(self, nodes: KopsNodes, topic: str, count: int, batch_size: int) -> re.Match[str]:
+        """What ProducerPerformance says at its end."""
+        settings = (f"bootstrap.servers={nodes.bootstrap}", "acks=all", f"batch.size={batch_size}", "linger.ms=5")
+        arguments = ["--topic", topic, "--num-records", str(count), "--record-size", str(RECORD_SIZE), "--throughput", "-1"]
+        ran = self.oracle.run("org.apache.kafka.tools.ProducerPerformance", [*arguments, "--producer-props", *settings])
+        found = list(SENT.finditer(ran.text))
+        if not found or int(found[-1][1]) != count:
+            raise RuntimeError(f"producer-perf: {ran.error}\n{ran.text[-2000:]}")
+        return found[-1]
+
+    def consume(self) -> None:
+        """Kafka's consumer, assigned to the partition, from the beginning; the first turn of each is not counted."""
+        speed = self.answer("consume", "MB/s", is_more_better=True)
+        cpu = self.answer("... CPU of the nodes", "CPU s a GB")
+        count = 4 * self.size // RECORD_SIZE
+        topics = {name: self.topic(nodes) for name, nodes in self.clusters.items()}
+        for name, nodes in self.clusters.items():
+            self.perf(nodes, topics[name], count, 65_536)
+        for number, name, nodes in self.turns(self.rounds + 1):
+            before = cpu_s(nodes)
+            taken = self.read(nodes, topics[name], count)
+            if number:
+                speed.add(name, count * RECORD_SIZE / 1e6 / taken)
+                cpu.add(name, (cpu_s(nodes) - before) / (count * RECORD_SIZE / 1e9))
+
+    def read(self, nodes: KopsNodes, topic: str, count: int) -> float:
+        """Seconds from the first poll to the last record."""
+        jvm = self.oracle.jvm
+        kind = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+        settings = {"bootstrap.servers": nodes.bootstrap, "key.deserializer": kind, "value.deserializer": kind, "max.poll.records": 100_000}
+        settings |= {"enable.auto.commit": "false", "fetch.max.bytes": 64 * MIB, "max.partition.fetch.bytes": 8 * MIB}
+        consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(self.oracle.properties(settings))
+        parts = jvm.java.util.List.of(jvm.org.apache.kafka.common.TopicPartition(topic, 0))
+        wait = jvm.java.time.Duration.ofMillis(1000)
+        try:
+            consumer.assign(parts)
+            consumer.seekToBeginning(parts)
+            started, left = time.perf_counter(), count
+            while left > 0:
+                left -= consumer.poll(wait).count()
+            return time.perf_counter() - started
+        finally:
+            consumer.close()
+
+    def latency(self, seconds: int = 10) -> None:
+        """librdkafka, 1,000 messages a second, each on its own; the first seconds are not counted."""
+        p50, p99 = (self.answer(f"latency at 1,000 messages/s, {name}", "ms") for name in ("p50", "p99"))
+        cpu = self.answer("... CPU of the nodes", "CPU s a s")
+        for _, name, nodes in self.turns(self.rounds):
+            topic = self.topic(nodes)
+            paced(nodes.bootstrap, topic, 3)
+            before = cpu_s(nodes)
+            taken = sorted(paced(nodes.bootstrap, topic, seconds))
+            p50.add(name, taken[len(taken) // 2] * 1000)
+            p99.add(name, taken[len(taken) * 99 // 100] * 1000)
+            cpu.add(name, (cpu_s(nodes) - before) / seconds)
+
+    def idle(self, seconds: int = 10) -> None:
+        """What nodes take that have nothing to do."""
+        cpu = self.answer("CPU of three idle nodes", "CPU s a s")
+        before = {name: cpu_s(nodes) for name, nodes in self.clusters.items()}
+        time.sleep(seconds)
+        for name, nodes in self.clusters.items():
+            cpu.add(name, (cpu_s(nodes) - before[name]) / seconds)
+
+    def memory(self) -> None:
+        """After all the work before."""
+        after = self.answer("memory (PSS) of three nodes after the load", "MiB")
+        for name, nodes in self.clusters.items():
+            after.add(name, pss_mib(nodes))
+
+    def fail_over(self) -> None:
+        """kill -9 of a leader that is not the controller: how long no record is acknowledged; and until it is in sync again."""
+        gap, back = self.answer("fail-over of a leader (kill -9)", "s"), self.answer("... in sync again after its start", "s")
+        for name, nodes in self.clusters.items():
+            client = Client(nodes)
+            controller = client.controller()
+            topic, leader = self.topic(nodes), controller
+            while leader == controller:
+                topic = self.topic(nodes)
+                found = client.partition(topic)
+                leader = controller if found is None else found.leader_id
+            until(lambda: client.produce(topic))  # noqa: B023
+            started = time.perf_counter()
+            nodes.kill(leader)
+            until(lambda: client.produce(topic))  # noqa: B023
+            gap.add(name, time.perf_counter() - started)
+            started = time.perf_counter()
+            nodes.start(leader)
+            until(lambda: len(getattr(client.partition(topic), "isr_nodes", ())) == len(nodes.ids))  # noqa: B023
+            back.add(name, time.perf_counter() - started)
+
+
+def paced(bootstrap: str, topic: str, seconds: int) -> list[float]:
+    """Seconds from produce to acknowledgement of 1,000 messages a second."""
+    from confluent_kafka import KafkaError, Message, Producer
+
+    taken: list[float] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            raise RuntimeError(str(error))
+        taken.append(message.latency())
+
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
+    producer.list_topics(topic, timeout=PATIENCE_S)
+    started = time.perf_counter()
+    for number in range(seconds * 1000):
+        while (left := started + number / 1000 - time.perf_counter()) > 0:
+            producer.poll(left)
+        producer.produce(topic, b"v" * RECORD_SIZE, partition=0, on_delivery=delivered)
+    producer.flush(PATIENCE_S)
+    if len(taken) != seconds * 1000:
+        raise RuntimeError(f"{len(taken)} of {seconds * 1000} messages were acknowledged")
+    return taken
+
+
+QUESTIONS: dict[str, Callable[[Run], None]] = {
+    "idle": Run.idle,
+    "produce-16k": lambda run: run.produce(16 * 1024),
+    "produce-256k": lambda run: run.produce(256 * 1024),
+    "consume": Run.consume,
+    "latency": Run.latency,
+    "memory": Run.memory,
+    "fail-over": Run.fail_over,
+}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The table, and the figures of all rounds as JSON where a file is given."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("questions", nargs="*", metavar="QUESTION", help=f"of {', '.join(QUESTIONS)}; all without")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--size", type=int, default=128, help="MiB of records a turn of produce")
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args(arguments)
+    os.environ["_JAVA_OPTIONS"] = CLIENT_JVM
+    from tests.support.oracle import Oracle
+
+    oracle = Oracle()
+    del os.environ["_JAVA_OPTIONS"]
+    work = CACHE / "cluster"
+    shutil.rmtree(work, ignore_errors=True)
+    run = Run(oracle, work, size=asked.size * MIB, rounds=asked.rounds)
+    with oracle, ExitStack() as ended:
+        ended.callback(shutil.rmtree, work)
+        ended.callback(lambda: [nodes.__exit__() for nodes in run.clusters.values()])
+        print(f"{'':<44} {'kops':>10} {'kafka':>10} {'':<12} {'better':>7}  spread")
+        shown = 0
+        for ask in (Run.cold_start, *(QUESTIONS[name] for name in asked.questions or QUESTIONS)):
+            ask(run)
+            for answer in run.answers[shown:]:
+                print(answer.line(), flush=True)
+            shown = len(run.answers)
+    if asked.json is not None:
+        asked.json.write_text(json.dumps([asdict(answer) for answer in run.answers], indent=1))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
