@@ -328,7 +328,7 @@ def test_a_topic_that_is_deleted_ends_it(cluster: ScriptedCluster) -> None:
 
 def test_damage_is_told(cluster: ScriptedCluster) -> None:
     data = bytearray(batch(7, b"x"))
-    data[-1] ^= 1
+    data[-2] ^= 1
     Served(cluster, {7: bytes(data)})
     with pytest.raises(DecodeError, match="a-0, offset 7: the batch's checksum"):
         read(cluster, 7, 1)
