@@ -18,7 +18,7 @@ from kops.replication.fetch import EpochEndOffset
 from kops.replication.selector import find_preferred_read_replica
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Hashable, Sequence
 
     from kops.broker.hosted_partitions import HostedPartitions
     from kops.metadata.metadata_cache import MetadataCache
@@ -112,11 +112,15 @@ class ReplicaReads:
         awaited = {key: AwaitedFetch(data.start, info) for (key, data), (_, info) in zip(answer, infos, strict=True)}
 
         def respond() -> None:
-            done(self.read(params, infos, quota, from_purgatory=True))
+            if operation.begins_empty:
+                done(self._read_again(params, infos, quota, answer, operation.touched))
+            else:
+                done(self.read(params, infos, quota, from_purgatory=True))
 
         operation = DelayedFetch(
             params, awaited, self._hosted.get_or_raise, lambda partition, replica: should_throttle(quota, partition, replica), respond
         )
+        operation.begins_empty = is_at_end
         if is_at_end:
             self._purgatories.fetch.watch(operation, list(awaited))
         else:
@@ -147,6 +151,25 @@ class ReplicaReads:
                 left = max(0, left - data.records.size)
             answer.append((key, data))
         return answer
+
+    def _read_again(
+        self,
+        params: FetchParams,
+        infos: Sequence[tuple[TopicPartition, FetchInfo]],
+        quota: ReplicaQuota,
+        before: FetchAnswer,
+        touched: Collection[Hashable],
+    ) -> FetchAnswer:
+        """What a fetch that had nothing is answered with: only those partitions are read to which something happened since."""
+        changed = {key for key, data in before if key in touched or self._has_moved(key, data)}
+        read = dict(self.read(params, [each for each in infos if each[0] in changed], quota, from_purgatory=True))
+        return [(key, read.get(key, data)) for key, data in before]
+
+    def _has_moved(self, key: TopicPartition, data: FetchPartitionData) -> bool:
+        """Whether offsets are others of which nobody told who waits: the log's start, and a high watermark that this very fetch moved."""
+        partition = self._hosted.online.get(key)
+        found = None if partition is None else partition.log
+        return found is None or found.log_start_offset != data.log_start_offset or found.high_watermark != data.high_watermark
 
     def _read(
         self,

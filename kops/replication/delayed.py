@@ -13,7 +13,7 @@ from kops.records.log_offsets import LogOffsetMetadata, TopicPartition
 from kops.replication.purgatory import DelayedOperation, DelayedOperationPurgatory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
     from kops.replication.fetch import FetchInfo, FetchParams
     from kops.replication.partition import Partition
@@ -105,9 +105,12 @@ class DelayedFetch(DelayedOperation):
 
     It is answered when there is enough, or when waiting is of no use: this broker is no longer who was asked, the partition has moved on to
     another segment or was cut below what is asked for, or who asks has to cut its log.
+
+    Where `begins_empty`, no partition had anything to give when it was parked: only those to which something happened since (`touched`) are
+    looked at then.
     """
 
-    __slots__ = ("_get_partition", "_respond", "_should_throttle", "params", "statuses")
+    __slots__ = ("_get_partition", "_respond", "_should_throttle", "_sizes", "begins_empty", "params", "statuses")
 
     def __init__(
         self,
@@ -123,6 +126,25 @@ class DelayedFetch(DelayedOperation):
         self._get_partition = get_partition
         self._should_throttle = should_throttle
         self._respond = respond
+        self._sizes: dict[Hashable, int] = {}
+        self.begins_empty = False
+
+    @property
+    def touched(self) -> Collection[Hashable]:
+        """The partitions to which something happened while it was parked."""
+        return self._sizes.keys()
+
+    def try_complete_for(self, key: Hashable) -> bool:
+        """Complete when this partition needs no more waiting, or all to which something happened have enough."""
+        self._sizes[key] = 0
+        if not self.begins_empty:
+            return self.try_complete()
+        assert isinstance(key, TopicPartition)
+        available = self._size_of(key, self.statuses[key])
+        if available is None:
+            return self.force_complete()
+        self._sizes[key] = available
+        return sum(self._sizes.values()) >= self.params.min_bytes and self.force_complete()
 
     def try_complete(self) -> bool:
         """Complete when a partition needs no more waiting, or all together have enough."""
@@ -130,15 +152,18 @@ class DelayedFetch(DelayedOperation):
         for key, status in self.statuses.items():
             if status.start_offset_metadata.message_offset < 0:
                 continue
-            try:
-                available = self._available(self._get_partition(key), status)
-            except KopsError:
-                # Not the leader any more, not this epoch's, deleted or offline: the read that answers says which.
-                available = None
+            available = self._size_of(key, status)
             if available is None:
                 return self.force_complete()
             size += available
         return size >= self.params.min_bytes and self.force_complete()
+
+    def _size_of(self, key: TopicPartition, status: AwaitedFetch) -> int | None:
+        try:
+            return self._available(self._get_partition(key), status)
+        except KopsError:
+            # Not the leader any more, not this epoch's, deleted or offline: the read that answers says which.
+            return None
 
     def _available(self, partition: Partition, status: AwaitedFetch) -> int | None:
         """Bytes to give now, None where the fetch is to be answered whatever they are."""

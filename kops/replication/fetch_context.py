@@ -64,6 +64,10 @@ class FetchContext:
         info = self._fetch_data.get(part)
         return None if info is None else info.fetch_offset
 
+    def is_known(self, part: TopicIdPartition, high_watermark: int, log_start_offset: int) -> bool:
+        """Whether an answer without records, with these offsets, says nothing new, and so needs not be made."""
+        return False
+
     def would_respond(self, updates: Updates) -> Updates:
         """What of the answers would be sent: the size of a response before it is decided whether the client is throttled."""
         return updates
@@ -139,6 +143,10 @@ class IncrementalFetchContext(FetchContext):
     def fetch_offset(self, part: TopicIdPartition) -> int | None:
         cached = self.session.partitions.get(part.key)
         return None if cached is None else cached.info.fetch_offset
+
+    def is_known(self, part: TopicIdPartition, high_watermark: int, log_start_offset: int) -> bool:
+        cached = self.session.partitions.get(part.key)
+        return cached is not None and cached.high_watermark == high_watermark and cached.log_start_offset == log_start_offset
 
     def would_respond(self, updates: Updates) -> Updates:
         return self._changed(updates, update=False) if self.session.epoch == self._expected_epoch else {}

@@ -29,6 +29,10 @@ class DelayedOperation:
         """Look whether it can be completed, and do (`force_complete`); whether this call did."""
         raise TypeError(f"{type(self).__name__} does not say when it is complete")
 
+    def try_complete_for(self, key: Hashable) -> bool:
+        """As `try_complete`, where something happened to one of the keys that it watches."""
+        return self.try_complete()
+
     def on_complete(self) -> None:
         """Answer; called once."""
         raise TypeError(f"{type(self).__name__} does not say what it answers")
@@ -149,7 +153,7 @@ class DelayedOperationPurgatory(Generic[T]):
         if watchers is None:
             return 0
         # A completion may come back here, or park another operation: the list is left alone until all were looked at.
-        completed = sum([not operation.is_completed and operation.try_complete() for operation in list(watchers)])
+        completed = sum([not operation.is_completed and operation.try_complete_for(key) for operation in list(watchers)])
         self._purge(key)
         return completed
 

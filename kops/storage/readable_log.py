@@ -232,6 +232,8 @@ class ReadableLog:
         else:
             limit = self._full_last_stable_offset()
         aborted = isolation is Isolation.TXN_COMMITTED
+        if start_offset == limit.message_offset and not aborted and not self._local.failures.offline:
+            return FetchedData(limit)
         return self._local.read(start_offset, max_size, limit, min_one_batch=min_one_batch, aborted=aborted)
 
     def _check_log_start_offset(self, offset: int) -> None:

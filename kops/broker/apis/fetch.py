@@ -146,7 +146,12 @@ class _Fetch:
     def answer(self, found: Iterable[tuple[TopicPartition, FetchPartitionData]]) -> None:
         """Tell the client, as far as the session says that it is new to it."""
         nodes: dict[int, NodeEndpoint] = {}
-        updates = {part: self._partition(key, data, nodes) for part, (key, data) in zip(self._taken, found, strict=True)}
+        is_known = self._session.is_known
+        updates = {
+            part: self._partition(key, data, nodes)
+            for part, (key, data) in zip(self._taken, found, strict=True)
+            if not (data.is_at_end and is_known(part, data.high_watermark, data.log_start_offset))
+        }
         updates.update(self._refused)
         # Followers learn of leaders from the metadata log.
         response = self._session.respond(updates, () if self._is_from_follower else nodes.values())
