@@ -118,7 +118,7 @@ class FetchSessionHandler:
                 del self.session_partitions[part]
                 removed.append(TopicIdPartition(previous.topic_id, *part))
                 can_use_topic_ids &= previous.topic_id != ZERO_UUID
-            elif now != previous:
+            elif now is not previous and now != previous:
                 self.session_partitions[part] = altered[part] = now
                 if now.topic_id != previous.topic_id and ZERO_UUID not in (now.topic_id, previous.topic_id):
                     replaced.append(TopicIdPartition(previous.topic_id, *part))

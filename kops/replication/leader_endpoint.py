@@ -71,17 +71,26 @@ class RemoteLeader:
         self.replica_id = settings.broker_id
         self._settings = settings
         self._quota = quota
+        self._built: dict[TopicPartition, tuple[FetchState, FetchInfo]] = {}
 
     def build_fetch(self, states: Mapping[TopicPartition, FetchState], replicas: Replicas, now_ms: int) -> BuiltFetch:
         """What is ready and not throttled, as one request of the session."""
         wanted: dict[TopicPartition, FetchInfo] = {}
         failed: list[TopicPartition] = []
+        before, self._built = self._built, {}
         for key, state in states.items():
             if state.is_ready(Phase.FETCHING, now_ms) and not self._is_throttled(key, state):
                 try:
-                    wanted[key] = _info(key, state, replicas, self._settings)
+                    log_start_offset = replicas.log_start_offset(key)
                 except KopsError:
                     failed.append(key)
+                    continue
+                # Of many partitions few have changed since the last fetch.
+                built = before.get(key)
+                if built is None or built[0] is not state or built[1].log_start_offset != log_start_offset:
+                    built = (state, _info(state, log_start_offset, self._settings))
+                self._built[key] = built
+                wanted[key] = built[1]
         data = self.session.build(wanted)
         if data.is_empty:
             return BuiltFetch(None, {}, failed)
@@ -124,7 +133,7 @@ class LocalLeader:
         if key is None:
             return BuiltFetch(None, {}, [])
         try:
-            wanted = {key: _info(key, states[key], replicas, self._settings)}
+            wanted = {key: _info(states[key], replicas.log_start_offset(key), self._settings)}
         except KopsError:
             return BuiltFetch(None, {}, [key])
         data = FetchSessionHandler().build(wanted)
@@ -143,10 +152,10 @@ class LocalLeader:
 _TOPIC_ID_ERROR = 106
 
 
-def _info(key: TopicPartition, state: FetchState, replicas: Replicas, settings: FetcherSettings) -> FetchInfo:
+def _info(state: FetchState, log_start_offset: int, settings: FetcherSettings) -> FetchInfo:
     return FetchInfo(
         state.fetch_offset,
-        replicas.log_start_offset(key),
+        log_start_offset,
         settings.max_bytes,
         state.current_leader_epoch,
         state.last_fetched_epoch,
