@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kops.config.definition import ConfigDef, ConfigKey, at_least
+from kops.config.broker_keys import KAFKA_CONFIG_DEF
+from kops.config.definition import ConfigDef
 from kops.config.java import INT_MAX
 from kops.errors import KopsError, UsageError
 from kops.storage._hot_clean import OffsetMap
@@ -29,14 +30,15 @@ if TYPE_CHECKING:
 NO_LIMIT: Final = 1.7976931348623157e308
 
 CLEANER_CONFIG_DEF: Final = ConfigDef(
-    (
-        ConfigKey("log.cleaner.threads", "int", 1, at_least(0)),
-        ConfigKey("log.cleaner.io.max.bytes.per.second", "double", NO_LIMIT),
-        ConfigKey("log.cleaner.dedupe.buffer.size", "long", 128 << 20),
-        ConfigKey("log.cleaner.io.buffer.size", "int", 512 << 10, at_least(0)),
-        ConfigKey("log.cleaner.io.buffer.load.factor", "double", 0.9),
-        ConfigKey("log.cleaner.backoff.ms", "long", 15_000, at_least(0)),
-        ConfigKey("log.cleaner.enable", "boolean", True),
+    KAFKA_CONFIG_DEF.keys[name]
+    for name in (
+        "log.cleaner.threads",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.enable",
     )
 )
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kops.config.definition import ConfigDef, ConfigKey, at_least
+from kops.config.broker_keys import KAFKA_CONFIG_DEF
+from kops.config.definition import ConfigDef
 from kops.config.java import LONG_MAX
 from kops.config.topic import TopicConfig, topic_config
 
@@ -27,18 +28,19 @@ DELETE_DELAY: Final = "log.segment.delete.delay.ms"
 INITIAL_DELAY: Final = "log.initial.task.delay.ms"
 
 LOG_MANAGER_CONFIG_DEF: Final = ConfigDef(
-    (
-        ConfigKey(RETENTION_CHECK, "long", 300_000, at_least(1)),
-        ConfigKey(FLUSH_CHECK, "long", LONG_MAX),
-        ConfigKey(RECOVERY_POINT_INTERVAL, "int", 60_000, at_least(0)),
-        ConfigKey(LOG_START_INTERVAL, "int", 60_000, at_least(0)),
-        ConfigKey(HIGH_WATERMARK_INTERVAL, "long", 5_000),
-        ConfigKey(PRODUCER_ID_CHECK, "int", 600_000, at_least(1)),
-        ConfigKey(INITIAL_DELAY, "long", 30_000, at_least(0), internal=True),
-        ConfigKey("num.recovery.threads.per.data.dir", "int", 2, at_least(1)),
-        ConfigKey("producer.id.expiration.ms", "int", 86_400_000, at_least(1)),
-        ConfigKey("transaction.max.timeout.ms", "int", 900_000, at_least(1)),
-        ConfigKey("transaction.partition.verification.enable", "boolean", True),
+    KAFKA_CONFIG_DEF.keys[name]
+    for name in (
+        RETENTION_CHECK,
+        FLUSH_CHECK,
+        RECOVERY_POINT_INTERVAL,
+        LOG_START_INTERVAL,
+        HIGH_WATERMARK_INTERVAL,
+        PRODUCER_ID_CHECK,
+        INITIAL_DELAY,
+        "num.recovery.threads.per.data.dir",
+        "producer.id.expiration.ms",
+        "transaction.max.timeout.ms",
+        "transaction.partition.verification.enable",
     )
 )
 
