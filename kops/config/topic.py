@@ -112,6 +112,9 @@ _BROKER_KEYS: Final[tuple[tuple[str, int, ConfigKey], ...]] = (
     ("local.retention.bytes", 1, ConfigKey("log.local.retention.bytes", "long", -2, at_least(-2))),
 )
 BROKER_CONFIG_DEF: Final = ConfigDef(key for _, _, key in _BROKER_KEYS)
+_SYNONYMS: Final = {
+    name: tuple((key.name, factor) for topic_name, factor, key in _BROKER_KEYS if topic_name == name) for name, _, _ in _BROKER_KEYS
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +242,7 @@ def server_synonyms(name: str) -> tuple[str, ...]:
 
 def synonyms_with_factors(name: str) -> tuple[tuple[str, int], ...]:
     """`server_synonyms`, each with what its value is multiplied by to be this setting's."""
-    return tuple((key.name, factor) for topic_name, factor, key in _BROKER_KEYS if topic_name == name)
+    return _SYNONYMS.get(name, ())
 
 
 def broker_defaults(properties: Mapping[str, str]) -> dict[str, Value]:

@@ -37,6 +37,7 @@ class MappedIndex(IndexEntries[E]):
         self._dirty_from = self._dirty_to = 0
         self.is_dirty = False
         """Whether something was appended that the file does not have."""
+        self._is_synced = False
         if files.exists(path):
             self._file: File = files.open(path, "rw")
             self.length = self._file.size()
@@ -128,6 +129,7 @@ class MappedIndex(IndexEntries[E]):
         """Bring what was appended to the file."""
         end = min(self._dirty_to, self.length)
         if self._data is not None and self._dirty_from < end and not self.closed:
+            self._is_synced = False
             self._file.write(self._dirty_from, bytes(self._data[self._dirty_from : end]))
         self._dirty_from = self._dirty_to = 0
         self.is_dirty = False
@@ -139,10 +141,12 @@ class MappedIndex(IndexEntries[E]):
             self._data = None
 
     def force(self) -> None:
-        """Bring what was appended to the file, and the file to the disk."""
+        """Bring what was appended to the file, and the file to the disk; a file that is there as it is costs nothing."""
         if not self.closed:
             self.flush()
-            self._file.sync()
+            if not self._is_synced:
+                self._file.sync()
+                self._is_synced = True
 
     def resize(self, new_size: int) -> bool:
         """Set the file's length to whole entries within `new_size`; False where it has that length already."""
@@ -150,6 +154,7 @@ class MappedIndex(IndexEntries[E]):
         if self.length == rounded:
             return False
         self.flush()
+        self._is_synced = False
         self._file.truncate(rounded)
         self.length = rounded
         if self._data is not None:

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from kops.errors import DecodeError
-from kops.files import MemoryFiles
+from kops.files import FaultyFiles, MemoryFiles
 from kops.storage.mapped_index import MappedOffsetIndex
 from kops.storage.offset_index import OffsetIndex, OffsetPosition, build_offset_index, read_offset_index, write_offset_index
 from kops.storage.time_index import TimeIndex, TimestampOffset, build_time_index, read_time_index, write_time_index
@@ -183,3 +183,21 @@ def test_a_full_index_that_is_trimmed_is_in_its_file() -> None:
     index.append(2, 200)
     index.trim_to_valid_size()
     assert files.read_all("/00000000000000000000.index") == bytes.fromhex("000000010000006400000002000000c8")
+
+
+def test_an_index_is_synced_when_it_has_changed() -> None:
+    """The metadata log is forced to the disk with every commit, its indexes only get an entry now and then."""
+    path = "/00000000000000000000.index"
+    files = FaultyFiles(MemoryFiles())
+    index = MappedOffsetIndex(files, path, 0, 80)
+    changes = (lambda: None, lambda: None, lambda: index.append(1, 100), lambda: None, lambda: index.resize(40), lambda: None)
+    syncs = []
+    for change in changes:
+        change()
+        index.force()
+        syncs.append(sum(operation.startswith("sync ") for operation in files.operations))
+    assert syncs == [1, 1, 2, 2, 3, 3]
+    # What was there before may not be on the disk.
+    index.close_handler()
+    MappedOffsetIndex(files, path, 0, 80).force()
+    assert sum(operation.startswith("sync ") for operation in files.operations) == 4
