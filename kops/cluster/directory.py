@@ -145,7 +145,7 @@ class ClusterDirectory:
         try:
             with open(path, "rb") as file:
                 document = json.loads(file.read())
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return {}
         return document if isinstance(document, dict) else {}
 

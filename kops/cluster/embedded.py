@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -40,11 +40,13 @@ _TRIES: Final = 5
 
 
 class LoopThread:
-    """A loop in a background thread, and calls into it from others."""
+    """A loop in a background thread, and calls into it from others. `fault` is what ended it by itself."""
 
     def __init__(self) -> None:
         self.loop = Loop()
+        self.fault: KopsError | None = None
         self._waiting: set[Future[Any]] = set()
+        self._guard = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="kops-cluster", daemon=True)
         self._thread.start()
 
@@ -52,14 +54,16 @@ class LoopThread:
         try:
             self.loop.run()
         except BaseException as error:
-            for future in list(self._waiting):
-                future.set_exception(KopsError(f"the cluster has failed: {type(error).__name__}: {error}"))
+            with self._guard:
+                self.fault = KopsError(f"the cluster has failed: {type(error).__name__}: {error}")
+                for future in self._waiting:
+                    settle(future, self.fault)
             raise
 
     def ask(self, begin: Callable[[Future[Result]], object], timeout_s: float) -> Result:
-        """Call `begin(future)` on the loop and wait for what it puts into the future. KopsError where that takes too long."""
+        """Call `begin(future)` on the loop and wait for what it puts into the future. KopsError where that takes too long, or the loop has
+        failed."""
         future: Future[Result] = Future()
-        self._waiting.add(future)
 
         def run() -> None:
             try:
@@ -67,15 +71,18 @@ class LoopThread:
             except KopsError as error:
                 settle(future, error)
 
+        with self._guard:
+            if self.fault is not None:
+                raise self.fault
+            self._waiting.add(future)
         try:
-            if not self._thread.is_alive():
-                raise KopsError("the cluster has failed, or was stopped")
             self.loop.call_from_thread(run)
             return future.result(timeout_s)
         except TimeoutError:
             raise KopsError(f"the cluster did not answer within {timeout_s:g} s") from None
         finally:
-            self._waiting.discard(future)
+            with self._guard:
+                self._waiting.discard(future)
 
     def stop(self) -> None:
         """End the thread and let go of the loop."""
@@ -244,14 +251,23 @@ class Cluster:
                 self._end(kill=True)
 
     def _end(self, *, kill: bool) -> None:
-        assert self._thread is not None
+        thread = self._thread
+        assert thread is not None
         try:
             self._stop_nodes(list(self._nodes), kill=kill)
         finally:
-            thread, self._thread = self._thread, None
+            if thread.fault is not None:
+                self._bury()
+            self._thread = None
             thread.stop()
             if self._data_dir is None and self._directory is not None:
                 shutil.rmtree(self._directory.path, ignore_errors=True)
+
+    def _bury(self) -> None:
+        """The loop has failed and its thread has ended: close what the nodes have open from here."""
+        for node in self._nodes.values():
+            node.kill()
+        self._nodes.clear()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -434,18 +450,8 @@ class AsyncCluster:
 
 
 async def _in_thread(work: Callable[[], Result]) -> Result:
-    """Run blocking work in a thread of its own, which is gone when it is done (an executor's would stay)."""
+    """Run blocking work in a thread that is gone when it is done; also a call that is cancelled ends first."""
     import asyncio
 
-    future: Future[Result] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-            if not isinstance(error, KopsError | OSError | ValueError | AssertionError):
-                raise
-
-    threading.Thread(target=run, name="kops-cluster-call", daemon=True).start()
-    return await asyncio.wrap_future(future)
+    with ThreadPoolExecutor(1, thread_name_prefix="kops-cluster-call") as pool:
+        return await asyncio.wrap_future(pool.submit(work))

@@ -1,0 +1,312 @@
+"""`kops cluster`: real brokers made, looked at, broken, mended and removed from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kops.cluster.directory import ClusterDirectory
+from kops.cluster.launch import UpRequest, bring_up, clean_up, stop_supervisor, supervision
+from kops.cluster.ports import find_base
+from kops.cluster.processes import supervised
+from kops.files import OsFiles
+from tests.cli.conftest import PROJECT, Ran
+from tests.support import librdkafka as kafka
+
+Kops = Callable[..., Ran]
+WAIT_S = 120
+pytestmark = [pytest.mark.once, pytest.mark.serial]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory; no cluster below it is left behind."""
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for path in tmp_path.glob("*"):
+        directory = ClusterDirectory(str(path))
+        running = supervision(directory)
+        if running is not None:
+            stop_supervisor(running, kill=True)
+        clean_up(directory, kill=True)
+
+
+def processes(directory: Path) -> list[int]:
+    """The processes of a cluster: supervisor and brokers."""
+    return sorted(pid for pid, line in supervised() if f" {directory}" in line)
+
+
+def status(kops: Kops, *arguments: str) -> dict[str, Any]:
+    """`kops cluster status --format json`."""
+    found: dict[str, Any] = json.loads(kops("cluster", "status", "--format", "json", *arguments).text)
+    return found
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait for what another process does."""
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_cluster_of_one(kops: Kops, here: Path) -> None:
+    ran = kops("cluster", "up", "-n", "1", "--seed-topic", "orders:2:1", "--config", "num.partitions=4")
+    assert ran.code == 0, ran.err
+    address = ran.text.strip()
+    data = here / "kops-data"
+    assert ran.err.startswith(f"1 broker in {data}, ")
+    assert {name: len(found) for name, found in kafka.topics(address).items()} == {"orders": 2}
+
+    again = kops("cluster", "up")
+    assert (again.code, again.text.strip()) == (0, address)
+    assert "is up already (supervisor: process" in again.err
+    assert kops("cluster", "up", "-n", "2").err.startswith(f"kops: error: {data} is up with 1 brokers: kops cluster broker add")
+    assert kops("cluster", "up", "--config", "num.partitions=5").code == 2
+    assert kops("cluster", "purge", "--yes").code == 1
+
+    found = status(kops)
+    assert (found["schema"], found["state"], found["controller"], found["bootstrap_servers"]) == ("kops.cluster/v1", "up", 1, address)
+    (broker,) = found["brokers"]
+    assert (broker["id"], broker["address"], broker["state"], broker["controller"]) == (1, address, "running", True)
+    assert processes(data) == sorted([found["supervisor"], broker["pid"]])
+    assert kops("cluster", "env").text == f"export BOOTSTRAP_SERVERS={address}\n"
+    (row,) = [one for one in json.loads(kops("cluster", "ls", "--format", "json").text)["clusters"] if one["data_dir"] == str(data)]
+    assert (row["state"], row["brokers"], row["running"]) == ("up", 1, 1)
+    assert "[BrokerServer id=1] started" in kops("cluster", "logs").text
+    assert len(kops("cluster", "logs", "1", "-n", "2").text.splitlines()) == 2
+
+    down = kops("cluster", "down")
+    assert (down.code, down.err) == (0, "broker 1: stopped\n")
+    assert processes(data) == []
+    assert (data / "broker-1" / ".kafka_cleanshutdown").exists()
+    assert sorted(os.listdir(data / ".kops")) == ["broker-1.json", "broker-1.out", "command.lock", "supervisor.lock", "supervisor.out"]
+    assert kops("cluster", "down").err == f"{data} is down\n"
+    assert kops("cluster", "status").code == 1
+    assert kops("cluster", "broker", "stop", "1").err == f"kops: error: {data}: the cluster is down (kops cluster up starts it)\n"
+    assert kops("cluster", "purge").err == "nothing was removed; --yes does it\n"
+    assert kops("cluster", "purge", "--yes").err == f"{data} was removed\n"
+    assert list(here.iterdir()) == []
+    assert kops("cluster", "down", "--data-dir", "kops-data").code == 3
+
+
+def test_what_goes_wrong_leaves_nothing(kops: Kops, here: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = kops("cluster", "up", "-n", "1", "--port-base", str(port))
+    assert ran.code == 1
+    assert ran.err.startswith(f"kops: error: port {port} is taken by process {os.getpid()} (")
+    for arguments, code, words in (
+        (("--config", "num.partition=1"), 2, "server.properties: unknown setting num.partition; did you mean num.partitions"),
+        (("--config", "broker.id=1"), 2, "--config broker.id: the cluster sets it"),
+        (("--config", "num.partitions=0"), 2, "num.partitions"),
+        (("--port-base", "70000"), 2, "--port-base 70000: allowed are 1 to"),
+        (("-n", "0"), 2, "0 brokers: allowed are 1 to 100"),
+        (("--seed-topic", "a:1:9"), 2, "--seed-topic a:1:9: replication factor 9"),
+        (("--ephemeral", "--data-dir", "x"), 2, "--ephemeral and --data-dir: one of them"),
+        (("--seed-topic", "a", "--no-wait"), 2, "--seed-topic needs a cluster that answers"),
+        (("--server-properties", "nowhere"), 1, "No such file or directory: nowhere"),
+        (("--data-dir", "a/b\0c"), 1, ""),
+    ):
+        ran = kops("cluster", "up", *arguments)
+        assert (ran.code, ran.out) == (code, b"") or not words
+        assert words in ran.err
+        assert ran.err.count("\n") == 1
+        assert list(here.iterdir()) == []
+    (here / "mine").mkdir()
+    (here / "mine" / "notes").write_text("")
+    ran = kops("cluster", "up", "--data-dir", "mine")
+    assert "is not empty and holds no cluster of kops's (notes); choose another --data-dir" in ran.err
+    assert os.listdir(here / "mine") == ["notes"]
+
+
+def test_a_broker_that_dies_at_once_says_why(kops: Kops, here: Path) -> None:
+    assert kops("cluster", "up", "-n", "1").code == 0
+    assert kops("cluster", "down").code == 0
+    data = here / "kops-data"
+    before = sorted(os.listdir(data))
+    with OsFiles().lock(str(data / "broker-1")):
+        ran = kops("cluster", "up")
+    assert ran.code == 1
+    assert ran.err.startswith("kops: error: broker 1 ended while it started: exit code 1; its last lines (")
+    assert "does not start, it could not" in ran.err
+    assert processes(data) == []
+    assert sorted(os.listdir(data)) == before
+    assert kops("cluster", "up").code == 0
+    assert kops("cluster", "kill").err == "broker 1: killed\n"
+    assert not (data / "broker-1" / ".kafka_cleanshutdown").exists()
+
+
+def test_what_a_killed_supervisor_leaves_is_found_and_cleaned(kops: Kops, here: Path) -> None:
+    assert kops("cluster", "up", "-n", "1").code == 0
+    data = here / "kops-data"
+    first = status(kops)
+    os.kill(first["supervisor"], signal.SIGKILL)
+    until(lambda: processes(data) == [first["brokers"][0]["pid"]])
+    orphaned = status(kops)
+    assert (orphaned["state"], orphaned["controller"], orphaned["brokers"][0]["state"]) == ("orphaned", 1, "orphaned")
+    ran = kops("cluster", "broker", "stop", "1")
+    assert ran.code == 1
+    assert "was killed, its brokers still run: kops cluster restart, or kops cluster down" in ran.err
+    assert kops("cluster", "purge", "--yes").code == 1
+    ran = kops("cluster", "up")
+    assert ran.code == 0
+    assert f"broker 1 of a killed supervisor (process {first['brokers'][0]['pid']}) was stopped" in ran.err
+    for pid in processes(data):
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not processes(data))
+    assert kops("cluster", "down").err == f"{data} is down\n"
+    assert not (data / ".kops" / "control").exists()
+
+
+def start_in_foreground(here: Path) -> tuple[subprocess.Popen[str], Path]:
+    """`kops cluster up --foreground --ephemeral` in a process of its own, and the directory it has made."""
+    command = [sys.executable, "-m", "kops", "cluster", "up", "-n", "1", "--ephemeral", "--foreground", "--format", "jsonl"]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "TMPDIR": str(here)}
+    process = subprocess.Popen(command, cwd=here, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, Path(json.loads(process.stdout.readline())["data_dir"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_the_end_of_the_foreground_is_the_end_of_the_cluster(here: Path, number: signal.Signals) -> None:
+    process, data = start_in_foreground(here)
+    assert process.stderr is not None
+    assert len(processes(data)) == 2
+    while process.stderr.readline() != "Ctrl-C stops the cluster\n":
+        assert process.poll() is None
+    process.send_signal(number)
+    _, words = process.communicate(timeout=WAIT_S)
+    if number is signal.SIGINT:
+        assert (process.returncode, words.splitlines()[0], words.splitlines()[-1]) == (0, "stopping", "stopped")
+    until(lambda: not processes(data) and not data.exists())
+
+
+@pytest.mark.slow
+def test_a_cluster_of_three_lives(kops: Kops, here: Path) -> None:
+    data = here / "kops-data"
+    (here / "server.properties").write_text("node.id=9\nlog.dirs=/nowhere\nlog.retention.hours=5\nnum.partitions=2\n")
+    ran = kops("cluster", "up", "--server-properties", "server.properties", "--config", "num.partitions=3", "--seed-topic", "orders:3")
+    assert ran.code == 0, ran.err
+    assert "server.properties: node.id, log.dirs: the cluster sets this for each broker itself" in ran.err
+    bootstrap = ran.text.strip()
+    directory = ClusterDirectory(str(data))
+    assert {key: directory.properties(2)[key] for key in ("log.retention.hours", "num.partitions")} == {
+        "log.retention.hours": "5",
+        "num.partitions": "3",
+    }
+    sent = kafka.Acknowledged(bootstrap)
+    sent.send("orders", 200)
+    sent.flush()
+
+    assert kops("cluster", "broker", "kill", "2").err == "broker 2 was killed\n"
+    assert [broker["state"] for broker in status(kops)["brokers"]] == ["running", "stopped", "running"]
+    assert status(kops)["state"] == "partly"
+    sent.send("orders", 200)
+    sent.flush()
+    assert kops("cluster", "broker", "start", "2").code == 0
+    assert kops("cluster", "broker", "stop", "2", "3").err == "broker 2 was stopped\nbroker 3 was stopped\n"
+    assert "broker 2 is stopped" in kops("cluster", "up").err
+    assert kops("cluster", "broker", "start", "3", "2").code == 0
+    assert kops("cluster", "broker", "start", "4").err == f"kops: error: {data}: no broker 4; there are 1, 2, 3\n"
+    assert kops("cluster", "broker", "stop", "1", "1").code == 2
+
+    assert kops("cluster", "broker", "pause", "3").code == 0
+    assert [broker["state"] for broker in status(kops)["brokers"]] == ["running", "running", "paused"]
+    assert kops("cluster", "broker", "pause", "3").err == "kops: error: broker 3 is paused: only a running one can be paused\n"
+    assert kops("cluster", "broker", "resume", "3").code == 0
+    assert kops("cluster", "broker", "resume", "3").err == "kops: error: broker 3 is running, not paused\n"
+
+    os.kill(status(kops)["brokers"][0]["pid"], signal.SIGKILL)
+    until(lambda: status(kops)["brokers"][0]["state"] == "ended")
+    assert status(kops)["brokers"][0]["exit_code"] == -signal.SIGKILL
+    assert kops("cluster", "restart", "--rolling").code == 0
+    assert kops("cluster", "restart").text.strip() == bootstrap
+    assert kafka.read_all(bootstrap, "orders") == sorted(sent.rows["orders"])
+    assert kops("cluster", "down").code == 0
+
+
+@pytest.mark.slow
+def test_brokers_come_and_go(kops: Kops, here: Path) -> None:
+    bootstrap = kops("cluster", "up", "-n", "1").text.strip()
+    ran = kops("cluster", "broker", "add", "--config", "broker.rack=b")
+    assert (ran.code, ran.text) == (0, "2\n"), ran.err
+    two = status(kops)["brokers"][1]
+    assert (two["roles"], two["state"]) == (["broker"], "running")
+    kafka.create_topic(bootstrap, "orders", 1, 2)
+    ran = kops("cluster", "broker", "remove", "2")
+    assert ran.code == 1
+    assert "broker 2 has replicas of orders-0: move them (kops partition reassign), or --force" in ran.err
+    assert "broker 1 votes in the quorum" in kops("cluster", "broker", "remove", "1").err
+    assert kops("cluster", "broker", "remove", "2", "--force").err == "broker 2 was removed\n"
+    assert [broker["id"] for broker in status(kops)["brokers"]] == [1]
+    assert sorted(os.listdir(here / "kops-data")) == [".kops", "1.properties", "broker-1"]
+    assert kops("cluster", "broker", "add", "--config", "no.such=1").code == 2
+    assert sorted(os.listdir(here / "kops-data")) == [".kops", "1.properties", "broker-1"]
+
+
+@pytest.mark.slow
+def test_two_side_by_side(kops: Kops, here: Path) -> None:
+    first = kops("cluster", "up", "-n", "1", "--data-dir", "a").text.strip()
+    second = kops("cluster", "up", "-n", "1", "--data-dir", "b").text.strip()
+    assert first != second
+    kafka.create_topic(first, "first", 1, 1)
+    assert list(kafka.topics(second)) == []
+    ran = kops("cluster", "env")
+    assert (ran.code, "several clusters run" in ran.err) == (2, True)
+    assert kops("cluster", "down", "-d", "b").code == 0
+    # Its ports are taken by now: it says so, and moves when it is told to.
+    with socket.create_server(("127.0.0.1", int(second.rpartition(":")[2]))):
+        assert f"port {second.rpartition(':')[2]} is taken" in kops("cluster", "up", "-d", "b").err
+        base = find_base(1)
+        assert kops("cluster", "up", "-d", "b", "--port-base", str(base)).text == f"127.0.0.1:{base}\n"
+    assert kops("cluster", "status", "-d", "a").code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [600, 60_000])
+def test_a_disk_that_is_full_leaves_nothing(here: Path, limit: int) -> None:
+    """A limit on the size of files stands for it: the first is met by the command itself, the second by a broker."""
+    import resource
+
+    (here / "orders").mkdir()
+    command = [sys.executable, "-m", "kops", "cluster", "up", "-n", "1", "--seed-topic", "orders:100:1"]
+    done = subprocess.run(
+        command,
+        cwd=here,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    assert done.returncode == 1, done.stdout
+    assert done.stderr.startswith("kops: error: ")
+    assert not (here / "kops-data").exists()
+    assert processes(here / "kops-data") == []
+
+
+@pytest.mark.slow
+def test_a_directory_of_another_cluster_is_refused(kops: Kops, here: Path) -> None:
+    for name in ("a", "b"):
+        bring_up(ClusterDirectory(name), UpRequest(1))
+        assert kops("cluster", "down", "-d", name).code == 0
+    os.rename(here / "a" / "broker-1", here / "aside")
+    os.rename(here / "b" / "broker-1", here / "a" / "broker-2")
+    os.rename(here / "aside", here / "a" / "broker-1")
+    one = ClusterDirectory(str(here / "a"))
+    one.write_properties(2, {**one.properties(1), "node.id": "2", "log.dirs": one.log_dir(2)})
+    ran = kops("cluster", "up", "-d", "a")
+    assert (ran.code, "belongs to node 1" in ran.err) == (2, True)
+    assert processes(here / "a") == []

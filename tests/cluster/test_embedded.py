@@ -1,0 +1,182 @@
+"""A cluster inside this process: ready, used, broken, mended, and nothing of it left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kops
+from kops.cluster import ports
+from kops.cluster.directory import ClusterDirectory
+from kops.cluster.launch import UpRequest, bring_up, take_down
+from kops.errors import KopsError, NotFoundError, UsageError
+from tests.support import librdkafka as kafka
+
+
+def held() -> tuple[int, int, list[str]]:
+    """Open descriptors, threads, and temporary directories."""
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), os.listdir(tempfile.gettempdir())
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Behind each test: no thread, no descriptor, no directory more than before."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    with kops.Cluster(1):  # what is imported and opened once stays
+        pass
+    before = held()
+    yield
+    after = held()
+    assert after[1:] == before[1:]
+    assert after[0] <= before[0]
+
+
+def test_it_is_there_and_gone() -> None:
+    with kops.Cluster(brokers=3, topics=["orders:2:3"], config={"num.partitions": "4"}) as cluster:
+        assert len(cluster.bootstrap_servers.split(",")) == 3
+        assert cluster.broker_ids == cluster.running_ids == [1, 2, 3]
+        assert cluster.controller_id in (1, 2, 3)
+        assert cluster.address(2) in cluster.bootstrap_servers
+        cluster.create_topic("payments", 3, 2, config={"retention.ms": "1000000"})
+        cluster.create_topic("payments", 3)
+        path = cluster.data_dir
+        assert sorted(os.listdir(path)) == ["1.properties", "2.properties", "3.properties", "broker-1", "broker-2", "broker-3"]
+        topics = kafka.topics(cluster.bootstrap_servers)
+        assert {name: len(found) for name, found in topics.items()} == {"orders": 2, "payments": 3}
+        sent = kafka.Acknowledged(cluster.bootstrap_servers)
+        sent.send("orders", 100)
+        sent.flush()
+        assert kafka.read_all(cluster.bootstrap_servers, "orders") == sorted(sent.rows["orders"])
+    assert not os.path.exists(path)
+    with pytest.raises(KopsError, match="does not run"):
+        _ = cluster.bootstrap_servers
+    cluster.stop()
+
+
+def test_brokers_are_stopped_killed_and_started() -> None:
+    with kops.Cluster(3, topics=["orders:3:3"]) as cluster:
+        sent = kafka.Acknowledged(cluster.bootstrap_servers)
+        sent.send("orders", 50)
+        sent.flush()
+        cluster.stop_broker(2)
+        assert cluster.running_ids == [1, 3]
+        sent.send("orders", 50)
+        sent.flush()
+        cluster.start_broker(2)
+        cluster.kill_broker(3)
+        sent.send("orders", 50)
+        sent.flush()
+        with pytest.raises(KopsError, match="broker 3 does not run"):
+            cluster.kill_broker(3)
+        with pytest.raises(KopsError, match="broker 2 runs"):
+            cluster.start_broker(2)
+        with pytest.raises(NotFoundError, match="no broker 4; there are 1, 2, 3"):
+            cluster.stop_broker(4)
+        cluster.start_broker(3)
+        assert kafka.read_all(cluster.bootstrap_servers, "orders") == sorted(sent.rows["orders"])
+        assert len(sent.rows["orders"]) == 150
+
+
+def test_coroutines() -> None:
+    async def use() -> list[int]:
+        async with kops.Cluster(3) as cluster:
+            await cluster.create_topic("orders", 2)
+            await cluster.kill_broker(1)
+            running = cluster.running_ids
+            await cluster.start_broker(1)
+            assert await cluster.controller_id() in (1, 2, 3)
+            assert os.path.isdir(cluster.data_dir)
+            assert cluster.address(1) in cluster.bootstrap_servers
+            with pytest.raises(KopsError, match="broker 1 runs"):
+                await cluster.start_broker(1)
+            await cluster.stop_broker(2)
+        return [*running, len(cluster.cluster._nodes)]
+
+    assert asyncio.run(use()) == [2, 3, 0]
+
+
+def test_two_side_by_side() -> None:
+    with kops.Cluster(1) as one, kops.Cluster(1) as two:
+        one.create_topic("a")
+        two.create_topic("b")
+        assert list(kafka.topics(one.bootstrap_servers)) == ["a"]
+        assert list(kafka.topics(two.bootstrap_servers)) == ["b"]
+        with pytest.raises(KopsError, match="runs already"):
+            one.start()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"brokers": 0}, "allowed are 1 to 100"),
+        ({"config": {"num.partition": "1"}}, "unknown setting num.partition"),
+        ({"config": {"node.id": "1"}}, "the cluster sets it"),
+        ({"brokers": 1, "topics": ["orders:1:2"]}, "replication factor 2"),
+    ],
+)
+def test_what_makes_no_sense(wanted: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        kops.Cluster(**wanted).start()  # type: ignore[arg-type]
+
+
+def test_a_port_that_is_taken_meanwhile_is_no_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        found = [[sock.getsockname()[1], ports.free_ports(1)[0]], ports.free_ports(2)]
+        monkeypatch.setattr(ports, "free_ports", lambda count: found.pop(0))
+        with kops.Cluster(1) as cluster:
+            assert str(sock.getsockname()[1]) not in cluster.bootstrap_servers
+    assert found == []
+
+
+def test_its_directory_may_stay(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with kops.Cluster(2, data_dir=path, topics=["orders:1:2"]) as cluster:
+        sent = kafka.Acknowledged(cluster.bootstrap_servers)
+        sent.send("orders", 20)
+        sent.flush()
+    assert (path / "broker-1" / ".kafka_cleanshutdown").exists()
+    directory = ClusterDirectory(str(path))
+    bootstrap = bring_up(directory, UpRequest()).bootstrap_servers
+    try:
+        assert kafka.read_all(bootstrap, "orders") == sorted(sent.rows["orders"])
+        with pytest.raises(KopsError, match="is up"):
+            kops.Cluster(data_dir=path).start()
+    finally:
+        take_down(directory)
+    with pytest.raises(UsageError, match="has 2 brokers, not 3"):
+        kops.Cluster(3, data_dir=path).start()
+    with kops.Cluster(data_dir=path, config={"num.partitions": "5"}) as cluster:
+        assert kafka.read_all(cluster.bootstrap_servers, "orders") == sorted(sent.rows["orders"])
+        cluster.kill()
+    assert not (path / "broker-1" / ".kafka_cleanshutdown").exists()
+    assert directory.properties(1)["num.partitions"] == "5"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_fault_of_the_loop_is_told_and_does_not_hang() -> None:
+    def fault() -> None:
+        raise ZeroDivisionError("a bug")
+
+    cluster = kops.Cluster(1).start()
+    thread = cluster._thread
+    assert thread is not None
+    with pytest.raises(KopsError, match="the cluster has failed: ZeroDivisionError: a bug"):
+        thread.ask(lambda future: fault(), 60)
+    with pytest.raises(KopsError, match="the cluster has failed"):
+        cluster.stop()
+    cluster.stop()
+
+
+def test_the_same_methods_for_coroutines() -> None:
+    sync = {name for name in vars(kops.Cluster) if not name.startswith("_")}
+    face = {name for name in vars(kops.AsyncCluster) if not name.startswith("_")}
+    assert face == sync - {"directory", "kill"}

@@ -1,0 +1,46 @@
+"""Ports: free, taken, found."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from kops.cluster import ports
+from kops.errors import KopsError, UsageError
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that somebody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        yield sock.getsockname()[1]
+
+
+def test_free_and_taken(taken: int) -> None:
+    assert not ports.is_free(taken)
+    free = ports.free_ports(3)
+    assert len(set(free)) == 3
+    assert all(map(ports.is_free, free))
+
+
+def test_a_taken_port_is_named_with_its_process(taken: int) -> None:
+    with pytest.raises(KopsError, match=rf"port {taken} is taken by process {os.getpid()} \(.+\); choose another"):
+        ports.check_free([("127.0.0.1", ports.free_ports(1)[0]), ("127.0.0.1", taken)], advice="choose another")
+
+
+def test_a_run_of_free_ports_is_found() -> None:
+    base = ports.find_base(3)
+    assert (base - 9092) % 1000 == 0
+    assert all(map(ports.is_free, ports.ports_above(base, 3)))
+    assert ports.find_base(3, avoid=[base + 101]) > base
+    with pytest.raises(KopsError, match="no 3 free ports"):
+        ports.find_base(3, avoid=range(65_536))
+
+
+@pytest.mark.parametrize("base", [0, -1, 65_434])
+def test_ports_that_do_not_fit(base: int) -> None:
+    with pytest.raises(UsageError, match="allowed are 1 to 65433 for 3 brokers"):
+        ports.check_base(base, 3)

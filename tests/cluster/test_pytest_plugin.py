@@ -1,0 +1,54 @@
+"""The fixtures, in a pytest of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+TESTS = """
+import pytest
+
+seen = []
+
+def test_one(kops_cluster):
+    seen.append(kops_cluster.bootstrap_servers)
+    assert kops_cluster.broker_ids == [1]
+
+@pytest.mark.kops_cluster(brokers=2, topics=["orders:3"])
+def test_two(kops_cluster):
+    assert kops_cluster.broker_ids == [1, 2]
+    assert kops_cluster.bootstrap_servers not in seen
+
+def test_shared(kops_session_cluster):
+    seen.append(kops_session_cluster.bootstrap_servers)
+    assert kops_session_cluster.broker_ids == [1, 2, 3]
+
+def test_shared_again(kops_session_cluster):
+    assert kops_session_cluster.bootstrap_servers == seen[-1]
+
+def test_many(make_kops_cluster):
+    one, two = make_kops_cluster(), make_kops_cluster(brokers=2)
+    assert one.bootstrap_servers != two.bootstrap_servers
+"""
+
+
+def test_the_fixtures(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(TESTS)
+    ran = pytester.runpytest_subprocess("--kops-brokers", "3", "-p", "no:cacheprovider", "--strict-markers")
+    ran.assert_outcomes(passed=5)
+
+
+def test_they_are_listed(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_nothing(): pass")
+    ran = pytester.runpytest_subprocess("--fixtures", "-p", "no:cacheprovider")
+    ran.stdout.fnmatch_lines(["kops_cluster*", "kops_session_cluster*", "make_kops_cluster*"])
+
+
+def test_it_imports_nothing_of_kops() -> None:
+    script = "import pytest, sys; import kops.pytest_plugin; print(*sorted(name for name in sys.modules if name.startswith('kops')))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["kops", "kops._compiled", "kops.pytest_plugin"]

@@ -1,0 +1,39 @@
+"""The recording of a cluster in the README is what the commands print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kops.cli.main import main
+from kops.cli.options import words
+from kops.cluster.directory import ClusterDirectory
+from tests.cli.conftest import PROJECT
+from tests.cli.test_docs import as_shown
+
+
+def masked(text: str) -> str:
+    """Without what differs from run to run: processes, ports, seconds, which node leads."""
+    return re.sub(r"\b(yes|no)\b", "?", re.sub(r"\d+(\.\d+)?", "1", text))
+
+
+@pytest.mark.slow
+@pytest.mark.once
+@pytest.mark.serial
+def test_the_recording_in_the_readme(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    new_directory: Callable[[str], ClusterDirectory],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    new_directory("kops-data")
+    (block,) = re.findall(r"^```sh-session\n(.*?)^```$", (PROJECT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        line, _, shown = part.partition("\n")
+        assert main(words(line)) == 0
+        printed = capfd.readouterr()
+        assert as_shown(masked(shown), masked(printed.err + printed.out)), f"{line}\n{printed.err}{printed.out}"
