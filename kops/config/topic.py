@@ -10,9 +10,10 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from kops.config.broker_keys import KAFKA_CONFIG_DEF
 from kops.config.definition import GZIP_LEVEL, ConfigDef, ConfigKey, Validator, Value, at_least, between, invalid, list_of, one_of
 from kops.config.java import LONG_MAX, trim
-from kops.errors import UsageError
+from kops.errors import ApiError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -75,45 +76,36 @@ TOPIC_CONFIG_DEF: Final = ConfigDef(
     )
 )
 
-# The broker settings that are defaults of topic settings: (topic setting, factor, key); the first that is given counts.
-_BROKER_KEYS: Final[tuple[tuple[str, int, ConfigKey], ...]] = (
-    ("segment.bytes", 1, ConfigKey("log.segment.bytes", "int", 1 << 30, at_least(_MIB), importance="high")),
-    ("segment.ms", 1, ConfigKey("log.roll.ms", "long", None, at_least(1), importance="high")),
-    ("segment.ms", _HOUR_MS, ConfigKey("log.roll.hours", "int", 168, at_least(1), importance="high")),
-    ("segment.jitter.ms", 1, ConfigKey("log.roll.jitter.ms", "long", None, at_least(0), importance="high")),
-    ("segment.jitter.ms", _HOUR_MS, ConfigKey("log.roll.jitter.hours", "int", 0, at_least(0), importance="high")),
-    ("segment.index.bytes", 1, ConfigKey("log.index.size.max.bytes", "int", 10 * _MIB, at_least(4))),
-    ("flush.messages", 1, ConfigKey("log.flush.interval.messages", "long", LONG_MAX, at_least(1), importance="high")),
-    ("flush.ms", 1, ConfigKey("log.flush.interval.ms", "long", None, importance="high")),
-    ("flush.ms", 1, ConfigKey("log.flush.scheduler.interval.ms", "long", LONG_MAX, importance="high")),
-    ("retention.bytes", 1, ConfigKey("log.retention.bytes", "long", -1, importance="high")),
-    ("retention.ms", 1, ConfigKey("log.retention.ms", "long", None, importance="high")),
-    ("retention.ms", _MINUTE_MS, ConfigKey("log.retention.minutes", "int", None, importance="high")),
-    ("retention.ms", _HOUR_MS, ConfigKey("log.retention.hours", "int", 168, importance="high")),
-    ("max.message.bytes", 1, ConfigKey("message.max.bytes", "int", _MIB + 12, at_least(0), importance="high")),
-    ("index.interval.bytes", 1, ConfigKey("log.index.interval.bytes", "int", 4096, at_least(0))),
-    ("delete.retention.ms", 1, ConfigKey("log.cleaner.delete.retention.ms", "long", 24 * _HOUR_MS, at_least(0))),
-    ("min.compaction.lag.ms", 1, ConfigKey("log.cleaner.min.compaction.lag.ms", "long", 0, at_least(0))),
-    ("max.compaction.lag.ms", 1, ConfigKey("log.cleaner.max.compaction.lag.ms", "long", LONG_MAX, at_least(1))),
-    ("file.delete.delay.ms", 1, ConfigKey("log.segment.delete.delay.ms", "long", 60_000, at_least(0), importance="high")),
-    ("min.cleanable.dirty.ratio", 1, ConfigKey("log.cleaner.min.cleanable.ratio", "double", 0.5, between(0, 1))),
-    ("cleanup.policy", 1, ConfigKey("log.cleanup.policy", "list", ["delete"], _CLEANUP_POLICY)),
-    ("unclean.leader.election.enable", 1, ConfigKey("unclean.leader.election.enable", "boolean", False, importance="high")),
-    ("min.insync.replicas", 1, ConfigKey("min.insync.replicas", "int", 1, at_least(1), importance="high")),
-    ("compression.type", 1, ConfigKey("compression.type", "string", "producer", _COMPRESSION, importance="high")),
-    ("compression.gzip.level", 1, ConfigKey("compression.gzip.level", "int", -1, GZIP_LEVEL)),
-    ("compression.lz4.level", 1, ConfigKey("compression.lz4.level", "int", 9, between(1, 17))),
-    ("compression.zstd.level", 1, ConfigKey("compression.zstd.level", "int", 3, between(-131072, 22))),
-    ("preallocate", 1, ConfigKey("log.preallocate", "boolean", False)),
-    ("message.timestamp.type", 1, ConfigKey("log.message.timestamp.type", "string", "CreateTime", _TIMESTAMP_TYPE)),
-    ("message.timestamp.before.max.ms", 1, ConfigKey("log.message.timestamp.before.max.ms", "long", LONG_MAX, at_least(0))),
-    ("message.timestamp.after.max.ms", 1, ConfigKey("log.message.timestamp.after.max.ms", "long", _HOUR_MS, at_least(0))),
-    ("local.retention.ms", 1, ConfigKey("log.local.retention.ms", "long", -2, at_least(-2))),
-    ("local.retention.bytes", 1, ConfigKey("log.local.retention.bytes", "long", -2, at_least(-2))),
-)
-BROKER_CONFIG_DEF: Final = ConfigDef(key for _, _, key in _BROKER_KEYS)
-_SYNONYMS: Final = {
-    name: tuple((key.name, factor) for topic_name, factor, key in _BROKER_KEYS if topic_name == name) for name, _, _ in _BROKER_KEYS
+# The broker settings that are defaults of topic settings, with what their values are multiplied by; the first that is given counts.
+_SYNONYMS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
+    "segment.bytes": (("log.segment.bytes", 1),),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
+    "flush.messages": (("log.flush.interval.messages", 1),),
+    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "retention.ms": (("log.retention.ms", 1), ("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS)),
+    "max.message.bytes": (("message.max.bytes", 1),),
+    "index.interval.bytes": (("log.index.interval.bytes", 1),),
+    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
+    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
+    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
+    "file.delete.delay.ms": (("log.segment.delete.delay.ms", 1),),
+    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
+    "cleanup.policy": (("log.cleanup.policy", 1),),
+    "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
+    "min.insync.replicas": (("min.insync.replicas", 1),),
+    "compression.type": (("compression.type", 1),),
+    "compression.gzip.level": (("compression.gzip.level", 1),),
+    "compression.lz4.level": (("compression.lz4.level", 1),),
+    "compression.zstd.level": (("compression.zstd.level", 1),),
+    "preallocate": (("log.preallocate", 1),),
+    "message.timestamp.type": (("log.message.timestamp.type", 1),),
+    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
+    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
+    "local.retention.ms": (("log.local.retention.ms", 1),),
+    "local.retention.bytes": (("log.local.retention.bytes", 1),),
 }
 
 
@@ -248,19 +240,26 @@ def synonyms_with_factors(name: str) -> tuple[tuple[str, int], ...]:
 def broker_defaults(properties: Mapping[str, str]) -> dict[str, Value]:
     """The topic settings, by topic names, that a broker's server.properties give defaults for (KafkaConfig.extractLogConfigMap)."""
     values: dict[str, Value] = {}
-    for name, factor, key in _BROKER_KEYS:
-        if name in values or key.name not in properties:
-            continue
-        value = key.parse(properties[key.name])
-        if factor != 1 and isinstance(value, int):
-            value *= factor
-        values[name] = value
-    retention = values.get("retention.ms")
-    if isinstance(retention, int):
-        if retention == 0:
-            raise UsageError("log.retention.ms=0: not allowed; allowed: 1 or more, or a negative number for no limit")
-        values["retention.ms"] = max(retention, -1)
+    for name, given in _SYNONYMS.items():
+        synonym, factor = next((found for found in given if found[0] in properties), (None, 1))
+        if synonym is not None:
+            values[name] = _broker_default(name, synonym, factor, properties[synonym])
     return values
+
+
+def _broker_default(name: str, synonym: str, factor: int, text: str) -> Value:
+    value = KAFKA_CONFIG_DEF.keys[synonym].parse(text)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value *= factor
+        if name == "retention.ms":
+            if value == 0:
+                raise UsageError(f"{synonym}={text}: not allowed; allowed: 1 or more, or a negative number for no limit")
+            value = max(value, -1)
+    key = TOPIC_CONFIG_DEF.keys[name]
+    try:
+        return key.accept(value)
+    except ApiError as error:
+        raise UsageError(f"{synonym}={text}: not allowed; allowed: {key.allowed}") from error
 
 
 def parse_settings(arguments: Iterable[str]) -> dict[str, str]:

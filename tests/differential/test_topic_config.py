@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 
 from kops.config.definition import ConfigKey
 from kops.config.java import double_text
-from kops.config.topic import BROKER_CONFIG_DEF, TOPIC_CONFIG_DEF, TopicConfig, server_synonyms
+from kops.config.topic import TOPIC_CONFIG_DEF, TopicConfig, server_synonyms
 from kops.config.topic_validation import validate_topic_config
 from kops.errors import ApiError
 from tests.support.oracle import Oracle
@@ -151,6 +151,3 @@ def test_importance_and_synonyms(oracle: Oracle) -> None:
         assert key.importance == str(get_field(keys.get(name), "importance").toString()).lower(), name
         real = synonyms.get(name)
         assert server_synonyms(name) == (() if real is None else tuple(synonym.name() for synonym in real)), name
-    broker_keys = oracle.java_class("kafka.server.KafkaConfig").configDef().configKeys()
-    for name, key in BROKER_CONFIG_DEF.keys.items():
-        assert key.importance == str(get_field(broker_keys.get(name), "importance").toString()).lower(), name

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kops.config.broker_keys import KAFKA_CONFIG_DEF
 from kops.config.definition import ConfigDef, Value, java_text
-from kops.config.topic import BROKER_CONFIG_DEF, TOPIC_CONFIG_DEF, synonyms_with_factors
+from kops.config.topic import TOPIC_CONFIG_DEF, synonyms_with_factors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +42,7 @@ class ConfigSchema:
 
     def __init__(self, static_config: Mapping[str, str], broker_config_def: ConfigDef | None) -> None:
         self._static_config = static_config
-        self._definitions = {TOPIC: TOPIC_CONFIG_DEF, BROKER: broker_config_def or BROKER_CONFIG_DEF}
+        self._definitions = {TOPIC: TOPIC_CONFIG_DEF, BROKER: broker_config_def or KAFKA_CONFIG_DEF}
 
     def is_list(self, resource_type: int, name: str) -> bool:
         """Whether values can be appended to the setting."""

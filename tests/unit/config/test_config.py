@@ -9,7 +9,6 @@ from kops.config.java import NumberFormatError, double_text, parse_int, parse_lo
 from kops.config.java_hash import hash_map_order, store_order, string_hash
 from kops.config.properties import java_date, read_properties, write_properties
 from kops.config.topic import (
-    BROKER_CONFIG_DEF,
     TOPIC_CONFIG_DEF,
     TopicConfig,
     broker_defaults,
@@ -223,4 +222,3 @@ def test_a_definition_of_ones_own() -> None:
     assert definition["a"].allowed == "a 32-bit integer"
     with pytest.raises(UsageError):
         definition.parse({"c": "y"})
-    assert "log.segment.bytes" in BROKER_CONFIG_DEF.keys
