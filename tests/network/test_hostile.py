@@ -5,26 +5,19 @@ from __future__ import annotations
 import random
 import socket
 import struct
-from collections.abc import Iterator
 
 import pytest
 
 from kops.broker.channel import RequestContext
 from kops.broker.network_settings import NetworkSettings
-from kops.protocol import api_keys
-from kops.protocol.api_keys import Listener
 from kops.protocol.connection import ClientConnection
 from kops.protocol.messages import MetadataRequest, MetadataResponse
-from kops.protocol.registry import request_class
+from tests.support.hostile import frame, mutated, requests
 from tests.support.messages import random_message
 from tests.support.networking import Client, Served, answer_to, echo, loopback, metadata_request, open_fds, reset
 
 SMALL = NetworkSettings(listeners=loopback(), socket_request_max_bytes=100_000)
 HEADER = struct.Struct(">hhi")
-
-
-def frame(body: bytes) -> bytes:
-    return struct.pack(">i", len(body)) + body
 
 
 HOSTILE = {
@@ -75,33 +68,6 @@ def test_the_largest_request_is_taken() -> None:
     with Served(echo, SMALL) as served, served.client() as client:
         client.sock.sendall(frame(body + bytes(100_000 - len(body))))
         assert struct.unpack(">ii", client.sock.recv(8, socket.MSG_WAITALL))[1] == 1
-
-
-def requests() -> Iterator[tuple[type[MetadataRequest], int]]:
-    """All requests that a broker takes, with their versions."""
-    for api in api_keys.API_KEYS:
-        if Listener.BROKER in api.listeners:
-            for version in api.versions:
-                yield request_class(api), version  # type: ignore[misc]
-
-
-def mutated(data: bytes, rng: random.Random) -> bytes:
-    """The bytes with a few of them changed, cut, doubled or moved."""
-    changed = bytearray(data)
-    for _ in range(rng.choice((1, 1, 2, 5))):
-        position = rng.randrange(len(changed) or 1)
-        kind = rng.randrange(5)
-        if kind == 0:
-            changed[position : position + 1] = bytes(byte ^ 1 << rng.randrange(8) for byte in changed[position : position + 1])
-        elif kind == 1:
-            changed[position : position + 1] = rng.randbytes(rng.randrange(5))
-        elif kind == 2:
-            changed[position : position + 4] = rng.choice((b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0"))
-        elif kind == 3:
-            changed = changed[:position] or changed
-        else:
-            changed += changed[position:]
-    return bytes(changed)
 
 
 def fuzz(seed: int, count: int) -> None:

@@ -7,6 +7,7 @@ nothing twice, and in the order in which it was sent.
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import threading
@@ -224,11 +225,19 @@ def log_bytes(folder: Path) -> bytes:
 
 
 def held(nodes: KopsNodes) -> dict[int, tuple[int, int, int]]:
-    """Node → KiB of anonymous memory, open files, threads."""
+    """Node → KiB of anonymous memory, open files, threads; the files of logs, which are as many as there are segments, don't count."""
     found = {}
     for node, process in nodes.processes.items():
         folder = Path("/proc") / str(process.pid)
         status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
         memory = int(status["RssAnon"].split()[0])
-        found[node] = memory, len(list((folder / "fd").iterdir())), int(status["Threads"])
+        found[node] = memory, sum(not _is_log(path) for path in (folder / "fd").iterdir()), int(status["Threads"])
     return found
+
+
+def _is_log(descriptor: Path) -> bool:
+    try:
+        target = os.readlink(descriptor)
+    except FileNotFoundError:
+        return True  # closed meanwhile
+    return target.endswith((".log", ".index", ".timeindex"))

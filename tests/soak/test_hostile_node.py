@@ -1,0 +1,192 @@
+"""A node that is sent random and mutated requests of every API, and ten thousand connections that say nothing: it lives, it leaks nothing,
+and who means well is served meanwhile.
+
+`pytest -m slow tests/soak/test_hostile_node.py --seeds 1000000` sends a million.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kops.protocol.api_keys import Listener
+from kops.protocol.connection import ClientConnection
+from tests.support.hostile import frame, mutated, requests
+from tests.support.kops_nodes import KopsNodes
+from tests.support.librdkafka import Acknowledged, create_topic, read_all
+from tests.support.messages import random_message
+from tests.support.soaking import held
+
+pytestmark = [pytest.mark.slow, pytest.mark.serial, pytest.mark.once]
+REQUESTS = 40_000
+WARM_UP = 4_000
+A_CONNECTION = 5
+OPEN_AT_ONCE = 60
+SILENT = 10_000
+MAY_GROW_KIB = 48 * 1024
+MAY_KEEP_FILES = 20
+FORBIDDEN = {
+    "ControlledShutdownRequest",
+    "UnregisterBrokerRequest",
+    "UpdateFeaturesRequest",
+    "RemoveRaftVoterRequest",
+    "AddRaftVoterRequest",
+}
+"""What an administrator's right may end a node with: it would be obeyed."""
+
+
+class Honest(threading.Thread):
+    """Sends and reads back without a break."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(daemon=True)
+        self.bootstrap = bootstrap
+        self.rounds = 0
+        self.slowest_s = 0.0
+        self.error: BaseException | None = None
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Rounds until the end, or until one fails."""
+        try:
+            acknowledged = Acknowledged(self.bootstrap, log_level=0)
+            while not self._ended.is_set():
+                began = time.monotonic()
+                acknowledged.send("honest", 10, mark=f"{self.rounds}-")
+                acknowledged.flush()
+                self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+                self.rounds += 1
+                time.sleep(0.02)
+            assert read_all(self.bootstrap, "honest") == sorted(acknowledged.rows["honest"])
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def end(self) -> None:
+        """The last round; raises what went wrong."""
+        self._ended.set()
+        self.join(240)
+        assert not self.is_alive()
+        assert self.error is None, self.error
+
+
+class Hostile:
+    """Connections to one listener, each with some requests; a few are open at a time, the oldest is left."""
+
+    def __init__(self, port: int, listener: Listener, seed: int) -> None:
+        self.address = ("127.0.0.1", port)
+        self.kinds = [kind for kind in requests(listener) if kind[0].__name__ not in FORBIDDEN]
+        self.random = random.Random(seed)
+        self.open: deque[socket.socket] = deque()
+        self.sent = 0
+
+    def send(self, count: int) -> None:
+        """That many requests more."""
+        end = self.sent + count
+        while self.sent < end:
+            self._connect()
+        while self.open:
+            self._leave()
+
+    def _connect(self) -> None:
+        if len(self.open) >= OPEN_AT_ONCE:
+            self._leave()
+        sock = socket.create_connection(self.address, 60)
+        self.open.append(sock)
+        connection = ClientConnection("hostile")
+        chance = self.random
+        data = bytearray()
+        for _ in range(A_CONNECTION):
+            declared, version = chance.choice(self.kinds)
+            made = b"".join(connection.send_request(random_message(declared, version, chance.randrange(5000)), version))  # type: ignore[arg-type]
+            if chance.random() < 0.4:
+                made = frame(mutated(made[4:], chance))
+            elif chance.random() < 0.05:
+                made = mutated(made, chance)
+            data += made
+            self.sent += 1
+        sock.settimeout(0.05)
+        # The node may have ended the connection, or not read on before its answers are read.
+        with suppress(OSError):
+            sock.sendall(data)
+
+    def _leave(self) -> None:
+        sock = self.open.popleft()
+        sock.setblocking(False)
+        # Until nothing more is there now, or the connection is gone.
+        with suppress(OSError):
+            while sock.recv(1 << 20):
+                pass
+        sock.close()
+
+
+def wait_for_files(nodes: KopsNodes, at_most: int) -> None:
+    """Until a node has let go of what was closed."""
+    deadline = time.monotonic() + 120
+    while held(nodes)[1][1] > at_most:
+        assert time.monotonic() < deadline, held(nodes)
+        time.sleep(0.2)
+
+
+@pytest.mark.timeout(3 * 3600)
+def test_hostile_requests(tmp_path: Path, seed_count: int | None) -> None:
+    count = REQUESTS if seed_count is None else seed_count
+    with KopsNodes(tmp_path, 1) as nodes:
+        create_topic(nodes.bootstrap, "honest", 3, 1)
+        create_topic(nodes.bootstrap, "orders-0", 2, 1)  # a name that random requests have, too
+        honest = Honest(nodes.bootstrap)
+        honest.start()
+        for port, listener in ((nodes.ports[1], Listener.BROKER), (nodes.controller_ports[1], Listener.CONTROLLER)):
+            hostile = Hostile(port, listener, seed=count)
+            hostile.send(WARM_UP)
+            before = held(nodes)[1]
+            hostile.send(count // 2)
+            wait_for_files(nodes, before[1] + MAY_KEEP_FILES)
+            after = held(nodes)[1]
+            assert after[0] - before[0] < MAY_GROW_KIB, f"{listener.name}: {before} → {after}"
+            assert nodes.processes[1].poll() is None, nodes.output(1)[-3000:]
+        honest.end()
+        assert honest.rounds > 10
+        output = nodes.output(1)
+        assert "Traceback" not in output, output[output.index("Traceback") - 500 :][:3000]
+        assert nodes.stop(1) == 0
+
+
+@pytest.mark.timeout(600)
+def test_ten_thousand_connections_that_say_nothing(tmp_path: Path) -> None:
+    # With Kafka's backlog of 50 most of the time would be the client's, which tries again after a second.
+    with KopsNodes(tmp_path, 1, settings={"socket.listen.backlog.size": 4096}) as nodes:
+        create_topic(nodes.bootstrap, "honest", 3, 1)
+        honest = Honest(nodes.bootstrap)
+        honest.start()
+        before = held(nodes)[1]
+        silent = []
+        try:
+            for number in range(SILENT):
+                sock = socket.create_connection(("127.0.0.1", nodes.ports[1]), 60)
+                silent.append(sock)
+                if number % 3:
+                    sock.sendall(b"\0\0\0\x20\0\3"[: number % 7])  # part of a size, or of a header
+            deadline = time.monotonic() + 120
+            while held(nodes)[1][1] < SILENT:
+                assert time.monotonic() < deadline, held(nodes)
+                time.sleep(0.1)
+            rounds = honest.rounds
+            while honest.rounds < rounds + 20:
+                assert honest.is_alive(), honest.error
+                assert time.monotonic() < deadline, f"{honest.rounds - rounds} rounds"
+                time.sleep(0.1)
+        finally:
+            for sock in silent:
+                sock.close()
+        wait_for_files(nodes, before[1] + 20)
+        honest.end()
+        assert held(nodes)[1][0] - before[0] < MAY_GROW_KIB
+        assert nodes.stop(1) == 0
