@@ -101,6 +101,7 @@ class ConfigEntry:
 
 
 DYNAMIC_TOPIC_CONFIG: Final = 1
+DEFAULT_CONFIG: Final = 5
 
 
 # what there is
@@ -373,6 +374,11 @@ def _describe_call(to: To | int, resources: list[tuple[ResourceType, str]]) -> C
 def overrides(entries: Iterable[ConfigEntry]) -> dict[str, str | None]:
     """The settings that a topic has of its own, in order of their names."""
     return {entry.name: entry.value for entry in sorted(entries, key=lambda entry: entry.name) if entry.source == DYNAMIC_TOPIC_CONFIG}
+
+
+def not_default(entries: Iterable[ConfigEntry]) -> dict[str, str | None]:
+    """The settings that somebody has set, for the topic or for brokers, in order of their names: what Kafka's tool shows of a topic."""
+    return {entry.name: entry.value for entry in sorted(entries, key=lambda entry: entry.name) if entry.source != DEFAULT_CONFIG}
 
 
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -71,7 +71,8 @@ def describe(
 ) -> None:
     """Describe topics: partitions with leader, replicas, in-sync and eligible leader replicas, and settings of their own.
 
-    A table lists topics first and their partitions below. In json, jsonl and yaml a topic holds its partitions.
+    A table lists topics first and their partitions below. In json, jsonl and yaml a topic holds its partitions; configs are all settings
+    that somebody has set, for the topic or for its brokers, overrides those of the topic.
     """
     wanted = wanted_topics(topics, topic)
     if wanted and topic_id is not None:
@@ -93,9 +94,9 @@ def describe(
         settings = _settings(client, infos)
         alive = set(client.metadata.nodes)
     if with_overrides:
-        infos = [info for info in infos if settings[info.name][0]]
-    chosen = [(info, [one for one in info.partitions if _is_shown(one, filters, settings[info.name][1], alive)]) for info in infos]
-    documents = [_document(info, partitions, settings[info.name][0]) for info, partitions in chosen if partitions or not filters]
+        infos = [info for info in infos if settings[info.name].overrides]
+    chosen = [(info, [one for one in info.partitions if _is_shown(one, filters, settings[info.name].min_isr, alive)]) for info in infos]
+    documents = [_document(info, partitions, settings[info.name]) for info, partitions in chosen if partitions or not filters]
     _print(out, documents, with_overrides)
 
 
@@ -123,9 +124,16 @@ def _find(client: Client, wanted: list[str], topic_id: str | None, exclude_inter
     return infos
 
 
-def _settings(client: Client, infos: Iterable[TopicInfo]) -> dict[str, tuple[dict[str, str | None], int]]:
-    """Topic → (its own settings, min.insync.replicas)."""
-    from kops.client.topics import ResourceType, describe_configs, overrides
+class Settings(NamedTuple):
+    """Of a topic: what somebody has set for it or for brokers, what it has of its own, min.insync.replicas."""
+
+    configs: dict[str, str | None]
+    overrides: dict[str, str | None]
+    min_isr: int
+
+
+def _settings(client: Client, infos: Iterable[TopicInfo]) -> dict[str, Settings]:
+    from kops.client.topics import ResourceType, describe_configs, not_default, overrides
 
     names = [info.name for info in infos]
     if not names:
@@ -135,7 +143,7 @@ def _settings(client: Client, infos: Iterable[TopicInfo]) -> dict[str, tuple[dic
     for name in names:
         entries = found[ResourceType.TOPIC, name]
         least = next((entry.value for entry in entries if entry.name == "min.insync.replicas"), None)
-        settings[name] = overrides(entries), int(least or 1)
+        settings[name] = Settings(not_default(entries), overrides(entries), int(least or 1))
     return settings
 
 
@@ -150,14 +158,15 @@ def _is_shown(one: PartitionInfo, filters: list[str], min_isr: int, alive: set[i
     return not filters or any(holds[name] for name in filters)
 
 
-def _document(info: TopicInfo, partitions: Iterable[PartitionInfo], settings: dict[str, str | None]) -> dict[str, Any]:
+def _document(info: TopicInfo, partitions: Iterable[PartitionInfo], settings: Settings) -> dict[str, Any]:
     return {
         "topic": info.name,
         "topic_id": info.topic_id,
         "internal": info.is_internal,
         "partition_count": len(info.partitions),
         "replication_factor": info.replication_factor,
-        "configs": settings,
+        "configs": settings.configs,
+        "overrides": settings.overrides,
         "partitions": [
             {
                 "partition": one.partition,

@@ -1,0 +1,324 @@
+"""`kops topic`, `kops partition` and `kops quorum` on a cluster of kops: answers, formats, exit codes, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kops.cluster.embedded import Cluster
+from tests.cli.conftest import PROJECT, Ran, kops_process
+
+Kops = Callable[..., Ran]
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=2) as made:
+        yield made
+
+
+@pytest.fixture
+def on(kops: Kops, cluster: Cluster) -> Kops:
+    """Run a command on the cluster; `on(…, code=1)` where it shall fail."""
+
+    def run(*arguments: str, code: int = 0) -> Ran:
+        ran = kops(*arguments, "-b", cluster.bootstrap_servers)
+        assert ran.code == code, ran.text + ran.err
+        return ran
+
+    return run
+
+
+@pytest.fixture
+def topic(on: Kops, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A topic of three partitions."""
+    name = "t-" + "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
+    on("topic", "create", name, "--partitions", "3", "--replication-factor", "2")
+    yield name
+    on("topic", "delete", name, "--if-exists")
+
+
+def rows(ran: Ran) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in ran.text.splitlines()]
+
+
+def write(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "input"
+    path.write_text(text)
+    return str(path)
+
+
+def test_topics_are_made_listed_described_and_deleted(on: Kops) -> None:
+    ran = on(
+        "topic", "create", "life", "--partitions", "2", "--replication-factor", "1", "--config", "retention.ms=5000", "--format", "json"
+    )
+    (made,) = json.loads(ran.text)["topics"]
+    assert (made["topic"], made["partitions"], made["replication_factor"], made["error"]) == ("life", 2, 1, None)
+    assert made["configs"] == {"retention.ms": "5000"}
+    (listed,) = rows(on("topic", "list", "life", "--format", "jsonl"))
+    assert listed["topic_id"] == made["topic_id"]
+    assert listed["schema"] == "kops.topics/v1"
+    (document,) = json.loads(on("topic", "describe", "li.e", "--format", "json").text)["topics"]
+    assert [one["partition"] for one in document["partitions"]] == [0, 1]
+    assert document["overrides"] == {"retention.ms": "5000"}
+    text = on("topic", "describe", "--topic", "life").text
+    assert text.splitlines()[0].split() == ["TOPIC", "PARTITIONS", "REPLICAS", "ID", "SETTINGS"]
+    assert "retention.ms=5000" in text
+    assert on("topic", "create", "life", code=1).err.endswith("(TOPIC_ALREADY_EXISTS)\n")
+    assert on("topic", "create", "life", "--if-not-exists").err == "life is there already\n"
+    on("topic", "delete", "life")
+    on("topic", "delete", "life", code=3)
+    assert on("topic", "delete", "life", "--if-exists").err == "life is not there\n"
+
+
+def test_what_a_regular_expression_finds_is_deleted_only_when_that_is_meant(on: Kops) -> None:
+    on("topic", "create", "many-1", "many-2")
+    assert "--yes deletes them" in on("topic", "delete", "many-.*", code=3).err
+    assert [row["topic"] for row in rows(on("topic", "delete", "many-.*", "-n", "--format", "jsonl"))] == ["many-1", "many-2"]
+    on("topic", "delete", "many-.*", "--yes")
+    assert on("topic", "list", "--format", "jsonl").text == ""
+
+
+def test_partitions_and_settings_change(on: Kops, topic: str) -> None:
+    on("topic", "alter", topic, "--partitions", "4", "--config", "segment.ms=60000", "--config", "retention.ms=1000")
+    on("topic", "alter", topic, "--delete-config", "retention.ms")
+    (document,) = json.loads(on("topic", "describe", topic, "--format", "json").text)["topics"]
+    assert (document["partition_count"], document["overrides"]) == (4, {"segment.ms": "60000"})
+    assert "INVALID_PARTITIONS" in on("topic", "alter", topic, "--partitions", "2", code=1).err
+    assert "INVALID_CONFIG" in on("topic", "alter", topic, "--config", "no.such=1", code=1).err
+    assert on("topic", "describe", "--topics-with-overrides", "--format", "csv").text.count(topic) == 4
+
+
+def test_records_there_and_back(on: Kops, topic: str, tmp_path: Path) -> None:
+    lines = "".join(f"k{number}\t{number}\n" for number in range(50)) + "gone\t\n"
+    ran = on(
+        "topic", "produce", topic, write(tmp_path, lines), "-K", "\\t", "--null-marker", "", "-H", "h=1", "-z", "zstd", "--format", "jsonl"
+    )
+    assert sum(row["records"] for row in rows(ran)) == 51
+    records = rows(on("topic", "consume", topic, "--from-beginning", "-e", "--key-encoding", "utf8", "--value-encoding", "utf8", "--batch"))
+    assert {record["key"]: record["value"] for record in records} == {**{f"k{number}": str(number) for number in range(50)}, "gone": None}
+    assert {record["schema"] for record in records} == {"kops.record/v1"}
+    assert {tuple(map(tuple, record["headers"])) for record in records} == {(("h", "1"),)}
+    assert {record["batch"]["codec"] for record in records} == {"zstd"}
+    assert list(records[0]) == [
+        "schema", "offset", "timestamp", "tsType", "key", "value", "headers", "leaderEpoch", "topic", "partition", "batch",
+    ]  # fmt: skip
+    ranges = rows(on("topic", "offsets", topic, "--format", "jsonl"))
+    assert sum(row["count"] for row in ranges) == 51
+    last = {row["partition"]: row["end_offset"] for row in ranges}
+    tail = rows(on("topic", "consume", topic, "--partition", "0-1", "--offset", "-2", "-e"))
+    assert sorted((record["partition"], record["offset"]) for record in tail) == [
+        (partition, last[partition] - left) for partition in (0, 1) for left in (2, 1)
+    ]
+    assert len(rows(on("topic", "consume", topic, "--from-beginning", "--max-messages", "7"))) == 7
+    assert on("topic", "consume", topic, "--timeout-ms", "0").text == ""
+
+
+def test_what_was_consumed_can_be_produced(on: Kops, topic: str, tmp_path: Path) -> None:
+    on("topic", "produce", topic, write(tmp_path, "a=1\nb=2\nc=\n"), "-K", "=", "-H", "x=y")
+    before = on("topic", "consume", topic, "--from-beginning", "-e").text
+    on("topic", "create", "copy", "--partitions", "1")
+    on("topic", "produce", "copy", write(tmp_path, before), "--input", "jsonl")
+    kept = [
+        (row["key"], row["value"], row["headers"], row["timestamp"])
+        for row in rows(on("topic", "consume", "copy", "--from-beginning", "-e"))
+    ]
+    assert kept == [(row["key"], row["value"], row["headers"], row["timestamp"]) for row in map(json.loads, before.splitlines())]
+    ran = on("topic", "produce", "copy", write(tmp_path, '{"key": null, "value": "AA=="}\nno json\n'), "--input", "jsonl", code=1)
+    assert "line 2: line 1 is no JSON" in ran.err
+    assert len(rows(on("topic", "consume", "copy", "--from-beginning", "-e"))) == 4
+    on("topic", "delete", "copy")
+
+
+def test_the_text_of_the_console_consumer(on: Kops, topic: str, tmp_path: Path) -> None:
+    on("topic", "produce", topic, write(tmp_path, "k:v\nw\n"), "-K", ":", "-p", "1", "-H", "h=1", "-H", "n")
+    plain = on("topic", "consume", topic, "-p", "1", "--from-beginning", "-e", "--format", "kafka")
+    assert plain.out == b"v\nw\n"
+    shown = [f"print.{name}=true" for name in ("key", "offset", "partition", "headers")]
+    options = [word for one in [*shown, "key.separator=|", "null.literal=NULL"] for word in ("--formatter-property", one)]
+    ran = on("topic", "consume", topic, "-p", "1", "--from-beginning", "-e", "--format", "kafka", *options)
+    assert ran.out == b"Partition:1|Offset:0|h:1,n:NULL|k|v\nPartition:1|Offset:1|h:1,n:NULL|NULL|w\n"
+    assert (
+        "--formatter-property print.colour=true: not allowed"
+        in on("topic", "consume", topic, "--format", "kafka", "--formatter-property", "print.colour=true", code=2).err
+    )
+
+
+@pytest.mark.parametrize("format", ["table", "wide", "json", "yaml", "csv", "jsonl"])
+def test_every_format_has_the_records(on: Kops, topic: str, tmp_path: Path, format: str) -> None:
+    on("topic", "produce", topic, write(tmp_path, "needle\n"), "--format", format)
+    text = on("topic", "consume", topic, "--from-beginning", "-e", "--value-encoding", "utf8", "--format", format).text
+    assert text.count("needle") == 1
+
+
+def test_offsets_of_times_and_the_trim_of_a_log(on: Kops, topic: str, tmp_path: Path) -> None:
+    records = [json.dumps({"value": None, "timestamp": 1_700_000_000_000 + 1000 * number}) for number in range(10)]
+    on("topic", "produce", topic, write(tmp_path, "\n".join(records)), "--input", "jsonl", "-p", "0")
+
+    def offset(time: str) -> tuple[int | None, int | None]:
+        (row,) = rows(on("topic", "offsets", topic, "--partition", "0", "--time", time, "--format", "jsonl"))
+        return row["offset"], row["timestamp"]
+
+    assert offset("earliest")[0] == 0
+    assert offset("latest")[0] == 10
+    assert offset("max-timestamp") == (9, 1_700_000_009_000)
+    assert offset("@1700000004500") == (5, 1_700_000_005_000)
+    assert offset("2023-11-14T22:13:22Z") == (2, 1_700_000_002_000)
+    assert offset("@1800000000000") == (None, None)
+    assert (offset("-3")[0], offset("99")[0]) == (7, 10)
+    (planned,) = rows(on("topic", "trim", topic, "-n", "--partition", "0", "--offset", "@1700000004000", "--format", "jsonl"))
+    assert (planned["offset"], planned["low_watermark"]) == (4, None)
+    (trimmed,) = rows(on("topic", "trim", topic, "--partition", "0", "--offset", "4", "--format", "jsonl"))
+    assert trimmed["low_watermark"] == 4
+    assert offset("earliest")[0] == 4
+    assert "OFFSET_OUT_OF_RANGE" in on("topic", "trim", topic, "--partition", "0", "--offset", "99", code=1).err
+    file = write(tmp_path, json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": -1}]}))
+    (emptied,) = rows(on("topic", "trim", "--offset-json-file", file, "--format", "jsonl"))
+    assert emptied["low_watermark"] == 10
+
+
+def test_replicas_move_and_leaders_are_elected(on: Kops, topic: str, tmp_path: Path) -> None:
+    plan, back = str(tmp_path / "plan.json"), str(tmp_path / "back.json")
+    ran = on("partition", "reassign", "generate", "--topic", topic, "--broker-list", "1,2", "--format", "json")
+    document = json.loads(ran.text)
+    assert {one["partition"] for one in document["proposed"]["partitions"]} == {0, 1, 2}
+    swapped = [{**one, "replicas": one["replicas"][::-1], "log_dirs": ["any", "any"]} for one in document["current"]["partitions"]]
+    Path(plan).write_text(json.dumps({"version": 1, "partitions": swapped}))
+    began = on("partition", "reassign", "execute", "-f", plan, "--throttle", "1000000", "--current-to", back, "--format", "jsonl")
+    assert {row["state"] for row in rows(began)} == {"begun"}
+    deadline = time.monotonic() + 60
+    while {row["state"] for row in rows(on("partition", "reassign", "verify", "-f", plan, "--format", "jsonl"))} != {"completed"}:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert json.loads(Path(back).read_text()) == document["current"]
+    (described,) = json.loads(on("topic", "describe", topic, "--format", "json").text)["topics"]
+    assert described["overrides"] == {}
+    assert [one["replicas"] for one in described["partitions"]] == [one["replicas"] for one in swapped]
+    assert {row["state"] for row in rows(on("partition", "reassign", "verify", "-f", back, "--format", "jsonl", code=1))} >= {"differs"}
+    assert on("partition", "reassign", "cancel", "-f", plan).err == "nothing of it was under way\n"
+    assert on("partition", "reassign", "list").err == "nothing is being moved\n"
+    elected = rows(on("partition", "elect", "--topic", topic, "--partition", "0-2", "--format", "jsonl"))
+    assert {row["result"] for row in elected} <= {"elected", "not needed"}
+    (described,) = json.loads(on("topic", "describe", topic, "--format", "json").text)["topics"]
+    assert all(one["leader"] == one["replicas"][0] for one in described["partitions"])
+    on("partition", "elect", "--topic", "nowhere", "--partition", "0", code=3)
+    assert on("partition", "under-replicated", topic).err == "no partition is under-replicated\n"
+
+
+def test_log_dirs_and_the_quorum(on: Kops, topic: str, cluster: Cluster) -> None:
+    found = rows(on("partition", "log-dirs", topic, "--format", "jsonl"))
+    assert {(row["broker"], row["partition"]) for row in found} == {(broker, partition) for broker in (1, 2) for partition in range(3)}
+    document = json.loads(on("partition", "log-dirs", "--broker-list", "2", "--format", "json").text)
+    assert [one["broker"] for one in document["brokers"]] == [2]
+    on("partition", "log-dirs", "--broker-list", "7", code=3)
+    quorum = json.loads(on("quorum", "describe", "--format", "json").text)
+    assert quorum["leader_id"] in quorum["voters"]
+    assert quorum["high_watermark"] > 0
+    assert [one["status"] for one in quorum["replicas"]].count("Leader") == 1
+    assert "replicas" not in json.loads(on("quorum", "describe", "--status", "--format", "json").text)
+
+
+# where things go wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["topic", "describe", "nowhere"], 3, "no such topic: nowhere"),
+        (["topic", "consume", "nowhere"], 3, "no such topic: nowhere"),
+        (["topic", "offsets", "nowhere"], 3, "no such topic: nowhere"),
+        (["topic", "trim", "nowhere", "--offset", "1"], 3, "no such topic: nowhere"),
+        (["topic", "trim", "nowhere"], 2, "either TOPIC and --offset, or --offset-json-file"),
+        (["topic", "create"], 2, "no topic is named"),
+        (["topic", "create", "x", "--replica-assignment", "1:1"], 2, "--replica-assignment 1:1: not allowed; allowed: different brokers"),
+        (["topic", "create", "x", "--config", "nonsense"], 2, "nonsense: not a setting; allowed: key=value"),
+        (["topic", "alter", "x"], 2, "nothing is to be changed"),
+        (["topic", "consume", "x", "--offset", "sometime"], 2, "--offset sometime: not allowed; allowed: earliest, latest"),
+        (["topic", "consume", "x", "--partition", "-1"], 2, "--partition -1: not allowed; allowed: a partition's number"),
+        (["topic", "produce", "x", "-z", "rar"], 2, "compression.type=rar: not allowed; allowed: none or gzip"),
+        (["topic", "list", "--command-property", "reqest.timeout.ms=1"], 2, "unknown setting reqest.timeout.ms; did you mean request"),
+        (["topic", "list", "--command-property", "security.protocol=SSL"], 2, "security.protocol=SSL: TLS and SASL are not there yet"),
+        (["topic", "list", "--command-config", "/no/such/file"], 1, "No such file or directory: /no/such/file"),
+        (["topic", "list", "[oops"], 2, "[oops: neither a topic nor a regular expression"),
+        (["partition", "elect"], 2, "one of: --topic with --partition, --path-to-json-file, --all-topic-partitions"),
+        (["partition", "elect", "--all-topic-partitions", "--election-type", "free"], 2, "--election-type free: not one of"),
+        (["partition", "reassign", "generate", "--broker-list", "1"], 2, "either --topic or --topics-to-move-json-file"),
+        (["partition", "reassign", "generate", "--broker-list", "1,1", "--topic", "x"], 2, "--broker-list 1,1: not allowed"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(on: Kops, arguments: list[str], code: int, words: str) -> None:
+    ran = on(*arguments, code=code)
+    assert ran.err.startswith(f"kops: error: {words}")
+    assert (ran.err.count("\n"), ran.out) == (1, b"")
+
+
+def test_settings_come_from_a_file(on: Kops, kops: Kops, tmp_path: Path, cluster: Cluster) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"# where it is\nbootstrap.servers = {cluster.bootstrap_servers}\ngroup.id=x\n")
+    ran = kops("topic", "list", "--command-config", str(file), "-v")
+    assert (ran.code, ran.err.splitlines()[0]) == (0, "group.id has no effect here")
+    file.write_text("ssl.keystore.location=/x\n")
+    assert on("topic", "list", "--command-config", str(file), code=2).err.startswith("kops: error: ssl.keystore.location: not served")
+
+
+def test_the_address_comes_from_the_environment(kops: Kops, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
+    assert kops("quorum", "describe").code == 0
+
+
+def test_an_unreachable_server_is_told_with_its_address(kops: Kops) -> None:
+    started = time.monotonic()
+    ran = kops("topic", "list", "-b", "127.0.0.1:1", "--command-property", "default.api.timeout.ms=500")
+    assert (ran.code, ran.out) == (4, b"")
+    assert ran.err == "kops: error: no answer from 127.0.0.1:1: Connection refused\n"
+    assert time.monotonic() - started < 60
+
+
+def test_a_reader_that_goes_away_is_no_error(on: Kops, topic: str, tmp_path: Path, cluster: Cluster) -> None:
+    on("topic", "produce", topic, write(tmp_path, "x\n" * 20_000))
+    command = f"{sys.executable} -m kops topic consume {topic} --from-beginning -b {cluster.bootstrap_servers}"
+    line = f"{command} | head -n 3; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 3)
+
+
+def test_ctrl_c_ends_a_reader_and_says_how_to_go_on(on: Kops, topic: str, tmp_path: Path, cluster: Cluster) -> None:
+    on("topic", "produce", topic, write(tmp_path, "x\ny\n"), "-p", "2")
+    command = [sys.executable, "-m", "kops", "topic", "consume", topic, "-p", "2", "--from-beginning", "-b", cluster.bootstrap_servers]
+    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        lines = [process.stdout.readline(), process.stdout.readline()]
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(60) == 130
+        said = process.stderr.read().decode()
+    assert [json.loads(line)["value"] for line in lines] == ["eA==", "eQ=="]
+    assert said.startswith("kops: interrupted")
+    assert said.endswith(f"To resume: kops topic consume {topic} --partition 2 --offset 2\n")
+
+
+def test_lines_from_a_pipe_are_written_as_they_come(on: Kops, topic: str, cluster: Cluster) -> None:
+    command = [sys.executable, "-m", "kops", "topic", "produce", topic, "-p", "0", "-b", cluster.bootstrap_servers, "--format", "jsonl"]
+    with subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"first\nsecond")
+        process.stdin.flush()
+        assert len(rows(on("topic", "consume", topic, "-p", "0", "--from-beginning", "--max-messages", "1"))) == 1
+        process.stdin.close()
+        assert process.wait(60) == 0
+        assert json.loads(process.stdout.read())["records"] == 2
+
+
+def test_no_bar_is_drawn_into_a_pipe(cluster: Cluster, on: Kops, topic: str) -> None:
+    ran = kops_process("topic", "produce", topic, "-b", cluster.bootstrap_servers, stdin=b"x\n" * 1000)
+    assert (ran.code, ran.err) == (0, "")
+    assert b"\r" not in ran.out
