@@ -1,0 +1,117 @@
+"""What changed settings do in a kops node that runs: connections, listeners, sizes of batches, defaults of topics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kops.protocol.errors import by_name
+from kops.protocol.messages import (
+    ApiVersionsRequest,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+from kops.protocol.messages.incremental_alter_configs_request import AlterableConfig, AlterConfigsResource
+from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
+from kops.records.build import BatchBuilder
+from tests.support.kops_nodes import KopsNodes
+from tests.support.raw_client import RawClient
+from tests.support.real_broker import free_ports
+from tests.support.two_brokers import Side
+
+BROKER = 4
+SET, DELETE = 0, 1
+PATIENCE_S = 60
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
+    """A node, broker and controller."""
+    with KopsNodes(tmp_path_factory.mktemp("node"), 1) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def side(nodes: KopsNodes) -> Iterator[Side]:
+    """A connection to it, and a topic."""
+    found = Side("kops", nodes.bootstrap)
+    found.create("t")
+    yield found
+    found.client.close()
+
+
+def change(side: Side, node: str, **settings: str | None) -> None:
+    """Set what has a value, take away the rest."""
+    configs = [AlterableConfig(name.replace("_", "."), DELETE if value is None else SET, value) for name, value in settings.items()]
+    found = side.client.ask(IncrementalAlterConfigsRequest([AlterConfigsResource(BROKER, node, configs)], validate_only=False), 1)
+    assert isinstance(found, IncrementalAlterConfigsResponse)
+    assert [(one.error_code, one.error_message) for one in found.responses] == [(0, None)]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """A change is applied soon after it is committed."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_answered(address: str) -> bool:
+    """Whether a new connection is served."""
+    try:
+        with RawClient(address) as client:
+            return client.ask(ApiVersionsRequest("x", "1"), 3) is not None
+    except OSError:
+        return False
+
+
+def produced(side: Side, size: int) -> str:
+    """The error of a batch with a value of this size."""
+    builder = BatchBuilder()
+    builder.append(1_700_000_000_000, None, bytes(size))
+    data = PartitionProduceData(0, builder.build())
+    found = side.client.ask(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[TopicProduceData(name="t", partition_data=[data])]), 9)
+    assert isinstance(found, ProduceResponse)
+    code = found.responses[0].partition_responses[0].error_code
+    return next(name for name in ("NONE", "MESSAGE_TOO_LARGE") if by_name(name).code == code)
+
+
+def test_the_size_of_batches(side: Side) -> None:
+    assert produced(side, 5000) == "NONE"
+    change(side, "", message_max_bytes="1000")
+    wait_until(lambda: produced(side, 5000) == "MESSAGE_TOO_LARGE")
+    change(side, "1", message_max_bytes="10000")
+    wait_until(lambda: produced(side, 5000) == "NONE")
+    change(side, "1", message_max_bytes=None)
+    change(side, "", message_max_bytes=None)
+    wait_until(lambda: produced(side, 20_000) == "NONE")
+
+
+def test_connections(side: Side) -> None:
+    assert is_answered(side.bootstrap)
+    change(side, "", max_connections_per_ip="1")
+    wait_until(lambda: not is_answered(side.bootstrap))
+    change(side, "", max_connections_per_ip=None)
+    wait_until(lambda: is_answered(side.bootstrap))
+
+
+def test_listeners(nodes: KopsNodes, side: Side) -> None:
+    (port,) = free_ports(1)
+    more = f"127.0.0.1:{port}"
+    listeners = f"PLAINTEXT://{side.bootstrap},CONTROLLER://127.0.0.1:{nodes.controller_ports[1]},B://{more}"
+    change(side, "1", listeners=listeners, listener_security_protocol_map="PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,B:PLAINTEXT")
+    wait_until(lambda: is_answered(more))
+    # What was changed is there again after a start, before the first request.
+    assert nodes.stop(1) == 0
+    assert not is_answered(more)
+    nodes.start(1)
+    nodes.wait(1)
+    assert is_answered(more)
+    side.client.close()  # it was the former process's
+    change(side, "1", listeners=None, listener_security_protocol_map=None)
+    wait_until(lambda: not is_answered(more))
+    assert is_answered(side.bootstrap)
