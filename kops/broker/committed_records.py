@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kops.errors import DecodeError
 from kops.metadata.image.batch_loader import LoadedBatch
 from kops.metadata.image.metadata_image import MetadataProvenance
 from kops.metadata.raft.control_records import read_snapshot_header
@@ -54,6 +55,8 @@ def snapshot_records(snapshot: SnapshotSource) -> Iterator[Message]:
 
 def snapshot_provenance(snapshot: SnapshotSource) -> MetadataProvenance:
     """The last record that a snapshot stands for. Raises DecodeError."""
-    first = next(snapshot_batches(snapshot))
     snapshot_id = snapshot.snapshot_id
+    first = next(snapshot_batches(snapshot), None)
+    if first is None:
+        raise DecodeError(f"the snapshot of offset {snapshot_id.offset} and epoch {snapshot_id.epoch} is empty")
     return MetadataProvenance(snapshot_id.offset - 1, snapshot_id.epoch, read_snapshot_header(first), is_offset_batch_aligned=True)

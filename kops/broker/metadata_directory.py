@@ -11,12 +11,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kops.broker.draws import random_uuid
+from kops.errors import DecodeError
 from kops.metadata.controller.feature_versions import bootstrap_records
-from kops.metadata.metadata_version import LATEST_PRODUCTION
+from kops.metadata.metadata_version import FEATURE_NAME, LATEST_PRODUCTION
 from kops.metadata.records import read_record
-from kops.records import read_batches
+from kops.protocol.messages import FeatureLevelRecord
+from kops.records.damage import Damage
+from kops.records.scan import scan
+from kops.records.source import BytesSource
 from kops.storage.kafka_uuid import uuid_bytes, uuid_text
-from kops.storage.log_dirs import LogDirStart, check_meta_properties
+from kops.storage.log_dirs import LogDirStart, StartRefusedError, check_meta_properties
 from kops.storage.meta_properties import write_meta_properties
 from kops.storage.names import BOOTSTRAP_CHECKPOINT, META_PROPERTIES
 
@@ -70,9 +74,23 @@ def _give_ids(files: Files, starts: list[LogDirStart], now_ms: int) -> None:
 
 
 def read_bootstrap(files: Files, metadata_dir: str) -> tuple[Record, ...]:
-    """The records of bootstrap.checkpoint; without the file those of Kafka's default. Raises DecodeError, OSError."""
+    """The records of bootstrap.checkpoint; without the file those of Kafka's default.
+
+    Its checksums are not looked at, and a batch that is cut is the end, as in Kafka. Raises StartRefusedError where no metadata.version
+    is in it, DecodeError, OSError.
+    """
     path = posixpath.join(metadata_dir, BOOTSTRAP_CHECKPOINT)
     if not files.exists(path):
         return bootstrap_records(LATEST_PRODUCTION)
-    batches = read_batches(files.read_all(path))
-    return tuple(read_record(record.value or b"") for batch in batches if not batch.is_control for record in batch.records())
+    records: list[Record] = []
+    for item in scan(BytesSource(files.read_all(path)), check_crc=False, resync=False):
+        if isinstance(item, Damage):
+            if item.code == "torn-tail":
+                break
+            raise DecodeError(item.reason, code=item.code, position=item.position, file=path)
+        if not item.is_control:
+            records += (read_record(record.value or b"") for record in item.records())
+    if not any(isinstance(message, FeatureLevelRecord) and message.name == FEATURE_NAME for message, _ in records):
+        source = f"the binary bootstrap metadata file: {path}"
+        raise StartRefusedError(f"No FeatureLevelRecord for metadata.version was found in the bootstrap metadata from {source}")
+    return tuple(records)

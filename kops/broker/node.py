@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Node:
-    """One node. `on_state(status)` is told of changes, a turn of the loop later; `on_ready()` once, when it serves; `on_failed(reason)`
+    """One node. `on_state(status)` is told of changes, those of one turn together; `on_ready()` once, when it serves; `on_failed(reason)`
     once, when it has ended by itself and everything of it is closed. All methods are for the loop's thread.
     """
 
@@ -169,7 +169,7 @@ class Node:
         if self._is_over:
             return
         self._state = BrokerState.NOT_RUNNING
-        self.status_changed()
+        self._tell_state()
         waiting, self._when_ended = self._when_ended, []
         for done in waiting:
             done()

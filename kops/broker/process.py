@@ -113,8 +113,7 @@ class NodeProcess:
 
     def _end(self, exit_code: int) -> None:
         self._exit_code = max(self._exit_code, exit_code)
-        # The last change of the state is told a turn later.
-        self._loop.call_soon(lambda: self._loop.call_soon(self._loop.stop))
+        self._loop.stop()
 
     def _abandon(self, reason: str) -> None:
         self._exit_code = FAILED

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kops.broker.committed_records import snapshot_records
 from kops.errors import ApiError
 from kops.metadata.controller.error_responses import error_response
+from kops.metadata.image.changes import contradiction
 from kops.metadata.raft.log import BOOTSTRAP_SNAPSHOT_ID
 from kops.metadata.records import write_record
 
@@ -104,7 +105,7 @@ class QuorumController:
             except ApiError as error:
                 return self._renounce(error)
             for offset, (message, _) in enumerate(piece, last_offset - len(piece) + 1):
-                self.controller.replay(message, offset)
+                self._replay(message, offset)
             self._last_write_offset = last_offset
         self.controller.appended(result, self._last_write_offset)
         if records:
@@ -171,7 +172,7 @@ class QuorumController:
         self.controller.reset()
         last_offset = snapshot.snapshot_id.offset - 1
         for message in snapshot_records(snapshot):
-            self.controller.replay(message, last_offset)
+            self._replay(message, last_offset)
         self.controller.committed(last_offset)
 
     def on_committed(self, batches: Sequence[Batch]) -> None:
@@ -187,8 +188,15 @@ class QuorumController:
             return
         for loaded in self._records.of(batches):
             for offset, message in enumerate(loaded.records, loaded.base_offset):
-                controller.replay(message, offset)
+                self._replay(message, offset)
             controller.committed(loaded.last_offset)
+
+    def _replay(self, message: Message, offset: int) -> None:
+        """A controller that can't follow its own log has to end: DecodeError."""
+        try:
+            self.controller.replay(message, offset)
+        except ValueError as error:
+            raise contradiction(f"the record at offset {offset} of the metadata log can't be: {error}") from error
 
     def _complete(self) -> None:
         stable = self.controller.last_stable_offset

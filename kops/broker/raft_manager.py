@@ -112,8 +112,12 @@ class RaftManager:
         try:
             settings = log_settings or MetadataLogSettings()
             self.log = KafkaRaftLog.open(files, log_dir, settings, now_ms=loop.now_ms, scheduler=self._scheduler)
-            elections = FileElectionStore(files, posixpath.join(log_dir, METADATA_DIR))
-            self.node = RaftNode(identity, self.log, elections, loop.now_ms())
+            try:
+                elections = FileElectionStore(files, posixpath.join(log_dir, METADATA_DIR))
+                self.node = RaftNode(identity, self.log, elections, loop.now_ms())
+            except BaseException:
+                self.log.close()
+                raise
         except BaseException:
             self._unlock()
             raise

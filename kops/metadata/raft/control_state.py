@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from kops.errors import DecodeError
 from kops.metadata.raft.control_records import quorum_changes
 from kops.metadata.raft.history import LogHistory
-from kops.metadata.raft.log import RaftLog, SnapshotSource
+from kops.metadata.raft.log import BOOTSTRAP_SNAPSHOT_ID, RaftLog, SnapshotSource
 from kops.metadata.raft.settings import MAX_BATCH_SIZE
 from kops.metadata.raft.voter_set import VoterSet
 from kops.records import Batch, read_batches
@@ -98,13 +98,18 @@ class ControlState:
 
 
 def snapshot_batches(snapshot: SnapshotSource) -> Iterator[Batch]:
-    """The batches of a snapshot, checksums checked, read in pieces. Raises DecodeError for damage and for a batch that is cut."""
+    """The batches of a snapshot, checksums checked, read in pieces. Raises DecodeError for damage and for a batch that is cut.
+
+    That of the formatting may be cut, as in Kafka: the first leader has put what is in it into the log.
+    """
     position, piece = 0, MAX_BATCH_SIZE
     while position < snapshot.size:
         data = snapshot.read(position, piece)
         batches = read_batches(data)
         if not batches:
             if position + len(data) >= snapshot.size or not data:
+                if snapshot.snapshot_id == BOOTSTRAP_SNAPSHOT_ID:
+                    return
                 raise DecodeError("a snapshot ends within a batch", code="torn-tail", position=position)
             piece *= 2
             continue

@@ -1,0 +1,158 @@
+"""Whole nodes on one loop: they serve, fail over, come back, leave in order, lose disks, and say why where they don't start."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from kops.broker.status import BrokerState
+from kops.errors import KopsError
+from kops.files import OsFiles
+from kops.protocol.messages import DescribeClusterRequest, DescribeClusterResponse
+from kops.storage.clean_shutdown import read_clean_shutdown
+from tests.support.embedded_nodes import EARLIEST, EmbeddedNodes
+from tests.support.networking import open_fds
+
+HASTY = {"broker.session.timeout.ms": 2000, "broker.heartbeat.interval.ms": 300}
+
+
+def test_a_node_alone_serves_and_keeps_what_it_has(tmp_path: Path) -> None:
+    with EmbeddedNodes(tmp_path, settings=HASTY) as nodes:
+        nodes.create_topic(1, "orders", partitions=2)
+        assert nodes.produce(1, "orders", 3) == (0, 0)
+        assert nodes.produce(1, "orders", 2) == (0, 3)
+        status = nodes.status(1)
+        assert status.state is BrokerState.RUNNING
+        assert status.listeners["PLAINTEXT"] == ("127.0.0.1", nodes.ports[1])
+        assert set(status.listeners) == {"PLAINTEXT", "CONTROLLER"}
+        nodes.stop(1)
+        told = [found.state for found in nodes.nodes[1].states]
+        assert told[0] is BrokerState.STARTING
+        assert told[-1] is BrokerState.NOT_RUNNING
+        assert (tmp_path / "node-1/disk1/.kafka_cleanshutdown").exists()
+        nodes.open(1)
+        nodes.wait_ready(1)
+        assert nodes.offset(1, "orders") == 5
+        nodes.kill(1)
+        assert not (tmp_path / "node-1/disk1/.kafka_cleanshutdown").exists()
+        nodes.open(1)
+        nodes.wait_ready(1)
+        assert nodes.offset(1, "orders") == 5
+        assert nodes.offset(1, "orders", which=EARLIEST) == 0
+        assert nodes.produce(1, "orders", 1) == (0, 5)
+
+
+def test_three_nodes_fail_over_and_come_together_again(tmp_path: Path) -> None:
+    with EmbeddedNodes(tmp_path, 3, settings=HASTY) as nodes:
+        nodes.create_topic(1, "orders", factor=3, min_insync_replicas=2)
+        leader = nodes.partition(1, "orders").leader_id
+        assert nodes.produce(leader, "orders", 10) == (0, 0)
+        other = next(node_id for node_id in nodes.nodes if node_id != leader)
+        nodes.kill(leader)
+        nodes.wait_for_isr("orders", set(nodes.nodes) - {leader})
+        new_leader = nodes.partition(other, "orders").leader_id
+        assert new_leader != leader
+        assert nodes.produce(new_leader, "orders", 5) == (0, 10)
+        nodes.open(leader)
+        nodes.wait_ready(leader)
+        nodes.wait_for_isr("orders", set(nodes.nodes))
+        nodes.kill(new_leader)
+        nodes.wait_for_isr("orders", set(nodes.nodes) - {new_leader})
+        last = nodes.partition(leader, "orders").leader_id
+        assert nodes.offset(last, "orders") == 15
+        nodes.open(new_leader)
+        nodes.wait_ready(new_leader)
+        nodes.wait_for_isr("orders", set(nodes.nodes))
+
+
+def test_who_is_stopped_hands_over_first(tmp_path: Path) -> None:
+    # With such a session's end nobody would lead for a minute, were the leader not to hand over.
+    with EmbeddedNodes(tmp_path, 3, settings={"broker.session.timeout.ms": 60_000}) as nodes:
+        nodes.create_topic(1, "orders", factor=3)
+        leader = nodes.partition(1, "orders").leader_id
+        assert nodes.produce(leader, "orders", 10) == (0, 0)
+        nodes.stop(leader)
+        other = next(node_id for node_id in nodes.nodes if node_id != leader)
+        nodes.wait_for_isr("orders", set(nodes.nodes) - {leader})
+        new_leader = nodes.partition(other, "orders").leader_id
+        assert nodes.produce(new_leader, "orders", 1) == (0, 10)
+        mark = read_clean_shutdown((tmp_path / f"node-{leader}/disk1/.kafka_cleanshutdown").read_bytes())
+        assert mark.broker_epoch is not None
+        brokers = nodes.ask(other, DescribeClusterRequest(), DescribeClusterResponse).brokers
+        assert sorted(broker.broker_id for broker in brokers) == sorted(set(nodes.nodes) - {leader})
+
+
+def fail_disk(nodes: EmbeddedNodes, node_id: int, path: str) -> None:
+    """An I/O error in a log directory, as whoever meets it tells it."""
+    broker = nodes.nodes[node_id].running.broker
+    assert broker is not None
+    logs = broker.parts.logs
+    nodes.thread.call(lambda: logs.failures.maybe_add_offline_log_dir(path, "Error while writing", OSError(5, "Input/output error")))
+
+
+def test_a_failed_disk_takes_its_replicas_and_the_last_one_the_node(tmp_path: Path) -> None:
+    with EmbeddedNodes(tmp_path, 2, log_dirs=("disk1", "disk2"), start=False) as nodes:
+        for node_id, node in nodes.nodes.items():
+            node.properties["metadata.log.dir"] = str(tmp_path / f"node-{node_id}" / "metadata")
+        nodes.format()
+        for node_id in nodes.nodes:
+            nodes.open(node_id)
+        for node_id in nodes.nodes:
+            nodes.wait_ready(node_id)
+        nodes.create_topic(1, "orders", partitions=4, factor=2)
+        on_disk1 = [number for number in range(4) if (tmp_path / f"node-1/disk1/orders-{number}").exists()]
+        assert len(on_disk1) == 2
+        for number in range(4):
+            assert nodes.produce(nodes.partition(1, "orders", number).leader_id, "orders", 1, partition=number) == (0, 0)
+        fail_disk(nodes, 1, str(tmp_path / "node-1/disk1"))
+        for number in on_disk1:
+            nodes.wait_for_isr("orders", {2}, number)
+            # As in Kafka the leader waits with acks=all for a follower that may come back into the set, for replica.lag.time.max.ms.
+            assert nodes.produce(2, "orders", 1, partition=number, acks=1) == (0, 1)
+        assert nodes.status(1).state is BrokerState.RUNNING
+        fail_disk(nodes, 1, str(tmp_path / "node-1/disk2"))
+        nodes.wait_for(lambda: nodes.nodes[1].failure is not None)
+        failure = nodes.nodes[1].failure
+        assert failure is not None
+        assert failure.startswith("Shutdown broker because all log dirs in ")
+        assert nodes.status(1).error == failure
+
+
+def test_a_node_that_does_not_start_says_in_which_step_and_leaves_nothing_open(tmp_path: Path) -> None:
+    with EmbeddedNodes(tmp_path, start=False) as nodes:
+        with pytest.raises(KopsError, match=r"Node 1 does not start, it could not check the log directories: No readable meta\.properties"):
+            nodes.open(1)
+        nodes.format()
+        before = open_fds()
+        with socket.socket() as taken:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind(("127.0.0.1", nodes.ports[1]))
+            taken.listen()
+            with pytest.raises(KopsError, match="could not lock the log directories and listen: listener PLAINTEXT can't listen on "):
+                nodes.open(1)
+        disk = str(tmp_path / "node-1/disk1")
+        lock = OsFiles().lock(disk)
+        with pytest.raises(KopsError, match=r"could not lock the log directories and listen: .*lock"):
+            nodes.open(1)
+        lock.release()
+        quorum_state = tmp_path / "node-1/disk1/__cluster_metadata-0/quorum-state"
+        quorum_state.parent.mkdir()
+        quorum_state.write_text("")
+        with pytest.raises(KopsError, match=r"could not start the controller: .*quorum-state"):
+            nodes.open(1)
+        assert open_fds() == before
+        os.unlink(quorum_state)
+        nodes.open(1)
+        nodes.wait_ready(1)
+
+
+def test_a_broker_without_a_quorum_ends_when_its_time_to_register_is_over(tmp_path: Path) -> None:
+    with EmbeddedNodes(tmp_path, 3, settings={"initial.broker.registration.timeout.ms": 1000}, start=False) as nodes:
+        nodes.format()
+        nodes.open(2)
+        with pytest.raises(KopsError, match="unable to register with the controller quorum"):
+            nodes.wait_ready(2)
+        assert nodes.status(2).state is BrokerState.NOT_RUNNING
