@@ -23,6 +23,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JJavaError
+
 from kops.environment import find_java
 from kops.protocol.errors import by_code
 from kops.protocol.messages import (
@@ -43,6 +45,7 @@ from kops.protocol.messages.produce_request import PartitionProduceData, TopicPr
 from kops.records.build import BatchBuilder
 from tests.bench.data import CACHE
 from tests.support.kafka_jars import kafka_jars
+from tests.support.kafka_nodes import KafkaNodes
 from tests.support.kops_nodes import KopsNodes
 from tests.support.raw_client import RawClient
 
@@ -69,14 +72,9 @@ SENT = re.compile(
 )
 
 
-class KafkaNodes(KopsNodes):
-    """The same with Apache Kafka."""
-
-    def command(self, node_id: int, properties: Path) -> list[str]:
-        return [str(find_java().java), *KAFKA_JVM, "-cp", f"{kafka_jars()}/*", "kafka.Kafka", str(properties)]
-
-    def wait(self, node_id: int) -> None:
-        assert self.processes[node_id].poll() is None, self.output(node_id)[-3000:]
+def kafka_java() -> list[str]:
+    """As kafka-server-start.sh starts it."""
+    return [str(find_java().java), *KAFKA_JVM, "-cp", f"{kafka_jars()}/*"]
 
 
 @dataclass(slots=True)
@@ -238,10 +236,10 @@ class Run:
         wall, cpu = self.answer("cold start to the first acks=all record", "s"), self.answer("... CPU", "CPU s")
         idle = self.answer("memory (PSS) of three nodes then", "MiB")
         for number in range(self.rounds):
-            for name, kind in (("kops", KopsNodes), ("kafka", KafkaNodes)):
+            for name in ("kops", "kafka"):
                 folder = self.work / f"{name}-{number}"
                 folder.mkdir(parents=True)
-                nodes = kind(folder, 3)
+                nodes = KopsNodes(folder) if name == "kops" else KafkaNodes(folder, java=kafka_java())
                 for node_id in nodes.ids:
                     nodes.format(node_id)
                 started = time.perf_counter()
@@ -316,6 +314,8 @@ class Run:
             while left > 0:
                 left -= consumer.poll(wait).count()
             return time.perf_counter() - started
+        except Py4JJavaError as error:
+            raise RuntimeError(f"consumer: {error.java_exception.toString()}") from None
         finally:
             consumer.close()
 
@@ -411,6 +411,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--size", type=int, default=128, help="MiB of records a turn of produce")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args(arguments)
+    # As installed: the bytecode of modules is kept.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["_JAVA_OPTIONS"] = CLIENT_JVM
     from tests.support.oracle import Oracle
 

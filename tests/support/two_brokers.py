@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kops.protocol.declaration import ZERO_UUID, Message
 from kops.protocol.errors import by_code
 from kops.protocol.messages import CreateTopicsRequest, CreateTopicsResponse, MetadataRequest, MetadataResponse
-from kops.protocol.messages.create_topics_request import CreatableTopic, CreatableTopicConfig
+from kops.protocol.messages.create_topics_request import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
 from kops.protocol.messages.metadata_request import MetadataRequestTopic
 from tests.support.raw_client import PATIENCE_S, RawClient, plain
 
@@ -28,10 +28,15 @@ class Side:
         self.ids: dict[str, bytes] = {}
         self.session_id = 0
 
-    def create(self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """A topic with one replica; done when its leaders are known."""
+    def create(
+        self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, replicas: Sequence[Sequence[int]] = ()
+    ) -> None:
+        """A topic with one replica, or with these of each partition; done when its leaders are known."""
         configs = [CreatableTopicConfig(name, value) for name, value in (config or {}).items()]
-        request = CreateTopicsRequest([CreatableTopic(topic, partitions, 1, configs=configs)], timeout_ms=30_000)
+        partitions = len(replicas) or partitions
+        made = CreatableTopic(topic, -1 if replicas else partitions, -1 if replicas else 1, configs=configs)
+        made.assignments = [CreatableReplicaAssignment(number, list(each)) for number, each in enumerate(replicas)]
+        request = CreateTopicsRequest([made], timeout_ms=30_000)
         response = self.client.ask(request, 7)
         assert isinstance(response, CreateTopicsResponse), self.name
         assert [one.error_code for one in response.topics] == [0], (self.name, response)
