@@ -215,6 +215,11 @@ class Run:
         self.answers.append(made)
         return made
 
+    def stop(self) -> None:
+        """End all nodes."""
+        for nodes in self.clusters.values():
+            nodes.__exit__()
+
     def turns(self, rounds: int) -> Iterable[tuple[int, str, KopsNodes]]:
         """The clusters by turns; who comes first changes."""
         names = list(self.clusters)
@@ -423,7 +428,7 @@ def main(arguments: Sequence[str]) -> None:
     run = Run(oracle, work, size=asked.size * MIB, rounds=asked.rounds)
     with oracle, ExitStack() as ended:
         ended.callback(shutil.rmtree, work)
-        ended.callback(lambda: [nodes.__exit__() for nodes in run.clusters.values()])
+        ended.callback(run.stop)
         print(f"{'':<44} {'kops':>10} {'kafka':>10} {'':<12} {'better':>7}  spread")
         shown = 0
         for ask in (Run.cold_start, *(QUESTIONS[name] for name in asked.questions or QUESTIONS)):

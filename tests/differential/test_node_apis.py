@@ -42,14 +42,14 @@ UNKNOWN_ID = bytes([9]) * 16
 NOW = 1_700_000_000_000
 
 
-def batch(count: int = 1, *, key: bytes | None = b"k", timestamp: int = NOW, size: int = 20, **fields: object) -> bytes:
-    builder = BatchBuilder(**fields)  # type: ignore[arg-type]
+def batch(count: int = 1, *, key: bytes | None = b"k", timestamp: int = NOW, size: int = 20, **fields: Any) -> bytes:
+    builder = BatchBuilder(**fields)
     for number in range(count):
         builder.append(timestamp + number, key, b"v" * size)
     return builder.build()
 
 
-def idempotent(sequence: int, *, count: int = 1, producer_id: int = 4000, epoch: int = 0, **fields: object) -> bytes:
+def idempotent(sequence: int, *, count: int = 1, producer_id: int = 4000, epoch: int = 0, **fields: Any) -> bytes:
     return batch(count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **fields)
 
 
