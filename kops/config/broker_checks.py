@@ -114,7 +114,7 @@ def check_values(config: BrokerConfig) -> None:
         wait <= number(values, "replica.lag.time.max.ms"),
         "replica.fetch.wait.max.ms should always be less than or equal to replica.lag.time.max.ms to prevent frequent changes in ISR",
     )
-    assert config.advertised_listeners is not None  # read here: what is wrong with them is told before the rest
+    _ = config.advertised_listeners  # what is wrong with them is told before the rest
     _check_roles(config)
     if config.is_broker:
         _check_broker(config)

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kops.config import BrokerConfig, Endpoint, topic_config
+from kops.config import BrokerConfig, Endpoint, read_properties, topic_config
 from kops.config.broker_keys import KAFKA_CONFIG_DEF, SETTINGS
 from kops.errors import ApiError, UsageError
+from tests.support.node_properties import COMBINED, KAFKA_FILES
 
-COMBINED = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
-    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
-    "controller.listener.names": "CONTROLLER",
-    "controller.quorum.voters": "1@host1:9093,2@host2:9093",
-}
 BROKER = {
     "process.roles": "broker",
     "node.id": "7",
@@ -113,6 +107,15 @@ def test_what_is_refused(change: dict[str, str], told: str) -> None:
     with pytest.raises(UsageError) as error:
         BrokerConfig.from_properties(COMBINED | change)
     assert told in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "roles"), [("server", ["broker", "controller"]), ("broker", ["broker"]), ("controller", ["controller"])])
+def test_kafkas_own_files(name: str, roles: list[str]) -> None:
+    config = BrokerConfig.from_properties(read_properties(KAFKA_FILES[f"{name}.properties"]))
+    assert sorted(config.roles) == roles
+    told = dict(config.unused)
+    assert told["num.network.threads"] == "one loop and the threads it needs do the work of Kafka's thread pools"
+    assert "log.retention.hours" not in told
 
 
 def test_what_is_missing() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from kops.config.definition import ConfigDef, ConfigKey
 from kops.config.java import NumberFormatError, double_text, parse_int, parse_long, read_lines, split_spaces, trim
-from kops.config.java_hash import hash_map_order, store_order, string_hash
+from kops.config.java_hash import hash_map_order, put_order, store_order, string_hash
 from kops.config.properties import java_date, read_properties, write_properties
 from kops.config.topic import (
     TOPIC_CONFIG_DEF,
@@ -213,6 +213,13 @@ def test_arguments() -> None:
     for argument in ("a", "=b", ""):
         with pytest.raises(UsageError, match="key=value"):
             parse_settings([argument])
+
+
+def test_the_order_of_a_hash_map() -> None:
+    assert put_order([20, 3000, 6], 4) == [20, 3000, 6]
+    assert put_order([40, 8, 24, 1]) == [1, 40, 8, 24]
+    assert put_order(range(13)) == list(range(13))
+    assert put_order(["node.id", "log.retention.hours", "node.id"]) == ["node.id", "log.retention.hours"]
 
 
 def test_a_definition_of_ones_own() -> None:
