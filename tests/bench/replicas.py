@@ -1,0 +1,172 @@
+"""What replicas cost above their logs: CPU microseconds of a produce, of a follower's round at the leader and of one at the follower.
+
+    python -m tests.bench.replicas [ROUNDS] [PARTITIONS]
+
+Batches of 16 KiB, logs on a disk, no sockets: the wires of `tests.support.replicas`. PARTITIONS follow one leader in the last line, and one
+of them is written to at a time. A program of its own so that KOPS_PURE can be set: prints `{name: microseconds}` as JSON.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from kops.broker.loop import Loop
+from kops.files import OsFiles
+from kops.protocol.messages import PartitionRecord, TopicRecord
+from kops.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
+from kops.records import BatchBuilder
+from kops.records.log_offsets import Isolation, TopicPartition
+from kops.replication.fetch import FetchInfo, FetchParams
+from kops.replication.fetch_state import InitialFetchState
+from kops.replication.fetcher import Fetcher, FetchSent
+from kops.replication.followers import FollowerReplicas
+from kops.replication.leader_endpoint import FetcherSettings, RemoteLeader
+from kops.replication.quota import UnboundedQuota
+from kops.storage.kafka_uuid import uuid_bytes
+from tests.support.managing import DIRECTORY_IDS
+from tests.support.managing import Broker as Disks
+from tests.support.replicas import TOPIC_ID, TP, World
+
+RECORDS, SIZE = 16, 1012
+WARM_UP, LEADER, FOLLOWER = 200, 1, 2
+LEADER_EPOCH = 0
+
+
+class DiskWorld(World):
+    """Brokers whose logs are on a disk and whose clock goes."""
+
+    def __init__(self, folder: Path, *node_ids: int) -> None:
+        self.folder = folder
+        super().__init__(*node_ids)
+
+    def make_loop(self) -> Any:
+        return Loop()
+
+    def make_disks(self, node_id: int, log_dirs: Sequence[str]) -> Disks:
+        path = self.folder / str(node_id)
+        path.mkdir(parents=True)
+        return Disks(OsFiles(), [str(path / "a")], clock=cast("Any", self.loop.now_ms))
+
+    def create_topics(self, count: int) -> None:
+        """`orders` with so many partitions, all led by the first broker."""
+        directories = [uuid_bytes(DIRECTORY_IDS["/a"])] * len(self.brokers)
+        replicas = sorted(self.brokers)
+        partitions = [
+            PartitionRecord(number, TOPIC_ID, replicas, replicas, leader=LEADER, leader_epoch=LEADER_EPOCH, directories=directories)
+            for number in range(count)
+        ]
+        self.replay(TopicRecord(TP.topic, TOPIC_ID), *partitions)
+
+
+def batch() -> bytes:
+    """16 KiB as a producer sends them."""
+    chance = random.Random(1)
+    builder = BatchBuilder()
+    for _ in range(RECORDS):
+        builder.append(time.time_ns() // 1_000_000, None, chance.randbytes(SIZE))
+    return builder.build()
+
+
+def measure(run: Callable[[], object], rounds: int) -> float:
+    """CPU microseconds of one, behind a warm-up."""
+    for _ in range(WARM_UP):
+        run()
+    started = time.process_time()
+    for _ in range(rounds):
+        run()
+    return round((time.process_time() - started) / rounds * 1e6, 1)
+
+
+def ignore(answer: object) -> None:
+    """Nobody reads it."""
+
+
+def appends(folder: Path, rounds: int) -> dict[str, float]:
+    """The log alone, and through the replica manager of its only replica."""
+    world = DiskWorld(folder, LEADER)
+    world.create_topics(1)
+    data, broker = batch(), world.brokers[LEADER]
+    log, append = broker.log, broker.manager.append_records
+    return {
+        "append to the log alone": measure(lambda: log.append_as_leader(data, LEADER_EPOCH), rounds),
+        "produce, acks=1": measure(lambda: append({TP: data}, 1, 1000, ignore), rounds),
+        "produce, acks=all, one replica": measure(lambda: append({TP: data}, -1, 1000, ignore), rounds),
+    }
+
+
+def rounds_of_two(folder: Path, rounds: int) -> dict[str, float]:
+    """A fetch that waits, the produce that it gets and acknowledges; then the same batches at the follower."""
+    world = DiskWorld(folder, LEADER, FOLLOWER)
+    world.cut.add((FOLLOWER, LEADER))
+    world.create_topics(1)
+    data, leader, follower = batch(), world.brokers[LEADER], world.brokers[FOLLOWER]
+    params = FetchParams(FOLLOWER, world.epochs[FOLLOWER], 500, 1, 10 << 20, Isolation.LOG_END)
+    quota = UnboundedQuota()
+
+    def lead() -> None:
+        info = FetchInfo(leader.log.log_end_offset, 0, 1 << 20, LEADER_EPOCH, LEADER_EPOCH, TOPIC_ID)
+        leader.manager.fetch(params, [(TP, info)], quota, ignore)
+        leader.manager.append_records({TP: data}, -1, 10_000, ignore)
+
+    found = {"leader: produce, acks=all, and the fetch that waits for it": measure(lead, rounds)}
+    replicas = FollowerReplicas(follower.manager.hosted.get_or_raise, quota, lambda key, offset: None)
+    fetcher = Fetcher(RemoteLeader(FetcherSettings(FOLLOWER, lambda: 0), quota), replicas, world.loop.now_ms, set())
+    fetcher.add_partitions({TP: InitialFetchState(TOPIC_ID, LEADER_EPOCH, 0)})
+    offsets = itertools.count(0, RECORDS)
+    fetched = [_bytes(leader.log.read(offset, len(data), Isolation.LOG_END)) for offset in itertools.islice(offsets, rounds + WARM_UP)]
+    left = iter(fetched)
+
+    def follow() -> None:
+        sent = fetcher.next_request()
+        assert isinstance(sent, FetchSent)
+        row = PartitionData(0, 0, leader.log.high_watermark, log_start_offset=0, records=next(left))
+        response = FetchResponse(session_id=1, responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[row])])
+        fetcher.on_response(sent, response, 17)
+
+    return {**found, "follower: request made, response appended": measure(follow, rounds)}
+
+
+def _bytes(read: Any) -> bytes:
+    return bytes(read.records.read_at(read.records.start, read.records.size))
+
+
+def many(folder: Path, count: int, rounds: int) -> dict[str, float]:
+    """A produce and its acknowledgement, both brokers and the encoding of their messages included, where many partitions are followed."""
+    world = DiskWorld(folder, LEADER, FOLLOWER)
+    world.create_topics(count)
+    data, chance = batch(), random.Random(count)
+    answers: list[object] = []
+
+    def produce() -> None:
+        key = TopicPartition(TP.topic, chance.randrange(count))
+        answers.clear()
+        world.brokers[LEADER].manager.append_records({key: data}, -1, 60_000, answers.append)
+        while not answers:
+            world.loop.run_once()
+
+    return {f"produce and its acknowledgement, {count} partitions followed": measure(produce, rounds)}
+
+
+def main() -> None:
+    """See the module."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3000
+    count = int(sys.argv[2]) if len(sys.argv) > 2 else 200
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        figures = {**appends(path / "one", rounds), **rounds_of_two(path / "two", rounds)}
+        for partitions in (1, count):
+            figures |= many(path / f"many-{partitions}", partitions, rounds // 10)
+    json.dump(figures, sys.stdout, indent=2)
+    print()
+
+
+if __name__ == "__main__":
+    main()
