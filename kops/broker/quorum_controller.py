@@ -97,7 +97,7 @@ class QuorumController:
         """Append and replay a result's records -> why that was not possible; then this controller leads no longer."""
         records = result.records
         size = len(records) if result.is_atomic else MAX_RECORDS_PER_BATCH
-        assert len(records) <= max(size, MAX_RECORDS_PER_BATCH), f"{len(records)} records that stay together"
+        assert size <= MAX_RECORDS_PER_BATCH, f"{size} records that stay together"
         for start in range(0, len(records), size or 1):
             piece = records[start : start + size]
             try:
@@ -147,6 +147,8 @@ class QuorumController:
 
     def _resign(self, leader_id: int | None) -> None:
         self.controller.on_resign(leader_id)
+        # What was written and not committed is nothing that an answer could wait for.
+        self._last_write_offset = -1
         self._set_timer()
         waiting, self._deferred = self._deferred, deque()
         error = self.controller.not_controller()

@@ -10,7 +10,8 @@ import itertools
 import logging
 from typing import TYPE_CHECKING, Final
 
-from kops.metadata.image.writer import WriterOptions, write_image
+from kops.errors import KopsError
+from kops.metadata.image.writer import UnwritableMetadata, WriterOptions, write_image
 from kops.metadata.raft.replica import OffsetAndEpoch
 from kops.metadata.records import write_record
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _BATCH_RECORDS: Final = 1024
+# The log itself is whole then: the next snapshot may succeed.
+_FAILURES: Final = (OSError, KopsError, UnwritableMetadata)
 
 
 class SnapshotGenerator:
@@ -72,7 +75,11 @@ class SnapshotGenerator:
     def _write(self, image: MetadataImage, reason: str) -> None:
         offset, epoch = image.provenance.snapshot_id
         snapshot_id = OffsetAndEpoch(offset=offset, epoch=epoch)
-        writer = self._raft.create_snapshot(snapshot_id, image.provenance.last_contained_log_time_ms)
+        try:
+            writer = self._raft.create_snapshot(snapshot_id, image.provenance.last_contained_log_time_ms)
+        except _FAILURES as error:
+            _tell(snapshot_id, error)
+            return
         if writer is None:
             log.error("Not generating snapshot %s because it already exists", snapshot_id)
             return
@@ -88,11 +95,14 @@ class SnapshotGenerator:
             if not self._raft.is_closed:
                 size = writer.freeze(self._loop.now_ms())
                 log.info("Successfully wrote snapshot %s of %d bytes", snapshot_id, size)
-        except OSError as error:
-            # The log itself is whole: the next snapshot may succeed.
-            log.error("KRaft snapshot file generation error: %s: %s", snapshot_id, error)
+        except _FAILURES as error:
+            _tell(snapshot_id, error)
         finally:
             writer.close()
+
+
+def _tell(snapshot_id: OffsetAndEpoch, error: Exception) -> None:
+    log.error("KRaft snapshot file generation error: %s: %s", snapshot_id, error)
 
 
 def _write_records(writer: SnapshotWriter, image: MetadataImage, now_ms: int) -> None:
