@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from kops.errors import UsageError
+
 if TYPE_CHECKING:
     from kops.client.network import NetworkClient
 
@@ -15,9 +17,11 @@ _READ_SIZE: Final = 256 * 1024
 
 class LineSource:
     """Lines (without their ends) of a path, `-` is stdin. `network` waits for the input together with its connections, where that is
-    possible; a plain file can always be read."""
+    possible; a plain file can always be read. UsageError where there is no stdin, OSError."""
 
     def __init__(self, path: str, network: NetworkClient) -> None:
+        if path == "-" and sys.stdin is None:
+            raise UsageError("standard input is closed: name a file")
         self._fd = sys.stdin.fileno() if path == "-" else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._owns = path != "-"
         self._network = network

@@ -318,6 +318,11 @@ def test_lines_from_a_pipe_are_written_as_they_come(on: Kops, topic: str, cluste
         assert json.loads(process.stdout.read())["records"] == 2
 
 
+def test_a_closed_stdin_is_told(on: Kops, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert on("topic", "produce", topic, code=2).err == "kops: error: standard input is closed: name a file\n"
+
+
 def test_no_bar_is_drawn_into_a_pipe(cluster: Cluster, on: Kops, topic: str) -> None:
     ran = kops_process("topic", "produce", topic, "-b", cluster.bootstrap_servers, stdin=b"x\n" * 1000)
     assert (ran.code, ran.err) == (0, "")
