@@ -22,6 +22,15 @@ DataDir = Annotated[
         show_default=False,
     ),
 ]
+PortBase = Annotated[
+    int | None,
+    typer.Option("--port-base", metavar="P", help="Brokers listen on P and up, the quorum on P+100 and up.", show_default=False),
+]
+ServerProperties = Annotated[
+    str | None,
+    typer.Option("--server-properties", metavar="FILE", help="A server.properties of Kafka's for all brokers.", show_default=False),
+]
+Settings = Annotated[list[str] | None, typer.Option("--config", metavar="K=V", help="A broker setting, with Kafka's name.")]
 BrokerIds = Annotated[list[int], typer.Argument(metavar="ID...", help="Brokers.")]
 STATE_COLORS = {"running": "green", "up": "green", "ended": "red", "orphaned": "red", "partly": "yellow", "paused": "yellow"}
 BROKER_COLUMNS = [

@@ -46,6 +46,8 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("cluster env", "cluster_env:env", "Where clients find a cluster, for a shell"),
     Entry("cluster logs", "cluster_logs:logs", "What the brokers said; -f goes on"),
     Entry("cluster purge", "cluster_purge:purge", "Remove a cluster that is down, with all its data"),
+    Entry("cluster format", "cluster_format:format_", "Format log directories, as kafka-storage format does"),
+    Entry("cluster adopt", "cluster_adopt:adopt", "Make a cluster of log directories of Apache Kafka's that are there"),
     Entry("cluster broker stop", "cluster_broker:stop", "Stop brokers cleanly"),
     Entry("cluster broker start", "cluster_broker:start", "Start brokers that are down"),
     Entry("cluster broker pause", "cluster_broker:pause", "Hold brokers where they are; nothing answers"),

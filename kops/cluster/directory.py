@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 DEFAULT_PATH: Final = "kops-data"
 STATE_DIR: Final = ".kops"
 _NODE_FILE: Final = re.compile(r"([0-9]+)\.properties\Z")
+_KEY: Final = re.compile(r"(?:[^=\\]|\\.)*=")
+_ESCAPED: Final = re.compile(r"((?<!\\)(?:\\\\)*)\\([:=#!])")
 _COMMENT: Final = " A node of a cluster; Apache Kafka starts with this file as it is."
 _MAX_SOCKET_PATH: Final = 100  # of the 104 (macOS) or 108 bytes that the address of a Unix socket has
 
@@ -116,7 +118,7 @@ class ClusterDirectory:
 
     def write_properties(self, node_id: int, properties: Mapping[str, str]) -> None:
         """Write a node's settings."""
-        text = write_properties(properties, comments=(_COMMENT,), escape_unicode=True)
+        text = _readable(write_properties(properties, comments=(_COMMENT,), escape_unicode=True))
         self.files.write_atomic(self.properties_path(node_id), text.encode("latin-1"))
 
     def bootstrap_servers(self) -> str:
@@ -178,6 +180,16 @@ class ClusterDirectory:
         if not left:
             os.rmdir(self.path)
         return left
+
+
+def _readable(text: str) -> str:
+    """Properties as a person writes them: Java escapes `:`, `=`, `#` and `!` in values as well, where they mean nothing."""
+    lines = []
+    for line in text.split("\n"):
+        end = _KEY.match(line)
+        at = end.end() if end else len(line)
+        lines.append(line[:at] + _ESCAPED.sub(r"\1\2", line[at:]))
+    return "\n".join(lines)
 
 
 def _roles(properties: Mapping[str, str]) -> set[str]:

@@ -297,10 +297,14 @@ def format_nodes(directory: ClusterDirectory, cluster_id: str | None, undo: Undo
     from kops.storage.kafka_uuid import uuid_text
 
     cluster_id = cluster_id or uuid_text(random_uuid())
-    options = FormatOptions(cluster_id, ignore_formatted=True)
     for node_id in directory.node_ids():
-        undo.making(directory.log_dirs(node_id))
+        log_dirs = directory.log_dirs(node_id)
+        if all(directory.files.exists(os.path.join(path, "meta.properties")) for path in log_dirs):
+            continue
+        undo.making(log_dirs)
         config = BrokerConfig.from_properties(directory.properties(node_id))
+        # A dynamic quorum is never made here: only kops cluster format does that.
+        options = FormatOptions(cluster_id, ignore_formatted=True, no_initial_controllers=not config.quorum_voters)
         format_node(directory.files, config, options, now_ms=time.time_ns() // 1_000_000)
     return cluster_id
 

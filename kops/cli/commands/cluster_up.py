@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kops.cli.cluster_words import DataDir
+from kops.cli.cluster_words import DataDir, PortBase, ServerProperties, Settings
 from kops.cli.options import command
 from kops.cli.output import Output
 from kops.errors import UsageError
@@ -38,18 +38,12 @@ def up(
         int | None, typer.Option("-n", "--brokers", metavar="N", help="How many brokers (3 for a new cluster).", show_default=False)
     ] = None,
     data_dir: DataDir = None,
-    port_base: Annotated[
-        int | None,
-        typer.Option("--port-base", metavar="P", help="Brokers listen on P and up, the quorum on P+100 and up.", show_default=False),
-    ] = None,
+    port_base: PortBase = None,
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="A temporary directory, removed when the cluster stops.", show_default=False)
     ] = False,
-    config: Annotated[list[str] | None, typer.Option("--config", metavar="K=V", help="A broker setting, with Kafka's name.")] = None,
-    server_properties: Annotated[
-        str | None,
-        typer.Option("--server-properties", metavar="FILE", help="A server.properties of Kafka's for all brokers.", show_default=False),
-    ] = None,
+    config: Settings = None,
+    server_properties: ServerProperties = None,
     seed_topic: Annotated[
         list[str] | None, typer.Option("--seed-topic", metavar="NAME:PARTITIONS:RF", help="A topic to make, unless it is there.")
     ] = None,

@@ -195,3 +195,13 @@ def test_ids_are_those_of_the_files(tmp_path: Path) -> None:
         (tmp_path / name).write_text("process.roles=broker\n")
     assert ClusterDirectory(str(tmp_path)).node_ids() == [2, 10]
     assert ClusterDirectory(str(tmp_path)).voter_ids() == []
+
+
+@pytest.mark.parametrize("value", ["a://b:1,c=d#e!f", "\\:", "\\\\:", "a\\", " lead", "é\t\n=", ":", "=="])
+def test_settings_are_written_as_a_person_writes_them(tmp_path: Path, value: str) -> None:
+    directory = ClusterDirectory(str(tmp_path))
+    properties = {"key": value, "a:b=c": value, "#k": "v"}
+    directory.write_properties(1, properties)
+    assert directory.properties(1) == properties
+    directory.write_properties(1, {"listeners": "PLAINTEXT://h:1"})
+    assert Path(directory.properties_path(1)).read_text().endswith("\nlisteners=PLAINTEXT://h:1\n")
