@@ -23,6 +23,8 @@ from kops.protocol.messages import (
     DeleteTopicsResponse,
     DescribeClusterRequest,
     DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
     ListOffsetsRequest,
@@ -32,6 +34,11 @@ from kops.protocol.messages import (
 )
 from kops.protocol.messages.create_topics_response import CreatableTopicResult
 from kops.protocol.messages.delete_topics_response import DeletableTopicResult
+from kops.protocol.messages.describe_topic_partitions_response import (
+    Cursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
 from kops.protocol.messages.incremental_alter_configs_response import AlterConfigsResourceResponse
 from kops.protocol.messages.list_offsets_response import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
 from kops.records.log_offsets import TopicPartition
@@ -302,6 +309,23 @@ def test_brokers_that_do_not_describe_partitions_are_asked_for_metadata() -> Non
         assert isinstance(found["b"], ApiError)
         assert not isinstance(found["a"], ApiError)
         assert [(one.leader, one.elr) for one in found["a"].partitions] == [(1, None), (None, None)]
+
+
+def test_topics_that_do_not_fit_into_one_answer_are_asked_for_on() -> None:
+    pages = {None: ("a", 0, 2, Cursor("a", 2)), ("a", 2): ("a", 2, 3, Cursor("b", 0)), ("b", 0): ("b", 0, 1, None)}
+
+    def answer(_: object, message: DescribeTopicPartitionsRequest) -> Message:
+        position = None if message.cursor is None else (message.cursor.topic_name, message.cursor.partition_index)
+        name, first, end, cursor = pages[position]
+        rows = [DescribeTopicPartitionsResponsePartition(partition_index=index, leader_id=1) for index in range(first, end)]
+        topic = DescribeTopicPartitionsResponseTopic(name=name, partitions=rows)
+        return DescribeTopicPartitionsResponse(topics=[topic], next_cursor=cursor)
+
+    with ScriptedCluster() as cluster, cluster.client() as client:
+        cluster.script(DescribeTopicPartitionsRequest, answer)
+        found = describe_topics(client, ["b", "a"])
+        counts = {name: [one.partition for one in info.partitions] for name, info in found.items() if not isinstance(info, ApiError)}
+        assert counts == {"a": [0, 1, 2], "b": [0]}
 
 
 def test_a_controller_is_no_broker() -> None:

@@ -232,6 +232,14 @@ def test_a_topic_that_is_not_there_is_told(cluster: ScriptedCluster) -> None:
     assert any(message.allow_auto_topic_creation for message in cluster.requests(1, MetadataRequest) if message.topics)
 
 
+def test_older_brokers_are_told_names_instead_of_ids(cluster: ScriptedCluster) -> None:
+    cluster.last_versions = {0: 7, 1: 11, 3: 8}
+    log = Log(cluster)
+    assert written(cluster, log, [b"x"]) == [Sent("a", 0, 100, 1_700_000_000_000)]
+    Served(cluster, {0: batch(0, b"x")})
+    assert read(cluster, 0, 1) == [(0, b"x")]
+
+
 # reading
 
 

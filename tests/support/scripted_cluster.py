@@ -42,6 +42,7 @@ class ScriptedCluster:
         self.epochs: dict[str, int] = {}
         self.hidden: set[int] = set()  # brokers that metadata does not tell
         self.unknown_apis: set[int] = set()
+        self.last_versions: dict[int, int] = {}  # API key → the latest version, where it is an older one
         self._script: dict[type[Message], Answer] = {}
         self._asked: dict[int, list[Message]] = {node_id: [] for node_id in range(1, count + 1)}
         self.servers: dict[int, Served] = {}
