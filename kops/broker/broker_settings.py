@@ -20,7 +20,9 @@ _SECOND_MS: Final = 1000
 
 def lifecycle_settings(config: BrokerConfig) -> LifecycleSettings:
     """How often the broker tells the controller that it lives."""
-    return LifecycleSettings(config["broker.heartbeat.interval.ms"], config["initial.broker.registration.timeout.ms"])
+    return LifecycleSettings(
+        config["broker.heartbeat.interval.ms"], config["initial.broker.registration.timeout.ms"], config["broker.session.timeout.ms"]
+    )
 
 
 def channel_settings(config: BrokerConfig) -> PeerSettings:

@@ -3,6 +3,10 @@
 Source: Kafka's BrokerLifecycleManager. One request at a time is on its way to the controller: the registration until it is accepted, then
 heartbeats. What a heartbeat says (fence me, shut me down, these directories are offline, these take no new replicas) is what changed here;
 what its answer says moves the broker on.
+
+A broker that leaves asks the controller ever less often whether it may go (Kafka: once soon, then at the usual pace), and goes when it has
+heard nothing for the time of its session: by then it is fenced, or there is no quorum that could hand over what it leads. Kafka waits for
+five minutes.
 """
 
 from __future__ import annotations
@@ -95,10 +99,11 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class LifecycleSettings:
-    """`broker.heartbeat.interval.ms`, `initial.broker.registration.timeout.ms`."""
+    """`broker.heartbeat.interval.ms`, `initial.broker.registration.timeout.ms`, `broker.session.timeout.ms`."""
 
     heartbeat_interval_ms: int = 2000
     registration_timeout_ms: int = 60_000
+    session_timeout_ms: int = 9000
 
 
 class BrokerLifecycle:
@@ -119,9 +124,11 @@ class BrokerLifecycle:
         self._offline_dirs: dict[bytes, bool] = {}  # id → whether the controller knows
         self._cordoned_dirs: frozenset[bytes] = frozenset()
         self._is_ready_to_unfence = self._is_registered = self._was_registered = self._was_caught_up = False
-        self._has_shutdown_answer = self._is_in_flight = self._is_next_immediate = False
+        self._is_in_flight = self._is_next_immediate = False
         self._next: Cancellable | None = None
         self._deadlines: list[Cancellable] = []
+        self._patience: Cancellable | None = None  # while the broker leaves
+        self._leaving_interval_ms = CONTROLLED_SHUTDOWN_INTERVAL_MS
 
     # what is asked of it ----------------------------------------------------------------------------------------------------------
 
@@ -167,6 +174,7 @@ class BrokerLifecycle:
         elif self.state is BrokerState.RUNNING:
             log.info("Beginning controlled shutdown.")
             self._change_state(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
+            self._renew_patience()
             self._schedule(0)
         else:
             log.info("Skipping controlled shutdown because we are in state %s.", self.state.name)
@@ -178,8 +186,9 @@ class BrokerLifecycle:
             return
         log.info("Transitioning from %s to SHUTTING_DOWN.", self.state.name)
         self._channel = None
-        for deadline in [*self._deadlines, *([] if self._next is None else [self._next])]:
-            deadline.cancel()
+        for pending in (*self._deadlines, self._next, self._patience):
+            if pending is not None:
+                pending.cancel()
         self._deadlines.clear()
         self._next = None
         self._change_state(BrokerState.SHUTTING_DOWN)
@@ -306,11 +315,20 @@ class BrokerLifecycle:
             log.info("The controller has asked us to exit controlled shutdown.")
             self.begin_shutdown()
             return
-        first = not self._has_shutdown_answer
-        self._has_shutdown_answer = True
-        self._schedule(CONTROLLED_SHUTDOWN_INTERVAL_MS if first else self._settings.heartbeat_interval_ms)
+        self._renew_patience()
+        self._schedule(self._leaving_interval_ms)
+        self._leaving_interval_ms = min(2 * self._leaving_interval_ms, self._settings.heartbeat_interval_ms)
 
     # what took too long -----------------------------------------------------------------------------------------------------------
+
+    def _renew_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = self._timers.call_later(self._settings.session_timeout_ms, self._give_up)
+
+    def _give_up(self) -> None:
+        log.error("The controller has not answered for %d ms, the broker goes without its approval", self._settings.session_timeout_ms)
+        self.begin_shutdown()
 
     def _registration_timed_out(self) -> None:
         if not self._was_registered:

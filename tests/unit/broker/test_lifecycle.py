@@ -99,12 +99,13 @@ def test_a_whole_life() -> None:
     life.begin_controlled_shutdown()
     loop.advance()
     assert world.beat(is_fenced=False).want_shut_down is True
-    # The first answer may be early: once more soon, then at the usual pace.
-    loop.advance(50)
-    world.beat(is_fenced=False)
-    loop.advance(1999)
-    assert channel.sent == []
-    loop.advance(1)
+    # Asked ever less often, at last at the usual pace.
+    for pause_ms in (50, 100, 200, 400, 800, 1600, 2000):
+        loop.advance(pause_ms - 1)
+        assert channel.sent == []
+        loop.advance(1)
+        if pause_ms < 2000:
+            world.beat(is_fenced=False)
     world.beat(should_shut_down=True)
     assert world.told == [
         "STARTING",
@@ -227,3 +228,17 @@ def test_who_does_not_run_has_nothing_to_hand_over() -> None:
     world.loop.advance(100_000)
     assert world.told == ["STARTING", "SHUTTING_DOWN", "may go"]
     assert world.life.broker_epoch == -1
+
+
+def test_who_leaves_does_not_wait_for_a_controller_that_is_gone() -> None:
+    world = World()
+    world.run()
+    world.life.begin_controlled_shutdown()
+    world.loop.advance(1000)
+    world.beat(is_fenced=False)
+    while world.told[-1] != "may go":
+        if world.channel.sent:
+            world.channel.answer(TIMED_OUT)
+        world.loop.advance(100)
+    assert world.loop.time_ms == 10_000
+    assert world.loop.timer_count == 0
