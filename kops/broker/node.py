@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kops.broker.broker_server import BrokerServer
 from kops.broker.controller_server import ControllerServer
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from kops.metadata.controller.settings import Draws
 
 log = logging.getLogger(__name__)
+
+_STAY_MS: Final = 20
+_LONGEST_STAY_MS: Final = 2000
 
 
 class Node:
@@ -56,6 +59,7 @@ class Node:
         self._state = BrokerState.NOT_RUNNING
         self._error: str | None = None
         self._listeners: dict[str, tuple[str, int]] = {}
+        self._stays = 0
         self._is_telling = self._is_ending = False
         self._when_ended: list[Callable[[], object]] = []
 
@@ -152,10 +156,21 @@ class Node:
             self.shared.hurry()
 
     def _stop_controller(self) -> None:
-        if self.controller is not None:
+        """Where a cluster is stopped as a whole, the quorum stays until all brokers had the leave that they wait for."""
+        if self._is_over:
+            return
+        if self.controller is not None and self._others_are_leaving() and self._stays < _LONGEST_STAY_MS:
+            self._stays += _STAY_MS
+            self.loop.call_later(_STAY_MS, self._stop_controller)
+        elif self.controller is not None:
             self.controller.shut_down(self._stop_shared)
         else:
             self._stop_shared()
+
+    def _others_are_leaving(self) -> bool:
+        assert self.shared is not None
+        brokers = self.shared.image.cluster.brokers.values()
+        return any(broker.in_controlled_shutdown and not broker.fenced and broker.id != self.config.node_id for broker in brokers)
 
     def _stop_shared(self) -> None:
         if self._is_over:
