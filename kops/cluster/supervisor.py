@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from kops.broker.loop import Loop
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
 
 POLL_MS: Final = 20
 STOP_TIMEOUT_MS: Final = 30_000
+# Host names, messages: what a broker's first seconds would import.
+_IMPORTED_LATER: Final = (
+    "encodings.idna",
+    "kops.protocol.read_compiler",
+    "kops.protocol.write_compiler",
+    "kops.protocol.messages.produce_request",
+)
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 RunBroker = Callable[[dict[str, str], str], int]
 """What a forked child does: `(properties, status_path)` to its exit code."""
@@ -342,8 +350,11 @@ def take_lock(directory: ClusterDirectory) -> int:
 
 
 def warm_up() -> RunBroker:
-    """Import what a broker needs; gives what a forked child does."""
+    """Import what a broker needs, also what it would import later; gives what a forked child does."""
     from kops.broker.process import run_node
+
+    for name in _IMPORTED_LATER:
+        import_module(name)
 
     def run(properties: dict[str, str], status_path: str) -> int:
         return run_node(properties, status_path=status_path)
