@@ -428,7 +428,7 @@ class Twins:
             return
         settings = dict(self.some_setting(kind) for _ in range(self.source.randint(1, 2)))
         resource = self.theirs.jvm.org.apache.kafka.common.config.ConfigResource(self.java_type(kind), name)
-        changes = self.theirs.jvm.java.util.LinkedHashMap()
+        changes = self.theirs.jvm.java.util.HashMap()
         operations = self.theirs.oracle.java_class("org.apache.kafka.clients.admin.AlterConfigOp$OpType")
         is_legacy = self.source.random() < 0.3
         for key, (operation, value) in settings.items():

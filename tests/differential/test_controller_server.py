@@ -350,16 +350,16 @@ def records(directory: Path, side: Side) -> list[tuple[int, str, Any]]:
             else:
                 message, version = read_record(record.value or b"")
                 found.append((record.offset, f"{type(message).__name__} {version}", in_order(plain(message, side.masked))))
-    return without_order_of_settings(found)
+    return without_order_of_deletions(found)
 
 
-def without_order_of_settings(found: list[tuple[int, str, Any]]) -> list[tuple[int, str, Any]]:
-    """Settings that were made together by name: Kafka has them in the order of a hash map."""
+def without_order_of_deletions(found: list[tuple[int, str, Any]]) -> list[tuple[int, str, Any]]:
+    """Topics that go together by name: Kafka has them in the order of a hash map of random ids."""
     ordered = []
     for kind, group in itertools.groupby(found, lambda record: record[1]):
         run = list(group)
         values = [value for _, _, value in run]
-        if kind.startswith("ConfigRecord"):
+        if kind.startswith("RemoveTopicRecord"):
             values.sort(key=repr)
         ordered += [(offset, kind, value) for (offset, _, _), value in zip(run, values, strict=True)]
     return ordered

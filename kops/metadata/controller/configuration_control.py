@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from kops.config.java import NumberFormatError, parse_int
+from kops.config.java_hash import put_order
 from kops.config.topic import TOPIC_CONFIG_DEF, topic_config
 from kops.config.topic_validation import validate_topic_config
 from kops.errors import ApiError
@@ -94,10 +95,11 @@ class ConfigurationControl:
     def alter(
         self, resource: Resource, operations: Mapping[str, tuple[int, str | None]], *, newly_created: bool = False, forwarded: bool = True
     ) -> list[Record]:
-        """The records of an incremental change: (operation, value) by name. Raises ApiError."""
+        """The records of an incremental change, in the order of Java's map: (operation, value) by name. Raises ApiError."""
         current = self.settings(resource)
         changes: dict[str, str | None] = {}
-        for name, (operation, value) in operations.items():
+        for name in put_order(operations):
+            operation, value = operations[name]
             new = self._operate(resource[0], name, operation, value, current.get(name))
             if new != current.get(name) or resource[0] == BROKER:
                 changes[name] = new
@@ -107,7 +109,7 @@ class ConfigurationControl:
     def replace(self, resource: Resource, settings: Mapping[str, str | None], *, forwarded: bool = True) -> list[Record]:
         """The records that make these all settings of the resource (legacy AlterConfigs). Raises ApiError."""
         current = self.settings(resource)
-        changes = {name: value for name, value in settings.items() if value != current.get(name) or resource[0] == BROKER}
+        changes = {name: settings[name] for name in put_order(settings) if settings[name] != current.get(name) or resource[0] == BROKER}
         dropped = [name for name in current if name not in settings]
         self._check(resource, changes, dropped, newly_created=False, forwarded=forwarded)
         return self._records(resource, {**changes, **dict.fromkeys(dropped)})
