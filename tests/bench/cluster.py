@@ -56,7 +56,7 @@ MIB: Final = 1024 * 1024
 PATIENCE_S: Final = 120
 PAUSE_S: Final = 0.002
 RECORD_SIZE: Final = 100
-CLIENT_JVM: Final = "-XX:TieredStopAtLevel=4 -Xmx1g"
+CLIENT_JVM: Final = "-XX:TieredStopAtLevel=4 -Xmx3g"
 KAFKA_JVM: Final = (
     "-Xmx1G",
     "-Xms1G",
@@ -307,8 +307,8 @@ class Run:
         """Seconds from the first poll to the last record."""
         jvm = self.oracle.jvm
         kind = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
-        settings = {"bootstrap.servers": nodes.bootstrap, "key.deserializer": kind, "value.deserializer": kind, "max.poll.records": 100_000}
-        settings |= {"enable.auto.commit": "false", "fetch.max.bytes": 64 * MIB, "max.partition.fetch.bytes": 8 * MIB}
+        settings = {"bootstrap.servers": nodes.bootstrap, "key.deserializer": kind, "value.deserializer": kind, "max.poll.records": 20_000}
+        settings["enable.auto.commit"] = "false"
         consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(self.oracle.properties(settings))
         parts = jvm.java.util.List.of(jvm.org.apache.kafka.common.TopicPartition(topic, 0))
         wait = jvm.java.time.Duration.ofMillis(1000)
