@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 WAIT_S = 120
@@ -84,12 +85,25 @@ class Acknowledged:
         assert (left, self.errors) == (0, []), self.errors[:3]
 
 
+def _ends(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
+    """Where a partition starts and ends. A new leader tells it only when its followers have caught up."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            start, end = consumer.get_watermark_offsets(partition, timeout=WAIT_S)
+            return start, end
+        except KafkaException as error:
+            if error.args[0].name() != "OFFSET_NOT_AVAILABLE" or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 def read_all(bootstrap: str, topic: str) -> list[Row]:
     """All records of a topic, in the order of partitions and offsets."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
     try:
         partitions = sorted(consumer.list_topics(topic, timeout=WAIT_S).topics[topic].partitions)
-        ends = {one: consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=WAIT_S) for one in partitions}
+        ends = {one: _ends(consumer, TopicPartition(topic, one)) for one in partitions}
         wanted = {one: end for one, (start, end) in ends.items() if end > start}
         consumer.assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in wanted])
         rows: list[Row] = []
