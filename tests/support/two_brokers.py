@@ -8,8 +8,16 @@ from typing import Any
 
 from kops.protocol.declaration import ZERO_UUID, Message
 from kops.protocol.errors import by_code
-from kops.protocol.messages import CreateTopicsRequest, CreateTopicsResponse, MetadataRequest, MetadataResponse
+from kops.protocol.messages import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 from kops.protocol.messages.create_topics_request import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
+from kops.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsTopic
 from kops.protocol.messages.metadata_request import MetadataRequestTopic
 from tests.support.raw_client import PATIENCE_S, RawClient, plain
 
@@ -41,7 +49,7 @@ class Side:
         assert isinstance(response, CreateTopicsResponse), self.name
         assert [one.error_code for one in response.topics] == [0], (self.name, response)
         deadline = time.monotonic() + PATIENCE_S
-        while not self._is_led(topic, partitions):
+        while not (self._is_led(topic, partitions) and (replicas or self._leads(topic, partitions))):
             assert time.monotonic() < deadline, f"{self.name}: no leader of {topic}"
             time.sleep(0.02)
 
@@ -51,6 +59,13 @@ class Side:
         (one,) = found.topics
         self.ids[topic] = one.topic_id
         return [each.error_code for each in one.partitions] == [0] * partitions
+
+    def _leads(self, topic: str, partitions: int) -> bool:
+        """Whether the broker that is asked has itself learned that it leads, which may be later than that it tells so."""
+        asked = [ListOffsetsPartition(number, -1, -1) for number in range(partitions)]
+        found = self.client.ask(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, asked)]), 6)
+        assert isinstance(found, ListOffsetsResponse)
+        return [one.error_code for one in found.topics[0].partitions] == [0] * partitions
 
     def ask(self, message: Message, version: int) -> Any:
         """The masked answer, or CLOSED."""

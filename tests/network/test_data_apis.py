@@ -1,0 +1,29 @@
+"""Data APIs of a running kops node over a socket, oldest and newest versions: the answers that a real Kafka node gave, which are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.api_steps import CASES, KEPT
+from tests.support.kept_answers import kept_answers
+from tests.support.kops_nodes import KopsNodes
+from tests.support.two_brokers import Side, differences
+
+
+@pytest.fixture(scope="module")
+def side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    """A node, broker and controller."""
+    with KopsNodes(tmp_path_factory.mktemp("node"), 1) as nodes:
+        found = Side("kops", nodes.bootstrap)
+        yield found
+        found.client.close()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("case", KEPT)
+def test_answers(side: Side, case: str) -> None:
+    steps, version = CASES[case]
+    found = differences(steps(side, version), ((label, answer) for label, answer in kept_answers()[case]))
+    assert not found, "\n".join(["", *found])
