@@ -38,7 +38,7 @@ async def round_trip(nodes: KopsNodes, codec: str | None, settings: dict[str, An
     consumer = AIOKafkaConsumer(bootstrap_servers=nodes.bootstrap, group_id=None, auto_offset_reset="earliest")
     consumer.assign([TopicPartition(topic, partition) for partition in range(3)])
     await consumer.start()
-    found = {}
+    found: dict[tuple[int, int], tuple[bytes | None, bytes | None, int, list[tuple[str, bytes]]]] = {}
     while len(found) < 300:
         record = await asyncio.wait_for(consumer.getone(), PATIENCE_S)
         found[record.partition, record.offset] = (record.key, record.value, record.timestamp, list(record.headers))

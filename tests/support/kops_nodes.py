@@ -72,11 +72,16 @@ class KopsNodes:
             options = FormatOptions(CLUSTER_ID, ignore_formatted=True)
             format_node(OsFiles(), BrokerConfig.from_properties(properties), options, now_ms=time.time_ns() // 1_000_000)
 
-    def start(self, node_id: int) -> None:
-        """Start a node's process; `wait` tells when it serves."""
+    def prepare(self, node_id: int) -> Path:
+        """Format a node's directory and write its server.properties; where that is."""
         self.format(node_id)
         path = self.work / f"{node_id}.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in self.properties(node_id).items()))
+        return path
+
+    def start(self, node_id: int) -> None:
+        """Start a node's process; `wait` tells when it serves."""
+        path = self.prepare(node_id)
         self.status_path(node_id).unlink(missing_ok=True)
         with open(self.work / f"{node_id}.out", "ab") as output:
             self.processes[node_id] = subprocess.Popen(
