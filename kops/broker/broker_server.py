@@ -121,6 +121,17 @@ class BrokerServer:
         """How far the loading of the logs is; empty when it is over."""
         return recovery_of(self.parts.logs.log_dirs) if self._is_loading else ()
 
+    @property
+    def is_started(self) -> bool:
+        """Whether it has all its parts."""
+        return self._has_replicas
+
+    @property
+    def assignments(self) -> AssignmentsManager:
+        """Who tells the controller of directories, from `start` on."""
+        assert self._assignments is not None, "the broker is not started"
+        return self._assignments
+
     def listeners(self) -> dict[str, tuple[str, int]]:
         """Where clients are sent: host and port by listener."""
         server = self.parts.socket_server

@@ -10,6 +10,7 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from kops.broker.metrics import ACTIVE_CONTROLLER_COUNT, broker_metrics, cluster_metrics
 from kops.broker.broker_server import BrokerServer
 from kops.broker.controller_server import ControllerServer
 from kops.broker.shared_server import SharedServer
@@ -83,6 +84,15 @@ class Node:
             () if self.broker is None or self._is_over else self.broker.recovery,
             self._error,
         )
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers by Kafka's names, as they are now; nothing where the node is not started or has ended."""
+        if self.shared is None or self._is_over:
+            return {}
+        found = {} if self.broker is None else broker_metrics(self.broker)
+        if self.controller is not None:
+            found |= {ACTIVE_CONTROLLER_COUNT: int(self.controller.is_active), **cluster_metrics(self.shared.image)}
+        return found
 
     @property
     def _is_over(self) -> bool:

@@ -15,12 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kops.broker.auto_topics import AutoTopics
-    from kops.broker.broker_metrics import BrokerMetrics
     from kops.broker.dynamic_config import DynamicBrokerConfig
     from kops.broker.forwarding import Forwarding
     from kops.broker.lifecycle import BrokerLifecycle
     from kops.broker.loop import Loop
-    from kops.broker.peer import Peers
     from kops.broker.producer_ids import ProducerIds
     from kops.broker.replica_manager import ReplicaManager
     from kops.broker.socket_server import SocketServer
@@ -53,8 +51,6 @@ class BrokerParts:
     draw: Callable[[], float]
     kraft_version: Callable[[], int]
     cache: MetadataCache = field(default_factory=MetadataCache)
-    metrics: BrokerMetrics = field(init=False)
-    peers: Peers = field(init=False)
     to_controller: ToController = field(init=False)
     forwarding: Forwarding = field(init=False)
     lifecycle: BrokerLifecycle = field(init=False)

@@ -28,7 +28,17 @@ def test_a_node_alone_serves_and_keeps_what_it_has(tmp_path: Path) -> None:
         assert status.state is BrokerState.RUNNING
         assert status.listeners["PLAINTEXT"] == ("127.0.0.1", nodes.ports[1])
         assert set(status.listeners) == {"PLAINTEXT", "CONTROLLER"}
+        metrics = nodes.thread.call(nodes.nodes[1].running.metrics)
+        assert metrics["kafka.server:type=KafkaServer,name=BrokerState"] == BrokerState.RUNNING.value
+        assert metrics["kafka.server:type=ReplicaManager,name=LeaderCount"] == 2
+        assert metrics["kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions"] == 0
+        assert metrics["kafka.controller:type=KafkaController,name=GlobalPartitionCount"] == 2
+        assert metrics["kafka.controller:type=KafkaController,name=ActiveControllerCount"] == 1
+        assert metrics["kafka.network:type=RequestMetrics,name=RequestsPerSec"] > 0
+        assert all(value >= 0 for value in metrics.values())
+        running = nodes.nodes[1].running
         nodes.stop(1)
+        assert running.metrics() == {}
         told = [found.state for found in nodes.nodes[1].states]
         assert told[0] is BrokerState.STARTING
         assert told[-1] is BrokerState.NOT_RUNNING
