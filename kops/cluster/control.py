@@ -13,7 +13,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from kops.errors import KopsError, NotFoundError, UsageError
+from kops.errors import KopsError, NotFoundError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -145,13 +145,13 @@ class ControlClient:
             raise KopsError(f"the supervisor does not answer at {path}: {error.strerror or error}") from error
 
     def ask(self, do: str, *, timeout_s: float, **values: object) -> dict[str, Any]:
-        """Send a request and wait for its answer; what the supervisor answers as an error is raised."""
+        """Send a request and wait for its answer; what the supervisor answers as an error is raised. UnreachableError where none comes."""
         self._sock.settimeout(timeout_s)
         try:
             self._sock.sendall(json.dumps({"do": do, **values}).encode() + b"\n")
             answer = self.next_line(timeout_s)
         except TimeoutError:
-            raise KopsError(f"the supervisor did not answer within {timeout_s:g} s") from None
+            raise UnreachableError(f"the supervisor did not answer within {timeout_s:g} s") from None
         except OSError as error:
             raise KopsError(f"the supervisor is gone: {error.strerror or error}") from error
         if answer is None:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,7 +20,7 @@ from kops.cluster import ports, settings
 from kops.cluster.control import ControlClient
 from kops.cluster.directory import DEFAULT_PATH, ClusterDirectory, Undo, check_nodes, check_usable, follow_a_move, move_ports
 from kops.cluster.processes import MARK, ProcessIdentity, identity_of, supervised
-from kops.errors import KopsError, NotFoundError, UsageError
+from kops.errors import KopsError, NotFoundError, UnreachableError, UsageError
 
 ANSWER_TIMEOUT_S: Final = 10.0
 START_TIMEOUT_S: Final = 60.0
@@ -202,12 +202,30 @@ def bring_up(directory: ClusterDirectory, request: UpRequest, *, wait: bool = Tr
             notes += prepare(directory, request, undo)
             started = launch(directory, ephemeral=request.ephemeral)
             try:
-                started.ask("start", timeout_s=timeout_s, wait=wait)
+                start_brokers(started, wait=wait, timeout_s=timeout_s)
             except BaseException:
                 stop_supervisor(started, kill=is_new)
                 raise
         undo.keep()
     return UpResult(directory.bootstrap_servers(), False, tuple(notes))
+
+
+def start_brokers(
+    running: Supervision, node_ids: Sequence[int] | None = None, *, wait: bool = True, timeout_s: float = START_TIMEOUT_S
+) -> list[dict[str, Any]]:
+    """Start brokers, all without a list, and wait until they serve. KopsError with the last lines of one that ended, UnreachableError with
+    those of one that is too slow."""
+    ids = running.directory.node_ids() if node_ids is None else list(node_ids)
+    try:
+        return running.ask("start", ids=ids, timeout_s=timeout_s, wait=wait)
+    except UnreachableError:
+        slow = [broker for broker in running.ask("status", ids=ids) if broker["state"] != "running"]
+        if not slow:
+            raise
+        names = ", ".join(str(broker["id"]) for broker in slow)
+        path = running.directory.output_path(slow[0]["id"])
+        said = "".join(f"\n  {line}" for line in running.directory.last_lines(path))
+        raise UnreachableError(f"broker {names} did not serve within {timeout_s:g} s; its last lines ({path}):{said}") from None
 
 
 def _missing_parents(path: str) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kops.cluster import ports, settings
 from kops.cluster.directory import Undo, check_nodes
-from kops.cluster.launch import STOP_TIMEOUT_S, exclusive, format_nodes, remove_node
+from kops.cluster.launch import STOP_TIMEOUT_S, exclusive, format_nodes, remove_node, start_brokers
 from kops.cluster.questions import partitions_on, unregister_broker
 from kops.errors import KopsError, UsageError
 
@@ -46,7 +46,7 @@ def add_broker(running: Supervision, own_settings: Mapping[str, str], *, timeout
         directory.write_properties(node_id, properties)
         format_nodes(directory, cluster_id, undo)
         try:
-            running.ask("start", ids=[node_id], timeout_s=timeout_s)
+            start_brokers(running, [node_id], timeout_s=timeout_s)
         except BaseException:
             running.ask("stop", ids=[node_id], kill=True, timeout_s=STOP_TIMEOUT_S)
             raise

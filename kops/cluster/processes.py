@@ -38,7 +38,9 @@ class ProcessIdentity:
     @property
     def is_alive(self) -> bool:
         """Whether this very process still runs (one that has ended and was not waited for does not)."""
-        return start_time(self.pid) == self.started and self.token in command_line(self.pid)
+        line = command_line(self.pid)
+        # One that is about to end has no command line any more, but may have ports and locks.
+        return (not line or self.token in line) and start_time(self.pid) == self.started
 
     def signal(self, number: signal.Signals) -> bool:
         """Send a signal, if it is still this process; whether it was sent."""

@@ -126,6 +126,8 @@ def defaults(broker_count: int, *, is_first_voter: bool) -> dict[str, str]:
         "group.initial.rebalance.delay.ms": "0",
         "broker.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
         "broker.heartbeat.interval.ms": str(_HEARTBEAT_MS),
+        # What comes while one fsync runs shares the next one anyway.
+        "controller.quorum.append.linger.ms": "0",
     }
     if is_first_voter and broker_count > 1:
         # One node wants to lead long before the others do, so a new cluster has its leader at once and no vote is split.

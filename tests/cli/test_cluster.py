@@ -169,6 +169,32 @@ def test_what_a_killed_supervisor_leaves_is_found_and_cleaned(kops: Kops, here: 
     assert not (data / ".kops" / "control").exists()
 
 
+def test_a_cluster_that_does_not_come_up_is_given_up(kops: Kops, here: Path) -> None:
+    assert kops("cluster", "up", "-n", "1").code == 0
+    assert kops("cluster", "down").code == 0
+    directory = ClusterDirectory("kops-data")
+    properties = directory.properties(1)
+    # Two voters that are nowhere: no controller can be elected.
+    voters = f"{properties['controller.quorum.voters']},2@127.0.0.1:1,3@127.0.0.1:2"
+    directory.write_properties(1, {**properties, "controller.quorum.voters": voters})
+    ran = kops("cluster", "up", "--timeout", "1")
+    assert ran.code == 4
+    assert ran.err.startswith("kops: error: broker 1 did not serve within 1 s; its last lines (")
+    assert processes(here / "kops-data") == []
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kops", "cluster", "up"],
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: len(processes(here / "kops-data")) == 2)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=WAIT_S) == ("", "kops: interrupted\n")
+    assert process.returncode == 130
+    assert processes(here / "kops-data") == []
+
+
 def start_in_foreground(here: Path) -> tuple[subprocess.Popen[str], Path]:
     """`kops cluster up --foreground --ephemeral` in a process of its own, and the directory it has made."""
     command = [sys.executable, "-m", "kops", "cluster", "up", "-n", "1", "--ephemeral", "--foreground", "--format", "jsonl"]

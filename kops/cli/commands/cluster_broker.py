@@ -37,8 +37,10 @@ def _stop(out: Output, ids: list[int], data_dir: str | None, *, kill: bool) -> i
 @command(examples=[("Start broker 2 again.", "kops cluster broker start 2")])
 def start(out: Output, ids: BrokerIds, data_dir: DataDir = None, timeout: Timeout = 60) -> int:
     """Start brokers that were stopped, were killed or have ended. Returns when they are registered and serve."""
+    from kops.cluster.launch import start_brokers
+
     running = supervision_of(data_dir)
-    brokers = running.ask("start", ids=asked_brokers(running, ids), timeout_s=timeout)
+    brokers = start_brokers(running, asked_brokers(running, ids), timeout_s=timeout)
     say_brokers(out.say, brokers, "runs")
     return 0
 

@@ -28,7 +28,7 @@ def restart(
 
     Also where its supervisor was killed: its brokers are found and stopped, and everything is started anew.
     """
-    from kops.cluster.launch import STOP_TIMEOUT_S, UpRequest, bring_up, locate, take_down
+    from kops.cluster.launch import STOP_TIMEOUT_S, UpRequest, bring_up, locate, start_brokers, take_down
 
     started = time.monotonic()
     if rolling:
@@ -36,7 +36,7 @@ def restart(
         directory = running.directory
         for node_id in directory.node_ids():
             running.ask("stop", ids=[node_id], timeout_s=STOP_TIMEOUT_S)
-            running.ask("start", ids=[node_id], timeout_s=timeout)
+            start_brokers(running, [node_id], timeout_s=timeout)
             out.say(f"broker {node_id} was restarted")
         bootstrap_servers = directory.bootstrap_servers()
     else:
