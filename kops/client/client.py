@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kops.protocol.messages import MetadataResponse
 
 T = TypeVar("T")
-UNREACHABLE_MS: Final = 9000
+UNREACHABLE_MS: Final = 8000
 _LONGEST_TURN_MS: Final = 200
 _CONTROLLER_ENDPOINTS: Final = 2
 
@@ -78,6 +78,7 @@ class Call(Generic[T]):
         self.node: Node | None = None  # while it is on its way
         self.answer: Message | ApiError | None = None
         self.last_error: ApiError | None = None
+        self.failing_since_ms: float | None = None  # that the node could not be reached, or is not in the metadata
 
     def succeed(self, value: T) -> None:
         """It is done."""
@@ -110,13 +111,16 @@ class Client:
         self.metadata = Metadata(addresses, max_age_ms=settings.metadata_max_age_ms)
         self.backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, draw)
         self.draw = draw
-        self._unreachable_ms = min(UNREACHABLE_MS, settings.default_api_timeout_ms)
         self._started_ms: float | None = None
         self._metadata_node: Node | None = None  # who is being asked
         self._metadata_failures = 0
         self._metadata_retry_ms = 0.0
         self._metadata_failing_since_ms: float | None = None
         self._metadata_error: ApiError | None = None
+
+    @property
+    def _unreachable_ms(self) -> int:
+        return min(UNREACHABLE_MS, self.settings.default_api_timeout_ms)
 
     def now_ms(self) -> float:
         """The clock of deadlines."""
@@ -207,9 +211,20 @@ class Client:
         if self.network.has_answer and self.network.failing_ms(node) >= self._unreachable_ms:
             call.fail(UnreachableError(f"broker {node.id} at {node.address} cannot be reached: {self.network.reason(node)}"))
 
+    def _check_there(self, call: Call[T], now_ms: float) -> None:
+        """Nor is a broker waited for that the cluster does not know."""
+        if isinstance(call.to, To) or self.metadata.is_bootstrap or call.to in self.metadata.nodes:
+            return
+        if call.failing_since_ms is None:
+            call.failing_since_ms = now_ms
+        if now_ms - call.failing_since_ms >= self._unreachable_ms:
+            reason = "" if call.last_error is None else f": {call.last_error}"
+            call.fail(UnreachableError(f"broker {call.to} is not there{reason}"))
+
     def _send(self, call: Call[T], now_ms: float) -> None:
         node = self._choose(call.to)
         if node is None:
+            self._check_there(call, now_ms)
             return
         timeout_ms = min(call.deadline_ms - now_ms, self.settings.request_timeout_ms)
 
@@ -235,6 +250,8 @@ class Client:
             return
         if kind.reaction is Reaction.METADATA or kind.name in ("NOT_CONTROLLER", "REQUEST_TIMED_OUT"):
             self.metadata.is_wanted = True
+        if kind.name in ("NETWORK_EXCEPTION", "REQUEST_TIMED_OUT") and call.failing_since_ms is None:
+            call.failing_since_ms = self.now_ms()
         call.retry_ms = self.now_ms() + self.backoff.delay_ms(call.tries - 1)
         if node is not None:
             self._check_reachable(call, node)
@@ -329,6 +346,6 @@ class Client:
             self.metadata.update_from_controllers(answer, now_ms)
         self._metadata_failures = 0
         self._metadata_failing_since_ms = None
-        # Where the answer had no nodes in it, it is asked for again, but not at once.
-        self._metadata_retry_ms = now_ms + self.settings.retry_backoff_ms if self.metadata.is_bootstrap else 0
+        # Whoever misses something in it asks again, but not at once.
+        self._metadata_retry_ms = now_ms + self.settings.retry_backoff_ms
         self.network.forget(self.metadata.nodes.values())

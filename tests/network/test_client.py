@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from kops.client.client import Client, To, check
 from kops.client.offsets import LATEST, ListedOffset, list_offsets
+from kops.client.partitions import describe_log_dirs
 from kops.client.quorum import describe_quorum
 from kops.client.settings import ClientSettings
 from kops.client.topics import DELETE, SET, NewTopic, ResourceType, alter_configs, create_topics, delete_topics, describe_topics
@@ -173,15 +176,14 @@ def test_what_is_no_kafka_server_is_told() -> None:
 
 
 def test_a_request_that_is_never_answered_ends_with_its_time() -> None:
-    with ScriptedCluster() as cluster, cluster.client({"request.timeout.ms": "50", "default.api.timeout.ms": "400"}) as client:
-        client.fetch_metadata([])
+    with ScriptedCluster() as cluster, cluster.hurried(request_timeout_ms=50, default_api_timeout_ms=400) as client:
         with pytest.raises(UnreachableError, match=r"create topics: no answer in time from 127\.0\.0\.1:\d+; last: .*not answered in time"):
             create_topics(client, [NewTopic("a")])
         assert len(cluster.requests(1, CreateTopicsRequest)) > 1
 
 
 def test_a_broker_that_is_told_where_it_can_not_be_reached() -> None:
-    with ScriptedCluster(2) as cluster, cluster.client({"default.api.timeout.ms": "300"}) as client:
+    with ScriptedCluster(2) as cluster, cluster.hurried(default_api_timeout_ms=1000) as client:
         cluster.topics["a"] = [2]
         port = cluster.servers[2].port()
         plain = cluster.metadata
@@ -198,8 +200,17 @@ def test_a_broker_that_is_told_where_it_can_not_be_reached() -> None:
             list_offsets(client, {TopicPartition("a", 0): LATEST})
 
 
+def test_a_broker_that_is_not_there_any_more_is_told() -> None:
+    with ScriptedCluster(2) as cluster, cluster.hurried(default_api_timeout_ms=1000) as client:
+        cluster.hidden.add(2)
+        client.metadata.is_wanted = True
+        (found,) = describe_log_dirs(client, [2]).values()
+        assert isinstance(found, UnreachableError)
+        assert re.fullmatch(r"(describe log dirs: no answer in time from .*|broker 2 is not there)", str(found))
+
+
 def test_metadata_grows_old() -> None:
-    with ScriptedCluster() as cluster, cluster.client({"metadata.max.age.ms": "0"}) as client:
+    with ScriptedCluster() as cluster, cluster.client({"metadata.max.age.ms": "0", "retry.backoff.ms": "0"}) as client:
         cluster.script(DescribeClusterRequest, lambda *_: DescribeClusterResponse())
         for _ in range(3):
             client.call("describe cluster", To.ANY, lambda _: DescribeClusterRequest(), lambda response: None)
@@ -222,18 +233,18 @@ def test_back_to_the_bootstrap_servers_when_all_that_is_known_is_gone() -> None:
 
 
 def test_without_rebootstrap_it_stays_with_what_it_knows() -> None:
-    properties = {"metadata.recovery.strategy": "none", "default.api.timeout.ms": "300"}
-    with ScriptedCluster(2) as cluster, cluster.client(properties) as client:
+    with ScriptedCluster(2) as cluster, cluster.client({"metadata.recovery.strategy": "none"}) as client:
         cluster.hidden.add(1)
         cluster.controller_id = 2
         client.fetch_metadata([])
+        client.settings = replace(client.settings, default_api_timeout_ms=300)
         cluster.stop(2)
         with pytest.raises(UnreachableError, match="create topics: no answer in time"):
             create_topics(client, [NewTopic("a")])
 
 
 def test_a_server_that_asks_for_it_sends_back_to_the_bootstrap_servers() -> None:
-    with ScriptedCluster(2) as cluster, cluster.client({"metadata.max.age.ms": "0"}) as client:
+    with ScriptedCluster(2) as cluster, cluster.client({"metadata.max.age.ms": "0", "retry.backoff.ms": "0"}) as client:
         client.fetch_metadata([])
         asked: list[int] = []
 

@@ -227,7 +227,7 @@ def test_keys_choose_their_partition(cluster: ScriptedCluster) -> None:
 
 
 def test_a_topic_that_is_not_there_is_told(cluster: ScriptedCluster) -> None:
-    with cluster.client({"default.api.timeout.ms": "300"}) as client, pytest.raises(NotFoundError, match="no such topic: nowhere"):
+    with cluster.hurried(default_api_timeout_ms=1000) as client, pytest.raises(NotFoundError, match="no such topic: nowhere"):
         Producer(client).send("nowhere", None, b"x")
     assert any(message.allow_auto_topic_creation for message in cluster.requests(1, MetadataRequest) if message.topics)
 

@@ -8,6 +8,7 @@ with ScriptedCluster(2) as cluster:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -64,6 +65,13 @@ class ScriptedCluster:
     def client(self, properties: Mapping[str, str] | None = None, **more: str) -> Client:
         settings = ClientSettings.from_properties({"bootstrap.servers": self.bootstrap, **QUICK, **(properties or {}), **more})
         return Client(settings, network=NetworkClient(settings, draw=lambda: 0.0), draw=lambda: 0.5)
+
+    def hurried(self, **settings: int) -> Client:
+        """A client that has been answered once, and from then on has these settings."""
+        client = self.client()
+        client.fetch_metadata([])
+        client.settings = replace(client.settings, **settings)  # type: ignore[arg-type]  # mypy takes them for all fields at once
+        return client
 
     def stop(self, node_id: int) -> None:
         """End a broker: its port refuses from then on."""

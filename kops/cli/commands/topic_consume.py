@@ -195,7 +195,28 @@ def _print(out: Output, batches: Iterator[Fetched], encodings: tuple[str, str], 
             out.record({"schema": SCHEMA, **document})
         return
     columns = [*COLUMNS, Column("batch", wide=True)] if with_batch else COLUMNS
-    out.rows(documents, columns, schema="kops.records/v1", key="records")
+    if out.format not in ("table", "wide"):
+        out.rows(documents, columns, schema="kops.records/v1", key="records")
+        return
+    # Lines are aligned in pieces: what an interrupt finds in the last one has to be printed, too.
+    rows = _UntilInterrupt(documents)
+    out.rows(rows, columns, schema="kops.records/v1", key="records")
+    if rows.interrupt is not None:
+        raise rows.interrupt
+
+
+class _UntilInterrupt:
+    """The same rows, and an end where Ctrl-C comes; it is kept as `interrupt`."""
+
+    def __init__(self, rows: Iterator[dict[str, Any]]) -> None:
+        self._rows = rows
+        self.interrupt: KeyboardInterrupt | None = None
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        try:
+            yield from self._rows
+        except KeyboardInterrupt as interrupt:
+            self.interrupt = interrupt
 
 
 def _documents(batches: Iterator[Fetched], key_encoding: str, value_encoding: str, with_batch: bool) -> Iterator[dict[str, Any]]:
