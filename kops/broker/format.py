@@ -301,8 +301,8 @@ def _in_map_order(paths: Sequence[str]) -> list[str]:
 
 
 class _BootstrapFile:
-    """A SnapshotSink for a file that is no snapshot of a log. It need not survive a power loss: meta.properties, without which nothing
-    starts here, comes later, and is synced."""
+    """A SnapshotSink for a file that is no snapshot of a log. Its bytes are on the disk before it has its name, and its name before
+    meta.properties, without which nothing starts here, is written: every start reads it, however long ago the node was formatted."""
 
     snapshot_id = OffsetAndEpoch(offset=0, epoch=0)
 
@@ -322,8 +322,7 @@ class _BootstrapFile:
 
     def freeze(self) -> None:
         """Put the file in its place."""
-        self._files.write_all(f"{self._path}.tmp", bytes(self._data))
-        self._files.rename(f"{self._path}.tmp", self._path)
+        self._files.write_atomic(self._path, bytes(self._data))
 
     def close(self) -> None:
         """Nothing was written before `freeze`."""
