@@ -2,7 +2,7 @@
 
 Each block is one question: CPU seconds and wall (medians), process start included, peak memory, how many times less kops takes than
 the block's last line, and what is asked of it. Contenders run one after the other, round by round, so look at the ratios: a busy machine
-slows all of them. `--quick` leaves out what takes Kafka's tool long.
+slows all of them. Clusters have a program of their own, `tests.bench.cluster`. `--quick` leaves out what takes Kafka's tool long.
 """
 
 from __future__ import annotations
