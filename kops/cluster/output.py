@@ -54,7 +54,7 @@ def follow(directory: ClusterDirectory, node_ids: Sequence[int]) -> Iterator[Sai
     while True:
         came: list[Said] = []
         for node_id in node_ids:
-            lines, positions[node_id] = _new_lines(directory.output_path(node_id), positions[node_id])
+            lines, positions[node_id] = new_lines(directory.output_path(node_id), positions[node_id])
             came += _stamped(lines, node_id, "")
         yield from came
         if not came:
@@ -65,7 +65,7 @@ def _size(path: str) -> int:
     return os.path.getsize(path) if os.path.exists(path) else 0
 
 
-def _new_lines(path: str, position: int) -> tuple[list[str], int]:
+def new_lines(path: str, position: int) -> tuple[list[str], int]:
     """Whole lines behind a position, and where they end."""
     if _size(path) <= position:
         return [], min(position, _size(path))

@@ -300,6 +300,22 @@ def test_two_side_by_side(kops: Kops, here: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_temporary_directory_and_a_long_name(kops: Kops, here: Path) -> None:
+    ran = kops("cluster", "up", "-n", "1", "--ephemeral", "--format", "json")
+    path = json.loads(ran.text)["data_dir"]
+    assert status(kops, "-d", path)["ephemeral"]
+    assert kops("cluster", "down", "-d", path).code == 0
+    assert not os.path.exists(path)
+    # The socket of a supervisor has not the room that a path has.
+    name = "d" * 150
+    assert kops("cluster", "up", "-n", "1", "-d", name).code == 0
+    socket_path = ClusterDirectory(name).read_state(ClusterDirectory(name).supervisor_path)["socket"]
+    assert status(kops, "-d", name)["state"] == "up"
+    assert kops("cluster", "kill", "-d", name).code == 0
+    assert not os.path.exists(os.path.dirname(socket_path))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [600, 60_000])
 def test_a_disk_that_is_full_leaves_nothing(here: Path, limit: int) -> None:
     """A limit on the size of files stands for it: the first is met by the command itself, the second by a broker."""
