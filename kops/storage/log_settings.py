@@ -14,6 +14,7 @@ from kops.config.broker_keys import KAFKA_CONFIG_DEF
 from kops.config.definition import ConfigDef
 from kops.config.java import LONG_MAX
 from kops.config.topic import TopicConfig, topic_config
+from kops.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -113,7 +114,12 @@ class TopicConfigs:
     def of(self, topic: str) -> TopicConfig:
         """The topic's settings. Raises UsageError for a value that is not allowed."""
         overrides = self._overrides(topic)
-        return topic_config(overrides, self._broker, ignore_unknown=True) if overrides else self.default
+        if not overrides:
+            return self.default
+        try:
+            return topic_config(overrides, self._broker, ignore_unknown=True)
+        except UsageError as error:
+            raise UsageError(f"topic {topic}: {error}") from error
 
     def set_broker(self, broker: Mapping[str, str]) -> None:
         """The broker's settings have changed. Raises UsageError, and then nothing has changed."""

@@ -239,13 +239,23 @@ class EmbeddedNodes:
         """Wait until every node that runs knows this set of in-sync replicas."""
         self.wait_for(lambda: all(_isr(node.node, topic, partition) == members for node in self.nodes.values() if node.node is not None))
 
+    def wait_for_replicas_in_sync(self, node_id: int, topic: str, partition: int = 0) -> None:
+        """Wait until a node knows that all replicas of a partition are in sync."""
+
+        def holds() -> bool:
+            broker = self.nodes[node_id].running.broker
+            assert broker is not None
+            found = broker.parts.cache.partition(topic, partition)
+            return found is not None and set(found.isr) == set(found.replicas)
+
+        self.wait_for(holds)
+
 
 def _isr(node: Node, topic: str, partition: int) -> set[int]:
-    assert node.broker is not None
+    assert node.broker is not None, "a controller alone"
     found = node.broker.parts.cache.partition(topic, partition)
     return set() if found is None else set(found.isr)
 
 
 def _knows(node: Node, topic: str) -> bool:
-    assert node.broker is not None
-    return topic in node.broker.parts.cache.image.topics.by_name
+    return node.broker is None or topic in node.broker.parts.cache.image.topics.by_name
