@@ -357,6 +357,11 @@ class KafkaRaftLog:
         self.unified.close()
         self.close_snapshots()
 
+    def abandon(self) -> None:
+        """Let go of all files as they are."""
+        self.unified.close_handlers()
+        self.close_snapshots()
+
     def close_snapshots(self) -> None:
         """Let go of the snapshots' files."""
         for reader in self._snapshots.values():

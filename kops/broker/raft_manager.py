@@ -143,8 +143,11 @@ class RaftManager:
         """A shutdown that has begun waits no longer."""
         self._do(self.node.shut_down(0, self._loop.now_ms()))
 
-    def close(self) -> None:
-        """Let go of connections, files and the lock; to the others this node is gone. A second call does nothing."""
+    def close(self, *, cleanly: bool = True) -> None:
+        """Let go of connections, files and the lock; to the others this node is gone. A second call does nothing.
+
+        Not cleanly, files stay as they are: as behind `kill -9`, or because the disk has failed.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -153,9 +156,13 @@ class RaftManager:
             self._timer.cancel()
         self._peers.close()
         try:
-            self._scheduler.run_due()
+            if cleanly:
+                self._scheduler.run_due()
             self._scheduler.shutdown()
-            self.log.close()
+            if cleanly:
+                self.log.close()
+            else:
+                self.log.abandon()
         finally:
             self._unlock()
 

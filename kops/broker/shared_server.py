@@ -147,7 +147,7 @@ class SharedServer:
     def abandon(self) -> None:
         """Let go of everything at once, as the end of a process does: nobody is told, nothing is handed over."""
         if self._raft is not None:
-            self._raft.close()
+            self._raft.close(cleanly=False)
 
     # what the loader asks and tells -----------------------------------------------------------------------------------------------
 

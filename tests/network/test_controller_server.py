@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 from pathlib import Path
 
 import pytest
 
+from kops.broker.controller_server import ControllerServer
 from kops.broker.envelope import envelope, read_response
+from kops.broker.loop import Loop
 from kops.broker.raft_log import METADATA_DIR
+from kops.broker.shared_server import SharedServer
+from kops.files import FaultyFiles, OsFiles
 from kops.metadata.image.metadata_image import MetadataImage
 from kops.protocol.api_keys import BY_NAME
 from kops.protocol.connection import Request
 from kops.protocol.messages import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
     ApiVersionsRequest,
     ApiVersionsResponse,
     BrokerHeartbeatRequest,
@@ -23,8 +30,13 @@ from kops.protocol.messages import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     EnvelopeResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    add_raft_voter_request,
 )
 from kops.protocol.messages import describe_quorum_request as quorum
+from kops.storage.kafka_uuid import uuid_bytes
+from kops.storage.load_errors import KafkaStorageError
 from tests.support.controllers import Controllers, ask, register_broker
 from tests.support.controlling import CLUSTER_ID, creation, error_name
 
@@ -212,3 +224,52 @@ def test_forwarded_requests(tmp_path: Path) -> None:
             inner = Request(BY_NAME["ApiVersions"], 4, 4, 1, "a client", ApiVersionsRequest("tests", "1"), 0)
             refused = ask(client, envelope(inner, inner.message, "User:ANONYMOUS", "10.0.0.1"), EnvelopeResponse)
             assert error_name(refused.error_code) == "INVALID_REQUEST"
+
+
+def test_the_quorum_changes(tmp_path: Path) -> None:
+    """A node that follows becomes a voter, the first one goes: the second leads, and knows everything."""
+    with Controllers(tmp_path) as controllers:
+        controllers.active_id()
+        with controllers.client(1) as client:
+            register_broker(client, 7)
+            assert ask(client, creation("orders", partitions=1, factor=1), CreateTopicsResponse).topics[0].error_code == 0
+        controllers.add(tmp_path, 2)
+        wait_for_topics(controllers, "orders")
+        ids = {id: uuid_bytes(node.running.shared.directories.directory_id) for id, node in controllers.nodes.items()}
+        listener = add_raft_voter_request.Listener("CONTROLLER", "127.0.0.1", controllers.ports[2])
+        with controllers.client(1) as client:
+            added = ask(client, AddRaftVoterRequest(CLUSTER_ID, 60_000, 2, ids[2], [listener]), AddRaftVoterResponse)
+            assert (added.error_code, added.error_message) == (0, None)
+            told = ask(client, describe_quorum(), DescribeQuorumResponse).topics[0].partitions[0]
+            assert ([voter.replica_id for voter in told.current_voters], told.observers) == ([1, 2], [])
+            removed = ask(client, RemoveRaftVoterRequest(CLUSTER_ID, 1, ids[1]), RemoveRaftVoterResponse)
+            assert (removed.error_code, removed.error_message) == (0, None)
+        controllers.wait_for(lambda: controllers.nodes[2].running.is_active)
+        with controllers.client(2) as client:
+            again = ask(client, creation("orders", partitions=1, factor=1), CreateTopicsResponse)
+            assert error_name(again.topics[0].error_code) == "TOPIC_ALREADY_EXISTS"
+            told = ask(client, describe_quorum(), DescribeQuorumResponse).topics[0].partitions[0]
+            assert [voter.replica_id for voter in told.current_voters] == [2]
+
+
+def test_a_disk_that_fails_ends_the_node(tmp_path: Path) -> None:
+    """What could not be forced to the disk comes out of the loop."""
+    with Controllers(tmp_path, start=False) as controllers:
+        config = controllers.nodes[1].config
+    files = FaultyFiles(OsFiles(), error=errno.EIO)
+    loop = Loop()
+    server = ControllerServer(SharedServer(loop, config, files))
+    server.start()
+
+    def fail() -> None:
+        if server.is_active:
+            files.at = len(files.operations) + 2  # a write, then the sync
+        else:
+            loop.call_soon(fail)
+
+    fail()
+    with pytest.raises(KafkaStorageError, match="Error while flushing log for __cluster_metadata-0"):
+        loop.run()
+    server.close()
+    server.shared.abandon()
+    loop.close()

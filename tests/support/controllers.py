@@ -91,6 +91,19 @@ class Controllers:
             self.close()
             raise
 
+    def add(self, root: Path, node_id: int) -> None:
+        """One more node, formatted without voters, and started."""
+        (self.ports[node_id],) = free_ports(1)
+        own = {
+            "node.id": str(node_id),
+            "listeners": f"CONTROLLER://127.0.0.1:{self.ports[node_id]}",
+            "log.dirs": str(root / f"node-{node_id}"),
+        }
+        config = BrokerConfig.from_properties({**self.nodes[1].config.properties, **own})
+        format_node(OsFiles(), config, FormatOptions(CLUSTER_ID, no_initial_controllers=True), now_ms=self.thread.loop.now_ms())
+        self.nodes[node_id] = ControllerNode(self.thread, config)
+        self.open(node_id)
+
     def open(self, node_id: int) -> None:
         """Start a node (again)."""
         self.thread.call(self.nodes[node_id].open)
