@@ -334,19 +334,25 @@ def launch(directory: ClusterDirectory, *, ephemeral: bool = False) -> Supervisi
     command = [sys.executable, "-P", "-c", _PROGRAM, root, MARK, token, directory.path, *(["ephemeral"] if ephemeral else [])]
     with open(directory.supervisor_output_path, "ab") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/", start_new_session=True)
+    try:
+        return _wait_for(directory, process, token)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+
+
+def _wait_for(directory: ClusterDirectory, process: subprocess.Popen[bytes], token: str) -> Supervision:
     deadline = time.monotonic() + START_TIMEOUT_S
-    while True:
+    while time.monotonic() < deadline:
         found = supervision(directory)
         if found is not None and found.identity.token == token:
             return found
         if process.poll() is not None:
             said = "".join(f"\n  {line}" for line in directory.last_lines(directory.supervisor_output_path))
             raise KopsError(f"the supervisor ended with exit code {process.returncode}:{said}")
-        if time.monotonic() > deadline:
-            process.kill()
-            process.wait()
-            raise KopsError(f"the supervisor was not there after {START_TIMEOUT_S:g} s")
         time.sleep(_POLL_S)
+    raise KopsError(f"the supervisor was not there after {START_TIMEOUT_S:g} s")
 
 
 # down ---------------------------------------------------------------------------------------------------------------------------------
@@ -364,8 +370,9 @@ def take_down(directory: ClusterDirectory, *, kill: bool = False) -> list[str]:
 
 def stop_supervisor(running: Supervision, *, kill: bool) -> list[dict[str, Any]]:
     """Have it stop its brokers and end; killed, and the brokers with it, where it does not."""
-    was_alive = [broker for broker in running.ask("status") if broker["pid"] is not None]
+    was_alive: list[dict[str, Any]] = []
     try:
+        was_alive = [broker for broker in running.ask("status") if broker["pid"] is not None]
         running.ask("shutdown", kill=kill, timeout_s=STOP_TIMEOUT_S)
         is_gone = running.identity.wait(STOP_TIMEOUT_S)
     except KopsError:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kops.cluster.directory import ClusterDirectory
-from kops.cluster.launch import clean_up, orphans, running_directories, supervision
+from kops.cluster.launch import clean_up, orphans, running_directories, stop_supervisor, supervision
 from kops.cluster.processes import MARK, ProcessIdentity, identify, identity_of, start_time, supervised
 
 TOKEN = "0123456789abcdef"
@@ -88,3 +88,20 @@ def test_brokers_of_a_killed_supervisor_are_found_and_stopped(directory: Cluster
     assert clean_up(directory) == [f"broker 1 of a killed supervisor (process {broker.pid}) was stopped"]
     assert broker.wait(60) == -signal.SIGTERM
     assert orphans(directory) == {}
+
+
+def test_a_supervisor_that_hangs_is_killed_with_its_brokers(directory: ClusterDirectory, sleeper: Sleeper) -> None:
+    os.makedirs(directory.state_dir)
+    directory.write_properties(1, {"process.roles": "broker"})
+    started = {}
+    for name in ("supervisor", "broker"):
+        started[name] = sleeper(MARK, TOKEN, directory.path)
+        identity = identify(started[name].pid, TOKEN)
+        assert identity is not None
+        path = directory.supervisor_path if name == "supervisor" else directory.process_path(1)
+        directory.write_state(path, {**identity.document(), "socket": directory.socket_path})
+    running = supervision(directory)
+    assert running is not None
+    assert stop_supervisor(running, kill=False) == []
+    assert [process.wait(60) for process in started.values()] == [-signal.SIGKILL] * 2
+    assert supervision(directory) is None
