@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from typing import TYPE_CHECKING, Final, Protocol
-from uuid import uuid4
 
 from kops.broker.acceptor import BindError
 from kops.broker.alter_partition_manager import AlterPartitionSender
@@ -31,6 +30,7 @@ from kops.broker.replica_fetcher import connect_by
 from kops.broker.replica_manager import ReplicaManager
 from kops.broker.socket_server import SocketServer
 from kops.broker.status import BrokerState, recovery_of
+from kops.config.java import LONG_MAX
 from kops.metadata.controller.feature_versions import production_features
 from kops.metadata.image.configs import ResourceType
 from kops.protocol.api_keys import Listener
@@ -99,6 +99,7 @@ class BrokerServer:
         self._is_loading = self._are_logs_loaded = self._has_replicas = self._is_ready = self._is_closed = False
         self._is_caught_up = self._is_published = False
         self._when_loaded: list[Callable[[], None]] = []
+        self._startup_limit: Cancellable | None = None
         self._when_told_to_go: Callable[[], None] | None = None
         parts.lifecycle = BrokerLifecycle(loop, self, lifecycle_settings(config), supports_cordoned_dirs=self._supports_cordoned_dirs)
         parts.logs = self._make_logs()
@@ -149,7 +150,7 @@ class BrokerServer:
             [start for start in self.shared.directories.starts if start.path in paths],
             now_ms=loop.now_ms,
             scheduler=self.tasks.scheduler,
-            new_id=lambda: uuid4().hex,
+            new_id=lambda: self._draws.uuid().hex(),
             failures=LogDirFailureChannel(lambda path: loop.call_from_thread(self._handle_failures)),
             topics=topics,
             config=log_manager_config(config.properties),
@@ -194,6 +195,14 @@ class BrokerServer:
         self._has_replicas = True
         self._register()
         self._install_publishers()
+        limit_ms = config["server.max.startup.time.ms"]
+        if limit_ms != LONG_MAX:
+            self._startup_limit = self.loop.call_later(limit_ms, self._startup_timed_out)
+
+    def _startup_timed_out(self) -> None:
+        if not self._is_ready:
+            waits_for = "the logs to be loaded" if self._is_loading else "the controller" if not self._is_caught_up else "being unfenced"
+            self.must_shut_down(f"Received a timeout exception after server.max.startup.time.ms while waiting for {waits_for}")
 
     def _channel(self, retry_timeout_ms: int | None) -> ControllerChannel:
         settings = channel_settings(self.config)
@@ -410,6 +419,8 @@ class BrokerServer:
         if self._is_closed:
             return
         self._is_closed = True
+        if self._startup_limit is not None:
+            self._startup_limit.cancel()
         parts = self.parts
         parts.lifecycle.begin_shutdown()
         parts.socket_server.stop()

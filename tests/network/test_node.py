@@ -166,3 +166,11 @@ def test_a_broker_without_a_quorum_ends_when_its_time_to_register_is_over(tmp_pa
         with pytest.raises(KopsError, match="unable to register with the controller quorum"):
             nodes.wait_ready(2)
         assert nodes.status(2).state is BrokerState.NOT_RUNNING
+
+
+def test_a_start_may_be_given_a_limit(tmp_path: Path) -> None:
+    with EmbeddedNodes(tmp_path, 3, settings={"server.max.startup.time.ms": 200}, start=False) as nodes:
+        nodes.format()
+        nodes.open(2)
+        with pytest.raises(KopsError, match=r"server\.max\.startup\.time\.ms while waiting for the controller"):
+            nodes.wait_ready(2)
