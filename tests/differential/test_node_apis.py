@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.api_steps import CASES, KEPT
+from tests.support.api_steps import CASES, KEPT, SETTINGS
 from tests.support.kept_answers import kept_answers
 from tests.support.kops_nodes import KopsNodes
 from tests.support.oracle import Oracle
@@ -23,10 +23,9 @@ from tests.support.two_brokers import Side, differences
 def both(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
     """A kops node and a Kafka node, each a cluster of its own."""
     work = tmp_path_factory.mktemp("both")
-    settings = {"offsets.topic.num.partitions": 1}
     with (
-        KopsNodes(work / "kops", 1, settings=settings) as nodes,
-        RealBroker(oracle, work / "kafka", log_dirs=[work / "kafka-logs"], settings=settings) as broker,
+        KopsNodes(work / "kops", 1, settings=SETTINGS) as nodes,
+        RealBroker(oracle, work / "kafka", log_dirs=[work / "kafka-logs"], settings=SETTINGS) as broker,
     ):
         sides = Side("kops", nodes.bootstrap), Side("kafka", broker.bootstrap)
         yield sides

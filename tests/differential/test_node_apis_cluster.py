@@ -26,6 +26,7 @@ from kops.protocol.messages.list_offsets_request import ListOffsetsPartition, Li
 from kops.protocol.messages.offset_for_leader_epoch_request import OffsetForLeaderPartition, OffsetForLeaderTopic
 from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
 from kops.records.build import BatchBuilder
+from tests.support.api_steps import SETTINGS
 from tests.support.kafka_nodes import KafkaNodes
 from tests.support.kops_nodes import KopsNodes
 from tests.support.raw_client import PATIENCE_S, RawClient
@@ -153,11 +154,10 @@ SCENARIOS = (
 @pytest.mark.once
 def test_brokers_that_do_not_lead(tmp_path_factory: pytest.TempPathFactory) -> None:
     found = []
-    settings = {"offsets.topic.num.partitions": 1}
     work = tmp_path_factory.mktemp("three")
     for name in ("kops", "kafka"):
         (work / name).mkdir()
-    with KopsNodes(work / "kops", settings=settings) as ours, KafkaNodes(work / "kafka", settings=settings) as theirs:
+    with KopsNodes(work / "kops", settings=SETTINGS) as ours, KafkaNodes(work / "kafka", settings=SETTINGS) as theirs:
         sides = [Asked("kops", ours), Asked("kafka", theirs)]
         for steps, versions in SCENARIOS:
             for version in versions:

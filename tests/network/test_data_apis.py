@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.api_steps import CASES, KEPT
+from tests.support.api_steps import CASES, KEPT, SETTINGS
 from tests.support.kept_answers import kept_answers
 from tests.support.kops_nodes import KopsNodes
 from tests.support.two_brokers import Side, differences
@@ -15,7 +15,7 @@ from tests.support.two_brokers import Side, differences
 @pytest.fixture(scope="module")
 def side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
     """A node, broker and controller."""
-    with KopsNodes(tmp_path_factory.mktemp("node"), 1) as nodes:
+    with KopsNodes(tmp_path_factory.mktemp("node"), 1, settings=SETTINGS) as nodes:
         found = Side("kops", nodes.bootstrap)
         yield found
         found.client.close()

@@ -32,6 +32,8 @@ from tests.support.two_brokers import Side
 Steps = Iterator[tuple[str, Any]]
 UNKNOWN_ID = bytes([9]) * 16
 NOW = 1_700_000_000_000
+# The records are old.
+SETTINGS = {"log.retention.ms": -1}
 
 
 def batch(count: int = 1, *, key: bytes | None = b"k", timestamp: int = NOW, size: int = 20, **fields: Any) -> bytes:

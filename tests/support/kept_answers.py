@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .api_steps import CASES, KEPT
+from .api_steps import CASES, KEPT, SETTINGS
 from .corpus import PROJECT
 from .two_brokers import Side
 
@@ -36,7 +36,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as work,
         Oracle() as oracle,
-        RealBroker(oracle, Path(work) / "run", log_dirs=[Path(work) / "logs"]) as broker,
+        RealBroker(oracle, Path(work) / "run", log_dirs=[Path(work) / "logs"], settings=SETTINGS) as broker,
     ):
         side = Side("kafka", broker.bootstrap)
         answers = {case: list(CASES[case][0](side, CASES[case][1])) for case in KEPT}
