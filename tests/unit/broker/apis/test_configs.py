@@ -13,6 +13,7 @@ from kops.metadata.image.metadata_delta import MetadataDelta
 from kops.metadata.image.metadata_image import MetadataProvenance
 from kops.metadata.metadata_cache import error_code
 from kops.protocol.declaration import Message
+from kops.protocol.errors import by_name
 from kops.protocol.messages import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -129,13 +130,14 @@ def test_settings_of_brokers() -> None:
 def test_what_can_not_be_described() -> None:
     world = World()
     assert world.describe(TOPIC, "none") == (error_code("UNKNOWN_TOPIC_OR_PARTITION"), "")
-    assert world.describe(TOPIC, "a b")[0] == error_code("INVALID_TOPIC_EXCEPTION")
+    why = "Topic name is invalid: 'a b' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    assert world.describe(TOPIC, "a b") == (error_code("INVALID_TOPIC_EXCEPTION"), why)
     assert world.describe(BROKER, "2") == (INVALID_REQUEST, "Unexpected broker id, expected 1 or empty string, but received 2")
     assert world.describe(BROKER, "x") == (INVALID_REQUEST, "Broker id must be an integer, but it is: x")
     assert world.describe(LOGGER, "1") == {} and world.describe(LOGGER, "") == (INVALID_REQUEST, "Broker id must not be empty")
     assert world.describe(LOGGER, "3") == (INVALID_REQUEST, "Unexpected broker id, expected 1 but received 3")
     assert world.describe(GROUP, "g") == (INVALID_REQUEST, "Unsupported resource type: GROUP")
-    assert world.describe(99, "g")[0] == INVALID_REQUEST
+    assert world.describe(99, "g") == (INVALID_REQUEST, by_name("INVALID_REQUEST").words)
 
 
 def test_changes_of_a_broker_are_checked_here() -> None:
