@@ -10,7 +10,7 @@ import pytest
 from tests.support.kops_nodes import KopsNodes
 from tests.support.oracle import Oracle
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -15,7 +15,7 @@ from kafka.errors import TopicAlreadyExistsError
 from tests.support.kops_nodes import KopsNodes
 
 PATIENCE_S = 60
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 
 @pytest.fixture(scope="module")
