@@ -182,7 +182,9 @@ class Loop:
     def run_once(self, max_wait_ms: float | None = None) -> None:
         """One turn: wait for something to do, at most `max_wait_ms`, and do it."""
         self.turn_count += 1
-        for key, events in self._selector.select(self._wait_s(max_wait_ms)):
+        ready = self._selector.select(self._wait_s(max_wait_ms))
+        now_ms = self.monotonic_ms() if self._timers else 0.0
+        for key, events in ready:
             watch = key.data
             if watch is None:
                 self._drain_wakes()
@@ -192,7 +194,9 @@ class Loop:
                 watch.on_readable()
             if events & _WRITE and watch.is_writing:
                 watch.on_writable()
-        self._run_timers()
+        # Those that became due meanwhile wait for the next turn: where a callback took long, what has come in the sockets since (a
+        # heartbeat, an answer) is looked at before a timer finds that it has not come.
+        self._run_timers(now_ms)
         while self._from_threads:
             self._ready.append(self._from_threads.popleft())
         for _ in range(len(self._ready)):
@@ -210,10 +214,7 @@ class Loop:
             wait_ms = until_due_ms if wait_ms is None else min(wait_ms, until_due_ms)
         return None if wait_ms is None else wait_ms / 1000
 
-    def _run_timers(self) -> None:
-        if not self._timers:
-            return
-        now_ms = self.monotonic_ms()
+    def _run_timers(self, now_ms: float) -> None:
         while self._timers and self._timers[0][0] <= now_ms:
             timer = heapq.heappop(self._timers)[2]
             if timer.run is None:

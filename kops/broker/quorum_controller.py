@@ -79,7 +79,7 @@ class QuorumController:
             return
         self._is_handling = True
         try:
-            result = self.controller.handle(context, request, self._loop.now_ms())
+            result = self.controller.handle(context, request, self._now_ms())
             error = self._append(result)
         finally:
             self._is_handling = False
@@ -142,7 +142,7 @@ class QuorumController:
             words = "[QuorumController id=%d] Becoming the active controller at epoch %d, next write offset %d"
             log.info(words, self.controller.node_id, epoch, end_offset)
             self._last_write_offset = end_offset - 1
-        self._append(self.controller.on_claim(epoch, end_offset, self._loop.now_ms()))
+        self._append(self.controller.on_claim(epoch, end_offset, self._now_ms()))
         self._set_timer()
 
     def _resign(self, leader_id: int | None) -> None:
@@ -214,11 +214,15 @@ class QuorumController:
             self._timer = None
         due_ms = self.controller.next_tick_ms
         if due_ms is not None and not self._is_shut_down:
-            self._timer = self._loop.call_later(due_ms - self._loop.now_ms(), self._tick)
+            self._timer = self._loop.call_later(due_ms - self._loop.monotonic_ms(), self._tick)
+
+    def _now_ms(self) -> int:
+        """The controller's clock: brokers' sessions must not end, nor last, because somebody sets the wall clock."""
+        return int(self._loop.monotonic_ms())
 
     def _tick(self) -> None:
         self._timer = None
-        while (result := self.controller.tick(self._loop.now_ms())) is not None:
+        while (result := self.controller.tick(self._now_ms())) is not None:
             self._append(result)
         self._set_timer()
 

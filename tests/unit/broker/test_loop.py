@@ -108,6 +108,31 @@ def test_it_sleeps_until_the_next_timer(loop: Loop) -> None:
     assert loop.turn_count <= 2
 
 
+def test_a_timer_waits_for_what_came_while_a_callback_took_long(loop: Loop, clock: Clock) -> None:
+    """Who was busy for long must not take an answer for missing that lies in the socket."""
+    told: list[str] = []
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+
+    def readable() -> None:
+        told.append(ours.recv(10).decode())
+        if told == ["first"]:
+            clock(2000)
+            theirs.send(b"second")
+
+    watch = loop.watch(ours, readable, lambda: None)
+    watch.want(reading=True)
+    loop.call_later(500, lambda: told.append("late"))
+    theirs.send(b"first")
+    loop.run_once()
+    assert told == ["first"]
+    loop.run_once()
+    assert told == ["first", "second", "late"]
+    watch.close()
+    ours.close()
+    theirs.close()
+
+
 def test_a_stop_before_the_run_is_not_lost(loop: Loop) -> None:
     loop.stop()
     loop.run()
