@@ -98,7 +98,7 @@ class BrokerServer:
         self._publishers: list[BrokerPublisher | BrokerRegistrationTracker] = []
         self._is_loading = self._are_logs_loaded = self._has_replicas = self._is_ready = self._is_closed = False
         self._is_caught_up = self._is_published = False
-        self._when_loaded: list[Callable[[], None]] = []
+        self._when_loaded: list[Callable[[], object]] = []
         self._startup_limit: Cancellable | None = None
         self._when_told_to_go: Callable[[], None] | None = None
         parts.lifecycle = BrokerLifecycle(loop, self, lifecycle_settings(config), supports_cordoned_dirs=self._supports_cordoned_dirs)
@@ -126,6 +126,11 @@ class BrokerServer:
     def is_started(self) -> bool:
         """Whether it has all its parts."""
         return self._has_replicas
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended, and no thread of it loads logs."""
+        return self._is_closed and not self._is_loading
 
     @property
     def assignments(self) -> AssignmentsManager:
@@ -458,9 +463,15 @@ class BrokerServer:
         self.loop.in_thread(lambda: logs.shutdown(epoch, run=runner), closed)
 
     def kill(self) -> None:
-        """Close everything as it is, at once: what the end of a process does. Files are left as a kill leaves them."""
+        """Close everything as it is, at once: what the end of a process does. Files are left as a kill leaves them.
+
+        Threads that load logs can't be stopped: the log directories stay locked until they are done.
+        """
         self._close_parts()
-        self._abandon_logs()
+        if self._is_loading:
+            self._when_loaded.append(self._abandon_logs)
+        else:
+            self._abandon_logs()
 
     def _abandon_logs(self) -> None:
         logs = self.parts.logs

@@ -10,9 +10,9 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from kops.broker.metrics import ACTIVE_CONTROLLER_COUNT, broker_metrics, cluster_metrics
 from kops.broker.broker_server import BrokerServer
 from kops.broker.controller_server import ControllerServer
+from kops.broker.metrics import ACTIVE_CONTROLLER_COUNT, broker_metrics, cluster_metrics
 from kops.broker.shared_server import SharedServer
 from kops.broker.status import BrokerState, NodeStatus
 from kops.errors import KopsError
@@ -93,6 +93,11 @@ class Node:
         if self.controller is not None:
             found |= {ACTIVE_CONTROLLER_COUNT: int(self.controller.is_active), **cluster_metrics(self.shared.image)}
         return found
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing of it is open any more; a node that was killed while it loaded its logs is closed a little later."""
+        return self._is_over and (self.broker is None or self.broker.is_closed)
 
     @property
     def _is_over(self) -> bool:
