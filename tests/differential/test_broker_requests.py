@@ -17,7 +17,7 @@ from kops.protocol import errors
 from kops.protocol.api_keys import BY_NAME, ApiKey
 from kops.protocol.connection import Request
 from kops.protocol.declaration import Message, Struct
-from kops.protocol.messages import ProduceRequest
+from kops.protocol.messages import DescribeUserScramCredentialsRequest, ProduceRequest
 from kops.protocol.registry import request_class, response_class
 from tests.support.messages import random_message
 from tests.support.oracle import Oracle
@@ -61,13 +61,15 @@ def real(oracle: Oracle) -> RealRequests:
 
 
 def requests(api: ApiKey, version: int) -> list[Message]:
-    """Random requests; records that are null are what no parsed request has."""
+    """Random requests; records that are null are what no parsed request has, and without users Kafka's class itself fails."""
     made = [random_message(request_class(api), version, seed) for seed in range(SEEDS)]
     for request in made:
         if isinstance(request, ProduceRequest):
             for topic in request.topic_data:
                 for partition in topic.partition_data:
                     partition.records = partition.records or b""
+        if isinstance(request, DescribeUserScramCredentialsRequest):
+            request.users = request.users or []
     return made
 
 
@@ -76,7 +78,7 @@ def with_kafkas_words(struct: Struct, kafkas: str, ours: str) -> None:
     for field in struct.FIELDS:
         value = getattr(struct, field.name)
         if field.of is not None:
-            for one in value if field.is_array else [value]:
+            for one in (value or ()) if field.is_array else [value]:
                 if one is not None:
                     with_kafkas_words(one, kafkas, ours)
         elif field.name == "error_message" and value == kafkas:

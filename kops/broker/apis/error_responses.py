@@ -20,6 +20,7 @@ from kops.protocol.messages import (
     describe_configs_response,
     describe_producers_response,
     describe_topic_partitions_response,
+    describe_user_scram_credentials_response,
     fetch_response,
     list_offsets_response,
     metadata_response,
@@ -162,6 +163,16 @@ def _describe_topic_partitions(request: messages.DescribeTopicPartitionsRequest,
     return messages.DescribeTopicPartitionsResponse(topics=[made(code(error), topic.name) for topic in request.topics])
 
 
+def _describe_client_quotas(_request: messages.DescribeClientQuotasRequest, _version: int, error: ApiError) -> Message:
+    return messages.DescribeClientQuotasResponse(error_code=code(error), error_message=text(error), entries=None)
+
+
+def _describe_credentials(request: messages.DescribeUserScramCredentialsRequest, _version: int, error: ApiError) -> Message:
+    made = describe_user_scram_credentials_response.DescribeUserScramCredentialsResult
+    results = [made(error_code=code(error), error_message=text(error)) for _ in request.users or ()]
+    return messages.DescribeUserScramCredentialsResponse(error_code=code(error), error_message=text(error), results=results)
+
+
 def _elect_leaders(request: messages.ElectLeadersRequest, version: int, error: ApiError) -> Message:
     response = controller_responses.error_response(request, error)
     assert isinstance(response, messages.ElectLeadersResponse)
@@ -183,10 +194,12 @@ _ANSWERS: Final[dict[str, Callable[[Any, int, ApiError], Message | None]]] = {
     "AlterReplicaLogDirsRequest": _alter_log_dirs,
     "ApiVersionsRequest": _api_versions,
     "DeleteRecordsRequest": _delete_records,
+    "DescribeClientQuotasRequest": _describe_client_quotas,
     "DescribeConfigsRequest": _describe_configs,
     "DescribeProducersRequest": _describe_producers,
     "DescribeQuorumRequest": _code_and_words(messages.DescribeQuorumResponse),
     "DescribeTopicPartitionsRequest": _describe_topic_partitions,
+    "DescribeUserScramCredentialsRequest": _describe_credentials,
     "ElectLeadersRequest": _elect_leaders,
     "FetchRequest": _fetch,
     "InitProducerIdRequest": _init_producer_id,

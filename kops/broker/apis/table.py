@@ -14,6 +14,7 @@ from kops.broker.apis.delete_records import handle_delete_records
 from kops.broker.apis.describe_cluster import handle_describe_cluster, handle_describe_topic_partitions
 from kops.broker.apis.describe_configs import handle_describe_configs
 from kops.broker.apis.describe_producers import handle_describe_producers
+from kops.broker.apis.describe_users import handle_describe_client_quotas, handle_describe_user_scram_credentials
 from kops.broker.apis.fetch import handle_fetch
 from kops.broker.apis.init_producer_id import handle_init_producer_id
 from kops.broker.apis.leader_epochs import handle_offset_for_leader_epoch
@@ -50,11 +51,13 @@ _ANSWERED_HERE: Final[dict[str, Handler]] = {
     "AlterReplicaLogDirs": handle_alter_replica_log_dirs,
     "ApiVersions": handle_api_versions,
     "DeleteRecords": handle_delete_records,
+    "DescribeClientQuotas": handle_describe_client_quotas,
     "DescribeCluster": handle_describe_cluster,
     "DescribeConfigs": handle_describe_configs,
     "DescribeLogDirs": handle_describe_log_dirs,
     "DescribeProducers": handle_describe_producers,
     "DescribeTopicPartitions": handle_describe_topic_partitions,
+    "DescribeUserScramCredentials": handle_describe_user_scram_credentials,
     "Fetch": handle_fetch,
     "IncrementalAlterConfigs": handle_incremental_alter_configs,
     "InitProducerId": handle_init_producer_id,

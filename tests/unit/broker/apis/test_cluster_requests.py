@@ -18,10 +18,14 @@ from kops.protocol.api_keys import API_KEYS, BY_NAME, Listener
 from kops.protocol.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
     DescribeClusterRequest,
     DescribeClusterResponse,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
     JoinGroupRequest,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
@@ -34,7 +38,9 @@ from kops.protocol.messages import (
     SaslHandshakeResponse,
 )
 from kops.protocol.messages.api_versions_response import ApiVersion
+from kops.protocol.messages.describe_client_quotas_request import ComponentData
 from kops.protocol.messages.describe_topic_partitions_request import Cursor, TopicRequest
+from kops.protocol.messages.describe_user_scram_credentials_request import UserName
 from kops.protocol.node_versions import NodeVersions
 from kops.storage.load_errors import KafkaStorageError
 from tests.support.answering import Asked, Broker
@@ -134,6 +140,19 @@ def test_list_config_resources(broker: Broker) -> None:
     assert broker.answer(ListConfigResourcesRequest([2, 99]), 1, ListConfigResourcesResponse).error_code == error_code(
         "UNSUPPORTED_VERSION"
     )
+
+
+def test_quotas_and_credentials(broker: Broker) -> None:
+    """As far as the metadata has any."""
+    told = broker.answer(DescribeClientQuotasRequest([ComponentData("user", 2, None)]), 1, DescribeClientQuotasResponse)
+    assert (told.error_code, told.entries) == (0, [])
+    twice = DescribeClientQuotasRequest([ComponentData("user", 2, None), ComponentData("user", 2, None)])
+    refused = broker.answer(twice, 1, DescribeClientQuotasResponse)
+    assert (refused.error_code, refused.entries) == (error_code("INVALID_REQUEST"), None)
+    users = broker.answer(DescribeUserScramCredentialsRequest(None), 0, DescribeUserScramCredentialsResponse)
+    assert (users.error_code, users.results) == (0, [])
+    nobody = broker.answer(DescribeUserScramCredentialsRequest([UserName("ann")]), 0, DescribeUserScramCredentialsResponse)
+    assert [(one.user, one.error_code) for one in nobody.results] == [("ann", error_code("RESOURCE_NOT_FOUND"))]
 
 
 def test_too_late_for_sasl(broker: Broker) -> None:
