@@ -1,8 +1,10 @@
 """One connection of a client: what is read is handled in its order, one request at a time, and answered with few writes.
 
 Source: Kafka's KafkaChannel (mute states), Selector (GRACEFUL close, memory), Processor and RequestChannel.Request (SocketServer.scala).
-As in Kafka the next request of a connection is not looked at before the last one is answered and its answer has gone out. Answers that are
-there at once are the exception: they are collected up to `_CORK_SIZE` bytes, so what one read brought is answered by one write.
+As in Kafka the next request of a connection is not begun before the last one is answered and its answer has gone out, with two exceptions
+that no client can tell from that but by the time it takes. Answers that are there at once are collected up to `_CORK_SIZE` bytes, so what
+one read brought is answered by one write. And a Produce behind Produces that wait for replicas is begun: the records of all requests that a
+producer has in flight go to the followers together, appended and answered in their order.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kops.broker.outbox import Outbox
 from kops.errors import ApiError, DecodeError
+from kops.protocol.api_keys import PRODUCE
 from kops.protocol.connection import ServerConnection, api_versions_refusal
 from kops.protocol.frames import SIZE
 
@@ -160,7 +163,8 @@ class Channel:
         self._outbox = Outbox()
         self._state = _State.OPEN
         self._reason = ""  # why it is ENDING
-        self._current: RequestContext | None = None
+        self._begun: list[RequestContext] = []  # and not answered; more than one only of Produces
+        self._next: Request | None = None  # read, but not to be begun before all these are answered
         self._is_working = False
         self._is_scheduled = False
         self._throttle: Timer | None = None
@@ -179,7 +183,7 @@ class Channel:
         """Whether nothing is read: a request is unanswered, an answer has not gone out, memory or the end of a throttle is waited for."""
         return (
             self._state is not _State.OPEN
-            or self._current is not None
+            or self._is_waiting()
             or bool(self._outbox.size)
             or self._is_scheduled
             or self._throttle is not None
@@ -231,9 +235,9 @@ class Channel:
                 left -= handled
         finally:
             self._is_working = False
-        if self._state is _State.ENDING and not self._outbox.size:
+        if self._state is _State.ENDING and not (self._outbox.size or self._begun):
             self.close(self._reason)
-        elif self._state is _State.LOST and not (self._current or self._is_scheduled):
+        elif self._state is _State.LOST and not (self._begun or self._is_scheduled):
             self.close("")
         if self.is_open:
             self._watch.want(reading=None if self.is_muted else True, writing=bool(self._outbox.size))
@@ -248,14 +252,22 @@ class Channel:
             request = self._next_request()
             if request is None:
                 break
+            if self._begun and request.api.key != PRODUCE:
+                self._next = request
+                break
             count += 1
             self._handle(request)
         return count
 
+    def _is_waiting(self) -> bool:
+        """Whether the next request has to wait for the answers to those that are begun."""
+        begun = self._begun
+        return bool(begun) and (self._next is not None or len(begun) >= self._turn_requests or begun[-1].request.api.key != PRODUCE)
+
     def _is_held(self) -> bool:
         """Whether no request may be begun."""
         return (
-            self._current is not None
+            self._is_waiting()
             or self._is_scheduled
             or self._throttle is not None
             or self._waiter is not None
@@ -263,6 +275,9 @@ class Channel:
         )
 
     def _next_request(self) -> Request | None:
+        if self._next is not None:
+            request, self._next = self._next, None
+            return request
         if self._owner.memory.is_bounded and not self._has_memory():
             return None
         try:
@@ -273,7 +288,8 @@ class Channel:
             return None
 
     def _handle(self, request: Request) -> None:
-        context = self._current = RequestContext(self, request)
+        context = RequestContext(self, request)
+        self._begun.append(context)
         if request.is_unsupported_version:
             context.respond(api_versions_refusal())
         else:
@@ -294,23 +310,25 @@ class Channel:
         """The request's answer, None for none."""
         if self._state is _State.CLOSED:
             return
-        assert self._current is context, "a request is answered once"
+        assert context in self._begun, "a request is answered once"
         if message is None or self._state is _State.LOST:
             buffers = self._connection.send_nothing(context.request)
         else:
             buffers = self._connection.send_response(context.request, message)
-        self._current = None
+        self._begun.remove(context)
         self._outbox.add(buffers)
         if throttle_ms > 0 and self._state is _State.OPEN:
             self._throttle = self._owner.loop.call_later(throttle_ms, self._end_throttle)
-        self._work()
+        # What answers one waiting request often answers others: they go out together.
+        if not (self._is_working or self._is_scheduled):
+            self._schedule()
 
     def refuse(self, context: RequestContext) -> None:
         """The request is not answered, the connection ends."""
         if self._state is _State.CLOSED:
             return
-        assert self._current is context, "a request is answered once"
-        self._current = None
+        assert context in self._begun, "a request is answered once"
+        self._begun.remove(context)
         self._end("asked for by the request's handler")
         self._work()
 
@@ -387,8 +405,11 @@ class Channel:
         if self._state is _State.CLOSED:
             return
         was_open = self.is_open
+        if was_open and self._is_scheduled:
+            self._send_last()
         self._state = _State.CLOSED
-        self._current = None
+        self._begun.clear()
+        self._next = None
         self._outbox.clear()
         if self._throttle is not None:
             self._throttle.cancel()
@@ -399,6 +420,13 @@ class Channel:
             log.debug("Closing connection %s: %s", self.connection_id, reason)
             self._close_socket()
         self._owner.has_finished(self)
+
+    def _send_last(self) -> None:
+        """What was answered in this turn, as far as the socket takes it."""
+        try:
+            self._outbox.flush(self._sock)
+        except OSError as error:
+            log.debug("The last answers of %s are lost: %s", self.connection_id, error)
 
     def _close_socket(self) -> None:
         self._watch.close()

@@ -1,7 +1,8 @@
 """What changes logs on behalf of clients: produce and DeleteRecords, answered at once or when the replicas have followed.
 
 Source: Kafka's ReplicaManager (appendRecords, appendToLocalLog, maybeAddDelayedProduce, addCompletePurgatoryAction, deleteRecords). Kafka
-looks at what waits for an appended partition when the request is handled (ActionQueue), here it is done behind the answer.
+looks at what waits for an appended partition when the request is handled (ActionQueue). Here what waits for a high watermark is looked at
+behind the answer, and what waits for a log's end at the end of the loop's turn: all that was appended in it goes out with one fetch.
 """
 
 from __future__ import annotations
@@ -51,9 +52,11 @@ _NO_IDS: Final[Mapping[str, bytes]] = {}
 class ReplicaAppends:
     """The writing half of a ReplicaManager."""
 
-    def __init__(self, hosted: HostedPartitions, purgatories: Purgatories) -> None:
+    def __init__(self, hosted: HostedPartitions, purgatories: Purgatories, call_soon: Callable[[Callable[[], object]], object]) -> None:
         self._hosted = hosted
         self._purgatories = purgatories
+        self._call_soon = call_soon
+        self._grown: dict[TopicPartition, None] = {}  # in this turn
 
     def append_records(
         self,
@@ -111,8 +114,15 @@ class ReplicaAppends:
             if increased:
                 purgatories.check_and_complete_all(key)
             else:
-                # Followers may be waiting for the log's end.
-                purgatories.fetch.check_and_complete(key)
+                if not self._grown:
+                    self._call_soon(self._tell_followers)
+                self._grown[key] = None
+
+    def _tell_followers(self) -> None:
+        """Who waits for the ends of logs."""
+        grown, self._grown = self._grown, {}
+        for key in grown:
+            self._purgatories.fetch.check_and_complete(key)
 
     def _check(self, key: TopicPartition, topic_ids: Mapping[str, bytes], *, internal_topics_allowed: bool) -> None:
         if not internal_topics_allowed and key.topic in INTERNAL_TOPICS:

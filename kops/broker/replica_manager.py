@@ -123,7 +123,7 @@ class ReplicaManager:
             settings.replica_lag_time_max_ms,
         )
         reads = ReplicaReads(hosted, purgatories, cache, loop.now_ms, selector_of(settings.replica_selector_class))
-        appends = ReplicaAppends(hosted, purgatories)
+        appends = ReplicaAppends(hosted, purgatories, loop.call_soon)
         self.copies = LogDirCopies(loop, settings, hosted, reads, self.alter_log_dirs_quota, self)
         followers = FollowerReplicas(hosted.get_or_raise, self.follower_quota, self.copies.mark_for_truncation)
         self.fetchers = FollowerFetchers(

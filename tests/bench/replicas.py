@@ -115,6 +115,7 @@ def rounds_of_two(folder: Path, rounds: int) -> dict[str, float]:
         info = FetchInfo(leader.log.log_end_offset, 0, 1 << 20, LEADER_EPOCH, LEADER_EPOCH, TOPIC_ID)
         leader.manager.fetch(params, [(TP, info)], quota, ignore)
         leader.manager.append_records({TP: data}, -1, 10_000, ignore)
+        world.loop.run_once(0)
 
     found = {"leader: produce, acks=all, and the fetch that waits for it": measure(lead, rounds)}
     replicas = FollowerReplicas(follower.manager.hosted.get_or_raise, quota, lambda key, offset: None)

@@ -67,7 +67,7 @@ def test_an_idle_connection_with_a_request_parked_is_closed_too() -> None:
         served.wait_for(lambda: len(contexts) == 2 or not served.server._lost)
         for context in contexts[1:]:
             served.thread.call(lambda context=context: echo(context))  # type: ignore[misc]
-        assert not served.server._lost
+        served.wait_for(lambda: not served.server._lost)
 
 
 def test_without_an_idle_limit_there_is_no_timer() -> None:

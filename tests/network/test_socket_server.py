@@ -13,7 +13,7 @@ from kops.broker.channel import RequestContext
 from kops.broker.network_settings import ListenerSettings, NetworkSettings
 from kops.broker.outbox import Outbox
 from kops.protocol.api_keys import Listener
-from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, MetadataResponse
+from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, MetadataResponse, ProduceRequest, ProduceResponse
 from tests.support.networking import PATIENCE_S, Client, Served, answer_to, echo, loopback, metadata_request, open_fds, reset
 
 
@@ -122,6 +122,62 @@ def test_a_request_is_not_begun_before_the_last_one_is_answered() -> None:
             assert names(client, 1) == [name]
 
 
+def produce_times(client: Client, count: int) -> list[int]:
+    """What tells the next `count` answers apart."""
+    answers = [client.receive() for _ in range(count)]
+    return [answer.message.throttle_time_ms for answer in answers if answer is not None and isinstance(answer.message, ProduceResponse)]
+
+
+def test_produces_are_begun_while_others_wait_and_answered_in_their_order() -> None:
+    parked = Parked()
+    with Served(parked) as served, served.client() as client:
+        client.sock.sendall(b"".join(client.encoded(ProduceRequest(timeout_ms=number), 9) for number in range(4)))
+        client.send(metadata_request("behind"), 12)
+        client.send(ProduceRequest(timeout_ms=4), 9)
+        served.wait_for(lambda: len(parked.contexts) == 4)
+
+        def answer(number: int) -> None:
+            context = parked.contexts[number]
+            request = context.request.message
+            assert isinstance(request, ProduceRequest)
+            context.respond(ProduceResponse(throttle_time_ms=request.timeout_ms))
+
+        for number in (1, 3, 0):
+            served.thread.call(lambda number=number: answer(number))  # type: ignore[misc]
+        assert produce_times(client, 2) == [0, 1]
+        assert len(parked.contexts) == 4
+        served.thread.call(lambda: answer(2))
+        assert produce_times(client, 2) == [2, 3]
+        served.wait_for(lambda: len(parked.contexts) == 5)
+        served.thread.call(lambda: echo(parked.contexts[4]))
+        assert names(client, 1) == ["behind"]
+        served.wait_for(lambda: len(parked.contexts) == 6)
+        served.thread.call(lambda: answer(5))
+        assert produce_times(client, 1) == [4]
+
+
+def test_no_more_produces_are_begun_than_may_wait() -> None:
+    parked = Parked()
+    settings = NetworkSettings(listeners=loopback(), queued_max_requests=3)
+    with Served(parked, settings) as served, served.client() as client:
+        client.sock.sendall(b"".join(client.encoded(ProduceRequest(timeout_ms=number), 9) for number in range(8)))
+        for count in range(3, 9):
+            served.wait_for(lambda count=count: len(parked.contexts) == count)  # type: ignore[misc]
+            served.thread.call(lambda count=count: parked.contexts[count - 3].respond(ProduceResponse(throttle_time_ms=count)))  # type: ignore[misc]
+        assert produce_times(client, 6) == [3, 4, 5, 6, 7, 8]
+        assert len(parked.contexts) == 8
+
+
+def test_produces_that_wait_are_answered_before_a_wrong_request_ends_the_connection() -> None:
+    parked = Parked()
+    with Served(parked) as served, served.client() as client:
+        client.sock.sendall(client.encoded(ProduceRequest(), 9) + b"\0\0\0\2xx")
+        served.wait_for(lambda: len(parked.contexts) == 1)
+        served.thread.call(lambda: parked.contexts[0].respond(ProduceResponse(throttle_time_ms=7)))
+        assert produce_times(client, 1) == [7]
+        assert client.is_closed()
+
+
 def test_a_slow_reader_is_not_read_and_holds_up_nobody() -> None:
     big = "x" * 20_000
 
@@ -223,6 +279,7 @@ def test_requests_behind_one_that_is_parked_are_carried_out_when_the_client_is_g
         served.thread.call(lambda: echo(parked.contexts[0]))
         served.wait_for(lambda: len(parked.contexts) == 2)
         served.thread.call(lambda: echo(parked.contexts[1]))
+        served.wait_for(lambda: len(seen) == 10)
         assert seen == [str(number) for number in range(10)]
         assert served.server.connection_count == 0
         assert not served.server._lost
