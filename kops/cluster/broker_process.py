@@ -153,12 +153,13 @@ class BrokerProcess:
         self.exit_code = os.waitstatus_to_exitcode(status)
         was = self.state
         self.state = State.STOPPED if was is State.STOPPING else State.ENDED
+        path = self._directory.process_path(self.node_id)
+        if self._directory.read_state(path).get("pid") == self.pid:
+            os.unlink(path)
         self.pid = None
         if self.deadline is not None:
             self.deadline.cancel()
             self.deadline = None
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._directory.process_path(self.node_id))
         if was is not State.RUNNING:
             self._tell_started(KopsError(self._what_it_said()))
         self.tell_ended(None)

@@ -115,14 +115,15 @@ class ControlServer:
         self._callers.append(caller)
         caller.on_gone = lambda: self._callers.remove(caller)
 
-    def close(self) -> None:
-        """Listen no more, close all connections, remove the socket's file."""
+    def close(self, *, remove: bool = True) -> None:
+        """Listen no more, close all connections, remove the socket's file, unless that is another's by now."""
         self._watch.close()
         self._sock.close()
         for caller in list(self._callers):
             caller.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)
+        if remove:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path)
 
     def abandon(self) -> None:
         """In a forked child: close the descriptors, leave the file."""

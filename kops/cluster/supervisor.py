@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 POLL_MS: Final = 20
+LOOK_MS: Final = 2_000
 STOP_TIMEOUT_MS: Final = 30_000
 # Host names, messages: what a broker's first seconds would import.
 _IMPORTED_LATER: Final = (
@@ -71,6 +72,7 @@ class Supervisor:
             signal.signal(number, lambda *_: self.loop.call_from_thread(lambda: self.shut_down(kill=False)))
         signal.signal(signal.SIGCHLD, lambda *_: self.loop.call_from_thread(self._reap))
         self._listen()
+        self.loop.call_later(LOOK_MS, self._look_after_directory)
         try:
             self.loop.run()
         finally:
@@ -88,17 +90,28 @@ class Supervisor:
         document = {**identity.document(), "socket": path, "ephemeral": self._ephemeral}
         self.directory.write_state(self.directory.supervisor_path, document)
 
+    @property
+    def _owns_directory(self) -> bool:
+        return self.directory.read_state(self.directory.supervisor_path).get("token") == self.token
+
+    def _look_after_directory(self) -> None:
+        """A directory that was removed takes its processes along."""
+        if not self._owns_directory:
+            self.say(f"{self.directory.path} was removed")
+            self.shut_down(kill=True)
+        self.loop.call_later(LOOK_MS, self._look_after_directory)
+
     def _leave(self) -> None:
+        owns_directory = self._owns_directory
         if self._control is not None:
-            self._control.close()
+            self._control.close(remove=owns_directory or self._socket_dir is not None)
         if self._socket_dir is not None:
             shutil.rmtree(self._socket_dir, ignore_errors=True)
-        for path in (self.directory.supervisor_path, *map(self.directory.process_path, self.brokers)):
-            if os.path.exists(path):
-                os.unlink(path)
         self.loop.close()
-        if self._ephemeral:
-            shutil.rmtree(self.directory.path, ignore_errors=True)
+        if owns_directory:  # else there may be another cluster at its place
+            os.unlink(self.directory.supervisor_path)
+            if self._ephemeral:
+                shutil.rmtree(self.directory.path, ignore_errors=True)
         os.close(self._lock)
 
     def say(self, text: str, **event: object) -> None:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ pytestmark = [pytest.mark.once, pytest.mark.serial]
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty working directory; no cluster below it is left behind."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield tmp_path
     for path in tmp_path.glob("*"):
         directory = ClusterDirectory(str(path))
@@ -193,6 +195,17 @@ def test_a_cluster_that_does_not_come_up_is_given_up(kops: Kops, here: Path) -> 
     assert process.communicate(timeout=WAIT_S) == ("", "kops: interrupted\n")
     assert process.returncode == 130
     assert processes(here / "kops-data") == []
+
+
+def test_a_directory_that_is_removed_takes_its_processes_along(kops: Kops, here: Path) -> None:
+    assert kops("cluster", "up", "-n", "1").code == 0
+    first = processes(here / "kops-data")
+    assert len(first) == 2
+    os.rename("kops-data", "removed")
+    assert kops("cluster", "up", "-n", "1").code == 0
+    second = sorted(set(processes(here / "kops-data")) - set(first))
+    until(lambda: processes(here / "kops-data") == second)
+    assert status(kops)["state"] == "up"
 
 
 def start_in_foreground(here: Path) -> tuple[subprocess.Popen[str], Path]:
