@@ -1,0 +1,428 @@
+"""A network of machines in one process and one clock: sockets, loops and time for whole nodes, all drawn from one seed.
+
+Every machine (`Host`) has a `SimLoop`, which is the loop of the product without its selector, and sockets that the product's network
+modules get in place of the real ones (`socket_module`). A connection delivers its bytes in order, late, in pieces, or not at all while its
+machines are cut off from each other; it can be reset at any time. A machine can be paused, and killed: its sockets end, nothing of it runs
+on. Each event is one callback of one loop, so a seed always gives the same life.
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import itertools
+import random
+import socket as real_socket
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from kops.broker.loop import Loop, Timer, Watch
+from kops.errors import KopsError
+
+START_MS = 1_760_000_000_000
+WINDOW_BYTES = 256 * 1024
+FIRST_PORT = 30_000
+
+
+class Clock:
+    """The events of the world in the order of their times."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now_ms = 0.0
+        self.event_count = 0
+        self._events: list[tuple[float, int, Host | None, int, Callable[[], object]]] = []
+        self._numbers = itertools.count()
+        self.current: Host | None = None
+        self.cut: set[frozenset[str]] = set()
+        self.listeners: dict[tuple[str, int], SimSocket] = {}
+        self.hosts: dict[str, Host] = {}
+        self.slow = False
+        self._ports = itertools.count(FIRST_PORT)
+
+    def at(self, delay_ms: float, run: Callable[[], object], host: Host | None = None) -> None:
+        """Run in `delay_ms`, as long as the host lives the life that it lives now."""
+        generation = 0 if host is None else host.generation
+        heapq.heappush(self._events, (self.now_ms + delay_ms, next(self._numbers), host, generation, run))
+
+    def step(self) -> bool:
+        """The next event; False where there is none."""
+        if not self._events:
+            return False
+        due_ms, _, host, generation, run = heapq.heappop(self._events)
+        self.now_ms = max(self.now_ms, due_ms)
+        if host is not None:
+            if generation != host.generation:
+                return True
+            if host.is_paused:
+                host.missed.append(run)
+                return True
+        self.event_count += 1
+        self.current = host
+        try:
+            run()
+        finally:
+            self.current = None
+        return True
+
+    def run_until(self, time_ms: float) -> None:
+        """All events up to a time."""
+        while self._events and self._events[0][0] <= time_ms:
+            self.step()
+        self.now_ms = max(self.now_ms, time_ms)
+
+    def latency_ms(self) -> float:
+        """How long some bytes take."""
+        chance = self.random
+        if self.slow or chance.random() < 0.02:
+            return chance.uniform(5, 200)
+        return chance.uniform(0.05, 2)
+
+    def new_port(self) -> int:
+        """The port of a client's end."""
+        return next(self._ports)
+
+    def is_cut(self, first: str, second: str) -> bool:
+        """Whether nothing gets from one machine to the other."""
+        return frozenset((first, second)) in self.cut
+
+    def cut_off(self, first: str, second: str) -> None:
+        """From now on bytes between the two wait."""
+        self.cut.add(frozenset((first, second)))
+
+    def heal(self) -> None:
+        """All machines reach each other again."""
+        self.cut.clear()
+
+
+class Host:
+    """A machine with an address."""
+
+    def __init__(self, clock: Clock, address: str) -> None:
+        self.clock = clock
+        self.address = address
+        self.generation = 0
+        self.is_paused = False
+        self.missed: deque[Callable[[], object]] = deque()
+        self.sockets: set[SimSocket] = set()
+        self.clock_offset_ms = 0.0
+        clock.hosts[address] = self
+
+    def kill(self) -> None:
+        """What runs here is gone; who is connected hears of it."""
+        self.generation += 1
+        self.is_paused = False
+        self.missed.clear()
+        for sock in sorted(self.sockets, key=lambda one: one.number):
+            sock.abort()
+        self.sockets.clear()
+
+    def pause(self) -> None:
+        """Nothing runs until `resume`; the system below goes on taking bytes."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """What was due runs now, in its order."""
+        self.is_paused = False
+        missed, self.missed = self.missed, deque()
+        for run in missed:
+            self.clock.at(0, run, self)
+
+
+class SimLoop(Loop):
+    """The loop of one life of one machine."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.turn_count = 0
+
+    def now_ms(self) -> int:
+        return int(START_MS + self.host.clock.now_ms + self.host.clock_offset_ms)
+
+    def monotonic_ms(self) -> float:
+        return self.host.clock.now_ms
+
+    def call_soon(self, run: Callable[[], object]) -> None:
+        self.host.clock.at(0, run, self.host)
+
+    def call_from_thread(self, run: Callable[[], object]) -> None:
+        self.call_soon(run)
+
+    def call_later(self, delay_ms: float, run: Callable[[], object]) -> Timer:
+        timer = Timer(self, self.monotonic_ms() + max(delay_ms, 0), run)
+
+        def fire() -> None:
+            due, timer.run = timer.run, None
+            if due is not None:
+                due()
+
+        self.host.clock.at(max(delay_ms, 0), fire, self.host)
+        return timer
+
+    def forget_timer(self) -> None:
+        """Cancelled timers stay in the world's heap."""
+
+    def in_thread(self, work: Callable[[], Any], done: Callable[[Future[Any]], object]) -> None:
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except (KopsError, OSError) as error:
+                future.set_exception(error)
+            done(future)
+
+        self.host.clock.at(self.host.clock.random.uniform(0, 5), run, self.host)
+
+    def change_watch(self, watch: Watch, before: bool, events: int) -> None:
+        sock: Any = watch.sock
+        sock.watch = watch if events else None
+        sock.poll()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Pipe:
+    """One direction of a connection: bytes on their way to `target`."""
+
+    def __init__(self, clock: Clock, source: SimSocket, target: SimSocket) -> None:
+        self.clock = clock
+        self.source = source
+        self.target = target
+        self.pieces: deque[bytes] = deque()
+        self.size = 0
+        self.is_moving = False
+
+    def put(self, data: bytes) -> None:
+        """Bytes for the other end; b"" says that none follow."""
+        chance = self.clock.random
+        if len(data) > 1 and chance.random() < 0.1:
+            middle = chance.randrange(1, len(data))
+            self.pieces.extend((data[:middle], data[middle:]))
+        else:
+            self.pieces.append(data)
+        self.size += len(data)
+        self._move()
+
+    def _move(self) -> None:
+        if not self.is_moving and self.pieces:
+            self.is_moving = True
+            self.clock.at(self.clock.latency_ms(), self._arrive)
+
+    def _arrive(self) -> None:
+        self.is_moving = False
+        if not self.pieces or self.target.is_closed:
+            return
+        if self.clock.is_cut(self.source.host.address, self.target.host.address):
+            self.is_moving = True
+            self.clock.at(100, self._arrive)
+            return
+        # Whatever has been sent meanwhile comes along.
+        while self.pieces:
+            piece = self.pieces.popleft()
+            self.size -= len(piece)
+            self.target.arrived(piece)
+        self.source.poll()
+
+
+class SimSocket:
+    """One end of a connection, or a socket that listens."""
+
+    numbers = itertools.count()
+
+    def __init__(self, clock: Clock, host: Host) -> None:
+        self.number = next(SimSocket.numbers)
+        self.clock = clock
+        self.host = host
+        self.watch: Watch | None = None
+        self.is_closed = False
+        self.address: tuple[str, int] = (host.address, 0)
+        self.peer_address: tuple[str, int] | None = None
+        self.inbox = bytearray()
+        self.is_ended = False
+        self.error = 0
+        self.pipe: Pipe | None = None
+        self.waiting: deque[SimSocket] | None = None
+        self._is_due = False
+        host.sockets.add(self)
+
+    # what a selector sees -----------------------------------------------------------------------------------------------------------
+
+    def poll(self) -> None:
+        """Let the loop know where there is something for it."""
+        if self.watch is not None and not self._is_due and self._events():
+            self._is_due = True
+            self.clock.at(0, self._fire, self.host)
+
+    def _events(self) -> bool:
+        watch = self.watch
+        return watch is not None and ((watch.is_reading and self._is_readable()) or (watch.is_writing and self._is_writable()))
+
+    def _is_readable(self) -> bool:
+        return bool(self.inbox or self.is_ended or self.error or self.waiting)
+
+    def _is_writable(self) -> bool:
+        return bool(self.error or self.is_ended) or (self.pipe is not None and self.pipe.size < WINDOW_BYTES)
+
+    def _fire(self) -> None:
+        self._is_due = False
+        watch = self.watch
+        if watch is not None and watch.is_reading and self._is_readable():
+            watch.on_readable()
+        if watch is not None and watch is self.watch and watch.is_writing and self._is_writable():
+            watch.on_writable()
+        self.poll()
+
+    # the far end --------------------------------------------------------------------------------------------------------------------
+
+    def arrived(self, piece: bytes) -> None:
+        """Bytes, or the end of them."""
+        if piece:
+            self.inbox += piece
+        else:
+            self.is_ended = True
+        self.poll()
+
+    def abort(self) -> None:
+        """Gone without a word of its owner; the other end gets a reset once it can hear of it."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.watch = None
+        for other in self.waiting or ():
+            other.abort()
+        if self.clock.listeners.get(self.address) is self:
+            del self.clock.listeners[self.address]
+        if self.pipe is not None:
+            self._reset(self.pipe.target)
+
+    def _reset(self, other: SimSocket) -> None:
+        def arrive() -> None:
+            if self.clock.is_cut(self.host.address, other.host.address):
+                self.clock.at(100, arrive)
+            elif not other.is_closed:
+                other.error = errno.ECONNRESET
+                other.poll()
+
+        self.clock.at(self.clock.latency_ms(), arrive)
+
+    # socket.socket ------------------------------------------------------------------------------------------------------------------
+
+    def setblocking(self, flag: bool) -> None:
+        assert not flag
+
+    def setsockopt(self, *_: object) -> None:
+        """Sizes and such mean nothing here."""
+
+    def getsockopt(self, level: int, option: int) -> int:
+        assert option == real_socket.SO_ERROR
+        error, self.error = self.error, 0
+        return error
+
+    def fileno(self) -> int:
+        return -1
+
+    def bind(self, address: tuple[str, int]) -> None:
+        if address in self.clock.listeners:
+            raise OSError(errno.EADDRINUSE, "in use")
+        self.address = address
+        self.clock.listeners[address] = self
+
+    def listen(self, backlog: int) -> None:
+        self.waiting = deque()
+
+    def accept(self) -> tuple[SimSocket, tuple[str, int]]:
+        if not self.waiting:
+            raise BlockingIOError
+        sock = self.waiting.popleft()
+        assert sock.peer_address is not None
+        return sock, sock.peer_address
+
+    def connect_ex(self, address: tuple[str, int]) -> int:
+        self.address = (self.host.address, self.clock.new_port())
+        self.peer_address = address
+        self.clock.at(self.clock.latency_ms(), self._knock)
+        return errno.EINPROGRESS
+
+    def _knock(self) -> None:
+        assert self.peer_address is not None
+        if self.is_closed:
+            return
+        if self.clock.is_cut(self.host.address, self.peer_address[0]):
+            self.clock.at(200, self._knock)
+            return
+        listener = self.clock.listeners.get(self.peer_address)
+        if listener is None or listener.waiting is None:
+            self.error = errno.ECONNREFUSED
+        else:
+            other = SimSocket(self.clock, listener.host)
+            other.address, other.peer_address = self.peer_address, self.address
+            self.pipe, other.pipe = Pipe(self.clock, self, other), Pipe(self.clock, other, self)
+            listener.waiting.append(other)
+            listener.poll()
+        self.poll()
+
+    def getsockname(self) -> tuple[str, int]:
+        return self.address
+
+    def getpeername(self) -> tuple[str, int]:
+        assert self.peer_address is not None
+        return self.peer_address
+
+    def send(self, data: bytes | bytearray | memoryview) -> int:
+        if self.error:
+            raise OSError(self.error, "reset")
+        assert self.pipe is not None
+        room = WINDOW_BYTES - self.pipe.size
+        if room <= 0:
+            raise BlockingIOError
+        taken = bytes(memoryview(data).cast("B")[:room])
+        self.pipe.put(taken)
+        return len(taken)
+
+    def sendmsg(self, buffers: list[bytes], *_: object) -> int:
+        return self.send(b"".join(buffers))
+
+    def recv(self, size: int) -> bytes:
+        if self.inbox:
+            taken = bytes(self.inbox[:size])
+            del self.inbox[:size]
+            return taken
+        if self.error:
+            raise OSError(self.error, "reset")
+        if self.is_ended:
+            return b""
+        raise BlockingIOError
+
+    def recv_into(self, space: memoryview) -> int:
+        taken = self.recv(len(space))
+        space[: len(taken)] = taken
+        return len(taken)
+
+    def close(self) -> None:
+        if self.is_closed:
+            return
+        self.host.sockets.discard(self)
+        if self.pipe is not None and not self.error:
+            self.is_closed = True
+            self.watch = None
+            self.pipe.put(b"")
+        else:
+            self.abort()
+
+
+class SocketModule:
+    """In the place of the module `socket`: sockets belong to the host whose callback runs."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def socket(self, *_: object) -> SimSocket:
+        assert self._clock.current is not None
+        return SimSocket(self._clock, self._clock.current)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(real_socket, name)
