@@ -116,6 +116,11 @@ class RequestContext:
         """Whether an answer has anywhere to go, as far as is known."""
         return self._channel.is_open
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether nothing more is to be said: it was answered, or its connection is closed."""
+        return not self._channel.is_unanswered(self)
+
     def respond(self, message: Message, *, throttle_ms: int = 0) -> None:
         """Answer. The connection is read again `throttle_ms` later at the earliest (KIP-219). After the connection's end it does nothing.
 
@@ -305,6 +310,10 @@ class Channel:
         self._work()
 
     # answers ----------------------------------------------------------------------------------------------------------------------
+
+    def is_unanswered(self, context: RequestContext) -> bool:
+        """Whether a request is still to be answered."""
+        return context in self._begun
 
     def answer(self, context: RequestContext, message: Message | None, throttle_ms: int = 0) -> None:
         """The request's answer, None for none."""

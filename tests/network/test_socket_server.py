@@ -50,7 +50,9 @@ def test_what_a_request_knows_of_where_it_came_from() -> None:
 
     def handler(context: RequestContext) -> None:
         contexts.append(context)
+        assert not context.is_answered
         echo(context)
+        assert context.is_answered
 
     settings = NetworkSettings(
         listeners=(*loopback("CLIENTS"), ListenerSettings("INTERNAL", "127.0.0.1", 0)), inter_broker_listener_name="INTERNAL"

@@ -42,7 +42,8 @@ def dispatcher(parts: BrokerParts, handlers: Mapping[int, Handler] = HANDLERS) -
         except Exception:
             # A mistake in one handler must not end the node for everybody else.
             log.exception("Unexpected error handling %s of %s", context.request.api.name, context.connection_id)
-            respond_error(context, ApiError("UNKNOWN_SERVER_ERROR"))
+            if not context.is_answered:
+                respond_error(context, ApiError("UNKNOWN_SERVER_ERROR"))
 
     return handle
 

@@ -186,3 +186,15 @@ def test_failures_become_the_requests_own_response(caplog: pytest.LogCaptureFixt
         answer = failing(error, MetadataRequest(topics=None), 13).answer
         assert isinstance(answer, MetadataResponse) and answer.error_code == error_code(expected)
     assert failing(ApiError("INVALID_REQUEST"), ProduceRequest(acks=0), 9).is_closed
+
+
+def test_a_mistake_behind_the_answer_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "kops.broker.apis.dispatch")
+
+    def answer_and_fail(_parts: object, context: Any) -> None:
+        context.respond(MetadataResponse())
+        raise ZeroDivisionError
+
+    asked = Asked(MetadataRequest(topics=None), 13, "someone")
+    dispatcher(cast("Any", None), {asked.request.api.key: answer_and_fail})(cast("RequestContext", asked))
+    assert asked.answer == MetadataResponse()
