@@ -16,6 +16,7 @@ import re
 import shutil
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -124,24 +125,26 @@ class Client:
 
         until(lambda: all(known(node_id) for node_id in alive))
 
-    def create_topic(self, topic: str) -> None:
-        """One partition with three replicas, all in sync."""
+    def create_topic(self, topic: str, partitions: int = 1) -> None:
+        """Partitions with three replicas, all in sync."""
         node_id = next(iter(self.nodes.processes))
 
         def created() -> bool:
-            response = self.ask(node_id, CreateTopicsRequest([CreatableTopic(topic, 1, 3)], timeout_ms=30_000), 7)
+            response = self.ask(node_id, CreateTopicsRequest([CreatableTopic(topic, partitions, 3)], timeout_ms=30_000), 7)
             codes = [one.error_code for one in response.topics] if isinstance(response, CreateTopicsResponse) else []
             return [by_code(code).name for code in codes] in (["NONE"], ["TOPIC_ALREADY_EXISTS"])
 
         until(created)
 
     def partition(self, topic: str) -> MetadataResponsePartition | None:
-        """The partition as a living node knows it."""
+        """The first partition as a living node knows it."""
+        return next(iter(self.partitions(topic)), None)
+
+    def partitions(self, topic: str) -> list[MetadataResponsePartition]:
+        """The partitions as a living node knows them."""
         request = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         found = self.ask(next(iter(self.nodes.processes)), request, 12)
-        if not isinstance(found, MetadataResponse) or not found.topics or not found.topics[0].partitions:
-            return None
-        return found.topics[0].partitions[0]
+        return found.topics[0].partitions if isinstance(found, MetadataResponse) and found.topics else []
 
     def produce(self, topic: str) -> bool:
         """Whether a record was acknowledged by all in-sync replicas."""
@@ -152,6 +155,20 @@ class Client:
         response = self.ask(partition.leader_id, request, 9)
         return isinstance(response, ProduceResponse) and response.responses[0].partition_responses[0].error_code == 0
 
+    def produce_to_each(self, topic: str, missing: set[int]) -> bool:
+        """A record to each of the partitions in `missing`, which then has those that did not take it; whether none is left."""
+        by_leader: dict[int, list[int]] = {}
+        for partition in self.partitions(topic):
+            if partition.partition_index in missing and partition.leader_id in self.nodes.processes:
+                by_leader.setdefault(partition.leader_id, []).append(partition.partition_index)
+        for leader_id, numbers in by_leader.items():
+            data = [PartitionProduceData(number, RECORD) for number in numbers]
+            response = self.ask(leader_id, ProduceRequest(None, -1, 30_000, [TopicProduceData(topic, partition_data=data)]), 9)
+            if isinstance(response, ProduceResponse):
+                answers = response.responses[0].partition_responses
+                missing.difference_update(answer.index for answer in answers if answer.error_code == 0)
+        return not missing
+
     def controller(self) -> int:
         """The active controller's id."""
         request = DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])])
@@ -160,14 +177,15 @@ class Client:
         return response.topics[0].partitions[0].leader_id
 
 
-def one_record() -> bytes:
-    """A batch of one record of 100 B."""
+def batch(count: int) -> bytes:
+    """Records of 100 B."""
     builder = BatchBuilder()
-    builder.append(time.time_ns() // 1_000_000, None, b"v" * RECORD_SIZE)
+    for _ in range(count):
+        builder.append(time.time_ns() // 1_000_000, None, b"v" * RECORD_SIZE)
     return builder.build()
 
 
-RECORD: Final = one_record()
+RECORD: Final = batch(1)
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -351,6 +369,40 @@ class Run:
         for name, nodes in self.clusters.items():
             after.add(name, pss_mib(nodes))
 
+    def partitions(self, count: int = 1000) -> None:
+        """A topic of many partitions: until each has taken a record with acks=all, and what they cost then."""
+        wall, cpu = self.answer(f"{count} partitions x 3 created and written", "s"), self.answer("... CPU of the nodes", "CPU s")
+        memory = self.answer("... memory (PSS) that they take", "MiB")
+        for name, nodes in self.clusters.items():
+            client = Client(nodes)
+            before, size, started = cpu_s(nodes), pss_mib(nodes), time.perf_counter()
+            client.create_topic("many", count)
+            missing = set(range(count))
+            until(lambda: client.produce_to_each("many", missing))  # noqa: B023
+            wall.add(name, time.perf_counter() - started)
+            cpu.add(name, cpu_s(nodes) - before)
+            memory.add(name, pss_mib(nodes) - size)
+
+    def producers(self, count: int = 100, rounds: int = 30) -> None:
+        """Many connections, on each a batch of 16 KiB with acks=all after the other; the first rounds are not counted."""
+        speed = self.answer(f"{count} producers at once, 16 KiB batches", "MB/s", is_more_better=True)
+        slowest, cpu = self.answer("... slowest answer", "ms"), self.answer("... CPU of the nodes", "CPU s a GB")
+        data = batch(16_384 // (RECORD_SIZE + 10))
+        for name, nodes in self.clusters.items():
+            topic = self.topic(nodes)
+            partition = Client(nodes).partition(topic)
+            assert partition is not None
+            request = ProduceRequest(None, -1, 30_000, [TopicProduceData(topic, partition_data=[PartitionProduceData(0, data)])])
+            with ExitStack() as ended:
+                address = f"127.0.0.1:{nodes.ports[partition.leader_id]}"
+                clients = [ended.enter_context(RawClient(address)) for _ in range(count)]
+                in_turn(clients, request, 3)
+                before, started = cpu_s(nodes), time.perf_counter()
+                slowest.add(name, in_turn(clients, request, rounds) * 1000)
+                megabytes = rounds * count * len(data) / 1e6
+                speed.add(name, megabytes / (time.perf_counter() - started))
+                cpu.add(name, (cpu_s(nodes) - before) / (megabytes / 1000))
+
     def fail_over(self) -> None:
         """kill -9 of a leader that is not the controller: how long no record is acknowledged; and until it is in sync again."""
         gap, back = self.answer("fail-over of a leader (kill -9)", "s"), self.answer("... in sync again after its start", "s")
@@ -371,6 +423,21 @@ class Run:
             nodes.start(leader)
             until(lambda: len(getattr(client.partition(topic), "isr_nodes", ())) == len(nodes.ids))  # noqa: B023
             back.add(name, time.perf_counter() - started)
+
+
+def in_turn(clients: Sequence[RawClient], request: ProduceRequest, rounds: int) -> float:
+    """All clients send, then all take their answers -> seconds of the longest round."""
+    longest = 0.0
+    for _ in range(rounds):
+        started = time.perf_counter()
+        for client in clients:
+            client.send(request, 9)
+        for client in clients:
+            response = client.receive()
+            if not isinstance(response, ProduceResponse) or response.responses[0].partition_responses[0].error_code:
+                raise RuntimeError(f"not acknowledged: {response}")
+        longest = max(longest, time.perf_counter() - started)
+    return longest
 
 
 def paced(bootstrap: str, topic: str, seconds: int) -> list[float]:
@@ -403,7 +470,9 @@ QUESTIONS: dict[str, Callable[[Run], None]] = {
     "produce-256k": lambda run: run.produce(256 * 1024),
     "consume": Run.consume,
     "latency": Run.latency,
+    "producers": Run.producers,
     "memory": Run.memory,
+    "partitions": Run.partitions,
     "fail-over": Run.fail_over,
 }
 
@@ -423,8 +492,8 @@ def main(arguments: Sequence[str]) -> None:
 
     oracle = Oracle()
     del os.environ["_JAVA_OPTIONS"]
-    work = CACHE / "cluster"
-    shutil.rmtree(work, ignore_errors=True)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix="cluster-", dir=CACHE))
     run = Run(oracle, work, size=asked.size * MIB, rounds=asked.rounds)
     with oracle, ExitStack() as ended:
         ended.callback(shutil.rmtree, work)
