@@ -131,6 +131,7 @@ class Node:
         else:
             self._state = BrokerState.RUNNING
             self.loop.call_soon(self.broker_ready)
+        shared.raft.on_fault = lambda error: self.broker_failed(f"The metadata log can't be gone on with: {error}", is_at_once=True)
         self.status_changed()
 
     def _addresses(self) -> dict[str, tuple[str, int]]:

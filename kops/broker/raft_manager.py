@@ -3,7 +3,7 @@
 Source: Kafka's KafkaRaftManager, KafkaNetworkChannel and KafkaRaftClientDriver, and of KafkaRaftClient what keeps several listeners. The
 core decides; here its actions are carried out in their order. It writes its log before it tells anyone, within the call: an append of the
 leader costs the loop one fsync, for all records that were prepared until then. What it raises (KafkaStorageError, OSError, a broken
-promise of Raft) comes out of the loop: a node without its metadata log has to end.
+promise of Raft) comes out of the loop, or goes to `on_fault`: a node without its metadata log has to end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from kops.broker.election_store import FileElectionStore
 from kops.broker.peer import Peers, PeerSettings
 from kops.broker.raft_log import METADATA_DIR, KafkaRaftLog, MetadataLogSettings
-from kops.errors import ApiError
+from kops.errors import ApiError, KopsError
 from kops.metadata.raft.actions import Committed, LeaderChanged, LoadSnapshot, Request, Respond, SendRequest, ShutDown
 from kops.metadata.raft.messages import error_response
 from kops.metadata.raft.node import RaftNode
@@ -99,6 +99,7 @@ class RaftManager:
         lock_directory: bool = True,
     ) -> None:
         self.identity = identity
+        self.on_fault: Callable[[KopsError | OSError], object] | None = None
         self._loop = loop
         self._scheduler = Scheduler(loop.now_ms, on_error=_tell_failed_task)
         self._listeners: list[RaftListener] = []
@@ -205,13 +206,13 @@ class RaftManager:
             return
         asked = context.request
         request = Request(context, asked.message, asked.version, context.listener_name)
-        self._do(self.node.on_request(request, self._loop.now_ms()))
+        self._run(lambda: self.node.on_request(request, self._loop.now_ms()))
 
     def _on_timer(self) -> None:
         self._timer = None
         now_ms = self._loop.now_ms()
         self._scheduler.run_due(now_ms)
-        self._do(self.node.poll(now_ms) if now_ms >= self.node.wake_up_ms else [])
+        self._run(lambda: self.node.poll(now_ms) if now_ms >= self.node.wake_up_ms else [])
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -229,7 +230,7 @@ class RaftManager:
 
     def schedule_append(self) -> None:
         """See `RaftNode.schedule_append`."""
-        self._do(self.node.schedule_append(self._loop.now_ms()))
+        self._run(lambda: self.node.schedule_append(self._loop.now_ms()))
 
     def resign(self, epoch: int) -> None:
         """See `RaftNode.resign`."""
@@ -246,6 +247,16 @@ class RaftManager:
         return self.node.create_snapshot(snapshot_id, last_contained_log_timestamp, self._loop.now_ms())
 
     # actions ----------------------------------------------------------------------------------------------------------------------
+
+    def _run(self, step: Callable[[], list[Action]]) -> None:
+        """Take an input and do what follows; what can't be done ends this node, and `on_fault` is told."""
+        try:
+            self._do(step())
+        except (KopsError, OSError) as error:
+            if self.on_fault is None:
+                raise
+            self.close(cleanly=False)
+            self.on_fault(error)
 
     def _do(self, actions: list[Action]) -> None:
         """Carry out actions; those that a listener brings about in between come behind them."""
@@ -300,7 +311,7 @@ class RaftManager:
             log.debug("Node %s: no answer from %s: %s", self.identity.node_id, asked.node, result)
             name = "UNSUPPORTED_VERSION" if result.name == "UNSUPPORTED_VERSION" else "BROKER_NOT_AVAILABLE"
             result = error_response(asked.message, name)
-        self._do(self.node.on_response(asked.node, asked.correlation_id, result, self._loop.now_ms()))
+        self._run(lambda: self.node.on_response(asked.node, asked.correlation_id, result, self._loop.now_ms()))
 
 
 def _peer_settings(identity: Identity) -> PeerSettings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from kops.broker.status import BrokerState
 from kops.errors import KopsError
-from kops.files import OsFiles
+from kops.files import FaultyFiles, OsFiles
 from kops.protocol.messages import DescribeClusterRequest, DescribeClusterResponse
 from kops.storage.clean_shutdown import read_clean_shutdown
 from tests.support.embedded_nodes import EARLIEST, EmbeddedNodes
@@ -129,6 +130,29 @@ def test_a_failed_disk_takes_its_replicas_and_the_last_one_the_node(tmp_path: Pa
         assert failure is not None
         assert failure.startswith("Shutdown broker because all log dirs in ")
         assert nodes.status(1).error == failure
+
+
+def test_a_node_whose_only_disk_fails_ends_and_harms_no_other(tmp_path: Path) -> None:
+    files = FaultyFiles(OsFiles(), error=errno.EIO)
+    with EmbeddedNodes(tmp_path, 3, settings=HASTY, start=False) as nodes:
+        nodes.nodes[1].files = files
+        nodes.format()
+        for node_id in nodes.nodes:
+            nodes.open(node_id)
+        for node_id in nodes.nodes:
+            nodes.wait_ready(node_id)
+        nodes.create_topic(1, "orders", factor=3)
+
+        def fail_next() -> None:
+            files.at = len(files.operations) + 1
+
+        # In a cluster at rest that is a record of the metadata log, which the quorum writes all the time.
+        nodes.thread.call(fail_next)
+        nodes.wait_for(lambda: nodes.nodes[1].failure is not None)
+        assert nodes.status(1).state is BrokerState.NOT_RUNNING
+        nodes.nodes[1].node = None
+        nodes.wait_for_isr("orders", {2, 3})
+        assert nodes.produce(nodes.partition(2, "orders").leader_id, "orders", 1) == (0, 0)
 
 
 def test_a_node_that_does_not_start_says_in_which_step_and_leaves_nothing_open(tmp_path: Path) -> None:
