@@ -38,8 +38,8 @@ class Scheduler:
 
     `now_ms` is the clock that delays are counted from. A periodic task keeps to its rate: after a pause it runs as often as it missed, as
     Java's scheduleAtFixedRate does. An error that storage may raise (`KopsError`, `OSError`) ends that run of that task only and goes to
-    `on_error(name, error)`; anything else is a fault of kops and comes out of `run_due`. `on_sooner`, which may be set at any time, is called
-    where a task has become the next one, in the thread that scheduled it: whoever sleeps until `next_due_ms` has to look again.
+    `on_error(name, error)`; anything else is a fault of kops and comes out of `run_due`. `on_sooner`, which may be set at any time, is
+    called where a task has become the next one, in the thread that scheduled it: whoever sleeps until `next_due_ms` has to look again.
     """
 
     def __init__(self, now_ms: Callable[[], int], *, on_error: Callable[[str, Exception], None] | None = None) -> None:

@@ -105,7 +105,7 @@ def test_sessions_that_do_not_fit(metadata: FetchMetadata, version: int, error: 
 def test_sessions_end() -> None:
     fetches = manager()
     begin(fetches, *PARTS)
-    emptied = fetches.new_context(18, FetchMetadata(1, 1), {}, PARTS, {}.get, is_from_follower=False)
+    emptied = fetches.new_context(18, FetchMetadata(1, 1), {}, PARTS, lambda _: None, is_from_follower=False)
     assert not isinstance(emptied, IncrementalFetchContext)
     assert (len(fetches.cache), fetches.cache.partition_count) == (0, 0)
     session_id = begin(fetches, *PARTS)
