@@ -151,6 +151,9 @@ def settings(scenario: Scenario) -> None:
     run("configs", "--alter", "--entity-type", "brokers", default, "--delete-config", "log.retention.ms")
     run("configs", "--alter", *broker, "1", "--delete-config", "log.cleaner.io.max.bytes.per.second")
     run("configs", "--describe", "--entity-type", "brokers")
+    for kind in ("users", "clients", "ips"):
+        run("configs", "--describe", "--entity-type", kind)
+    run("configs", "--describe", "--entity-type", "users", "--entity-name", "ann")
 
 
 def replicas(scenario: Scenario) -> None:
