@@ -8,7 +8,7 @@ from kops.errors import ApiError
 from kops.metadata.controller.config_schema import TOPIC
 from kops.metadata.controller.configuration_control import SET
 from kops.metadata.controller.placement import place
-from kops.metadata.controller.result import check_record_count, code, text
+from kops.metadata.controller.result import MAX_RECORDS_PER_USER_OP, check_record_count, code, text
 from kops.metadata.controller.topic_names import check_topic_name
 from kops.metadata.partition_registration import PartitionRegistration
 from kops.protocol.messages import CreateTopicsResponse, RemoveTopicRecord, TopicRecord
@@ -197,6 +197,9 @@ class TopicControl:
             not_more = f"{wanted.count} would not be an increase."
             raise ApiError("INVALID_PARTITIONS", f"The topic {wanted.name} currently has {count} partition(s); {not_more}")
         more = wanted.count - count
+        if more > MAX_RECORDS_PER_USER_OP:
+            # Before they are placed: a count of two billions must not keep the controller from everything else.
+            raise ApiError("POLICY_VIOLATION", "Unable to perform excessively large batch operation.")
         factor = len(topic.partitions[0].replicas)
         if wanted.assignments is None:
             placed = place(self._cluster.usable_brokers(), more, factor, self._draws)

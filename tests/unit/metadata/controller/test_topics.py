@@ -182,6 +182,15 @@ def test_partitions_are_added() -> None:
     assert add(world, "orders", 7, [1, 2]) == ("INVALID_REPLICA_ASSIGNMENT", text)
 
 
+def test_more_partitions_than_a_request_may_add_are_refused_before_they_are_placed() -> None:
+    world = World.with_brokers(1, 2, 3)
+    create(world, creation("orders", partitions=1, factor=1))
+    end = len(world.log)
+    for count in (10_002, 2**31 - 1):
+        assert add(world, "orders", count) == ("POLICY_VIOLATION", "Unable to perform excessively large batch operation.")
+    assert len(world.log) == end
+
+
 def add(world: World, name: str, count: int, *assignments: list[int]) -> tuple[str, str | None]:
     """Error and text."""
     given = [CreatePartitionsAssignment(replicas) for replicas in assignments] or None
