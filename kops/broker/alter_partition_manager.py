@@ -48,11 +48,15 @@ class AlterPartitionSender:
     def _schedule(self) -> None:
         due_ms = self._queue.next_due_ms
         if due_ms is not None and self._next is None and not self._is_closed:
-            self._next = self._loop.call_later(due_ms - self._loop.now_ms(), self._send)
+            self._next = self._loop.call_later(due_ms - self._now_ms(), self._send)
+
+    def _now_ms(self) -> int:
+        """A wall clock that is set back must not put off what acks=all waits for."""
+        return int(self._loop.monotonic_ms())
 
     def _send(self) -> None:
         self._next = None
-        request = self._queue.next_request(self._loop.now_ms())
+        request = self._queue.next_request(self._now_ms())
         if request is None:
             self._schedule()
             return
@@ -63,7 +67,7 @@ class AlterPartitionSender:
 
         if self._is_closed:
             return
-        now_ms = self._loop.now_ms()
+        now_ms = self._now_ms()
         if isinstance(answer, ApiError):
             log.info("A change of in-sync replicas was not answered: %s", answer)
             self._queue.on_failure(now_ms)

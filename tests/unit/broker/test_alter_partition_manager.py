@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kops.broker.alter_partition_manager import AlterPartitionSender
 from kops.errors import ApiError
 from kops.protocol.errors import by_name
@@ -88,3 +90,14 @@ def test_nothing_is_asked_behind_the_end() -> None:
     late.sender.close()
     late.channel.answer(ANSWER)
     assert late.answers == []
+
+
+def test_a_wall_clock_that_is_set_back_puts_nothing_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.ask(0)
+    world.loop.advance(1)
+    world.channel.answer(ANSWER)
+    monkeypatch.setattr(world.loop, "now_ms", lambda: -3_600_000)
+    world.ask(0)
+    world.loop.advance(RETRY_DELAY_MS)
+    assert world.asked() == [0]
