@@ -90,7 +90,7 @@ class CopyTask:
         if sent is None:
             due_ms = fetcher.next_due_ms
             if due_ms is not None:
-                self._timer = self._loop.call_later(due_ms - self._loop.now_ms(), self.wake)
+                self._timer = self._loop.call_later(due_ms - self._loop.monotonic_ms(), self.wake)
             return
         response, size = self._serve(sent)
         fetcher.on_response(sent, response, _ANY_VERSION)
@@ -196,7 +196,7 @@ class LogDirCopies:
     def _create(self, fetcher_id: FetcherId, leader: BrokerEndPoint) -> Fetcher:
         endpoint = LocalLeader(self._fetcher_settings, self._quota)
         backoff_ms = self._settings.replica_fetch_backoff_ms
-        fetcher = Fetcher(endpoint, self.replicas, self._loop.now_ms, self._manager.failed, backoff_ms=backoff_ms)
+        fetcher = Fetcher(endpoint, self.replicas, lambda: int(self._loop.monotonic_ms()), self._manager.failed, backoff_ms=backoff_ms)
         self._tasks[fetcher_id] = CopyTask(self._loop, fetcher, self._serve)
         return fetcher
 

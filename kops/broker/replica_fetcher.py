@@ -95,7 +95,7 @@ class FetchTask:
     def _sleep(self) -> None:
         due_ms = self.fetcher.next_due_ms
         if due_ms is not None:
-            self._timer = self._loop.call_later(due_ms - self._loop.now_ms(), self._step)
+            self._timer = self._loop.call_later(due_ms - self._loop.monotonic_ms(), self._step)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -190,7 +190,8 @@ class FollowerFetchers:
     def _create(self, fetcher_id: FetcherId, leader: BrokerEndPoint) -> Fetcher:
         settings = self._settings
         endpoint = RemoteLeader(self._fetcher_settings, self._quota)
-        fetcher = Fetcher(endpoint, self._replicas, self._loop.now_ms, self._manager.failed, backoff_ms=settings.replica_fetch_backoff_ms)
+        # Whose wall clock is set back must not wait that long for the next fetch.
+        fetcher = Fetcher(endpoint, self._replicas, self._now_ms, self._manager.failed, backoff_ms=settings.replica_fetch_backoff_ms)
         connection = self._connect(
             leader,
             PeerSettings(
@@ -207,6 +208,9 @@ class FollowerFetchers:
         )
         self._tasks[fetcher_id] = FetchTask(self._loop, fetcher, connection, self._answered)
         return fetcher
+
+    def _now_ms(self) -> int:
+        return int(self._loop.monotonic_ms())
 
     def _stop(self, fetcher_id: FetcherId, fetcher: Fetcher) -> None:
         self._tasks.pop(fetcher_id).close()

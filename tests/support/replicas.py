@@ -57,12 +57,13 @@ class ManualLoop:
 
     def __init__(self) -> None:
         self.time_ms = START_MS
+        self.set_back_ms = 0  # how far somebody has set the wall clock back
         self._ready: deque[Callable[[], object]] = deque()
         self._timers: list[tuple[float, int, Timer]] = []
         self._numbers = itertools.count()
 
     def now_ms(self) -> int:
-        return self.time_ms
+        return self.time_ms - self.set_back_ms
 
     def monotonic_ms(self) -> float:
         return float(self.time_ms)

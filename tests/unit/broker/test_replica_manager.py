@@ -69,6 +69,18 @@ def test_a_produce_that_comes_in_while_another_is_answered_need_not_wait_for_the
     assert later == ["NONE"]
 
 
+def test_a_follower_that_waits_goes_on_though_the_wall_clock_is_set_back() -> None:
+    world = World(1, 2)
+    world.create_topic([1, 2])
+    world.cut.add((2, 1))
+    world.brokers[1].produce(batch(3), acks=1)
+    world.loop.advance(600)
+    world.loop.set_back_ms = 3_600_000
+    world.cut.clear()
+    world.loop.advance(5000)
+    assert world.brokers[2].log.log_end_offset == 3
+
+
 def test_what_is_not_here() -> None:
     world = World(1, 2)
     world.create_topic([1])
