@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from kops.errors import KopsError
 from kops.metadata.image.configs import ResourceType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kops.metadata.image.batch_loader import Manifest
     from kops.metadata.image.metadata_delta import MetadataDelta
@@ -98,24 +99,32 @@ class BrokerPublisher:
 
     def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._cache.image = image
-        try:
-            if delta.has("topics"):
+        if delta.has("topics"):
+            with _told(f"Error applying topics delta up to {image.offset}"):
                 self._replicas.apply_delta(delta.topics, image)
-            if delta.has("configs"):
-                self._publish_configs(delta, image)
-        except (KopsError, OSError):
-            # As in Kafka the broker lives on with what it has: the next image may be another.
-            log.exception("Error publishing broker metadata up to %d", image.offset)
+        if delta.has("configs"):
+            self._publish_configs(delta, image)
 
     def _publish_configs(self, delta: MetadataDelta, image: MetadataImage) -> None:
         resources = list(delta.configs.changes)
         for resource in resources:
             if resource.type is ResourceType.TOPIC:
                 log.info("Updating topic %s with new configuration : %s", resource.name, dict(image.configs.of(*resource)))
-                self._replicas.update_topic_config(resource.name)
-                self._on_topic_configs(resource.name)
+                with _told(f"Error updating topic {resource.name} up to {image.offset}"):
+                    self._replicas.update_topic_config(resource.name)
+                    self._on_topic_configs(resource.name)
         if any(resource.type is ResourceType.BROKER for resource in resources):
-            self._on_broker_configs(image)
+            with _told(f"Error updating brokers up to {image.offset}"):
+                self._on_broker_configs(image)
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """As in Kafka the broker lives on with what it has, and what fails keeps nothing else from being done."""
+    try:
+        yield
+    except (KopsError, OSError):
+        log.exception("%s", what)
 
 
 class BrokerRegistrationTracker:

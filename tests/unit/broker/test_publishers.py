@@ -44,7 +44,7 @@ class World:
         self.did.append(f"topics {image.offset}: {sorted(topic.image.name for topic in delta.changed_topics.values())}")
 
     def update_topic_config(self, topic: str) -> None:
-        if self.fails:
+        if self.fails or topic == "refused":
             raise UsageError("no")
         self.did.append(f"settings of {topic}")
 
@@ -99,6 +99,15 @@ def test_what_a_part_refuses_does_not_end_the_broker() -> None:
     world.fails = True
     assert world.publish(topic("a"), ConfigRecord(TOPIC, "a", "retention.ms", "5")) == ["topics 1: ['a']"]
     assert world.publish(topic("b")) == ["topics 2: ['b']"]
+
+
+def test_what_one_topic_may_not_have_keeps_nothing_from_others() -> None:
+    world = World()
+    world.publish()
+    world.finish_loading()
+    settings = [ConfigRecord(TOPIC, name, "retention.ms", "5") for name in ("refused", "a")]
+    did = world.publish(*map(topic, ("refused", "a")), *settings, ConfigRecord(BROKER, "", "log.retention.ms", "5"))
+    assert did == ["topics 1: ['a', 'refused']", "settings of a", "throttles of a", "broker configs 1"]
 
 
 def test_a_closed_publisher_does_nothing() -> None:
