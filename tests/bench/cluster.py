@@ -355,9 +355,9 @@ class Run:
             p99.add(name, taken[len(taken) * 99 // 100] * 1000)
             cpu.add(name, (cpu_s(nodes) - before) / seconds)
 
-    def idle(self, seconds: int = 10) -> None:
+    def idle(self, question: str = "CPU of three idle nodes", seconds: int = 10) -> None:
         """What nodes take that have nothing to do."""
-        cpu = self.answer("CPU of three idle nodes", "CPU s a s")
+        cpu = self.answer(question, "CPU s a s")
         before = {name: cpu_s(nodes) for name, nodes in self.clusters.items()}
         time.sleep(seconds)
         for name, nodes in self.clusters.items():
@@ -372,7 +372,7 @@ class Run:
     def partitions(self, count: int = 1000) -> None:
         """A topic of many partitions: until each has taken a record with acks=all, and what they cost then."""
         wall, cpu = self.answer(f"{count} partitions x 3 created and written", "s"), self.answer("... CPU of the nodes", "CPU s")
-        memory = self.answer("... memory (PSS) that they take", "MiB")
+        total, memory = self.answer("... memory (PSS) of the nodes with them", "MiB"), self.answer("... what they added to it", "MiB")
         for name, nodes in self.clusters.items():
             client = Client(nodes)
             before, size, started = cpu_s(nodes), pss_mib(nodes), time.perf_counter()
@@ -381,7 +381,9 @@ class Run:
             until(lambda: client.produce_to_each("many", missing))  # noqa: B023
             wall.add(name, time.perf_counter() - started)
             cpu.add(name, cpu_s(nodes) - before)
+            total.add(name, pss_mib(nodes))
             memory.add(name, pss_mib(nodes) - size)
+        self.idle("... CPU of the idle nodes with them")
 
     def producers(self, count: int = 100, rounds: int = 30) -> None:
         """Many connections, on each a batch of 16 KiB with acks=all after the other; the first rounds are not counted."""
