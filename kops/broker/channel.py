@@ -165,6 +165,8 @@ class Channel:
         # A bound on memory is kept by taking nothing off the socket before there is room for the frame.
         self._read_size = SIZE.size if owner.memory.is_bounded else _READ_SIZE
         self._turn_requests = min(_TURN_REQUESTS, settings.queued_max_requests)
+        # What is read behind Produces that wait would keep memory from the followers whose fetches they wait for.
+        self._most_begun = 1 if owner.memory.is_bounded else self._turn_requests
         self._outbox = Outbox()
         self._state = _State.OPEN
         self._reason = ""  # why it is ENDING
@@ -267,7 +269,7 @@ class Channel:
     def _is_waiting(self) -> bool:
         """Whether the next request has to wait for the answers to those that are begun."""
         begun = self._begun
-        return bool(begun) and (self._next is not None or len(begun) >= self._turn_requests or begun[-1].request.api.key != PRODUCE)
+        return bool(begun) and (self._next is not None or len(begun) >= self._most_begun or begun[-1].request.api.key != PRODUCE)
 
     def _is_held(self) -> bool:
         """Whether no request may be begun."""

@@ -13,7 +13,7 @@ import pytest
 from kops.broker.channel import Channel, RequestContext
 from kops.broker.network_settings import ListenerSettings, NetworkSettings
 from kops.broker.socket_server import SocketServer
-from kops.protocol.messages import MetadataResponse
+from kops.protocol.messages import MetadataResponse, ProduceRequest, ProduceResponse
 from tests.support.networking import Client, Served, echo, loopback, metadata_request
 
 ONE = NetworkSettings(listeners=loopback())
@@ -229,6 +229,31 @@ def test_pipelined_requests_with_bounded_memory() -> None:
             response = client.receive()
             assert response is not None
             assert response.message.cluster_id == str(number)  # type: ignore[attr-defined]
+
+
+def test_what_waits_behind_a_produce_takes_no_memory_from_those_who_end_the_waiting() -> None:
+    parked: list[RequestContext] = []
+
+    def handler(context: RequestContext) -> None:
+        if isinstance(context.request.message, ProduceRequest):
+            parked.append(context)
+        else:
+            echo(context)
+
+    settings = replace(ONE, queued_max_request_bytes=200, socket_request_max_bytes=200)
+    with Served(handler, settings) as served, served.client() as first, served.client() as second, served.client() as follower:
+        for client in (first, second):
+            client.sock.sendall(client.encoded(ProduceRequest(), 9) + client.encoded(metadata_request("n" * 150), 12))
+        served.wait_for(lambda: len(parked) == 2)
+        for _ in range(20):
+            assert is_served(follower)
+        for context in parked:
+            served.thread.call(lambda context=context: context.respond(ProduceResponse()))
+        for client in (first, second):
+            assert client.receive() is not None
+            response = client.receive()
+            assert response is not None
+            assert response.message.cluster_id == "n" * 150  # type: ignore[attr-defined]
 
 
 @pytest.mark.serial
