@@ -23,6 +23,7 @@ from kops.metadata.records import read_kraft_voters
 from kops.records import Batch, BytesSource, Damage, scan
 from kops.records.record import KRaftVoters, read_control_record
 from kops.storage.load_errors import LoadError
+from kops.storage.loaded_log import LoadAction
 from kops.storage.loader import LoadedLog, load_partition
 from kops.storage.log_dirs import METADATA_DIR, StartRefusedError
 from kops.storage.quorum_state import read_quorum_state
@@ -88,8 +89,7 @@ def load_metadata_log(files: Files, log_dir: str, *, now_ms: int) -> MetadataLog
         raise StartRefusedError(f"{path}: {error}") from error
     log_start, log_end = result.log.log_start_offset, result.log.log_end_offset
     snapshot = _latest_snapshot(files, path, log_start)
-    for action in result.log.actions:
-        result.warnings.append(f"{path}: {action}")
+    result.warnings.extend(f"{posixpath.join(path, action.file)}: {_words(action)}" for action in result.log.actions if _costs(action))
     image = ClusterImage()
     replayed_to = 0
     if snapshot is not None:
@@ -101,6 +101,22 @@ def load_metadata_log(files: Files, log_dir: str, *, now_ms: int) -> MetadataLog
         _apply_bootstrap(bootstrap, image)
     result.image = image
     return result
+
+
+def _costs(action: LoadAction) -> bool:
+    """Whether something goes: a node reads its metadata log anew at every start, which by itself is nothing to warn of."""
+    return action.kind != "segment-recovered"
+
+
+def _words(action: LoadAction) -> str:
+    match action.kind:
+        case "segment-truncated" | "segment-emptied":
+            done = f"cut from {action.old_size} to {action.new_size} bytes, so that the metadata log ends at offset {action.offset}"
+        case "segment-removed":
+            done = f"given up with all metadata from offset {action.offset} on"
+        case kind:
+            done = kind.rpartition("-")[2]
+    return f"{done}: {action.reason}"
 
 
 def check_voter(metadata: MetadataLog, node_id: int, directory_id: str | None) -> None:

@@ -251,6 +251,7 @@ def test_a_cluster_of_three_lives(kops: Kops, here: Path) -> None:
     assert kops("cluster", "broker", "kill", "2").err == "broker 2 was killed\n"
     assert [broker["state"] for broker in status(kops)["brokers"]] == ["running", "stopped", "running"]
     assert status(kops)["state"] == "partly"
+    assert f"{data} is partly up (cluster " in kops("cluster", "status").err
     sent.send("orders", 200)
     sent.flush()
     assert kops("cluster", "broker", "start", "2").code == 0

@@ -70,6 +70,19 @@ def test_a_table_says_what_is_lost(kops: Kops) -> None:
     assert "33-98" in rest[-1]
 
 
+def test_a_metadata_log_that_is_cut_is_told_in_words(kops: Kops, tmp_path: Path) -> None:
+    """Every start reads it anew: of that alone nothing is said."""
+    target = tmp_path / "kafka"
+    shutil.copytree(_folder("broker-damage-4.3.0-none-two"), target, copy_function=corpus.copy_writable)
+    assert "__cluster_metadata-0" not in kops("log", "forecast", str(target / "disk1"), str(target / "disk2")).err
+    log = next(target.glob("*/__cluster_metadata-0/00000000000000000000.log"))
+    size = log.stat().st_size
+    log.write_bytes(log.read_bytes() + bytes(5))
+    ran = kops("log", "forecast", str(target / "disk1"), str(target / "disk2"))
+    assert f"{log}: cut from {size + 5} to {size} bytes, so that the metadata log ends at offset " in ran.err
+    assert "LoadAction" not in ran.err
+
+
 def test_two_log_directories_are_one_broker(kops: Kops) -> None:
     folder = _folder("broker-damage-4.3.0-meta-directory-id-duplicate-two-dirs")
     ran = kops("log", "forecast", "--format", "json", str(folder / "disk1"), str(folder / "disk2"))

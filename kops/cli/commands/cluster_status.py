@@ -29,6 +29,7 @@ def status(out: Output, data_dir: DataDir = None) -> int:
     found = describe(locate(data_dir))
     brokers = found.pop("brokers")
     if out.format in ("table", "wide"):
-        out.say(f"{found['data_dir']} is {found['state']}" + (f" (cluster {found['cluster_id']})" if found["cluster_id"] else ""))
+        state = "partly up" if found["state"] == "partly" else found["state"]
+        out.say(f"{found['data_dir']} is {state}" + (f" (cluster {found['cluster_id']})" if found["cluster_id"] else ""))
     out.rows(brokers, BROKER_COLUMNS, schema=SCHEMA, key="brokers", **found)
     return 0 if found["state"] == "up" else PLAIN_FAILED
