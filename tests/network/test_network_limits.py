@@ -7,6 +7,7 @@ import os
 import resource
 import struct
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -248,7 +249,7 @@ def test_what_waits_behind_a_produce_takes_no_memory_from_those_who_end_the_wait
         for _ in range(20):
             assert is_served(follower)
         for context in parked:
-            served.thread.call(lambda context=context: context.respond(ProduceResponse()))
+            served.thread.call(partial(context.respond, ProduceResponse()))
         for client in (first, second):
             assert client.receive() is not None
             response = client.receive()
