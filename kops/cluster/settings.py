@@ -44,6 +44,7 @@ OWNED: Final = (
 
 _SESSION_TIMEOUT_MS: Final = 2_000
 _HEARTBEAT_MS: Final = 250
+_IDLE_RECORD_MS: Final = 5_000
 _FIRST_ELECTION_MS: Final = 50
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 
@@ -128,6 +129,8 @@ def defaults(broker_count: int, *, is_first_voter: bool) -> dict[str, str]:
         "broker.heartbeat.interval.ms": str(_HEARTBEAT_MS),
         # What comes while one fsync runs shares the next one anyway.
         "controller.quorum.append.linger.ms": "0",
+        # Each no-op record costs every node an fsync, which its clients wait for.
+        "metadata.max.idle.interval.ms": str(_IDLE_RECORD_MS),
     }
     if is_first_voter and broker_count > 1:
         # One node wants to lead long before the others do, so a new cluster has its leader at once and no vote is split.
