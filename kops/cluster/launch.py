@@ -247,7 +247,8 @@ def _already_up(running: Supervision, request: UpRequest) -> UpResult:
     notes = [f"{directory.path} is up already (supervisor: process {running.identity.pid})"]
     for broker in running.ask("status"):
         if broker["state"] != "running":
-            notes.append(f"broker {broker['id']} is {broker['state']}")
+            hint = f" (kops cluster broker start {broker['id']} starts it)" if broker["state"] in ("stopped", "ended") else ""
+            notes.append(f"broker {broker['id']} is {broker['state']}{hint}")
     return UpResult(directory.bootstrap_servers(), True, tuple(notes))
 
 

@@ -118,6 +118,10 @@ class ConfigKey:
         return None if self.validator is None else self.validator.refuse(self.name, value)
 
 
+LISTED = 50
+"""So many names an error lists at most."""
+
+
 class ConfigDef:
     """A set of settings by name."""
 
@@ -131,7 +135,8 @@ class ConfigDef:
             import difflib
 
             near = difflib.get_close_matches(name, self.keys, 3, 0.5)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"allowed: {', '.join(self.keys)}"
+            allowed = f"allowed: {', '.join(self.keys)}" if len(self.keys) <= LISTED else f"none of the {len(self.keys)} is like it"
+            hint = f"did you mean {' or '.join(near)}?" if near else allowed
             raise UsageError(f"unknown setting {name}; {hint}")
         return key
 

@@ -256,7 +256,7 @@ def test_a_cluster_of_three_lives(kops: Kops, here: Path) -> None:
     sent.flush()
     assert kops("cluster", "broker", "start", "2").code == 0
     assert kops("cluster", "broker", "stop", "2", "3").err == "broker 2 was stopped\nbroker 3 was stopped\n"
-    assert "broker 2 is stopped" in kops("cluster", "up").err
+    assert "broker 2 is stopped (kops cluster broker start 2 starts it)" in kops("cluster", "up").err
     assert kops("cluster", "broker", "start", "3", "2").code == 0
     assert kops("cluster", "broker", "start", "4").err == f"kops: error: {data}: no broker 4; there are 1, 2, 3\n"
     assert kops("cluster", "broker", "stop", "1", "1").code == 2

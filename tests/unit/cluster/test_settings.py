@@ -72,6 +72,8 @@ def test_unknown_and_impossible_settings_are_named() -> None:
         settings.check_properties(made(own={"num.partition": "1"}), file="1.properties")
     with pytest.raises(UsageError, match=r"num\.partitions"):
         settings.check_properties(made(own={"num.partitions": "many"}), file="1.properties")
+    with pytest.raises(UsageError, match=r"unknown setting foo\.bar; none of the \d+ is like it$"):
+        settings.check_properties(made(own={"foo.bar": "1"}), file="1.properties")
 
 
 @pytest.mark.parametrize(
