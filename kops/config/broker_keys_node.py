@@ -21,7 +21,6 @@ from kops.config.broker_marks import (
     NO_REMOTE,
     NO_SASL,
     NO_SELECTOR,
-    NO_START_LIMIT,
     NO_TELEMETRY,
     NOT_PURGED,
     ONE_LOOP,
@@ -111,7 +110,7 @@ KRAFT: Final = (
     Setting("sasl.mechanism.controller.protocol", "string", "GSSAPI", None, "high", NO_SASL),
     Setting("controller.performance.sample.period.ms", "long", 60_000, at_least(100), "medium", NO_EVENT_LOG, internal=True),
     Setting("controller.performance.always.log.threshold.ms", "long", 2000, at_least(0), "medium", NO_EVENT_LOG, internal=True),
-    Setting("server.max.startup.time.ms", "long", LONG_MAX, at_least(0), "medium", NO_START_LIMIT, internal=True),
+    Setting("server.max.startup.time.ms", "long", LONG_MAX, at_least(0), "medium", USED, internal=True),
 )
 
 METADATA_LOG: Final = (

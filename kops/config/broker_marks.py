@@ -23,7 +23,6 @@ USED: Final = Mark("used")
 
 ONE_LOOP: Final = Mark("none", "one loop and the threads it needs do the work of Kafka's thread pools")
 NO_EARLY_START: Final = Mark("none", "without an authorizer no listener has to wait for it")
-NO_START_LIMIT: Final = Mark("none", "a start may take as long as it takes")
 NO_EVENT_LOG: Final = Mark("none", "the controller keeps no times of its events")
 NOT_PURGED: Final = Mark("none", "a request that is answered leaves its purgatory at once")
 REMOTE: Final = Mark("none", "there is no remote storage")
