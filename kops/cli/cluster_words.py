@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 DataDir = Annotated[
     str | None,
+    typer.Option("-d", "--data-dir", metavar="D", help="The cluster's directory (default: ./kops-data).", show_default=False),
+]
+AnyDataDir = Annotated[
+    str | None,
     typer.Option(
         "-d",
         "--data-dir",

@@ -69,19 +69,25 @@ class Supervision:
         return answer if isinstance(answer, list) else []
 
 
-def locate(data_dir: str | None) -> ClusterDirectory:
-    """The directory that a command means: the given one, else `./kops-data`, else that of the only cluster that runs. NotFoundError."""
+def locate(data_dir: str | None, *, look_around: bool = False) -> ClusterDirectory:
+    """The directory that a command means: the given one, else `./kops-data`.
+
+    With `look_around`, for commands that only tell, where there is none else that of the only cluster that runs. NotFoundError, UsageError.
+    """
     if data_dir is not None:
         return ClusterDirectory(data_dir)
     default = ClusterDirectory(DEFAULT_PATH)
     if default.is_cluster:
         return default
     running = sorted(running_directories())
-    if len(running) == 1:
+    if look_around and len(running) == 1:
         return ClusterDirectory(running[0])
-    if running:
+    if look_around and running:
         raise UsageError(f"several clusters run ({', '.join(running)}): --data-dir says which one is meant")
-    raise NotFoundError(f"no cluster in {default.path}, and none runs (kops cluster up makes one)")
+    others = "none runs (kops cluster up makes one)"
+    if running:
+        others = f"these run, --data-dir says which one is meant: {', '.join(running)}"
+    raise NotFoundError(f"no cluster in {default.path}; {others}")
 
 
 def running_directories() -> set[str]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from kops.cluster import launch
 from kops.cluster.directory import ClusterDirectory
-from kops.cluster.launch import clean_up, orphans, running_directories, stop_supervisor, supervision
+from kops.cluster.launch import clean_up, locate, orphans, running_directories, stop_supervisor, supervision
 from kops.cluster.processes import MARK, ProcessIdentity, identify, identity_of, start_time, supervised
+from kops.errors import NotFoundError
 
 TOKEN = "0123456789abcdef"
 Sleeper = Callable[..., subprocess.Popen[bytes]]
@@ -88,6 +92,18 @@ def test_brokers_of_a_killed_supervisor_are_found_and_stopped(directory: Cluster
     assert clean_up(directory) == [f"broker 1 of a killed supervisor (process {broker.pid}) was stopped"]
     assert broker.wait(60) == -signal.SIGTERM
     assert orphans(directory) == {}
+
+
+def test_what_changes_a_cluster_means_the_one_that_is_named(
+    directory: ClusterDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launch, "running_directories", lambda: {directory.path})
+    assert locate(None, look_around=True).path == directory.path
+    with pytest.raises(
+        NotFoundError, match=f"no cluster in .*; these run, --data-dir says which one is meant: {re.escape(directory.path)}"
+    ):
+        locate(None)
 
 
 def test_a_supervisor_that_hangs_is_killed_with_its_brokers(directory: ClusterDirectory, sleeper: Sleeper) -> None:

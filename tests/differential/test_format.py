@@ -243,8 +243,9 @@ def test_a_second_time(oracle: Oracle, tmp_path: Path) -> None:
     case = Case(STATIC, dirs=("b", "a"))
     kops(case, tmp_path)
     kafka(oracle, case, tmp_path)
-    again = kops(case, tmp_path)
-    assert again == kafka(oracle, case, tmp_path)
+    # Which one is told of depends on the hashes of their paths, and these are other ones here and there.
+    again, theirs = (re.sub("/[ab] is", "/* is", said) for said in (kops(case, tmp_path), kafka(oracle, case, tmp_path)))
+    assert again == theirs
     assert "is already formatted" in again
     ignoring = Case(STATIC, ["--ignore-formatted"], FormatOptions(CLUSTER_ID, ignore_formatted=True), ("b", "a"))
     assert kops(ignoring, tmp_path) == kafka(oracle, ignoring, tmp_path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kops.cli.cluster_words import DataDir
+from kops.cli.cluster_words import AnyDataDir
 from kops.cli.options import command
 from kops.cli.output import Output
 
@@ -13,13 +13,13 @@ SCHEMA = "kops.cluster.env/v1"
     formats=("table", "json", "jsonl", "yaml"),
     examples=[("Set it in this shell.", 'eval "$(kops cluster env)"'), ("As JSON.", "kops cluster env --format json")],
 )
-def env(out: Output, data_dir: DataDir = None) -> int:
+def env(out: Output, data_dir: AnyDataDir = None) -> int:
     """Print export BOOTSTRAP_SERVERS=... for a shell."""
     import shlex
 
     from kops.cluster.launch import locate
 
-    directory = locate(data_dir)
+    directory = locate(data_dir, look_around=True)
     directory.require()
     variables = {"BOOTSTRAP_SERVERS": directory.bootstrap_servers()}
     if out.format == "table":

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kops.cli.cluster_words import DataDir
+from kops.cli.cluster_words import AnyDataDir
 from kops.cli.options import command
 from kops.cli.output import Output
 
@@ -20,7 +20,7 @@ from kops.cli.output import Output
 def logs(
     out: Output,
     ids: Annotated[list[int] | None, typer.Argument(metavar="[ID...]", help="Brokers; all without one.")] = None,
-    data_dir: DataDir = None,
+    data_dir: AnyDataDir = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what comes, until Ctrl-C.", show_default=False)] = False,
     lines: Annotated[
         int | None, typer.Option("-n", "--lines", metavar="N", min=0, help="The last N lines only.", show_default=False)
@@ -33,7 +33,7 @@ def logs(
     from kops.cluster import output
     from kops.cluster.launch import locate
 
-    directory = locate(data_dir)
+    directory = locate(data_dir, look_around=True)
     directory.require()
     for node_id in ids or ():
         directory.require_node(node_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kops.cli.cluster_words import BROKER_COLUMNS, DataDir
+from kops.cli.cluster_words import BROKER_COLUMNS, AnyDataDir
 from kops.cli.exit_codes import PLAIN_FAILED
 from kops.cli.options import command
 from kops.cli.output import Output
@@ -17,7 +17,7 @@ SCHEMA = "kops.cluster/v1"
         ("For a program.", "kops cluster status --format json | jq .brokers[0].address"),
     ],
 )
-def status(out: Output, data_dir: DataDir = None) -> int:
+def status(out: Output, data_dir: AnyDataDir = None) -> int:
     """Show a cluster's brokers: process, address, state, and which one is the active controller.
 
     A broker is stopped, starting, recovery (it loads logs after an unclean stop), running, paused, stopping, ended (by itself) or orphaned
@@ -26,7 +26,7 @@ def status(out: Output, data_dir: DataDir = None) -> int:
     from kops.cluster.launch import locate
     from kops.cluster.view import describe
 
-    found = describe(locate(data_dir))
+    found = describe(locate(data_dir, look_around=True))
     brokers = found.pop("brokers")
     if out.format in ("table", "wide"):
         state = "partly up" if found["state"] == "partly" else found["state"]
