@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kops.cluster.directory import ClusterDirectory
-from kops.cluster.launch import UpRequest, bring_up, clean_up, stop_supervisor, supervision
+from kops.cluster.launch import UpRequest, bring_up, clean_up, orphans, stop_supervisor, supervision
 from kops.cluster.ports import find_base
 from kops.cluster.processes import supervised
 from kops.files import OsFiles
@@ -166,7 +166,8 @@ def test_what_a_killed_supervisor_leaves_is_found_and_cleaned(kops: Kops, here: 
     assert f"broker 1 of a killed supervisor (process {first['brokers'][0]['pid']}) was stopped" in ran.err
     for pid in processes(data):
         os.kill(pid, signal.SIGKILL)
-    until(lambda: not processes(data))
+    # One that is ending has no command line any more, and is not gone yet.
+    until(lambda: not processes(data) and not orphans(ClusterDirectory(str(data))))
     assert kops("cluster", "down").err == f"{data} is down\n"
     assert not (data / ".kops" / "control").exists()
 
