@@ -145,8 +145,8 @@ def _stay(out: Output, directory: ClusterDirectory) -> None:
     control = running.connect()
     with control:
         control.ask("attach", timeout_s=10)
-        out.say("Ctrl-C stops the cluster")
         try:
+            out.say("Ctrl-C stops the cluster")
             for event in control.lines():
                 out.say(str(event.get("event", "")))
             out.say("the cluster was stopped")
