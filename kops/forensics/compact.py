@@ -12,7 +12,7 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kops.config.topic import TopicConfig, topic_config
 from kops.errors import DecodeError, KopsError, UsageError
@@ -35,6 +35,7 @@ __all__ = ["CompactOptions", "CompactReport", "CompactedPartition", "compact"]
 
 SCHEMA: Final = "kops.compact/v1"
 PARTIAL: Final = ".kops-partial"
+_BEFORE: Final = "before"
 METADATA_TOPIC: Final = "__cluster_metadata"
 _CHUNK: Final = 1 << 20
 
@@ -122,6 +123,16 @@ class CompactReport:
         }
 
 
+class _Offsets(NamedTuple):
+    """One partition's in the checkpoints."""
+
+    key: TopicPartition
+    cleaner: int
+    log_start: int
+    recovery_point: int
+    high_watermark: int
+
+
 @dataclass(slots=True)
 class _Checkpoints:
     """Offsets by partition, of a log directory that is read, or of the one that is written."""
@@ -130,6 +141,13 @@ class _Checkpoints:
     log_start: dict[TopicPartition, int] = field(default_factory=dict)
     recovery_point: dict[TopicPartition, int] = field(default_factory=dict)
     high_watermark: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def put(self, offsets: _Offsets) -> None:
+        """One partition's."""
+        self.cleaner[offsets.key] = offsets.cleaner
+        self.log_start[offsets.key] = offsets.log_start
+        self.recovery_point[offsets.key] = offsets.recovery_point
+        self.high_watermark[offsets.key] = offsets.high_watermark
 
     def by_name(self) -> dict[str, dict[TopicPartition, int]]:
         """The offsets of each file."""
@@ -172,9 +190,14 @@ def compact(
     run = _Run(source, target, directory, config, options, on_bytes if on_bytes is not None else _ignore)
     try:
         for folder in folders:
-            report.partitions.append(run.partition(folder))
+            run.partition(folder)
+        run.clear()
     except KeyboardInterrupt:
         report.interrupted = True
+        run.settle()
+    finally:
+        run.clear()
+    report.partitions += run.entries()
     run.write_checkpoints()
     return report
 
@@ -219,7 +242,11 @@ def _prepare_out(files: Files, target: str, *, force: bool) -> None:
 
 
 class _Run:
-    """One run: the offset map is used for all partitions, checkpoints are collected."""
+    """One run: the offset map is used for all partitions, what became of them and their checkpoints are collected.
+
+    Ctrl-C comes between any two steps. What is done is therefore said in one step, and a partition that is ready is put in its place
+    (`settle`) by steps that may have been done before.
+    """
 
     def __init__(
         self, source: Files, target: Files, directory: str, config: TopicConfig, options: CompactOptions, on_bytes: Callable[[int], None]
@@ -231,37 +258,51 @@ class _Run:
         self._options = options
         self._on_bytes = on_bytes
         self._cleaner = Cleaner(OffsetMap(options.dedupe_buffer_bytes), now_ms=self._now_ms, io_buffer_bytes=2 * _CHUNK)
-        self._written = _Checkpoints()
+        self._partial = posixpath.join(directory, PARTIAL)
+        self._ready: tuple[CompactedPartition, _Offsets] | None = None
+        self._done: dict[str, tuple[CompactedPartition, _Offsets | None]] = {}
 
     def _now_ms(self) -> int:
         return self._options.now_ms
 
-    def partition(self, folder: PartitionDir) -> CompactedPartition:
+    def partition(self, folder: PartitionDir) -> None:
         """One partition, whole or not at all."""
         entry = CompactedPartition(folder.name, folder.path)
         entry.bytes_before = sum(segment.log.size for segment in folder.live_segments if segment.log is not None)
         entry.segments_before = len(folder.live_segments)
-        partial = posixpath.join(self._directory, PARTIAL)
-        path = posixpath.join(partial, folder.name)
-        output = posixpath.join(self._directory, folder.name)
-        self._remove(partial)
+        self.clear()
         try:
             self._refuse_damage(folder)
-            self._copy(folder, partial, path)
-            self._compact(folder, path, entry)
-            self._remove(output)
-            self._target.rename(path, output)
-            self._target.sync_dir(self._directory)
-            entry.output = output
+            path = self._copy(folder)
+            self._ready = entry, self._compact(folder, path, entry)
+            self.settle()
         except KopsError as error:
             entry.error = str(error)
-        finally:
-            self._remove(partial)
-        return entry
+            self._done[entry.name] = entry, None
 
-    def _remove(self, path: str) -> None:
+    def settle(self) -> None:
+        """Put a partition that is ready in its place, from wherever that was left."""
+        if self._ready is None:
+            return
+        entry, _ = self._ready
+        path = posixpath.join(self._partial, entry.name)
+        entry.output = posixpath.join(self._directory, entry.name)
         if self._target.exists(path):
-            remove_tree(self._target, path)
+            if self._target.exists(entry.output):
+                self._target.rename(entry.output, posixpath.join(self._partial, _BEFORE))
+            self._target.rename(path, entry.output)
+        self._target.sync_dir(self._directory)
+        self._done[entry.name] = self._ready
+        self._ready = None
+
+    def clear(self) -> None:
+        """Remove what is not whole, or was replaced."""
+        if self._target.exists(self._partial):
+            remove_tree(self._target, self._partial)
+
+    def entries(self) -> list[CompactedPartition]:
+        """What became of the partitions, in their order."""
+        return [entry for entry, _ in self._done.values()]
 
     def _refuse_damage(self, folder: PartitionDir) -> None:
         for segment in folder.live_segments:
@@ -272,8 +313,9 @@ class _Run:
                         reason = f"{item.reason}; kops log recover saves what is intact, compact that"
                         raise DecodeError(reason, code=item.code, position=item.position, file=segment.log.path)
 
-    def _copy(self, folder: PartitionDir, partial: str, path: str) -> None:
-        self._target.mkdir(partial)
+    def _copy(self, folder: PartitionDir) -> str:
+        path = posixpath.join(self._partial, folder.name)
+        self._target.mkdir(self._partial)
         self._target.mkdir(path)
         for name in self._source.list(folder.path):
             origin = posixpath.join(folder.path, name)
@@ -288,8 +330,9 @@ class _Run:
                     position += len(chunk)
                     self._on_bytes(len(chunk) if name.endswith(LOG) else 0)
             self._target.set_mtime(copy, stat.mtime_ms)
+        return path
 
-    def _compact(self, folder: PartitionDir, path: str, entry: CompactedPartition) -> None:
+    def _compact(self, folder: PartitionDir, path: str, entry: CompactedPartition) -> _Offsets:
         key = TopicPartition(folder.topic or "", folder.partition)
         parent = posixpath.dirname(folder.path)
         known = _read_checkpoints(self._source, parent)
@@ -304,11 +347,9 @@ class _Run:
             entry.log_end_offset = log.log_end_offset
             entry.segments_after = len(log.segments)
             entry.bytes_after = log.size
-            self._written.cleaner[key] = entry.clean_up_to or 0
-            self._written.log_start[key] = log.log_start_offset
-            self._written.recovery_point[key] = log.log_end_offset
-            self._written.high_watermark[key] = log.high_watermark
+            offsets = _Offsets(key, entry.clean_up_to or 0, log.log_start_offset, log.log_end_offset, log.high_watermark)
         self._target.sync_dir(path)
+        return offsets
 
     @contextmanager
     def _open(self, path: str, key: TopicPartition, known: _Checkpoints, scheduler: Scheduler, *, clean: bool) -> Iterator[UnifiedLog]:
@@ -353,7 +394,11 @@ class _Run:
     def write_checkpoints(self) -> None:
         """Those of the new log directory; partitions that were there before keep theirs."""
         earlier = _read_checkpoints(self._target, self._directory).by_name()
-        for name, offsets in self._written.by_name().items():
+        written = _Checkpoints()
+        for _, found in self._done.values():
+            if found is not None:
+                written.put(found)
+        for name, offsets in written.by_name().items():
             if offsets or earlier[name]:
                 path = posixpath.join(self._directory, name)
                 self._target.write_atomic(path, write_offset_checkpoint({**earlier[name], **offsets}))
