@@ -17,8 +17,6 @@ from kops.storage.load_errors import ILLEGAL_STATE, InvalidOffsetError, LoadErro
 if TYPE_CHECKING:
     from kops.files import File, Files
 
-_ZEROS_COMPARED = 65536
-
 
 class MappedIndex(IndexEntries[E]):
     """What both indexes share: the file, its length, the number of entries, where the next one goes.
@@ -55,20 +53,6 @@ class MappedIndex(IndexEntries[E]):
             self._data = bytearray()
             self.entries = 0
         self.max_entries = self.length // self.entry_size
-
-    def _read_prefix(self) -> bytes:
-        """The file without its tail of zeros: a preallocated index of a killed broker is nearly all zeros."""
-        parts = []
-        position = kept = 0
-        while position < self.length:
-            part = self._file.read(position, _ZEROS_COMPARED)
-            if not part:
-                break
-            parts.append(part)
-            position += len(part)
-            if part.count(0) != len(part):
-                kept = len(parts)
-        return b"".join(parts[:kept])
 
     def _round_down(self, size: int) -> int:
         return self.entry_size * (size // self.entry_size)
@@ -110,7 +94,8 @@ class MappedIndex(IndexEntries[E]):
         """Append an entry's bytes at the mapping's position."""
         data, size = self._data, len(packed)
         if data is None:
-            data = self._data = bytearray(self._read_prefix())
+            # What lies behind the entries is written over: an index that is built anew reads nothing of the zeros of the old one.
+            data = self._data = bytearray(self._file.read(0, self.entries * size))
         start = self.entries * size
         end = start + size
         if end > self.length:

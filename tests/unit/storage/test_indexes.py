@@ -201,3 +201,17 @@ def test_an_index_is_synced_when_it_has_changed() -> None:
     index.close_handler()
     MappedOffsetIndex(files, path, 0, 80).force()
     assert sum(operation.startswith("sync ") for operation in files.operations) == 4
+
+
+def test_an_index_that_is_built_anew_reads_nothing_of_the_old_one() -> None:
+    """A killed broker leaves 10 MiB of zeros, which a recovery must not go through; what was there is written over."""
+    path = "/00000000000000000000.index"
+    files = MemoryFiles()
+    files.write_all(path, bytes.fromhex("000000010000006400000002000000c8") + bytes(64))
+    index = MappedOffsetIndex(files, path, 0, 80)
+    index.reset()
+    index.append(5, 500)
+    assert index.held_bytes == 8
+    index.append(6, 600)
+    index.trim_to_valid_size()
+    assert files.read_all(path) == bytes.fromhex("00000005000001f40000000600000258")
