@@ -107,6 +107,7 @@ class LogManager:
         self._checkpoints = OffsetCheckpoints(files, self.failures)
         self._preferred: dict[TopicPartition, str] = {}
         self._loaded: dict[str, UnifiedLog] = {}
+        self._unreadable_high_watermarks: dict[str, str] = {}
         self._tasks: dict[str, Task] = {}
         self._draw_int = draw_int
         self._warn = warn
@@ -226,7 +227,9 @@ class LogManager:
                 self.future_logs[key] = log
             else:
                 self.current_logs[key] = log
-                if partition.high_watermark is not None:
+                if partition.outcome == "not-served":
+                    self._unreadable_high_watermarks[log.parent_dir] = partition.reason or ""
+                elif partition.high_watermark is not None:
                     log.update_high_watermark(partition.high_watermark)
 
     def _set_stray(self, key: TopicPartition, log: UnifiedLog, *, is_marked: bool) -> None:
@@ -283,7 +286,8 @@ class LogManager:
         """The partition's log; made where there is none, in the preferred directory, else in the one with the id, else by fewest logs.
 
         Raises KafkaStorageError where it may be in a directory that is offline (unless `is_new`) or no directory can take it, ApiError
-        INCONSISTENT_TOPIC_ID where the log is another topic's, LoadError where its folder was there and can't be loaded.
+        INCONSISTENT_TOPIC_ID where the log is another topic's, LoadError where its folder was there and can't be loaded, KopsError where
+        nobody knows the high watermarks of its directory: what is below them must not be guessed.
         """
         log = self.get_log(key, is_future=is_future)
         if log is None:
@@ -291,6 +295,8 @@ class LogManager:
                 offline = ",".join(self.dirs.offline)
                 raise KafkaStorageError(f"Can not create log for {name_of(key)} because log directories {offline} are offline")
             log = self._create(key, self._dirs_for(key, directory_id, is_future=is_future), topic_id, is_future=is_future)
+        if log.parent_dir in self._unreadable_high_watermarks:
+            raise KopsError(self._unreadable_high_watermarks[log.parent_dir])
         if topic_id is not None and log.topic_id is not None and log.topic_id != topic_id:
             raise ApiError(
                 "INCONSISTENT_TOPIC_ID",
@@ -570,11 +576,14 @@ class LogManager:
             self._checkpoint_log_starts(log_dir, by_dir.get(log_dir, {}))
 
     def checkpoint_high_watermarks(self) -> None:
-        """Write the high watermarks of all directories that have logs (ReplicaManager.checkpointHighWatermarks)."""
+        """Write the high watermarks of all directories that have logs (ReplicaManager.checkpointHighWatermarks).
+
+        A file that could not be read stays as it is.
+        """
         by_dir = self._logs_by_dir()
         for log_dir in self.dirs.live:
             logs = by_dir.get(log_dir)
-            if logs:
+            if logs and log_dir not in self._unreadable_high_watermarks:
                 self._checkpoints.write(log_dir, HIGH_WATERMARK_CHECKPOINT, {key: log.high_watermark for key, log in logs.items()})
 
     def _checkpoint_dir(self, log_dir: str) -> None:

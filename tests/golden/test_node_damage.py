@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,29 @@ from typing import Any
 import pytest
 
 from kops.errors import KopsError
-from kops.protocol.messages import MetadataRequest, MetadataResponse
-from kops.storage.kafka_uuid import uuid_text
 from tests.support import corpus
-from tests.support.embedded_nodes import EARLIEST, EmbeddedNodes
+from tests.support.embedded_nodes import EmbeddedNodes
+from tests.support.networking import Client, LoopFrom
+from tests.support.node_view import NodeView
 from tests.support.real_broker import free_ports
 
 # A broker whose last life has not ended in the metadata waits for its session's end; one that can't be registered waits for nothing else.
 HASTE = {"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 200, "initial.broker.registration.timeout.ms": 5000}
+
+# What Kafka's consumer ended with (a batch whose checksum is wrong; "Failed to get offsets by times") and what a broker answers then.
+ANSWERS = {
+    "org.apache.kafka.common.KafkaException": "damaged-batch",
+    "org.apache.kafka.common.errors.TimeoutException": "NOT_LEADER_OR_FOLLOWER",
+}
+
+# Kafka reads the high watermarks when it meets the directory's first replica, which is in it already then; here a directory whose file has
+# a malformed line goes offline before it has replicas, as both do for every other checkpoint. No client asks: there is no leader.
+ANSWERED_OTHERWISE = {("broker-damage-4.3.0-high-watermark-malformed-two-dirs", "orders-1"): "NOT_LEADER_OR_FOLLOWER"}
+
+# The replicas' directory has another id than the metadata say. The broker tells the controller so while it asks to be unfenced: where the
+# second comes first, as it did for Kafka's, no replica may lead and nothing elects one later; where the first does, all is as before.
+NEW_IDS = ("meta-directory-id-changed", "meta-directory-id-missing", "meta-directory-id-missing-two-dirs")
+EITHER_COMES_FIRST = {f"broker-damage-4.3.0-{name}" for name in NEW_IDS}
 
 
 def _modes() -> Iterator[tuple[str, str]]:
@@ -34,7 +50,8 @@ def _nodes(case: corpus.Case, mode: str, root: Path) -> EmbeddedNodes:
     for log_dir in log_dirs:
         if mode == "left":
             (log_dir / ".kafka_cleanshutdown").unlink(missing_ok=True)
-    nodes = EmbeddedNodes(root, 0, start=False)
+    # What the log cleaner may drop hangs on the time.
+    nodes = EmbeddedNodes(root, 0, start=False, loop=LoopFrom(case.json["clockMs"]))
     port, controller_port = free_ports(2)
     node_id, address = case.json["nodeId"], f"127.0.0.1:{controller_port}"
     is_dynamic = case.json["base"] == "dynamic"
@@ -65,15 +82,59 @@ def test_a_node_on_damaged_directories(case_id: str, mode: str, tmp_path: Path) 
         broker = nodes.nodes[node_id].running.broker
         assert broker is not None
         assert bool(broker.parts.logs.dirs.offline) == (expected["outcome"] == "started-log-dir-offline")
-        if expected["seen"]:
-            _compare(nodes, node_id, expected["seen"])
+        _compare(nodes, node_id, case, mode)
 
 
-def _compare(nodes: EmbeddedNodes, node_id: int, seen: dict[str, Any]) -> None:
-    told = nodes.ask(node_id, MetadataRequest(None), MetadataResponse)
-    mine = {topic.name: uuid_text(topic.topic_id) for topic in told.topics}
-    assert mine == {topic["name"]: topic["topicId"] for topic in seen["topics"]}
-    for partition in seen["partitions"]:
-        if partition.get("error") is None:
-            found = [nodes.offset(node_id, partition["topic"], partition["partition"], which=which) for which in (EARLIEST, -1)]
-            assert found == [partition["beginningOffset"], partition["endOffset"]]
+def _compare(nodes: EmbeddedNodes, node_id: int, case: corpus.Case, mode: str) -> None:
+    """Everything that real clients saw of Kafka's broker, and the records that they got."""
+    seen = case.json["modes"][mode]["seen"]
+    assert seen["groupsError"] is None
+    possible = [seen, *([case.json["cleanSeen"]] if case.id in EITHER_COMES_FIRST else [])]
+    with Client(nodes.thread.call(lambda: nodes.nodes[node_id].running.bound_port("PLAINTEXT"))) as client:
+        view = NodeView(client)
+        seen = _settled(view, possible)
+        assert view.topics() == seen["topics"]
+        assert view.cluster_id() == seen["clusterId"]
+        assert view.log_dirs() == seen["logDirs"]
+        assert view.groups() == seen["groups"]
+        for partition in seen["partitions"]:
+            mine, records = view.partition(partition["topic"], partition["partition"])
+            assert mine == _as_answered(case, mode, partition)
+            if records:
+                assert [corpus.as_truth(record) for record in records] == case.lines(_truth(case, mode, partition))
+
+
+def _settled(view: NodeView, possible: list[dict[str, Any]]) -> dict[str, Any]:
+    """Which of these it is, when the last leader is elected: the corpus' client waited for five seconds, too."""
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        topics = view.topics()
+        for seen in possible:
+            if topics == seen["topics"]:
+                return seen
+        time.sleep(0.02)
+    return possible[0]
+
+
+def _as_answered(case: corpus.Case, mode: str, partition: dict[str, Any]) -> dict[str, Any]:
+    """What Kafka's broker had answered where the corpus' client ended with this error."""
+    error = partition["error"]
+    if error == "no leader":
+        return partition | {"records": 0, "error": _without_leader(case, mode, f"{partition['topic']}-{partition['partition']}")}
+    return partition | {"error": error and ANSWERS[error["class"]]}
+
+
+def _without_leader(case: corpus.Case, mode: str, name: str) -> str:
+    """The corpus' client did not ask for partitions without a leader, but the broker's log says what it had made of its replica."""
+    if (case.id, name) in ANSWERED_OTHERWISE:
+        return ANSWERED_OTHERWISE[case.id, name]
+    words = f"Unable to start fetching {name} "
+    is_offline = any(words in line and "due to a storage error" in line for line in case.json["modes"][mode]["log"])
+    return "KAFKA_STORAGE_ERROR" if is_offline else "NOT_LEADER_OR_FOLLOWER"
+
+
+def _truth(case: corpus.Case, mode: str, partition: dict[str, Any]) -> str:
+    after, clean = (
+        f"truth/records/{when}.{partition['topic']}-{partition['partition']}.read_uncommitted.jsonl" for when in (f"after-{mode}", "clean")
+    )
+    return after if after in case.files("truth/records") else clean

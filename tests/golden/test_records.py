@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kops.records import Batch, BatchBuilder, BytesSource, Columns, Damage, Record, empty_batch, file_batches, scan, scan_columns
+from kops.records import Batch, BatchBuilder, BytesSource, Columns, Damage, empty_batch, file_batches, scan, scan_columns
 from kops.records.isolation import aborted_transactions, read_committed, read_uncommitted
 from kops.records.record import read_control_record
 from tests.support import corpus
 
 FORMATS = corpus.cases("format")
-
-
-def encoded(data: bytes | None) -> str | None:
-    return None if data is None else base64.b64encode(data).decode()
-
-
-def as_truth(record: Record) -> dict[str, Any]:
-    return {
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "tsType": record.timestamp_type,
-        "key": encoded(record.key),
-        "value": encoded(record.value),
-        "headers": [[name, encoded(value)] for name, value in record.headers],
-        "leaderEpoch": record.leader_epoch,
-    }
 
 
 def logs(root: Path) -> list[Path]:
@@ -66,7 +49,7 @@ def test_records_are_what_a_consumer_got(case_id: str) -> None:
                 visible = read_committed(batches, aborted_transactions(batches), meta["endOffset"])
             else:
                 visible = read_uncommitted(batches)
-            records = (as_truth(record) for batch in visible for record in batch.records())
+            records = (corpus.as_truth(record) for batch in visible for record in batch.records())
             assert [record for record in records if record["offset"] >= meta["beginningOffset"]] == case.lines(truth)
             compared += 1
     assert compared
@@ -199,9 +182,9 @@ def test_exotic_batches_are_what_kafka_reads(name: str) -> None:
             "offset": record.offset,
             "timestamp": record.timestamp,
             "sequence": record.sequence,
-            "key": encoded(record.key),
-            "value": encoded(record.value),
-            "headers": [[key, encoded(value)] for key, value in record.headers],
+            "key": corpus.encoded(record.key),
+            "value": corpus.encoded(record.value),
+            "headers": [[key, corpus.encoded(value)] for key, value in record.headers],
         }
         for batch in batches
         for record in batch.records()

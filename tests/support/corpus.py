@@ -21,6 +21,7 @@ The archives are unpacked into `.cache/golden/<hash of the archive>` in the proj
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import json
@@ -34,6 +35,8 @@ from pathlib import Path
 from typing import Any
 
 import zstandard
+
+from kops.records import Record
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 GOLDEN = PROJECT / "tests" / "golden"
@@ -147,6 +150,25 @@ def write_sparse(path: Path, data: bytes, mode: int) -> None:
         file.write(data.rstrip(b"\0"))
         file.truncate(len(data))
     path.chmod(mode)
+
+
+def as_truth(record: Record) -> dict[str, Any]:
+    """A record as a line of `truth/records`."""
+    headers = [[name if isinstance(name, str) else name.decode("utf-8", "replace"), encoded(value)] for name, value in record.headers]
+    return {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "tsType": record.timestamp_type,
+        "key": encoded(record.key),
+        "value": encoded(record.value),
+        "headers": headers,
+        "leaderEpoch": record.leader_epoch,
+    }
+
+
+def encoded(data: bytes | None) -> str | None:
+    """Bytes in base64, as in `truth/records`."""
+    return None if data is None else base64.b64encode(data).decode()
 
 
 def apply_damage(folder: Path, ops: Iterable[dict[str, Any]]) -> None:

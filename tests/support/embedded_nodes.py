@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from kops.broker.format import FormatOptions, format_node
+from kops.broker.loop import Loop
 from kops.broker.node import Node
 from kops.broker.status import BrokerState, NodeStatus
 from kops.config import BrokerConfig
@@ -90,7 +91,7 @@ class EmbeddedNode:
 class EmbeddedNodes:
     """Nodes 1 … `count` below `root`, formatted and, unless `start` is False, started. `settings` are further lines of each one's settings.
 
-    `log_dirs` are the names of a node's log directories below its folder, as if they were disks.
+    `log_dirs` are the names of a node's log directories below its folder, as if they were disks; `loop` is theirs, a plain one without it.
     """
 
     def __init__(
@@ -102,8 +103,9 @@ class EmbeddedNodes:
         log_dirs: Sequence[str] = ("disk1",),
         files: Files | None = None,
         start: bool = True,
+        loop: Loop | None = None,
     ) -> None:
-        self.thread = LoopThread()
+        self.thread = LoopThread(loop)
         ports = free_ports(2 * count)
         self.ports = dict(enumerate(ports[:count], 1))
         self.nodes: dict[int, EmbeddedNode] = {}

@@ -28,11 +28,22 @@ def loopback(*names: str) -> tuple[ListenerSettings, ...]:
     return tuple(ListenerSettings(name, "127.0.0.1", 0) for name in names or ("PLAINTEXT",))
 
 
+class LoopFrom(Loop):
+    """A loop whose wall clock starts at another time."""
+
+    def __init__(self, clock_ms: int) -> None:
+        super().__init__()
+        self._behind_ms = super().now_ms() - clock_ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() - self._behind_ms
+
+
 class LoopThread:
     """A loop in a thread; what is raised in it is raised again by `close`."""
 
-    def __init__(self) -> None:
-        self.loop = Loop()
+    def __init__(self, loop: Loop | None = None) -> None:
+        self.loop = loop or Loop()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

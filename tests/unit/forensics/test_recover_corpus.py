@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,22 +33,6 @@ def read_folder(folder: Path) -> dict[int, Record]:
     return found
 
 
-def as_truth(record: Record) -> dict[str, Any]:
-    def text(data: bytes | None) -> str | None:
-        return None if data is None else base64.b64encode(data).decode()
-
-    headers = [[name if isinstance(name, str) else name.decode("utf-8", "replace"), text(value)] for name, value in record.headers]
-    return {
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "tsType": record.timestamp_type,
-        "key": text(record.key),
-        "value": text(record.value),
-        "headers": headers,
-        "leaderEpoch": record.leader_epoch,
-    }
-
-
 CLEAN = "truth/records/clean.read_uncommitted.jsonl"
 
 
@@ -63,10 +45,10 @@ def test_everything_intact_comes_back(case_id: str, tmp_path: Path) -> None:
     truth = {row["offset"]: row for row in case.lines(CLEAN)}
     intact = expand(case.json["offsetsIntactOnDisk"])
     for offset in intact & set(truth):
-        assert as_truth(got[offset]) == truth[offset]
+        assert corpus.as_truth(got[offset]) == truth[offset]
     assert set(got) <= set(truth)
     for offset, record in got.items():
-        assert as_truth(record) == truth[offset]
+        assert corpus.as_truth(record) == truth[offset]
     assert entry.records == len(got)
     missing = set(truth) - set(got)
     assert not {offset for first, last in entry.lost for offset in range(first, last + 1)} & set(got)

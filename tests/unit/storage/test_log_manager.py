@@ -57,6 +57,26 @@ def test_a_clean_stop_leaves_what_a_start_needs() -> None:
     assert again.topic_id == TOPIC_ID
 
 
+def test_no_log_is_given_out_whose_high_watermark_cannot_be_read() -> None:
+    """Kafka's replicas get no log then, and the file stays as it is for whoever repairs it."""
+    broker = Broker()
+    _fill(broker.start().get_or_create_log(ORDERS, is_new=True), 3)
+    broker.stop()
+    path = f"/a/{HIGH_WATERMARKS}"
+    malformed = b"0\n1\norders 0 12x\n"
+    broker.files.unlink(path)
+    with broker.files.open(path, "create") as file:
+        file.write(0, malformed)
+    manager = broker.start()
+    for key in (ORDERS, CLICKS):
+        with pytest.raises(KopsError, match='For input string: "12x"'):
+            manager.get_or_create_log(key, is_new=True)
+    manager.checkpoint_high_watermarks()
+    broker.stop()
+    assert broker.files.read_all(path) == malformed
+    assert broker.checkpoint(RECOVERY_POINTS) == {ORDERS: 3, CLICKS: 0}
+
+
 def test_without_a_clean_stop_the_log_is_recovered() -> None:
     broker = Broker()
     log = broker.start().get_or_create_log(ORDERS, is_new=True)
