@@ -14,7 +14,8 @@ from kops.protocol.declaration import Buffer, Encoded, size_of
 SIZE: Final = Struct(">i")
 MAX_SIZE: Final = 0x7FFF_FFFF
 _NOTHING: Final = memoryview(b"")
-_TRUSTED_SIZE: Final = 4 * 1024 * 1024  # taken at once for a frame; what says that it is longer gets more memory as its bytes come
+_TRUSTED_SIZE: Final = 16 * 1024  # taken at once for a frame, whatever has come of it
+_TRUSTED_TIMES: Final = 16  # what says that it is longer gets this many times what has come
 
 
 class FrameReader:
@@ -46,7 +47,7 @@ class FrameReader:
             return None
         if self._filled == len(self._frame):
             # A new one: what `space` has given out before may still be held.
-            self._frame = self._frame + bytes(min(self._filled, self._frame_size - self._filled))
+            self._frame = self._frame + bytes(min((_TRUSTED_TIMES - 1) * self._filled, self._frame_size - self._filled))
         return memoryview(self._frame)[self._filled :]
 
     def filled(self, size: int) -> None:
@@ -76,7 +77,7 @@ class FrameReader:
             self._left = left[end:] if end < len(left) else _NOTHING
             self._stream_position += end
             return left[SIZE.size : end]
-        self._frame = bytearray(min(size, max(_TRUSTED_SIZE, len(left))))
+        self._frame = bytearray(min(size, max(_TRUSTED_SIZE, _TRUSTED_TIMES * len(left))))
         self._frame_size = size
         self._filled = len(left) - SIZE.size
         self._frame[: self._filled] = left[SIZE.size :]
