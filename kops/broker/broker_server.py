@@ -410,7 +410,8 @@ class BrokerServer:
             self.parts.lifecycle.begin_shutdown()
 
     def _stop(self, done: Callable[[], object]) -> None:
-        if self._has_replicas:
+        if self._are_logs_loaded:
+            # While a thread loads them nobody knows which logs there are: the checkpoint would forget the others.
             self.parts.replica_manager.shut_down()
         self._close_parts()
         if self._is_loading:

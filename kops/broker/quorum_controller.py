@@ -2,21 +2,24 @@
 
 Source: Kafka's QuorumController (its write events and its QuorumMetaLogListener), DeferredEventQueue. There is no queue of events: a
 request is handled at once. What is appended within one turn of the loop is let go at its end, so requests that came together share one
-batch and one fsync. What cannot be (a record that contradicts the log, a failing disk) comes out of the loop and ends the node.
+batch and one fsync. A mistake in the controller costs it the leadership and the request its answer; what cannot be (a record that
+contradicts the log, a failing disk) comes out of the loop and ends the node.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kops.broker.committed_records import snapshot_records
 from kops.errors import ApiError
 from kops.metadata.controller.error_responses import error_response
+from kops.metadata.controller.result import ControllerResult
 from kops.metadata.image.changes import contradiction
 from kops.metadata.raft.log import BOOTSTRAP_SNAPSHOT_ID
 from kops.metadata.records import write_record
+from kops.storage.load_errors import LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,13 +28,15 @@ if TYPE_CHECKING:
     from kops.broker.loop import Loop, Timer
     from kops.broker.raft_manager import RaftManager
     from kops.metadata.controller.controller import Controller
-    from kops.metadata.controller.result import ControllerResult, RequestContext
+    from kops.metadata.controller.result import RequestContext
     from kops.metadata.raft.log import SnapshotSource
     from kops.metadata.raft.replica import LeaderAndEpoch
     from kops.protocol.declaration import Message
     from kops.records import Batch
 
     Done = Callable[[Message], object]
+
+Generated = TypeVar("Generated")
 
 log = logging.getLogger(__name__)
 
@@ -79,13 +84,14 @@ class QuorumController:
             return
         self._is_handling = True
         try:
-            result = self.controller.handle(context, request, self._now_ms())
-            error = self._append(result)
+            result = self._attempt(type(request).__name__, lambda: self.controller.handle(context, request, self._now_ms()))
+            error = result if isinstance(result, ApiError) else self._append(result)
         finally:
             self._is_handling = False
         if error is not None:
             done(error_response(request, error))
             return
+        assert isinstance(result, ControllerResult)
         assert result.response is not None, f"no response to {type(request).__name__}"
         if self._last_write_offset > self.controller.last_stable_offset:
             # Also what changes nothing may have been answered from what is not committed yet.
@@ -93,11 +99,23 @@ class QuorumController:
         else:
             done(result.response)
 
+    def _attempt(self, name: str, generate: Callable[[], Generated]) -> Generated | ApiError:
+        """What the controller makes of an event. Nothing is written yet: another one may lead better, or this one after a new election."""
+        try:
+            return generate()
+        except (LoadError, OSError):
+            raise
+        except Exception:
+            log.exception("[QuorumController id=%d] Unexpected error in %s", self.controller.node_id, name)
+            error = ApiError("UNKNOWN_SERVER_ERROR")
+            return self._renounce(error) if self.is_active else error
+
     def _append(self, result: ControllerResult) -> ApiError | None:
         """Append and replay a result's records -> why that was not possible; then this controller leads no longer."""
         records = result.records
         size = len(records) if result.is_atomic else MAX_RECORDS_PER_BATCH
-        assert size <= MAX_RECORDS_PER_BATCH, f"{size} records that stay together"
+        if size > MAX_RECORDS_PER_BATCH:
+            return self._renounce(ApiError("UNKNOWN_SERVER_ERROR", f"{size} records that stay together"))
         for start in range(0, len(records), size or 1):
             piece = records[start : start + size]
             try:
@@ -156,7 +174,7 @@ class QuorumController:
             one.done(error_response(one.request, error))
 
     def _renounce(self, error: ApiError) -> ApiError:
-        """The log takes no records of this epoch (any more) -> what the request is answered with."""
+        """The log takes no records of this epoch (any more), or there are none to be had -> what the request is answered with."""
         log.warning("[QuorumController id=%d] Renouncing the leadership: %s", self.controller.node_id, error)
         epoch = self.controller.epoch
         self._resign(None)
@@ -222,7 +240,9 @@ class QuorumController:
 
     def _tick(self) -> None:
         self._timer = None
-        while (result := self.controller.tick(self._now_ms())) is not None:
+        while (result := self._attempt("a periodic task", lambda: self.controller.tick(self._now_ms()))) is not None:
+            if isinstance(result, ApiError):
+                return
             self._append(result)
         self._set_timer()
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from kops.broker.controller_apis.questions import Questions
 from kops.broker.controller_server import ControllerServer
 from kops.broker.envelope import envelope, read_response
 from kops.broker.loop import Loop
 from kops.broker.raft_log import METADATA_DIR
 from kops.broker.shared_server import SharedServer
 from kops.files import FaultyFiles, OsFiles
+from kops.metadata.controller.result import ControllerResult
 from kops.metadata.image.metadata_image import MetadataImage
 from kops.protocol.api_keys import BY_NAME
 from kops.protocol.connection import Request
@@ -40,7 +42,7 @@ from kops.storage.load_errors import KafkaStorageError
 from tests.support.controllers import Controllers, ask, register_broker
 from tests.support.controlling import CLUSTER_ID, creation, error_name
 
-NOT_CONTROLLER = 41
+NOT_CONTROLLER, UNKNOWN_SERVER_ERROR = 41, -1
 
 
 def image(controllers: Controllers, node_id: int) -> MetadataImage:
@@ -77,6 +79,29 @@ def test_a_controller_alone_serves(tmp_path: Path) -> None:
         with controllers.client(1) as client:
             beat = BrokerHeartbeatRequest(7, epoch, current_metadata_offset=1 << 40)
             assert not ask(client, beat, BrokerHeartbeatResponse).is_fenced
+
+
+def test_a_mistake_is_answered_and_the_node_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistaken(*_: object) -> None:
+        raise KeyError("orders")
+
+    monkeypatch.setattr(Questions, "describe_cluster", mistaken)
+    with Controllers(tmp_path) as controllers, controllers.client(controllers.active_id()) as client:
+        register_broker(client, 7)
+        asked = DescribeClusterRequest(endpoint_type=2)
+        assert ask(client, asked, DescribeClusterResponse).error_code == UNKNOWN_SERVER_ERROR
+        core = controllers.nodes[1].running.controller.controller
+        epoch = core.epoch
+        with monkeypatch.context() as patched:
+            patched.setattr(core, "handle", mistaken)
+            created = ask(client, creation("orders", partitions=1, factor=1), CreateTopicsResponse)
+        assert [topic.error_code for topic in created.topics] == [UNKNOWN_SERVER_ERROR]
+        controllers.wait_for(lambda: core.epoch > epoch)
+        assert ask(client, creation("orders", partitions=1, factor=1), CreateTopicsResponse).topics[0].error_code == 0
+        # What can't be written is not answered for ever, either.
+        monkeypatch.setattr(core, "handle", lambda *_: ControllerResult(response=CreateTopicsResponse(throttle_time_ms="soon")))  # type: ignore[arg-type]
+        created = ask(client, creation("clicks", partitions=1, factor=1), CreateTopicsResponse)
+        assert [topic.error_code for topic in created.topics] == [UNKNOWN_SERVER_ERROR]
 
 
 @pytest.mark.parametrize("is_static", [False, True])

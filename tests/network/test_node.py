@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from kops.errors import KopsError
 from kops.files import FaultyFiles, OsFiles
 from kops.protocol.messages import DescribeClusterRequest, DescribeClusterResponse
 from kops.storage.clean_shutdown import read_clean_shutdown
+from kops.storage.unified_log import UnifiedLog
 from tests.support.embedded_nodes import EARLIEST, EmbeddedNodes
-from tests.support.networking import open_fds
+from tests.support.networking import PATIENCE_S, open_fds
 
 HASTY = {"broker.session.timeout.ms": 2000, "broker.heartbeat.interval.ms": 300}
 
@@ -181,6 +183,40 @@ def test_a_node_that_does_not_start_says_in_which_step_and_leaves_nothing_open(t
         os.unlink(quorum_state)
         nodes.open(1)
         nodes.wait_ready(1)
+
+
+def test_a_stop_while_logs_are_loaded_leaves_the_checkpoints_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loading, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+    with EmbeddedNodes(tmp_path) as nodes:
+        nodes.create_topic(1, "orders", partitions=2)
+        for number in range(2):
+            nodes.produce(1, "orders", 3, partition=number)
+        nodes.stop(1)
+        checkpoint = tmp_path / "node-1/disk1/replication-offset-checkpoint"
+        before = checkpoint.read_bytes()
+        assert before.count(b" 3\n") == 2
+        update = UnifiedLog.update_high_watermark
+
+        def held(log: UnifiedLog, offset: int) -> int:
+            if log.topic == "orders":
+                loading.set()
+                assert go_on.wait(PATIENCE_S)
+            return update(log, offset)
+
+        monkeypatch.setattr(UnifiedLog, "update_high_watermark", held)
+        try:
+            nodes.open(1)
+            assert loading.wait(PATIENCE_S)
+            nodes.thread.call(lambda: nodes.nodes[1].running.shut_down(ended.set))
+            nodes.wait_for(lambda: nodes.nodes[1].running.status().state is BrokerState.SHUTTING_DOWN)
+            nodes.thread.call(lambda: None)
+            nodes.thread.call(lambda: None)
+            assert checkpoint.read_bytes() == before
+        finally:
+            go_on.set()
+        assert ended.wait(PATIENCE_S)
+        nodes.nodes[1].node = None
+        assert checkpoint.read_bytes() == before
 
 
 def test_a_broker_without_a_quorum_ends_when_its_time_to_register_is_over(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A controller's requests: those of the quorum to the Raft node, changes to the controller, questions to what is known here.
 
-Source: Kafka's ControllerApis and SimpleApiVersionManager. Without ACLs everybody may do everything.
+Source: Kafka's ControllerApis and SimpleApiVersionManager. Without ACLs everybody may do everything. A mistake in what answers a question,
+or writes an answer, must not end the node; one in the Raft node does, as in Kafka, and one in the controller is `QuorumController`'s.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from kops.broker.shared_server import SharedServer
     from kops.broker.socket_server import RequestContext
     from kops.config.broker_dynamic import Change
+    from kops.protocol.declaration import Message
+
+Handler = Callable[[Any], None]
 
 log = logging.getLogger(__name__)
 
@@ -62,19 +66,19 @@ class ControllerApis:
         self._shared = shared
         self._questions = Questions(shared, SERVED_APIS, on_settings)
         self._controller: QuorumController | None = None
-        self._handlers: dict[int, Callable[[Any], None]] = {}
+        self._handlers: dict[int, Handler] = {}
 
     def start(self, controller: QuorumController) -> None:
         """From here on there is a controller to ask."""
         self._controller = controller
         self._questions.start()
         raft, questions = self._shared.raft, self._questions
-        by_name: dict[str, Callable[[Any], None]] = {
+        by_name: dict[str, Handler] = {
             **dict.fromkeys(_CHANGES, self._change),
             **dict.fromkeys(_RAFT, raft.handle),
-            "ApiVersions": questions.api_versions,
-            "DescribeCluster": questions.describe_cluster,
-            "DescribeConfigs": questions.describe_configs,
+            "ApiVersions": _guarded(questions.api_versions),
+            "DescribeCluster": _guarded(questions.describe_cluster),
+            "DescribeConfigs": _guarded(questions.describe_configs),
             "Envelope": self._open,
         }
         self._handlers = {api.key: by_name[api.name] for api in SERVED_APIS}
@@ -93,15 +97,13 @@ class ControllerApis:
         try:
             handler(context)
         except ApiError as error:
-            response = error_response(context.request.message, context.request.version, error)
-            assert response is not None, "every request of a controller has a response"
-            context.respond(response)
+            _respond_error(context, error)
 
     def _change(self, context: RequestContext) -> None:
         assert self._controller is not None, "requests are read from the start on"
         request = context.request
         asked = ControllerContext(request.version, context.principal, forwarded=isinstance(context, EnvelopedContext))
-        self._controller.handle(asked, request.message, context.respond)
+        self._controller.handle(asked, request.message, lambda response: _respond(context, response))
 
     def _open(self, context: RequestContext) -> None:
         """A client's request that a broker has passed on."""
@@ -113,3 +115,30 @@ class ControllerApis:
             context.respond(EnvelopeResponse(error_code=code(error)))
             return
         self.handle(EnvelopedContext(context, forwarded))
+
+
+def _guarded(handler: Handler) -> Handler:
+    """A handler whose mistakes are answered with UNKNOWN_SERVER_ERROR."""
+
+    def handle(context: RequestContext) -> None:
+        try:
+            handler(context)
+        except ApiError as error:
+            _respond_error(context, error)
+        except Exception:
+            log.exception("Unexpected error handling %s of %s", context.request.api.name, context.connection_id)
+            if not context.is_answered:
+                _respond_error(context, ApiError("UNKNOWN_SERVER_ERROR"))
+
+    return handle
+
+
+def _respond(context: RequestContext, response: Message) -> None:
+    """A response that can't be written is such a mistake, too."""
+    _guarded(lambda asked: asked.respond(response))(context)
+
+
+def _respond_error(context: RequestContext, error: ApiError) -> None:
+    response = error_response(context.request.message, context.request.version, error)
+    assert response is not None, "every request of a controller has a response"
+    context.respond(response)

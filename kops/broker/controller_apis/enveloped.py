@@ -35,6 +35,11 @@ class EnvelopedContext(RequestContext):
         """Who asks, as the broker tells it."""
         return self._forwarded.principal
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether the envelope is."""
+        return self._envelope.is_answered
+
     def respond(self, message: Message, *, throttle_ms: int = 0) -> None:
         """Answer the envelope."""
         self._envelope.respond(envelope_response(self._forwarded.request, message), throttle_ms=throttle_ms)

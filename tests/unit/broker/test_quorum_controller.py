@@ -215,6 +215,40 @@ def test_many_records_are_parted_unless_they_belong_together(monkeypatch: pytest
     assert [len(found) for _, found in bench.raft.batches] == [10]
 
 
+def test_a_mistake_costs_the_leadership_and_not_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a request, or in what is done in time: who waits is answered, and a later epoch may be this node's again."""
+
+    def mistaken(*_: object) -> None:
+        raise KeyError("orders")
+
+    bench = Bench(idle_ms=500)
+    bench.broker()
+    bench.ask(creation("waiting", partitions=1, factor=1))
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.core, "handle", mistaken)
+        bench.ask(creation("asked", partitions=1, factor=1))
+    assert [error_name(answer.topics[0].error_code) for answer in bench.answers] == ["NOT_CONTROLLER", "UNKNOWN_SERVER_ERROR"]
+    assert (bench.driver.is_active, bench.topics) == (False, set())
+    bench.loop.advance()
+    assert bench.raft.resigned == [1]
+    bench.raft.batches.clear()
+    bench.driver.on_leader_change(LeaderAndEpoch(ME, 2))
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.core, "tick", mistaken)
+        bench.loop.advance(600)
+    assert (bench.driver.is_active, bench.raft.resigned, bench.loop.timer_count) == (False, [1, 2], 0)
+
+
+def test_a_failing_disk_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    bench = Bench()
+    monkeypatch.setattr(bench.core, "handle", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        bench.ask(creation("orders", partitions=1, factor=1))
+
+
 def test_a_leader_writes_that_nothing_happens() -> None:
     bench = Bench(idle_ms=500)
     before = bench.raft.end_offset
