@@ -72,6 +72,7 @@ def test_brokers_of_both_kinds(controller: str, oracle: Oracle, tmp_path: Path) 
             cluster.wait_for("orders", leaders=(up,))
             written.more(f"without-{down}-")
             cluster.start(down)
+            cluster.wait(down)
             cluster.wait_for("orders", in_sync=(KOPS, KAFKA))
             # What it has fetched it serves: it leads both for a while.
             said = tools.run(
@@ -124,8 +125,10 @@ def test_voters_of_both_kinds(oracle: Oracle, tmp_path: Path) -> None:
                 again = next(node_id for node_id, kind in whose.items() if kind == "kops" and node_id != leader)
                 cluster.kill(again)
                 cluster.start(again)
+                cluster.wait(again)
             leader_of(cluster, but=leader)
             cluster.start(leader)
+            cluster.wait(leader)
         assert set(led) == {"kops", "kafka"}, led
         leader_of(cluster)
         names = [f"topic-{turn}".encode() for turn in range(len(led))]

@@ -1,5 +1,5 @@
-"""A node that is sent random and mutated requests of every API, and ten thousand connections that say nothing: it lives, it leaks nothing,
-and who means well is served meanwhile.
+"""A node that is sent random and mutated requests of every API, ten thousand connections that say nothing, requests that come byte by byte
+or never to their end, and clients that never read: it lives, it leaks nothing, and who means well is served meanwhile.
 
 `pytest -m slow tests/soak/test_hostile_node.py --seeds 1000000` sends a million.
 """
@@ -18,6 +18,8 @@ import pytest
 
 from kops.protocol.api_keys import Listener
 from kops.protocol.connection import ClientConnection
+from kops.protocol.messages import MetadataRequest
+from kops.protocol.messages.metadata_request import MetadataRequestTopic
 from tests.support.hostile import frame, mutated, requests
 from tests.support.kops_nodes import KopsNodes
 from tests.support.librdkafka import Acknowledged, create_topic, read_all
@@ -32,6 +34,10 @@ OPEN_AT_ONCE = 60
 SILENT = 10_000
 MAY_GROW_KIB = 48 * 1024
 MAY_KEEP_FILES = 20
+SLOW = 100
+IDLE_MS = 8_000
+LARGEST = 104_857_600
+"""Kafka's socket.request.max.bytes."""
 FORBIDDEN = {
     "ControlledShutdownRequest",
     "UnregisterBrokerRequest",
@@ -187,6 +193,88 @@ def test_ten_thousand_connections_that_say_nothing(tmp_path: Path) -> None:
             for sock in silent:
                 sock.close()
         wait_for_files(nodes, before[1] + 20)
+        honest.end()
+        assert held(nodes)[1][0] - before[0] < MAY_GROW_KIB
+        assert nodes.stop(1) == 0
+
+
+class Slow:
+    """Connections that cost a node more than they say, `SLOW` of each kind."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        connection = ClientConnection("slow")
+        request = MetadataRequest([MetadataRequestTopic(name="honest")])
+        self.request = b"".join(connection.send_request(request, 12))  # type: ignore[arg-type]
+        self.opened: list[socket.socket] = []
+
+    def connect(self, data: bytes) -> list[socket.socket]:
+        """Connections that say the same."""
+        made = [socket.create_connection(("127.0.0.1", self.port), 60) for _ in range(SLOW)]
+        self.opened += made
+        for sock in made:
+            sock.sendall(data)
+        return made
+
+    def fill(self) -> None:
+        """Connections that ask until nothing more is taken, and never read an answer."""
+        for sock in self.connect(b""):
+            sock.setblocking(False)
+            with suppress(BlockingIOError):
+                while True:
+                    sock.send(self.request * 100)
+
+    def dribble(self, ends: list[socket.socket]) -> None:
+        """The bytes of a request one by one, over all connections at once."""
+        for position in range(len(self.request)):
+            for sock in ends:
+                sock.sendall(self.request[position : position + 1])
+
+    def answers(self, ends: list[socket.socket]) -> set[bytes]:
+        """What comes as one answer."""
+        found = set()
+        for sock in ends:
+            size = int.from_bytes(sock.recv(4, socket.MSG_WAITALL))
+            found.add(sock.recv(size, socket.MSG_WAITALL))
+        return found
+
+    def close(self) -> None:
+        """Leave."""
+        for sock in self.opened:
+            sock.close()
+
+
+@pytest.mark.timeout(600)
+def test_connections_that_are_slow(tmp_path: Path) -> None:
+    with KopsNodes(tmp_path, 1, settings={"connections.max.idle.ms": IDLE_MS}) as nodes:
+        create_topic(nodes.bootstrap, "honest", 3, 1)
+        honest = Honest(nodes.bootstrap)
+        honest.start()
+        slow = Slow(nodes.ports[1])
+        before = held(nodes)[1]
+        try:
+            slow.connect(LARGEST.to_bytes(4) + slow.request[4:])  # never goes on
+            slow.connect(slow.request[:-1])
+            refused = slow.connect((LARGEST + 1).to_bytes(4)) + slow.connect(b"\xff\xff\xff\xff" + slow.request[4:])
+            slow.fill()
+            half_open = slow.connect(slow.request)
+            for sock in half_open:
+                sock.shutdown(socket.SHUT_WR)
+            dribbling = slow.connect(b"")
+            slow.dribble(dribbling)
+            (answer,) = slow.answers(dribbling)
+            assert b"honest" in answer
+            assert slow.answers(half_open) == {answer}
+            assert [sock.recv(1) for sock in half_open] == [b""] * SLOW
+            for sock in refused:
+                with suppress(ConnectionResetError):
+                    assert sock.recv(1) == b""
+            rounds = honest.rounds
+            assert held(nodes)[1][0] - before[0] < MAY_GROW_KIB
+            wait_for_files(nodes, before[1] + MAY_KEEP_FILES)  # who is idle too long is let go of
+            assert honest.rounds > rounds
+        finally:
+            slow.close()
         honest.end()
         assert held(nodes)[1][0] - before[0] < MAY_GROW_KIB
         assert nodes.stop(1) == 0

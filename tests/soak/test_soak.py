@@ -20,6 +20,7 @@ from tests.support.soaking import (
     Sender,
     check_read_back,
     check_replicas_equal,
+    check_words,
     held,
     wait_in_sync,
 )
@@ -34,6 +35,7 @@ SETTINGS = {
 }
 SENDERS = 3
 SETTLE_S = 5.0
+SETTLE_SHARE = 0.05
 MAY_GROW_KIB = 6 * 1024
 MOST_FILES = 100
 MOST_THREADS = 16
@@ -43,7 +45,8 @@ DEFAULT_MINUTES = 1.5
 @pytest.mark.timeout(2 * 3600)
 def test_nothing_acknowledged_is_lost(tmp_path: Path, minutes: float | None, seed_count: int | None) -> None:
     seed = 20261122 if seed_count is None else seed_count
-    deadline = time.monotonic() + 60 * (DEFAULT_MINUTES if minutes is None else minutes)
+    duration_s = 60 * (DEFAULT_MINUTES if minutes is None else minutes)
+    deadline = time.monotonic() + duration_s
     with KopsNodes(tmp_path, REPLICAS, settings=SETTINGS) as nodes:
         create_topic(nodes.bootstrap, TOPIC, PARTITIONS, REPLICAS)
         senders = [Sender(number, nodes.bootstrap) for number in range(SENDERS)]
@@ -56,7 +59,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, minutes: float | None, see
             wait_in_sync(nodes, TOPIC)
             # Nobody has been disturbed since: what nodes hold may not grow with what they append.
             before = held(nodes)
-            time.sleep(SETTLE_S)
+            time.sleep(max(SETTLE_S, SETTLE_SHARE * duration_s))
             after = held(nodes)
             for sender in senders:
                 sender.end()
@@ -69,6 +72,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, minutes: float | None, see
         for node, (memory, files, threads) in after.items():
             assert memory - before[node][0] < MAY_GROW_KIB, f"node {node} grew from {before[node]} to {after[node]}"
             assert files < MOST_FILES and threads <= MOST_THREADS, f"node {node}: {files} files, {threads} threads"
+        check_words(nodes)
         for node in nodes.ids:
             nodes.kill(node)
         check_replicas_equal(nodes, senders[0].partitions)

@@ -31,7 +31,7 @@ class KopsNodes:
 
     def __init__(self, work: Path, count: int = 3, *, settings: Mapping[str, object] | None = None) -> None:
         self.work = work
-        self.ids = range(1, count + 1)
+        self.ids = self.brokers = range(1, count + 1)
         ports = free_ports(2 * count)
         self.ports = dict(zip(self.ids, ports[:count], strict=True))
         self.controller_ports = dict(zip(self.ids, ports[count:], strict=True))
@@ -91,6 +91,10 @@ class KopsNodes:
     def command(self, node_id: int, properties: Path) -> list[str]:
         """What starts a node."""
         return [sys.executable, "-m", "kops.broker", str(properties), "--status", str(self.status_path(node_id))]
+
+    def process(self, node_id: int) -> subprocess.Popen[bytes]:
+        """A node's process, while it runs."""
+        return self.processes[node_id]
 
     def status_path(self, node_id: int) -> Path:
         """Where a node says how it is."""

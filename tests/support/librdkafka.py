@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -98,24 +98,28 @@ def _ends(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
             time.sleep(0.05)
 
 
-def read_all(bootstrap: str, topic: str) -> list[Row]:
-    """All records of a topic, in the order of partitions and offsets."""
+def read_rows(bootstrap: str, topic: str) -> Iterator[Row]:
+    """All records of a topic, those of one partition in the order of their offsets."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
     try:
         partitions = sorted(consumer.list_topics(topic, timeout=WAIT_S).topics[topic].partitions)
         ends = {one: _ends(consumer, TopicPartition(topic, one)) for one in partitions}
         wanted = {one: end for one, (start, end) in ends.items() if end > start}
         consumer.assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in wanted])
-        rows: list[Row] = []
         while wanted:
-            message = consumer.poll(WAIT_S)
-            assert message is not None, f"{topic}: nothing came, still wanted: {wanted}"
-            assert message.error() is None, message.error()
-            partition, offset = message.partition(), message.offset()
-            assert partition is not None and offset is not None
-            rows.append((partition, offset, message.key(), message.value()))
-            if partition in wanted and offset + 1 >= wanted[partition]:
-                del wanted[partition]
-        return sorted(rows)
+            first = consumer.poll(WAIT_S)
+            assert first is not None, f"{topic}: nothing came, still wanted: {wanted}"
+            for message in (first, *consumer.consume(1000, 0)):
+                assert message.error() is None, message.error()
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None and offset is not None
+                yield partition, offset, message.key(), message.value()
+                if partition in wanted and offset + 1 >= wanted[partition]:
+                    del wanted[partition]
     finally:
         consumer.close()
+
+
+def read_all(bootstrap: str, topic: str) -> list[Row]:
+    """All records of a topic, in the order of partitions and offsets."""
+    return sorted(read_rows(bootstrap, topic))

@@ -1,7 +1,7 @@
 """One cluster of both: each node a process of kops's or of Apache Kafka's, on directories that kops has formatted.
 
 with MixedCluster(oracle, tmp_path, {1: ("kops", "controller"), 2: ("kops", "broker"), 3: ("kafka", "broker")}) as cluster:
-    cluster.kill(2); cluster.start(2)         # kill -9, and again on the same ports and directories
+    cluster.kill(2); cluster.start(2); cluster.wait(2)         # kill -9, and again on the same ports and directories
 """
 
 from __future__ import annotations
@@ -38,22 +38,29 @@ PATIENT = {
 
 
 class MixedCluster:
-    """Nodes by id: whose ("kops" or "kafka") and its roles. The controllers are a dynamic quorum from the start."""
+    """Nodes by id: whose ("kops" or "kafka") and its roles. The controllers are a dynamic quorum from the start.
+
+    `ports` are those of controllers where they are nothing else, and of brokers.
+    """
 
     def __init__(self, oracle: Oracle, root: Path, nodes: Mapping[int, tuple[str, str]], **settings: str) -> None:
         self.root = root
         self.nodes = dict(nodes)
+        self.ids = list(nodes)
         self.controllers = [node_id for node_id, (_, roles) in nodes.items() if "controller" in roles]
         self.brokers = [node_id for node_id, (_, roles) in nodes.items() if "broker" in roles]
-        self.ports = dict(zip(nodes, free_ports(len(nodes)), strict=True))
+        ports = free_ports(len(nodes) + len(self.controllers))
+        self.ports = dict(zip(nodes, ports, strict=False))
+        both = dict(zip(self.controllers, ports[len(nodes) :], strict=True))
+        self._controller_ports = {one: both[one] if one in self.brokers else self.ports[one] for one in self.controllers}
         self._settings = {name.replace("_", "."): value for name, value in settings.items()}
-        self._voters = ",".join(f"{one}@127.0.0.1:{self.ports[one]}:{uuid_text(random_uuid())}" for one in self.controllers)
+        self._voters = ",".join(f"{one}@127.0.0.1:{self._controller_ports[one]}:{uuid_text(random_uuid())}" for one in self.controllers)
         self._real = {
             node_id: RealNode(oracle, root / f"run-{node_id}", self._properties_path(node_id))
             for node_id, (whose, _) in nodes.items()
             if whose == "kafka"
         }
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
         for node_id in nodes:
             self._format(node_id)
 
@@ -70,14 +77,15 @@ class MixedCluster:
         return self.root / f"{node_id}.properties"
 
     def _format(self, node_id: int) -> None:
-        role = self.nodes[node_id][1]
-        name = "CONTROLLER" if role == "controller" else "PLAINTEXT"
+        listeners = [f"PLAINTEXT://127.0.0.1:{self.ports[node_id]}"] if node_id in self.brokers else []
+        if node_id in self.controllers:
+            listeners.append(f"CONTROLLER://127.0.0.1:{self._controller_ports[node_id]}")
         values = {
-            "process.roles": role,
+            "process.roles": self.nodes[node_id][1],
             "node.id": str(node_id),
-            "listeners": f"{name}://127.0.0.1:{self.ports[node_id]}",
+            "listeners": ",".join(listeners),
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.bootstrap.servers": ",".join(f"127.0.0.1:{self.ports[one]}" for one in self.controllers),
+            "controller.quorum.bootstrap.servers": ",".join(f"127.0.0.1:{port}" for port in self._controller_ports.values()),
             "log.dirs": str(self.log_dir(node_id)),
             **{key: str(value) for key, value in SMALL.items()},
             **PATIENT,
@@ -89,19 +97,19 @@ class MixedCluster:
 
     # life -------------------------------------------------------------------------------------------------------------------------
 
-    def launch(self, node_id: int) -> None:
-        """Start a node and don't wait."""
+    def start(self, node_id: int) -> None:
+        """Start a node (again); `wait` tells when it serves."""
         if node_id in self._real:
             self._real[node_id].launch()
             return
         command = [sys.executable, "-m", "kops.broker", str(self._properties_path(node_id)), "--status", str(self._status_path(node_id))]
         self._status_path(node_id).unlink(missing_ok=True)
         with open(self.root / f"{node_id}.out", "ab") as output:
-            self._processes[node_id] = subprocess.Popen(
+            self.processes[node_id] = subprocess.Popen(
                 command, cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
             )
 
-    def wait_ready(self, node_id: int) -> None:
+    def wait(self, node_id: int) -> None:
         """Until a node serves."""
         if node_id in self._real:
             self._real[node_id].wait_ready()
@@ -109,22 +117,23 @@ class MixedCluster:
         deadline = time.monotonic() + TIMEOUT_S
         path = self._status_path(node_id)
         while not path.exists() or '"RUNNING"' not in path.read_text():
-            ended = self._processes[node_id].poll()
+            ended = self.processes[node_id].poll()
             assert ended is None, f"node {node_id} ended with {ended}:\n{self.output(node_id)[-3000:]}"
             assert time.monotonic() < deadline, f"node {node_id} does not serve:\n{self.output(node_id)[-3000:]}"
             time.sleep(0.05)
 
-    def start(self, node_id: int) -> None:
-        """Start a node (again) and wait until it serves."""
-        self.launch(node_id)
-        self.wait_ready(node_id)
+    def process(self, node_id: int) -> subprocess.Popen[bytes]:
+        """A node's process, while it runs."""
+        found = self._real[node_id].process if node_id in self._real else self.processes[node_id]
+        assert found is not None, f"node {node_id} does not run"
+        return found
 
     def kill(self, node_id: int) -> None:
         """kill -9."""
         if node_id in self._real:
             self._real[node_id].kill()
-        elif node_id in self._processes:
-            process = self._processes.pop(node_id)
+        elif node_id in self.processes:
+            process = self.processes.pop(node_id)
             process.kill()
             process.wait()
 
@@ -132,7 +141,7 @@ class MixedCluster:
         """Stop a node as an administrator does; its exit code."""
         if node_id in self._real:
             return self._real[node_id].stop()
-        process = self._processes.pop(node_id)
+        process = self.processes.pop(node_id)
         process.terminate()
         return process.wait(TIMEOUT_S)
 
@@ -148,9 +157,9 @@ class MixedCluster:
     def __enter__(self) -> Self:
         try:
             for node_id in self.nodes:
-                self.launch(node_id)
+                self.start(node_id)
             for node_id in self.nodes:
-                self.wait_ready(node_id)
+                self.wait(node_id)
         except BaseException:
             self.__exit__()
             raise

@@ -1,0 +1,115 @@
+"""Clusters of kops and Apache Kafka 4.3.0 under load, killed, paused and restarted at random: nothing acknowledged is lost, nothing is
+doubled, order is kept, and all replicas hold the same bytes.
+
+`pytest -m slow tests/soak/test_mixed_soak.py --minutes 20 --seeds 7` is a longer one, of another seed. A failure tells what happened to the
+nodes, and the seed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.kafka_tools import KafkaTools
+from tests.support.librdkafka import create_topic
+from tests.support.mixed_cluster import MixedCluster
+from tests.support.oracle import Oracle
+from tests.support.soaking import (
+    PARTITIONS,
+    REPLICAS,
+    TIMEOUT_S,
+    TOPIC,
+    Disturber,
+    Sender,
+    check_read_back,
+    check_replicas_equal,
+    check_words,
+    wait_in_sync,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.serial, pytest.mark.once]
+CLUSTERS = {
+    "kafka-controller": {1: ("kafka", "controller"), 2: ("kops", "broker"), 3: ("kafka", "broker"), 4: ("kops", "broker")},
+    "kops-controller": {1: ("kops", "controller"), 2: ("kops", "broker"), 3: ("kafka", "broker"), 4: ("kops", "broker")},
+    "quorum": {1: ("kops", "broker,controller"), 2: ("kafka", "broker,controller"), 3: ("kops", "broker,controller")},
+}
+SETTINGS = {"min_insync_replicas": "2", "log_segment_bytes": "1048576", "broker_heartbeat_interval_ms": "500"}
+SENDERS = 2
+DEFAULT_MINUTES = 1.5
+
+
+class MixedDisturber(Disturber):
+    """The same, and replicas move and leaders change while all nodes are there; a move may still go on when the next node is killed."""
+
+    def __init__(self, cluster: MixedCluster, tools: KafkaTools, senders: list[Sender], seed: int) -> None:
+        super().__init__(cluster, senders, seed)
+        self.cluster = cluster
+        self.tools = tools
+
+    def kinds(self) -> list[Callable[[], None]]:
+        return [*super().kinds(), self.kill, self.move, self.move, self.elect]
+
+    def move(self) -> None:
+        """Give one partition two or three replicas, in another order."""
+        number = self._draw.randrange(self.senders[0].partitions)
+        self._reassign({number: self._draw.sample(self.cluster.brokers, self._draw.choice((2, REPLICAS)))})
+
+    def elect(self) -> None:
+        """Ask the preferred replicas to lead; those that are not in sync refuse."""
+        self._tell("preferred leaders are elected")
+        where = ("--bootstrap-server", self.cluster.bootstrap)
+        self.tools.run("leader-election", *where, "--election-type", "preferred", "--all-topic-partitions")
+
+    def settle(self) -> None:
+        """Every partition on every broker again, and led by the first."""
+        replicas = {number: self._draw.sample(self.cluster.brokers, REPLICAS) for number in range(self.senders[0].partitions)}
+        self._reassign(replicas)
+        deadline = time.monotonic() + TIMEOUT_S
+        while (found := {number: one for number, (_, one, _) in self.cluster.partitions(TOPIC).items()}) != replicas:
+            assert time.monotonic() < deadline, f"wanted {replicas}, is {found}"
+            time.sleep(0.5)
+        wait_in_sync(self.cluster, TOPIC)
+        self.elect()
+        wait_in_sync(self.cluster, TOPIC)
+
+    def _reassign(self, replicas: dict[int, list[int]]) -> None:
+        self._tell(f"replicas are to be {replicas}")
+        plan = self.cluster.root / "plan.json"
+        partitions = [{"topic": TOPIC, "partition": number, "replicas": to} for number, to in replicas.items()]
+        plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
+        arguments = ("--bootstrap-server", self.cluster.bootstrap, "--reassignment-json-file", plan, "--execute", "--additional")
+        said = self.tools.run("reassign-partitions", *arguments)
+        assert "Successfully started partition reassignment" in said, said
+
+
+@pytest.mark.timeout(3 * 3600)
+@pytest.mark.parametrize("kind", CLUSTERS)
+def test_nothing_acknowledged_is_lost(kind: str, oracle: Oracle, tmp_path: Path, minutes: float | None, seed_count: int | None) -> None:
+    seed = 20261122 if seed_count is None else seed_count
+    with MixedCluster(oracle, tmp_path, CLUSTERS[kind], **SETTINGS) as cluster:
+        create_topic(cluster.bootstrap, TOPIC, PARTITIONS, REPLICAS)
+        senders = [Sender(number, cluster.bootstrap) for number in range(SENDERS)]
+        disturber = MixedDisturber(cluster, KafkaTools(oracle), senders, seed)
+        deadline = time.monotonic() + 60 * (DEFAULT_MINUTES if minutes is None else minutes)
+        for sender in senders:
+            sender.start()
+        try:
+            while time.monotonic() < deadline:
+                disturber.disturb()
+            disturber.settle()
+            for sender in senders:
+                sender.end()
+            count = check_read_back(cluster, senders)
+            wait_in_sync(cluster, TOPIC)
+            check_words(cluster)
+            for node in cluster.ids:
+                cluster.kill(node)
+            check_replicas_equal(cluster, senders[0].partitions)
+        except BaseException as error:
+            error.add_note(f"{kind}, seed {seed}\n" + "\n".join(disturber.told))
+            raise
+        assert count > 1_000
