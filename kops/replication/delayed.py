@@ -184,7 +184,13 @@ class DelayedFetch(DelayedOperation):
 
     def on_complete(self) -> None:
         """Read again and answer."""
-        self._respond()
+        # What answers knows this operation: left as they are, only the garbage collector would part the two.
+        respond, self._respond = self._respond, _say_nothing
+        respond()
+
+
+def _say_nothing() -> None:
+    """What is left to answer of a fetch that was answered."""
 
 
 @dataclass(slots=True)

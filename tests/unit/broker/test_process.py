@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kops.broker.__main__ import main
-from kops.broker.process import KafkaFormatter, StatusFile
+from kops.broker.process import KafkaFormatter, StatusFile, keep_collector_out
 from kops.broker.status import BrokerState, DirRecovery, NodeStatus
 
 
@@ -69,6 +70,18 @@ def test_the_status_file_is_whole_at_every_moment(tmp_path: Path) -> None:
 def test_a_status_that_cannot_be_written_is_told_and_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     StatusFile(str(tmp_path / "nowhere" / "status.json")).write({})
     assert caplog.records[0].getMessage().startswith("The status can't be written: ")
+
+
+def test_the_collector_is_to_look_seldom_but_it_does() -> None:
+    before = gc.get_threshold()
+    try:
+        keep_collector_out()
+        first, *later = gc.get_threshold()
+        assert gc.isenabled()
+        assert first >= 10 * 700
+        assert later == list(before[1:])
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_a_command_line_that_makes_no_sense(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from kops.metadata.directory_id import UNASSIGNED
 from kops.protocol.messages import PartitionRecord, RemoveTopicRecord, TopicRecord
 from kops.records import BatchBuilder
@@ -67,6 +69,22 @@ def test_a_produce_that_comes_in_while_another_is_answered_need_not_wait_for_the
     manager.append_records({TP: batch()}, -1, 10_000, first_is_answered)
     world.loop.turn()
     assert later == ["NONE"]
+
+
+def test_what_was_replicated_and_answered_needs_no_garbage_collector() -> None:
+    """Its full look holds up a node for longer than hundreds of requests take."""
+    world = World(1, 2, 3)
+    world.create_topic([1, 2, 3])
+    world.loop.advance(1000)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(10):
+            world.brokers[1].produce(batch())
+            world.loop.advance(600)  # some fetches are answered by records, some by their time
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_a_follower_that_waits_goes_on_though_the_wall_clock_is_set_back() -> None:
