@@ -32,6 +32,11 @@ SETTINGS = {
     "broker.session.timeout.ms": 3_000,
     "broker.heartbeat.interval.ms": 500,
     "replica.lag.time.max.ms": 5_000,
+    # On a machine that does too much at once a second is nothing.
+    "controller.quorum.election.timeout.ms": 3_000,
+    "controller.quorum.fetch.timeout.ms": 5_000,
+    "controller.quorum.request.timeout.ms": 5_000,
+    "initial.broker.registration.timeout.ms": 240_000,
 }
 SENDERS = 3
 SETTLE_S = 5.0

@@ -34,6 +34,7 @@ PATIENT = {
     "controller.quorum.fetch.timeout.ms": "4000",
     "controller.quorum.request.timeout.ms": "4000",
     "replica.lag.time.max.ms": "10000",
+    "initial.broker.registration.timeout.ms": "180000",
 }
 
 

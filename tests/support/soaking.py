@@ -26,6 +26,7 @@ from kops.storage.names import partition_dir_name
 from .librdkafka import admin, create_topic, read_all, read_rows
 
 TIMEOUT_S = 180
+PATIENCE_S = 600
 TOPIC = "orders"
 CHURN = "again"
 REPLICAS = 3
@@ -99,7 +100,7 @@ class Sender(threading.Thread):
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 2,
-                "delivery.timeout.ms": 240_000,
+                "delivery.timeout.ms": 1000 * PATIENCE_S,
                 "log_level": 0,
                 "topic.metadata.refresh.interval.ms": 1_000,
             }
@@ -131,7 +132,7 @@ class Sender(threading.Thread):
         """Send no more, and wait until all that was sent has its answer."""
         self._ended.set()
         self.join(TIMEOUT_S)
-        left = self._producer.flush(240)
+        left = self._producer.flush(PATIENCE_S)
         assert left == 0, f"{left} records of sender {self.number} were never answered"
 
 
