@@ -17,6 +17,7 @@ from kops.broker.node_settings import metadata_log_settings, raft_identity
 from kops.broker.raft_manager import RaftManager
 from kops.broker.snapshot_generator import SnapshotGenerator
 from kops.metadata.image.loader import MetadataLoader
+from kops.metadata.known_configs import is_known
 from kops.metadata.raft.replica import NO_ENDPOINTS, Endpoints
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class SharedServer:
         self.draws: Draws = RandomDraws() if draws is None else draws
         self.directories: NodeDirectories = open_directories(files, config, loop.now_ms)
         self.records = CommittedRecords()
-        self.loader = MetadataLoader(self._high_watermark, self._on_fault)
+        self.loader = MetadataLoader(self._high_watermark, self._on_fault, is_known)
         self._raft: RaftManager | None = None
         self._snapshots: SnapshotGenerator | None = None
         self._is_shutting_down = self._is_in_haste = False

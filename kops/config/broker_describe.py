@@ -1,4 +1,4 @@
-"""What a broker says of settings: value, source, synonyms, type, and whether it may be shown and changed (DescribeConfigs).
+"""What a broker says of settings, its own and others': value, source, synonyms, type, and what may be shown or changed (DescribeConfigs).
 
 Source: Kafka's ConfigHelper, KafkaConfig.maybeSensitive. The texts about each setting that Kafka can send along are left out.
 """
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kops.config.broker_dynamic_keys import DYNAMIC, config_key, synonyms
 from kops.config.broker_keys import KAFKA_CONFIG_DEF
+from kops.config.client_metrics import CLIENT_METRICS_CONFIG_DEF
 from kops.config.definition import java_text
+from kops.config.groups import GROUP_CONFIG_DEF, broker_synonym, group_defaults
 from kops.config.topic import TOPIC_CONFIG_DEF, synonyms_with_factors
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ BROKER_SOURCE: Final = 2
 CLUSTER_SOURCE: Final = 3
 FILE_SOURCE: Final = 4
 DEFAULT_SOURCE: Final = 5
+CLIENT_METRICS_SOURCE: Final = 7
+GROUP_SOURCE: Final = 8
 _TYPE_IDS: Final = {
     "boolean": 1,
     "string": 2,
@@ -79,6 +83,22 @@ def describe_topic(config: DynamicConfig, settings: Mapping[str, str], names: Co
     return [_describe_topic_setting(config, name, value, settings) for name, value in shown.items() if not names or name in names]
 
 
+def describe_group(config: DynamicConfig, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[DescribedSetting]:
+    """All settings of a group that has these of its own; `names`: only these. Raises ApiError INVALID_CONFIG where one is not allowed."""
+    values = GROUP_CONFIG_DEF.accept({**group_defaults(config.current.values), **settings})
+    return [_describe_group_setting(config, name, value, settings) for name, value in values.items() if not names or name in names]
+
+
+def describe_client_metrics(settings: Mapping[str, str], names: Collection[str] | None = None) -> list[DescribedSetting]:
+    """All settings of a subscription that has these of its own; `names`: only these. Raises ApiError as `describe_group` does."""
+    told = []
+    for name, value in CLIENT_METRICS_CONFIG_DEF.accept(settings).items():
+        if not names or name in names:
+            found = (Synonym(name, _text(value), CLIENT_METRICS_SOURCE),) if name in settings else ()
+            told.append(_described(name, value, CLIENT_METRICS_CONFIG_DEF.keys[name], found, is_read_only=False))
+    return told
+
+
 def _describe_broker_setting(config: DynamicConfig, name: str, value: Value, per_broker: bool) -> DescribedSetting:
     key = config_key(name)
     found = _synonyms(config, name, is_sensitive=_is_sensitive(key))
@@ -94,6 +114,18 @@ def _describe_topic_setting(config: DynamicConfig, name: str, value: Value, sett
     found = _synonyms(config, defaults[0][0], is_sensitive=is_sensitive) if defaults else ()
     if name in settings:
         found = (Synonym(name, None if is_sensitive else _text(value), TOPIC_SOURCE), *found)
+    return _described(name, value, key, found, is_read_only=False)
+
+
+def _describe_group_setting(config: DynamicConfig, name: str, value: Value, settings: Mapping[str, str]) -> DescribedSetting:
+    key = GROUP_CONFIG_DEF.keys[name]
+    synonym = broker_synonym(name)
+    if synonym is None:
+        found: tuple[Synonym, ...] = (Synonym(name, _text(key.default), DEFAULT_SOURCE),)
+    else:
+        found = _synonyms(config, synonym, is_sensitive=False)
+    if name in settings:
+        found = (Synonym(name, _text(value), GROUP_SOURCE), *found)
     return _described(name, value, key, found, is_read_only=False)
 
 

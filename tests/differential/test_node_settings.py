@@ -23,7 +23,7 @@ from tests.support.two_brokers import Side
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, METRICS, GROUP = 2, 4, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 PATIENCE_S = 60
 # Where the two listen and keep their files.
@@ -64,6 +64,24 @@ CHANGES: tuple[tuple[int, str, int, str, str | None], ...] = (
     (TOPIC, "t", DELETE, "retention.ms", None),
     (TOPIC, "t", SET, "leader.replication.throttled.replicas", "0:1"),
     (BROKER, "", DELETE, "log.cleanup.policy", None),
+    (GROUP, "g", SET, "consumer.session.timeout.ms", "50000"),
+    (GROUP, "g", SET, "consumer.session.timeout.ms", "1"),
+    (GROUP, "g", SET, "consumer.heartbeat.interval.ms", "x"),
+    (GROUP, "g", SET, "no.such", "1"),
+    (GROUP, "g", APPEND, "share.isolation.level", "read_committed"),
+    (GROUP, "g", SET, "share.auto.offset.reset", "by_duration:PT1H"),
+    (GROUP, "g", SET, "share.auto.offset.reset", "none"),
+    (GROUP, "", SET, "consumer.session.timeout.ms", "50000"),
+    (GROUP, "g", DELETE, "consumer.session.timeout.ms", None),
+    (METRICS, "m", SET, "interval.ms", "1000"),
+    (METRICS, "m", SET, "interval.ms", "99"),
+    (METRICS, "m", SET, "metrics", "org.apache.kafka.producer.,*"),
+    (METRICS, "m", APPEND, "metrics", "more"),
+    (METRICS, "m", SET, "match", "client_software_name=Java.*, client_id=a"),
+    (METRICS, "m", SET, "match", "anything"),
+    (METRICS, "m", SET, "some.thing", "1"),
+    (METRICS, "", SET, "interval.ms", "1000"),
+    (METRICS, "m", DELETE, "interval.ms", None),
 )
 
 
@@ -115,7 +133,7 @@ def test_changes(both: tuple[Side, Side]) -> None:
         told = change(kafka, *step)
         assert change(kops, *step) == told, step
         refused += told[0] != 0
-        for kind, name in ((BROKER, "1"), (BROKER, ""), (TOPIC, "t")):
+        for kind, name in ((BROKER, "1"), (BROKER, ""), (TOPIC, "t"), (GROUP, "g"), (METRICS, "m")):
             # Both answer when the change is committed, and apply it soon after.
             deadline = time.monotonic() + PATIENCE_S
             while (own := description(kops, kind, name)) != (real := description(kafka, kind, name)):

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kops.config.broker_describe import DescribedSetting, describe_broker, describe_cluster, describe_topic
+from kops.config.broker_describe import (
+    DescribedSetting,
+    describe_broker,
+    describe_client_metrics,
+    describe_cluster,
+    describe_group,
+    describe_topic,
+)
 from kops.config.java import NumberFormatError, parse_int
 from kops.errors import ApiError
 from kops.metadata.controller.result import code, text
@@ -82,6 +89,14 @@ def _settings(teller: _Teller, resource: DescribeConfigsResource) -> list[Descri
                 raise ApiError("INVALID_REQUEST", "Broker id must not be empty")
             _check_broker_id(teller.node_id, name, "expected {} but received {}")
             return []
+        case ResourceType.CLIENT_METRICS:
+            if not name:
+                raise ApiError("INVALID_REQUEST", "Client metrics subscription name must not be empty")
+            return describe_client_metrics(image.configs.of(ResourceType.CLIENT_METRICS, name), names)
+        case ResourceType.GROUP:
+            if not name:
+                raise ApiError("INVALID_REQUEST", "Group name must not be empty")
+            return describe_group(config, image.configs.of(ResourceType.GROUP, name), names)
         case other:
             raise ApiError("INVALID_REQUEST", f"Unsupported resource type: {other.name}")
 

@@ -1,4 +1,4 @@
-"""The dynamic settings of topics and brokers: changed, checked, and read by the controller itself.
+"""The dynamic settings of topics, brokers, groups and client metrics: changed, checked, and read by the controller itself.
 
 Sources: Kafka's ConfigurationControlManager, ControllerConfigurationValidator, DefaultSupportedConfigChecker.
 """
@@ -8,15 +8,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from kops.config.client_metrics import validate_client_metrics
+from kops.config.groups import broker_group_settings, validate_group_config
 from kops.config.java import NumberFormatError, parse_int
 from kops.config.java_hash import put_order
-from kops.config.topic import TOPIC_CONFIG_DEF, topic_config
+from kops.config.topic import topic_config
 from kops.config.topic_validation import validate_topic_config
 from kops.errors import ApiError
-from kops.metadata.controller.config_schema import BROKER, TOPIC, TYPE_NAMES, ConfigSchema, EffectiveSetting
+from kops.metadata.controller.config_schema import BROKER, CLIENT_METRICS, GROUP, TOPIC, TYPE_NAMES, ConfigSchema, EffectiveSetting
 from kops.metadata.controller.feature_versions import ELR_FEATURE
 from kops.metadata.controller.timeline import Timeline, TimelineDict
 from kops.metadata.controller.topic_names import check_topic_name
+from kops.metadata.image.configs import ResourceType
+from kops.metadata.known_configs import is_known
 from kops.protocol.messages import ClearElrRecord, ConfigRecord
 
 if TYPE_CHECKING:
@@ -59,6 +63,7 @@ class ConfigurationControl:
         self._settings: TimelineDict[Resource, Mapping[str, str]] = TimelineDict(timeline)
         self._own: Resource = (BROKER, str(node_id))
         self._schema = ConfigSchema(static_config, broker_config_def)
+        self._group_limits = broker_group_settings(static_config)
         self._topic_defaults: dict[str, Value] = topic_config(broker=static_config).values
         self._remote_storage_enabled = remote_storage_enabled
         self.check_existence: Callable[[Resource], None] = lambda _resource: None
@@ -188,6 +193,12 @@ class ConfigurationControl:
             validate_topic_config(settings, existing=existing, broker=defaults, remote_storage_enabled=self._remote_storage_enabled)
         elif resource_type == BROKER:
             _check_broker_name(name)
+        elif resource_type == CLIENT_METRICS:
+            validate_client_metrics(name, settings)
+        elif resource_type == GROUP:
+            if not name:
+                raise ApiError("INVALID_REQUEST", "Default group resources are not allowed.")
+            validate_group_config(settings, self._group_limits)
         else:
             raise ApiError("INVALID_REQUEST", f"Unknown resource type {TYPE_NAMES.get(resource_type, 'UNKNOWN')}")
 
@@ -209,7 +220,7 @@ class ConfigurationControl:
     def replay(self, record: ConfigRecord) -> None:
         """A ConfigRecord; settings that 4.3 does not know are passed over."""
         resource = (record.resource_type, record.resource_name)
-        if record.resource_type not in TYPE_NAMES or (record.resource_type == TOPIC and record.name not in TOPIC_CONFIG_DEF.keys):
+        if not is_known(ResourceType(record.resource_type), record.name):
             return
         settings = dict(self.settings(resource))
         if record.value is None:

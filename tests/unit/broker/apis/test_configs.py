@@ -37,8 +37,8 @@ NODE = {
     "controller.quorum.voters": "9@c:9093",
     "log.segment.bytes": "1048576",
 }
-KINDS = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER, ResourceType.GROUP)
-TOPIC, BROKER, LOGGER, GROUP = (kind.value for kind in KINDS)
+KINDS = (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER, ResourceType.GROUP, ResourceType.CLIENT_METRICS)
+TOPIC, BROKER, LOGGER, GROUP, METRICS = (kind.value for kind in KINDS)
 SET, DELETE, APPEND, SUBTRACT = range(4)
 INVALID_REQUEST, INVALID_CONFIG = error_code("INVALID_REQUEST"), error_code("INVALID_CONFIG")
 
@@ -127,6 +127,18 @@ def test_settings_of_brokers() -> None:
     }
 
 
+def test_settings_of_groups_and_client_metrics() -> None:
+    name, synonym = "consumer.session.timeout.ms", "group.consumer.session.timeout.ms"
+    world = World((GROUP, "mine", name, "46000"), (METRICS, "mine", "metrics", "a,b"))
+    static = (synonym, "45000", 5)
+    assert world.describe(GROUP, "mine", name, synonyms=True) == {name: ("46000", 8, (name, "46000", 8), static)}
+    assert world.describe(GROUP, "other", name, synonyms=True) == {name: ("45000", 5, static)}
+    reset = "share.auto.offset.reset"
+    assert world.describe(GROUP, "other", reset, synonyms=True) == {reset: ("latest", 5, (reset, "latest", 5))}
+    assert world.describe(METRICS, "other") == {"metrics": ("", 5), "interval.ms": ("300000", 5), "match": ("", 5)}
+    assert world.describe(METRICS, "mine", "metrics", synonyms=True) == {"metrics": ("a,b", 7, ("metrics", "a,b", 7))}
+
+
 def test_what_can_not_be_described() -> None:
     world = World()
     assert world.describe(TOPIC, "none") == (error_code("UNKNOWN_TOPIC_OR_PARTITION"), "")
@@ -136,7 +148,8 @@ def test_what_can_not_be_described() -> None:
     assert world.describe(BROKER, "x") == (INVALID_REQUEST, "Broker id must be an integer, but it is: x")
     assert world.describe(LOGGER, "1") == {} and world.describe(LOGGER, "") == (INVALID_REQUEST, "Broker id must not be empty")
     assert world.describe(LOGGER, "3") == (INVALID_REQUEST, "Unexpected broker id, expected 1 but received 3")
-    assert world.describe(GROUP, "g") == (INVALID_REQUEST, "Unsupported resource type: GROUP")
+    assert world.describe(GROUP, "") == (INVALID_REQUEST, "Group name must not be empty")
+    assert world.describe(METRICS, "") == (INVALID_REQUEST, "Client metrics subscription name must not be empty")
     assert world.describe(99, "g") == (INVALID_REQUEST, by_name("INVALID_REQUEST").words)
 
 

@@ -1,0 +1,142 @@
+"""The settings of one consumer, share or streams group: what they are, what they are without being set, which are allowed.
+
+Each has the default of a broker's setting of the same name with `group.` before it, where there is one, and the limits beside that.
+
+Source: Kafka's GroupConfig, GroupCoordinatorConfig.extractGroupConfigMap, ShareGroupAutoOffsetResetStrategy (KIP-848, KIP-932, KIP-1071).
+What is not allowed raises `ApiError` INVALID_CONFIG with Kafka's text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from kops.config.broker_keys import KAFKA_CONFIG_DEF
+from kops.config.definition import ConfigDef, ConfigKey, Validator, at_least, invalid, one_of
+from kops.config.java import LONG_MAX
+from kops.config.java_hash import put_order
+from kops.errors import ApiError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kops.config.definition import Value
+
+_SESSION, _HEARTBEAT, _ASSIGNMENT = "session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"
+_KINDS: Final = ("consumer", "share", "streams")
+_DURATION: Final = re.compile(
+    r"([-+]?)P(?:([-+]?[0-9]+)D)?(?:T(?=[-+0-9])(?:([-+]?[0-9]+)H)?(?:([-+]?[0-9]+)M)?(?:([-+]?[0-9]+)(?:[.,]([0-9]{0,9}))?S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+_SECONDS: Final = (86_400, 3600, 60, 1)
+
+
+def _is_duration(text: str) -> bool:
+    """Whether Java's Duration.parse takes it, and it is not negative."""
+    found = _DURATION.fullmatch(text)
+    if found is None or all(part is None for part in found.groups()[1:5]):
+        return False
+    sign = -1 if found[1] == "-" else 1
+    seconds = sum(int(part or 0) * factor for part, factor in zip(found.groups()[1:5], _SECONDS, strict=True))
+    nanoseconds = int((found[6] or "").ljust(9, "0")) * (-1 if (found[5] or "").startswith("-") else 1)
+    total = sign * (seconds * 10**9 + nanoseconds)
+    return 0 <= total < (LONG_MAX + 1) * 10**9
+
+
+def _other_reset(name: str, value: Value) -> str | None:
+    if value in ("earliest", "latest"):
+        return None
+    if isinstance(value, str) and value.startswith("by_duration:") and _is_duration(value.removeprefix("by_duration:")):
+        return None
+    allowed = "either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'"
+    return invalid(name, value, f"Invalid value `{value}` for configuration {name}. The value must be {allowed}.")
+
+
+def broker_synonym(name: str) -> str | None:
+    """The broker's setting that a group's is without being set; None where there is none."""
+    synonym = f"group.{name}"
+    return synonym if synonym in KAFKA_CONFIG_DEF.keys else None
+
+
+def _number(name: str, low: int) -> ConfigKey:
+    return ConfigKey(name, "int", KAFKA_CONFIG_DEF.keys[f"group.{name}"].default, at_least(low))
+
+
+GROUP_CONFIG_DEF: Final = ConfigDef(
+    (
+        _number("consumer.session.timeout.ms", 1),
+        _number("consumer.heartbeat.interval.ms", 1),
+        _number("consumer.assignment.interval.ms", 0),
+        _number("share.session.timeout.ms", 1),
+        _number("share.heartbeat.interval.ms", 1),
+        _number("share.record.lock.duration.ms", 1000),
+        _number("share.delivery.count.limit", 2),
+        _number("share.partition.max.record.locks", 100),
+        ConfigKey("share.auto.offset.reset", "string", "latest", Validator(_other_reset, "earliest, latest or by_duration:PnDTnHnMn.nS")),
+        ConfigKey("share.isolation.level", "string", "read_uncommitted", one_of("read_committed", "read_uncommitted")),
+        ConfigKey("share.renew.acknowledge.enable", "boolean", True),
+        _number("share.assignment.interval.ms", 0),
+        _number("streams.session.timeout.ms", 1),
+        _number("streams.heartbeat.interval.ms", 1),
+        _number("streams.num.standby.replicas", 0),
+        _number("streams.initial.rebalance.delay.ms", 0),
+        _number("streams.assignment.interval.ms", 0),
+    )
+)
+
+
+def broker_group_settings(static: Mapping[str, str]) -> dict[str, Value]:
+    """The values of what a server.properties says of groups."""
+    keys = {name: key for name, key in KAFKA_CONFIG_DEF.keys.items() if name.startswith("group.")}
+    return {name: key.accept(static[name]) if name in static else key.default for name, key in keys.items()}
+
+
+def group_defaults(broker: Mapping[str, Value]) -> dict[str, Value]:
+    """What the broker's settings (their values by name) make of those that a group may have."""
+    synonyms = ((name, broker_synonym(name)) for name in GROUP_CONFIG_DEF.keys)
+    return {name: broker[synonym] for name, synonym in synonyms if synonym is not None}
+
+
+def validate_group_config(settings: Mapping[str, str], broker: Mapping[str, Value]) -> None:
+    """Whether a group may have these settings at a broker with those."""
+    # Intervals of assignments count only where they are set.
+    defaults = {name: value for name, value in group_defaults(broker).items() if not name.endswith(_ASSIGNMENT)}
+    for name in put_order({**defaults, **settings}):
+        if name not in GROUP_CONFIG_DEF.keys:
+            raise ApiError("INVALID_CONFIG", f"Unknown group config name: {name}")
+    values = GROUP_CONFIG_DEF.accept({**defaults, **settings})
+    for kind in _KINDS:
+        for setting in _limited(kind):
+            name = f"{kind}.{setting}"
+            if name in settings or name in defaults:
+                _check_limits(name, setting, values[name], broker)
+    for kind in _KINDS:
+        session, heartbeat = f"{kind}.{_SESSION}", f"{kind}.{_HEARTBEAT}"
+        if _as_int(values[session]) <= _as_int(values[heartbeat]):
+            raise ApiError("INVALID_CONFIG", f"{session} must be greater than {heartbeat}")
+
+
+def _limited(kind: str) -> tuple[str, ...]:
+    """The settings that have limits, in the order in which they are checked."""
+    match kind:
+        case "consumer":
+            return _HEARTBEAT, _SESSION, _ASSIGNMENT
+        case "share":
+            locks = ("record.lock.duration.ms", "delivery.count.limit", "partition.max.record.locks")
+            return _HEARTBEAT, _SESSION, *locks, _ASSIGNMENT
+        case _:
+            return _HEARTBEAT, _SESSION, "num.standby.replicas", _ASSIGNMENT
+
+
+def _check_limits(name: str, setting: str, value: Value, broker: Mapping[str, Value]) -> None:
+    prefix = f"group.{name.removesuffix(setting)}"
+    lowest, highest = f"{prefix}min.{setting}", f"{prefix}max.{setting.removeprefix('num.')}"
+    if lowest in broker and _as_int(value) < _as_int(broker[lowest]):
+        raise ApiError("INVALID_CONFIG", f"{name} must be greater than or equal to {lowest}")
+    if _as_int(value) > _as_int(broker[highest]):
+        raise ApiError("INVALID_CONFIG", f"{name} must be less than or equal to {highest}")
+
+
+def _as_int(value: Value) -> int:
+    assert isinstance(value, int)
+    return value
