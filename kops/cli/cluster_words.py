@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kops.cli.output import Column
+from kops.cli.inputs import read_bytes
+from kops.cli.output import Column, Output
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,6 +49,22 @@ BROKER_COLUMNS = [
     Column("log_dirs", kind="list", wide=True),
     Column("error", wide=True),
 ]
+
+
+def given_settings(out: Output, config: list[str] | None, server_properties: str | None = None) -> dict[str, str]:
+    """What `--config` and `--server-properties` set, `--config` above the file. UsageError that names one of them, NotFoundError."""
+    from kops.cluster import settings
+
+    chosen = settings.parse_settings(config or ())
+    settings.check_given(chosen, source="--config")
+    if server_properties is None:
+        return chosen
+    data = read_bytes(server_properties, "--server-properties")
+    found, left_out = settings.parse_server_properties(data, file=server_properties)
+    settings.check_given(found, source=server_properties)
+    if left_out:
+        out.say(f"{server_properties}: {', '.join(left_out)}: the cluster sets this for each broker itself")
+    return {**found, **chosen}
 
 
 def supervision_of(data_dir: str | None) -> Supervision:

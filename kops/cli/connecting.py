@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,14 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kops.cli import exit_codes
+from kops.cli.inputs import read_bytes
 from kops.cli.output import Column, Output
-from kops.errors import KopsError, NotFoundError, UsageError
+from kops.errors import KopsError, NotFoundError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
     from kops.client.client import Client
     from kops.client.settings import ClientSettings
 
 BOOTSTRAP_VARIABLE = "BOOTSTRAP_SERVERS"
+DEFAULT_SERVER = "localhost:9092"
 _BOOTSTRAP_HELP = "Servers to begin with: host[:port],… (default: $BOOTSTRAP_SERVERS, else localhost:9092)."
 _CONTROLLER_HELP = "Controllers to ask instead of brokers: host[:port],…"
 _CONFIG_HELP = "A .properties file with Kafka's settings of clients."
@@ -42,14 +45,13 @@ OUTCOME_COLUMNS = [
 
 
 def client_properties(config: str | None, properties: Sequence[str] | None) -> dict[str, str]:
-    """The settings of `--command-config` and `--command-property`. UsageError, DecodeError, OSError."""
+    """The settings of `--command-config` and `--command-property`. UsageError, NotFoundError, DecodeError."""
     from kops.config.properties import read_properties
     from kops.config.topic import parse_settings
 
     found: dict[str, str] = {}
     if config is not None:
-        with open(config, "rb") as file:
-            found |= read_properties(file.read(), file=config)
+        found |= read_properties(read_bytes(config, "--command-config"), file=config)
     return found | parse_settings(properties or ())
 
 
@@ -75,7 +77,7 @@ def settings_of(
         values["bootstrap.controllers"] = controllers
         values.pop("bootstrap.servers", None)
     elif "bootstrap.servers" not in values and "bootstrap.controllers" not in values:
-        values["bootstrap.servers"] = os.environ.get(BOOTSTRAP_VARIABLE) or "localhost:9092"
+        values["bootstrap.servers"] = os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_SERVER
     settings = ClientSettings.from_properties(values | dict(more or {}))
     parse_addresses(settings.bootstrap_servers or settings.bootstrap_controllers)
     for name in unused(values):
@@ -100,7 +102,27 @@ def connect(
 
     settings = settings_of(out, bootstrap, config, properties, controllers=controllers, more=more)
     with Client(settings, network=NetworkClient(settings, software_version=__version__)) as client:
-        yield client
+        client.on_wait = lambda text: out.say(f"still trying: {text}")
+        try:
+            yield client
+        except UnreachableError as error:
+            if client.network.has_answer or bootstrap is not None or settings.bootstrap_servers != (DEFAULT_SERVER,):
+                raise
+            raise UnreachableError(f"{error} ({_where_else()})") from error
+
+
+def _where_else() -> str:
+    """What to do where nobody has said where the servers are and nobody answers at the default address."""
+    from kops.cluster.directory import DEFAULT_PATH, ClusterDirectory
+    from kops.cluster.launch import running_directories
+
+    here = ClusterDirectory(DEFAULT_PATH).path
+    running = running_directories()
+    if not running:
+        return f"-b or ${BOOTSTRAP_VARIABLE} says where the servers are; kops cluster up starts some"
+    path = here if here in running else min(running)
+    named = "" if path == here or len(running) == 1 else f" --data-dir {shlex.quote(path)}"
+    return f'the cluster in {path} is at {ClusterDirectory(path).bootstrap_servers()}: -b, or eval "$(kops cluster env{named})"'
 
 
 def wanted_topics(topics: Sequence[str] | None, option: Sequence[str] | None) -> list[str]:
@@ -171,13 +193,3 @@ def parse_assignment(text: str) -> list[list[int]]:
 def no_such(kind: str, names: Iterable[object]) -> NotFoundError:
     """The error about things that are not there."""
     return NotFoundError(f"no such {kind}: {', '.join(map(str, names))}")
-
-
-def read_text(path: str) -> str:
-    """A file of the command line's; `-` is stdin."""
-    import sys
-
-    if path == "-":
-        return sys.stdin.read()
-    with open(path, encoding="utf-8") as file:
-        return file.read()

@@ -77,6 +77,11 @@ def meanings(path: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
     return SUM_MEANINGS if sums(path) else PLAIN_MEANINGS
 
 
+def of_os_error(error: OSError, path: tuple[str, ...]) -> int:
+    """The exit code of an error of the operating system."""
+    return PLAIN_NOT_FOUND if isinstance(error, FileNotFoundError) and not sums(path) else failed(path)
+
+
 def of_error(error: KopsError, path: tuple[str, ...]) -> int:
     """The exit code of an error of the tree in `kops.errors`."""
     from kops.errors import ApiError, NotFoundError, UnreachableError

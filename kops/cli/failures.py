@@ -12,7 +12,7 @@ import sys
 from kops.cli import exit_codes
 from kops.cli.main import Stop
 from kops.cli.sink import OutputClosed, OutputError, discard_stdout
-from kops.errors import KopsError
+from kops.errors import KopsError, UnreachableError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,8 +54,11 @@ def handle(error: BaseException, path: tuple[str, ...], out: Output | None) -> i
 
         say("".join(traceback.format_exception(error)).rstrip())
     message, code = _describe(error, path)
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) and out is not None and out.resume:
-        message += f". When there is room: {out.resume}"
+    if out is not None and out.resume:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            message += f". When there is room: {out.resume}"
+        elif isinstance(error, UnreachableError):
+            message += f". To resume: {out.resume}"
     say(f"kops: error: {message}")
     return (so_far | code) if exit_codes.sums(path) else code
 
@@ -110,7 +113,7 @@ def _describe(error: BaseException, path: tuple[str, ...]) -> tuple[str, int]:
         return "out of memory", exit_codes.failed(path)
     if isinstance(error, OSError):
         where = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, (str, bytes)) else ""
-        return f"{error.strerror or error}{where}", exit_codes.failed(path)
+        return f"{error.strerror or error}{where}", exit_codes.of_os_error(error, path)
     usage = _usage_message(error, path)
     if usage is not None:
         return usage, exit_codes.usage(path)

@@ -28,27 +28,35 @@ class LineSource:
         self._is_readable = False
         self._left = b""
         self.is_over = False
+        self._is_watched = False
+        self._can_wait = True
+        self._watch()
+
+    def _watch(self) -> None:
         try:
-            network.watch(self._fd, self._mark)
+            self._network.watch(self._fd, self._mark)
             self._is_watched = True
         except PermissionError:
-            self._is_watched = False
+            self._can_wait = False
 
     def _mark(self) -> None:
+        # Whoever waits for the network meanwhile is not to be woken again and again by what is not taken yet.
         self._is_readable = True
+        self._unwatch()
 
     @property
     def is_readable(self) -> bool:
         """Whether `take` would have something, or the end."""
-        return not self.is_over and (self._is_readable or not self._is_watched)
+        return not self.is_over and (self._is_readable or not self._can_wait)
 
     def take(self) -> Iterator[bytes]:
         """The lines that one read gives; at the end also one without a line break."""
         self._is_readable = False
         data = os.read(self._fd, _READ_SIZE)
+        if data and self._can_wait:
+            self._watch()
         if not data:
             self.is_over = True
-            self._unwatch()
             if self._left:
                 yield self._left.removesuffix(b"\r")
             return

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
 from kops.client.metadata import Metadata
-from kops.client.network import NetworkClient, Node
+from kops.client.network import Done, NetworkClient, Node
 from kops.client.settings import parse_addresses
 from kops.errors import ApiError, KopsError, UnreachableError
 from kops.protocol.backoff import ExponentialBackoff
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 UNREACHABLE_MS: Final = 8000
+WAITING_MS: Final = 2000  # after which it is told what is waited for
 _LONGEST_TURN_MS: Final = 200
 _CONTROLLER_ENDPOINTS: Final = 2
 
@@ -76,6 +77,7 @@ class Call(Generic[T]):
         self.retry_ms = 0.0
         self.tries = 0
         self.node: Node | None = None  # while it is on its way
+        self.done: Done | None = None  # what takes its answer
         self.answer: Message | ApiError | None = None
         self.last_error: ApiError | None = None
         self.failing_since_ms: float | None = None  # that the node could not be reached, or is not in the metadata
@@ -117,6 +119,9 @@ class Client:
         self._metadata_retry_ms = 0.0
         self._metadata_failing_since_ms: float | None = None
         self._metadata_error: ApiError | None = None
+        self.on_wait: Callable[[str], object] = lambda text: None  # is told what is waited for, each text once
+        self._told: set[str] = set()
+        self._quiet_until_ms = 0.0
 
     @property
     def _unreachable_ms(self) -> int:
@@ -160,12 +165,16 @@ class Client:
             call.deadline_ms = now_ms + (self.settings.default_api_timeout_ms if call.timeout_ms is None else call.timeout_ms)
         if self._started_ms is None:
             self._started_ms = now_ms
+        began_ms = now_ms
         while True:
             for call in calls:
                 if not call.is_done:
                     self._advance(call)
-            if all(call.is_done for call in calls):
+            waiting = next((call for call in calls if not call.is_done), None)
+            if waiting is None:
                 return
+            if self.now_ms() - began_ms >= WAITING_MS:
+                self.tell(self._why(waiting))
             self.turn(self._wait_ms(calls))
 
     def turn(self, timeout_ms: float) -> None:
@@ -183,6 +192,22 @@ class Client:
         if self._metadata_error is not None:
             raise self._metadata_error
 
+    def tell(self, text: str) -> None:
+        """Tell whoever waits why: each reason once, and not all at once."""
+        now_ms = self.now_ms()
+        if text and text not in self._told and now_ms >= self._quiet_until_ms:
+            self._told.add(text)
+            self._quiet_until_ms = now_ms + WAITING_MS
+            self.on_wait(text)
+
+    def _why(self, call: Call[T]) -> str:
+        """Why a call has no answer yet."""
+        if not self.network.has_answer:
+            return self._unreachable_text()
+        if call.node is not None:
+            return f"{call.name}: no answer from {call.node.address} yet"
+        return "" if call.last_error is None else f"{call.name}: {call.last_error}"
+
     def _wait_ms(self, calls: Sequence[Call[T]]) -> float:
         now_ms = self.now_ms()
         waiting = [call.retry_ms - now_ms for call in calls if not call.is_done and call.node is None and call.retry_ms > now_ms]
@@ -196,8 +221,11 @@ class Client:
             return
         if now_ms >= call.deadline_ms:
             call.fail(UnreachableError(self._too_late(call) if self.network.has_answer else self._unreachable_text()))
-        elif call.node is not None:
-            self._check_reachable(call, call.node)
+        elif call.node is not None and call.done is not None:
+            if call.to is To.ANY and self._take_back(call.node, call.done):
+                call.node = None
+            else:
+                self._check_reachable(call, call.node)
         elif now_ms >= call.retry_ms:
             self._send(call, now_ms)
 
@@ -231,8 +259,15 @@ class Client:
         def done(answer: Message | ApiError) -> None:
             call.answer = answer
 
-        call.node = node
+        call.node, call.done = node, done
         self.network.send(node, call.build(int(timeout_ms)), done, timeout_ms=timeout_ms, versions=call.versions)
+
+    def _take_back(self, node: Node, done: Done) -> bool:
+        """Where a node has not taken a request for a while and another one may be quicker: take the request back; whether that was so."""
+        if not self.network.is_slow(node):
+            return False
+        other = self.network.least_loaded(self.metadata.nodes.values())
+        return other is not None and not self.network.is_slow(other) and self.network.withdraw(node, done)
 
     def _answered(self, call: Call[T], answer: Message | ApiError) -> None:
         node, call.node, call.answer = call.node, None, None
@@ -274,7 +309,7 @@ class Client:
 
     # metadata
 
-    def fetch_metadata(self, topics: Sequence[str] | None, *, auto_create: bool = False) -> MetadataResponse:
+    def fetch_metadata(self, topics: Sequence[str] | None, *, auto_create: bool = False, timeout_ms: int | None = None) -> MetadataResponse:
         """Ask for topics, or all of them (None); their leaders are known then, too. Errors stay in the response."""
         from kops.protocol.messages import MetadataRequest, MetadataResponse
         from kops.protocol.messages.metadata_request import MetadataRequestTopic
@@ -289,11 +324,13 @@ class Client:
             self.metadata.update(response, self.now_ms())
             return response
 
-        return self.call("metadata", To.ANY, build, handle)
+        return self.call("metadata", To.ANY, build, handle, timeout_ms=timeout_ms)
 
     def _refresh(self, now_ms: float) -> None:
         """Ask for the nodes, if that is due and nobody is being asked."""
         metadata = self.metadata
+        if self._metadata_node is not None and self._take_back(self._metadata_node, self._metadata_came):
+            self._metadata_node = None
         if self._metadata_node is not None or now_ms < self._metadata_retry_ms or not metadata.is_due(now_ms):
             return
         if self._metadata_failing_since_ms is None:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kops.client.client import UNREACHABLE_MS, Client
+from kops.client.client import UNREACHABLE_MS, WAITING_MS, Client
 from kops.client.metadata import Leader
 from kops.client.network import Node
 from kops.client.offsets import EARLIEST, ListedOffset, list_offsets
@@ -40,7 +40,7 @@ class Fetched(NamedTuple):
 
 
 class _Partition:
-    __slots__ = ("failures", "is_in_flight", "key", "position", "replica", "replica_until_ms", "retry_ms")
+    __slots__ = ("failing_since_ms", "failures", "is_in_flight", "key", "position", "replica", "replica_until_ms", "retry_ms")
 
     def __init__(self, key: TopicPartition, position: int) -> None:
         self.key = key
@@ -48,6 +48,7 @@ class _Partition:
         self.is_in_flight = False
         self.retry_ms = 0.0
         self.failures = 0
+        self.failing_since_ms: float | None = None
         self.replica: int | None = None
         self.replica_until_ms = 0.0
 
@@ -115,6 +116,7 @@ class Consumer:
             node = self._source(partition, now_ms)
             if node is None:
                 self._stale = True
+                self._fails(partition, "it has no leader")
             elif partition.is_in_flight:
                 busy.add(node.id)
             elif now_ms >= partition.retry_ms and partition not in waiting:
@@ -197,6 +199,7 @@ class Consumer:
         error = error_of(one.error_code)
         if error is None:
             partition.failures = 0
+            partition.failing_since_ms = None
             if one.preferred_read_replica >= 0:
                 partition.replica = one.preferred_read_replica
                 partition.replica_until_ms = self.client.now_ms() + self.settings.metadata_max_age_ms
@@ -228,8 +231,17 @@ class Consumer:
                 raise ApiError(error.name, f"{name}: {error}")
             if kind.reaction is Reaction.METADATA or error.name in ("REQUEST_TIMED_OUT", "UNKNOWN_LEADER_EPOCH"):
                 self._stale = True
+            self._fails(partition, str(error))
             self._check_reachable(partition)
             partition.replica = None
+
+    def _fails(self, partition: _Partition, why: str) -> None:
+        """Tell why a partition can't be read, where that lasts."""
+        now_ms = self.client.now_ms()
+        if partition.failing_since_ms is None:
+            partition.failing_since_ms = now_ms
+        elif now_ms - partition.failing_since_ms >= WAITING_MS:
+            self.client.tell(f"{partition.key.topic}-{partition.key.partition}: {why}")
 
     def _check_reachable(self, partition: _Partition) -> None:
         node = self.client.metadata.leader_node(partition.key)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _READ_SIZE: Final = 256 * 1024
 _MAX_BUFFERS: Final = 256
+SLOW_MS: Final = 2000  # after which another node is worth a try
 Done = Callable[["Message | ApiError"], object]
 
 
@@ -170,6 +171,22 @@ class NetworkClient:
             return 0
         return self.now_ms() - connection.failing_since_ms
 
+    def is_slow(self, node: Node) -> bool:
+        """Whether a connection is being made, or its other end asked for versions, for longer than that takes."""
+        connection = self._connections.get(node.id)
+        if connection is None or connection.state not in (_State.CONNECTING, _State.CHECKING_VERSIONS):
+            return False
+        return connection.failing_since_ms is not None and self.now_ms() - connection.failing_since_ms >= SLOW_MS
+
+    def withdraw(self, node: Node, done: Done) -> bool:
+        """Take back the request with this `done`; whether that was possible: it had not been sent."""
+        connection = self._connections.get(node.id)
+        if connection is None:
+            return False
+        count = len(connection.waiting)
+        connection.waiting = deque(request for request in connection.waiting if request.done != done)
+        return len(connection.waiting) < count
+
     def reason(self, node: Node) -> str:
         """Why a node could not be reached."""
         connection = self._connections.get(node.id)
@@ -187,7 +204,7 @@ class NetworkClient:
 
     def least_loaded(self, nodes: Iterable[Node]) -> Node | None:
         """The node with the fewest requests in flight among those with a connection, else one that is connecting, else the one that was not
-        tried for the longest time. None where each has failed and may not be tried again yet.
+        tried for the longest time, else one that is slow. None where each has failed and may not be tried again yet.
         """
         candidates = list(nodes)
         offset = int(self._draw() * len(candidates))
@@ -200,7 +217,8 @@ class NetworkClient:
                     continue
                 rank = (2, 0.0 if connection is None else connection.tried_ms)
             else:
-                rank = (0 if connection.state is _State.READY else 1, len(connection.in_flight) + len(connection.waiting))
+                kind = 0 if connection.state is _State.READY else 3 if self.is_slow(node) else 1
+                rank = (kind, len(connection.in_flight) + len(connection.waiting))
             if best is None or rank < best:
                 best, chosen = rank, node
         return chosen

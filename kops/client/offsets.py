@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from kops.client.client import Call, Client, T
+from kops.client.client import WAITING_MS, Call, Client, T
 from kops.client.topics import error_of
 from kops.errors import ApiError, DecodeError, UnreachableError, UsageError
 from kops.protocol.errors import by_name
@@ -28,6 +28,7 @@ LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 # The first version of ListOffsets that knows each of them.
 _SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_TOLD: Final = 3
 HIGH_WATERMARK: Final = -1  # the offset to delete up to: all that is replicated
 _NAMES: Final = {
     "earliest": EARLIEST,
@@ -100,7 +101,8 @@ def by_leader(
 ) -> dict[TopicPartition, T | ApiError]:
     """Ask the leader of each partition, all leaders side by side, and ask anew where leadership has moved. What is left when
     `default.api.timeout.ms` is over has the last error; UnreachableError where a leader can't be reached."""
-    deadline_ms = client.now_ms() + client.settings.default_api_timeout_ms
+    began_ms = client.now_ms()
+    deadline_ms = began_ms + client.settings.default_api_timeout_ms
     pending = list(dict.fromkeys(keys))
     outcomes: dict[TopicPartition, T | ApiError] = {}
     tries = 0
@@ -121,6 +123,8 @@ def by_leader(
         if pending and client.now_ms() >= deadline_ms:
             return outcomes | again
         if pending:
+            if client.now_ms() - began_ms >= WAITING_MS:
+                client.tell("; ".join(str(error) for error in list(again.values())[:_TOLD]) + ("; …" if len(again) > _TOLD else ""))
             _pause(client, client.backoff.delay_ms(tries))
             tries += 1
     return outcomes

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kops.client.client import UNREACHABLE_MS, Client, To, check
+from kops.client.client import UNREACHABLE_MS, WAITING_MS, Client, To, check
 from kops.client.metadata import Leader
 from kops.client.network import Node
 from kops.client.partitioner import StickyPartitioner, choose_partition, partition_for_key
@@ -57,13 +57,14 @@ class _Record(NamedTuple):
 
 
 class _Batch:
-    __slots__ = ("attempts", "created_ms", "data", "identity", "last_error", "records", "retry_ms", "size")
+    __slots__ = ("attempts", "created_ms", "data", "identity", "last_error", "records", "retry_ms", "sent_ms", "size")
 
     def __init__(self, created_ms: float) -> None:
         self.records: list[_Record] = []
         self.size = BATCH_OVERHEAD
         self.created_ms = created_ms
         self.retry_ms = 0.0
+        self.sent_ms = created_ms
         self.attempts = 0
         self.data: bytes | None = None
         self.identity: tuple[int, int, int] | None = None  # producer id, epoch, base sequence: kept when it is sent again
@@ -135,6 +136,7 @@ class Producer:
     def poll(self, timeout_ms: float) -> None:
         """Send what is ready, take answers, call back; waits at most so long."""
         self._refresh_leaders()
+        self._tell(self.client.now_ms())
         self._expire()
         self._send_ready()
         self.client.turn(min(timeout_ms, self._next_ms()))
@@ -213,7 +215,11 @@ class Producer:
         """How long until a batch is due."""
         now_ms = self.client.now_ms()
         due = [
-            max(queue.batches[0].retry_ms, 0 if queue.batches[0].attempts else queue.batches[0].created_ms + self.settings.linger_ms)
+            max(
+                queue.batches[0].retry_ms,
+                0 if queue.batches[0].attempts else queue.batches[0].created_ms + self.settings.linger_ms,
+                self._stale_ms if queue.key.topic in self._stale else 0,
+            )
             for queue in self._queues.values()
             if queue.batches and queue.in_flight is None
         ]
@@ -267,6 +273,7 @@ class Producer:
         for queue in queues:
             batch = queue.in_flight = batches[queue.key] = queue.batches.popleft()
             batch.attempts += 1
+            batch.sent_ms = self.client.now_ms()
             if batch.data is None:
                 batch.data = self._build(queue, batch)
             topics.setdefault(queue.key.topic, []).append(PartitionProduceData(index=queue.key.partition, records=batch.data))
@@ -421,11 +428,35 @@ class Producer:
                 words = f"{queue.key.topic}-{queue.key.partition}: not delivered within {self.settings.delivery_timeout_ms} ms{last}"
                 self._give_up(batch, UnreachableError(words))
 
+    def _tell(self, now_ms: float) -> None:
+        """Tell what records wait for, where they do so for a while."""
+        for key, queue in self._queues.items():
+            batch = queue.in_flight or (queue.batches[0] if queue.batches else None)
+            if batch is None or self.client.metadata.is_bootstrap:
+                continue
+            node = self.client.metadata.leader_node(key)
+            why = batch.last_error or ("it has no leader" if node is None else None)
+            if queue.in_flight is not None and why is None and node is not None and now_ms - batch.sent_ms >= WAITING_MS:
+                self.client.tell(f"{key.topic}-{key.partition}: no answer from {node.address} yet")
+            elif why is not None and now_ms - batch.created_ms >= WAITING_MS:
+                self.client.tell(f"{key.topic}-{key.partition}: {why}")
+
+    def _metadata_timeout_ms(self, now_ms: float) -> int:
+        """No longer than a request may take, nor than the first record may wait."""
+        waiting_ms = max((now_ms - queue.batches[0].created_ms for queue in self._queues.values() if queue.batches), default=0.0)
+        return max(int(min(self.settings.request_timeout_ms, self.settings.delivery_timeout_ms - waiting_ms)), 1)
+
     def _refresh_leaders(self) -> None:
         now_ms = self.client.now_ms()
         if self._stale and now_ms >= self._stale_ms:
             topics, self._stale = sorted(self._stale), set()
             self._stale_ms = now_ms + self.settings.retry_backoff_ms
-            for found in self.client.fetch_metadata(topics).topics:
+            try:
+                response = self.client.fetch_metadata(topics, timeout_ms=self._metadata_timeout_ms(now_ms))
+            except UnreachableError:
+                # Records have a time of their own: until that is over a cluster may come back.
+                self._stale |= set(topics)
+                return
+            for found in response.topics:
                 if any(one.leader_id < 0 for one in found.partitions) or found.error_code:
                     self._stale.add(found.name or "")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kops.cluster import ports, settings
-from kops.cluster.directory import ClusterDirectory, Undo, check_usable
+from kops.cluster.directory import ClusterDirectory, Undo, check_name, check_usable
 from kops.errors import DecodeError, KopsError, LockHeldError, NotFoundError, UsageError
 from kops.files import OsFiles
 from kops.storage.meta_properties import read_meta_properties
@@ -100,6 +100,7 @@ def find_nodes(log_dirs: Sequence[str]) -> list[FoundNode]:
     nodes: dict[int, FoundNode] = {}
     for name in log_dirs:
         path = os.path.abspath(name)
+        check_name(path)
         node_id, cluster_id = _owner(files, path)
         first = next(iter(nodes.values()), None)
         if first is not None and first.cluster_id != cluster_id:
@@ -237,7 +238,12 @@ def format_directories(request: FormatRequest, *, now_ms: int) -> tuple[str, lis
 
 
 def _properties_to_format(request: FormatRequest) -> dict[str, str]:
-    named = {"log.dirs": ",".join(os.path.abspath(name) for name in request.log_dirs)} if request.log_dirs else {}
+    paths = [os.path.abspath(name) for name in request.log_dirs]
+    for path in paths:
+        check_name(path)
+        if ClusterDirectory(path).is_cluster:
+            raise UsageError(f"{path} is a cluster's directory; the log directories of its nodes are {path}/broker-N")
+    named = {"log.dirs": ",".join(paths)} if paths else {}
     if request.properties is not None:
         own_id = {} if request.node_id is None else {"node.id": str(request.node_id)}
         return {**request.properties, **named, **own_id}

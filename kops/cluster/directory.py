@@ -36,6 +36,8 @@ class ClusterDirectory:
     """Names and files below one directory. `files` is the way to what Kafka reads; `.kops` is always on this machine's disk."""
 
     def __init__(self, path: str, *, files: Files | None = None) -> None:
+        if not path:
+            raise UsageError("the name of the cluster's directory is empty")
         self.path = os.path.abspath(path)
         self.files: Files = files or OsFiles()
 
@@ -196,16 +198,26 @@ def _roles(properties: Mapping[str, str]) -> set[str]:
     return {role.strip() for role in properties.get("process.roles", "").split(",")}
 
 
+def check_name(path: str) -> None:
+    """UsageError where `log.dirs` can't name a directory: it is a list, and blanks around its names don't count."""
+    if "," in path or path != path.strip():
+        raise UsageError(f"'{path}': log.dirs can't name a directory with a comma, or with a blank at the end; choose another name")
+
+
 def check_usable(directory: ClusterDirectory) -> None:
     """UsageError where a new cluster can't be made: it is no directory, a log directory itself, or holds what is somebody else's."""
     path = directory.path
+    check_name(directory.log_dir(1))
     if not os.path.exists(path):
         return
     if not os.path.isdir(path):
         raise UsageError(f"{path} is no directory")
     names = [name for name in os.listdir(path) if name != STATE_DIR]
     if "meta.properties" in names:
-        raise UsageError(f"{path} is a log directory of Kafka's itself; kops cluster adopt {path} takes it over")
+        raise UsageError(
+            f"{path} is a log directory of Kafka's itself, no place for a cluster's settings; "
+            "kops cluster adopt takes it over, with another --data-dir"
+        )
     if names:
         raise UsageError(f"{path} is not empty and holds no cluster of kops's ({', '.join(sorted(names)[:3])}); choose another --data-dir")
 

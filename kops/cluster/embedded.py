@@ -121,7 +121,7 @@ class Cluster:
     ) -> None:
         self.timeout_s = timeout_s
         self._count = brokers
-        self._config = settings.parse_settings(f"{key}={value}" for key, value in (config or {}).items())
+        self._config = settings.parse_settings([f"{key}={value}" for key, value in (config or {}).items()], source="config")
         self._topics = list(topics)
         self._data_dir = None if data_dir is None else os.fspath(data_dir)
         self._directory: ClusterDirectory | None = None

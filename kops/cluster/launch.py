@@ -293,7 +293,7 @@ def _make(directory: ClusterDirectory, request: UpRequest, undo: Undo) -> None:
             broker_count=len(node_ids),
             settings=request.settings,
         )
-        settings.check_properties(properties, file="server.properties")
+        settings.check_properties(properties, file="the settings")
         path = directory.properties_path(node_id)
         undo.making([path, f"{path}.tmp", directory.log_dir(node_id)])
         directory.write_properties(node_id, properties)

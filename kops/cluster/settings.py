@@ -138,20 +138,31 @@ def defaults(broker_count: int, *, is_first_voter: bool) -> dict[str, str]:
     return chosen
 
 
-def parse_settings(pairs: Iterable[str]) -> dict[str, str]:
-    """`K=V`s of a command line. UsageError for another shape, and for what the cluster sets itself."""
+def parse_settings(pairs: Iterable[str], *, source: str = "--config") -> dict[str, str]:
+    """`K=V`s of a command line. UsageError, with the source's name, for another shape, and for what the cluster sets itself."""
     settings: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"--config {pair}: allowed is KEY=VALUE")
+            raise UsageError(f"{source} {pair}: allowed is KEY=VALUE")
         settings[key.strip()] = value.strip()
     for key in settings:
         if key in OWNED:
-            raise UsageError(
-                f"--config {key}: the cluster sets it for each broker itself (--port-base and --data-dir choose ports and directories)"
-            )
+            raise UsageError(f"{source} {key}: the cluster sets it for each broker itself (ports and directories are chosen otherwise)")
     return settings
+
+
+def check_given(given: Mapping[str, str], *, source: str) -> None:
+    """UsageError, with the name of where they were said, for unknown settings and for values that can't be, whatever the others are."""
+    from kops.config import BrokerConfig
+    from kops.config.broker import LISTENER_PREFIX
+
+    try:
+        for key, value in given.items():
+            if not key.startswith(LISTENER_PREFIX):
+                _ = BrokerConfig.definition[key].parse(value)
+    except KopsError as error:
+        raise UsageError(f"{source}: {error}") from error
 
 
 def parse_seed_topics(texts: Iterable[str], broker_count: int) -> list[SeedTopic]:

@@ -59,7 +59,7 @@ def test_a_directory_is_formatted_as_kafkas_tool_does(kops: Kops, here: Path) ->
         (("x", "--feature", "group.version"), 2, "--feature group.version: allowed is NAME=LEVEL"),
         (("x", "--feature", "no.such=1"), 1, "Unsupported feature: no.such"),
         (("x", "--release-version", "9.9"), 1, "Unknown metadata.version '9.9'"),
-        (("-c", "nowhere"), 1, "No such file or directory"),
+        (("-c", "nowhere"), 3, "--server-properties nowhere: no such file"),
     ],
 )
 def test_formatting_that_makes_no_sense_leaves_nothing(kops: Kops, here: Path, arguments: tuple[str, ...], code: int, words: str) -> None:
@@ -67,6 +67,15 @@ def test_formatting_that_makes_no_sense_leaves_nothing(kops: Kops, here: Path, a
     assert (ran.code, ran.out) == (code, b"")
     assert words in ran.err
     assert list(here.iterdir()) == []
+
+
+def test_a_clusters_own_directory_is_not_formatted(kops: Kops, here: Path) -> None:
+    (here / "c").mkdir()
+    ClusterDirectory("c").write_properties(1, {"node.id": "1"})
+    ran = kops("cluster", "format", "c")
+    assert (ran.code, "is a cluster's directory" in ran.err) == (2, True)
+    assert kops("cluster", "format", "a,b").code == 2
+    assert sorted(os.listdir(here)) == ["c"]
 
 
 def test_what_is_taken_over_keeps_its_ids_and_places(kops: Kops, here: Path) -> None:

@@ -81,7 +81,7 @@ def test_every_error_class_is_listed_with_its_codes() -> None:
         ("usage", 16, 2, "--level no is not one of quick, crc"),
         ("decode", 8, 1, "x.log:17: the length is negative"),
         ("missing", 8, 3, "no such directory: x"),
-        ("os", 8, 1, "No such file or directory: /nowhere/at all"),
+        ("os", 8, 3, "No such file or directory: /nowhere/at all"),
         ("memory", 8, 1, "out of memory"),
         ("bug", 8, 1, "internal error, ZeroDivisionError: a bug (KOPS_DEBUG=1 shows where)"),
     ],

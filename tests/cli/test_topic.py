@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +16,11 @@ from typing import Any
 
 import pytest
 
+from kops.client.offsets import LATEST, list_offsets
+from kops.cluster.directory import ClusterDirectory
 from kops.cluster.embedded import Cluster
+from kops.cluster.questions import client_of
+from kops.records.log_offsets import TopicPartition
 from tests.cli.conftest import PROJECT, Ran, kops_process
 
 Kops = Callable[..., Ran]
@@ -248,7 +254,10 @@ def test_log_dirs_and_the_quorum(on: Kops, topic: str, cluster: Cluster) -> None
         (["topic", "produce", "x", "-z", "rar"], 2, "compression.type=rar: not allowed; allowed: none or gzip"),
         (["topic", "list", "--command-property", "reqest.timeout.ms=1"], 2, "unknown setting reqest.timeout.ms; did you mean request"),
         (["topic", "list", "--command-property", "security.protocol=SSL"], 2, "security.protocol=SSL: TLS and SASL are not there yet"),
-        (["topic", "list", "--command-config", "/no/such/file"], 1, "No such file or directory: /no/such/file"),
+        (["topic", "list", "--command-config", "/no/such/file"], 3, "--command-config /no/such/file: no such file"),
+        (["topic", "list", "--command-config", "/"], 1, "--command-config /: Is a directory"),
+        (["topic", "trim", "--offset-json-file", "/no/such/file"], 3, "--offset-json-file /no/such/file: no such file"),
+        (["topic", "produce", "x", "/no/such/file"], 3, "No such file or directory: /no/such/file"),
         (["topic", "list", "[oops"], 2, "[oops: neither a topic nor a regular expression"),
         (["partition", "elect"], 2, "one of: --topic with --partition, --path-to-json-file, --all-topic-partitions"),
         (["partition", "elect", "--all-topic-partitions", "--election-type", "free"], 2, "--election-type free: not one of"),
@@ -282,6 +291,61 @@ def test_an_unreachable_server_is_told_with_its_address(kops: Kops) -> None:
     assert (ran.code, ran.out) == (4, b"")
     assert ran.err == "kops: error: no answer from 127.0.0.1:1: Connection refused\n"
     assert time.monotonic() - started < 60
+
+
+def test_what_was_acknowledged_is_told_when_the_only_broker_dies(kops: Kops, tmp_path: Path) -> None:
+    pipe = tmp_path / "lines"
+    os.mkfifo(pipe)
+    patience = ["--command-property", "delivery.timeout.ms=3000", "--command-property", "request.timeout.ms=1000"]
+    with Cluster(brokers=1, topics=["orders:1"]) as cluster:
+
+        def write_and_kill() -> None:
+            with pipe.open("wb", buffering=0) as lines:
+                lines.write(b"first\nsecond\n")
+                key = TopicPartition("orders", 0)
+                with client_of(cluster.bootstrap_servers, timeout_ms=60_000) as client:
+                    while list_offsets(client, {key: LATEST})[key].offset < 2:  # type: ignore[union-attr]
+                        time.sleep(0.01)
+                cluster.kill_broker(1)
+                lines.write(b"third\n")
+
+        writer = threading.Thread(target=write_and_kill)
+        writer.start()
+        ran = kops("topic", "produce", "orders", str(pipe), "-b", cluster.bootstrap_servers, *patience, "--format", "jsonl")
+        writer.join()
+    assert ran.code == 4
+    told = rows(ran)
+    assert [(row["records"], row["last_offset"], row["failed"]) for row in told] == [(2, 1, 0), (0, None, 1)]
+    assert "kops: warning: orders: 1 records were not acknowledged: orders-0: not delivered within 3000 ms" in ran.err
+
+
+def test_a_server_that_hangs_is_passed_over_for_the_next(kops: Kops, cluster: Cluster) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        ran = kops("topic", "list", "-b", f"{address},{cluster.address(1)}")
+        assert ran.code == 0
+        alone = kops("topic", "list", "-b", address, "--command-property", "default.api.timeout.ms=2500")
+    assert alone.code == 4
+    words = f"no answer from {address}: it has taken the connection and does not answer"
+    assert alone.err == f"still trying: {words}\nkops: error: {words}\n"
+
+
+def test_who_does_not_say_where_the_cluster_is_hears_how(kops: Kops, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("kops.cli.connecting.DEFAULT_SERVER", "localhost:1")
+    monkeypatch.delenv("BOOTSTRAP_SERVERS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("kops.cluster.launch.running_directories", set)
+    quick = ["--command-property", "default.api.timeout.ms=100"]
+    ran = kops("topic", "list", *quick)
+    assert (ran.code, ran.err.count("\n")) == (4, 1)
+    assert ran.err.endswith(" (-b or $BOOTSTRAP_SERVERS says where the servers are; kops cluster up starts some)\n")
+    place = ClusterDirectory("kops-data")
+    os.mkdir(place.path)
+    place.write_properties(1, {"process.roles": "broker", "listeners": "PLAINTEXT://127.0.0.1:10092"})
+    monkeypatch.setattr("kops.cluster.launch.running_directories", lambda: {place.path, "/another"})
+    said = kops("topic", "list", *quick).err
+    assert said.endswith(f' (the cluster in {place.path} is at 127.0.0.1:10092: -b, or eval "$(kops cluster env)")\n')
+    assert "kops cluster" not in kops("topic", "list", "-b", "localhost:1", *quick).err
 
 
 def test_a_reader_that_goes_away_is_no_error(on: Kops, topic: str, tmp_path: Path, cluster: Cluster) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kops.cli.cluster_words import PortBase, ServerProperties, Settings
+from kops.cli.cluster_words import PortBase, ServerProperties, Settings, given_settings
 from kops.cli.options import command
 from kops.cli.output import Column, Output
 
@@ -45,11 +45,8 @@ def adopt(
     from kops.cluster.adoption import adopt as take_over
     from kops.cluster.directory import DEFAULT_PATH, ClusterDirectory
 
-    chosen = settings.parse_settings(config or ())
-    if server_properties is not None:
-        with open(server_properties, "rb") as file:
-            chosen = {**settings.parse_server_properties(file.read(), file=server_properties)[0], **chosen}
-    directory = ClusterDirectory(data_dir or DEFAULT_PATH)
+    chosen = given_settings(out, config, server_properties)
+    directory = ClusterDirectory(DEFAULT_PATH if data_dir is None else data_dir)
     nodes = take_over(directory, dirs, base_port=port_base, own_settings=chosen)
     rows = []
     for node in nodes:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kops.cli.cluster_words import BrokerIds, DataDir, asked_brokers, say_brokers, supervision_of
+from kops.cli.cluster_words import BrokerIds, DataDir, asked_brokers, given_settings, say_brokers, supervision_of
 from kops.cli.options import command
 from kops.cli.output import Output
 
@@ -79,10 +79,9 @@ def add(
     moved there.
     """
     from kops.cluster.membership import add_broker
-    from kops.cluster.settings import parse_settings
 
     running = supervision_of(data_dir)
-    node_id = add_broker(running, parse_settings(config or ()), timeout_s=timeout)
+    node_id = add_broker(running, given_settings(out, config), timeout_s=timeout)
     out.say(f"broker {node_id} runs")
     out.line(str(node_id))
     return 0

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kops.cli.inputs import read_bytes
 from kops.cli.lines import clock_ms
 from kops.cli.options import command
 from kops.cli.output import Output
@@ -59,8 +60,7 @@ def format_(
     if server_properties is not None:
         from kops.config.properties import read_properties
 
-        with open(server_properties, "rb") as file:
-            properties = read_properties(file.read(), file=server_properties)
+        properties = read_properties(read_bytes(server_properties, "--server-properties"), file=server_properties)
     request = FormatRequest(
         dirs or (),
         properties,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kops.cli.cluster_words import DataDir, PortBase, ServerProperties, Settings
+from kops.cli.cluster_words import DataDir, PortBase, ServerProperties, Settings, given_settings
 from kops.cli.options import command
 from kops.cli.output import Output
 from kops.errors import UsageError
@@ -65,9 +65,7 @@ def up(
 
     if ephemeral and data_dir is not None:
         raise UsageError("--ephemeral and --data-dir: one of them")
-    chosen = settings.parse_settings(config or ())
-    if server_properties is not None:
-        chosen = {**_read_server_properties(out, server_properties), **chosen}
+    chosen = given_settings(out, config, server_properties)
     directory = _directory(data_dir, ephemeral=ephemeral)
     seeds = settings.parse_seed_topics(seed_topic or (), brokers or len(directory.node_ids()) or 3)
     if seeds and not wait:
@@ -89,17 +87,7 @@ def _directory(data_dir: str | None, *, ephemeral: bool) -> ClusterDirectory:
 
     if ephemeral:
         return ClusterDirectory(tempfile.mkdtemp(prefix="kops-cluster-"))
-    return ClusterDirectory(data_dir or DEFAULT_PATH)
-
-
-def _read_server_properties(out: Output, path: str) -> dict[str, str]:
-    from kops.cluster.settings import parse_server_properties
-
-    with open(path, "rb") as file:
-        found, left_out = parse_server_properties(file.read(), file=path)
-    if left_out:
-        out.say(f"{path}: {', '.join(left_out)}: the cluster sets this for each broker itself")
-    return found
+    return ClusterDirectory(DEFAULT_PATH if data_dir is None else data_dir)
 
 
 def _bring_up(directory: ClusterDirectory, request: UpRequest, seeds: list[SeedTopic], *, wait: bool, timeout: int) -> UpResult:

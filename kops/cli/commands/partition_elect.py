@@ -15,10 +15,10 @@ from kops.cli.connecting import (
     connect,
     outcome,
     parse_partitions,
-    read_text,
     status_of,
     warn_of,
 )
+from kops.cli.inputs import read_text
 from kops.cli.options import command
 from kops.cli.output import Column, Output
 from kops.errors import UsageError
@@ -74,7 +74,7 @@ def elect(
     if topic is not None:
         keys = [TopicPartition(topic, number) for number in parse_partitions(partitions)]
     elif file is not None:
-        keys = parse_election(read_text(file), file)
+        keys = parse_election(read_text(file, "--path-to-json-file"), file)
     with connect(out, bootstrap, config, properties, controllers=controllers) as client:
         found = elect_leaders(client, ELECTION_TYPES[election_type.lower()], keys)
     rows = []

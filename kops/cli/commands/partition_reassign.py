@@ -16,10 +16,10 @@ from kops.cli.connecting import (
     connect,
     outcome,
     parse_broker_ids,
-    read_text,
     status_of,
     warn_of,
 )
+from kops.cli.inputs import read_text
 from kops.cli.options import command
 from kops.cli.output import Column, Output
 from kops.errors import KopsError, UsageError
@@ -98,7 +98,7 @@ def generate(
     if (not topics) == (file is None):
         raise UsageError("either --topic or --topics-to-move-json-file")
     ids = parse_broker_ids(brokers, "--broker-list")
-    names = list(topics or ()) if file is None else parse_topics_to_move(read_text(file), file)
+    names = list(topics or ()) if file is None else parse_topics_to_move(read_text(file, "--topics-to-move-json-file"), file)
     with connect(out, bootstrap, config, properties) as client:
         current, proposed = run(client, names, ids, rack_aware=not disable_rack_aware)
     for path, plan in ((current_to, current), (proposed_to, proposed)):
@@ -151,7 +151,7 @@ def execute(
     from kops.client.reassignment import execute as run
     from kops.client.reassignment import parse_plan, plan_text
 
-    plan = parse_plan(read_text(file), file)
+    plan = parse_plan(read_text(file, "--reassignment-json-file"), file)
     with connect(out, bootstrap, config, properties) as client:
         done = run(
             client,
@@ -191,7 +191,7 @@ def verify(
     from kops.client.reassignment import parse_plan
     from kops.client.reassignment import verify as run
 
-    plan = parse_plan(read_text(file), file)
+    plan = parse_plan(read_text(file, "--reassignment-json-file"), file)
     with connect(out, bootstrap, config, properties) as client:
         found = run(client, plan, preserve_throttles=preserve_throttles)
     rows: list[dict[str, Any]] = [
@@ -234,7 +234,7 @@ def cancel(
     from kops.client.reassignment import cancel as run
     from kops.client.reassignment import parse_plan
 
-    plan = parse_plan(read_text(file), file)
+    plan = parse_plan(read_text(file, "--reassignment-json-file"), file)
     with connect(out, bootstrap, config, properties, controllers=controllers) as client:
         done = run(client, plan, preserve_throttles=preserve_throttles, timeout_ms=timeout)
     if not done.partitions and not done.log_dirs:

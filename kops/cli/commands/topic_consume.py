@@ -10,7 +10,7 @@ import typer
 from kops.cli.connecting import Bootstrap, CommandConfig, CommandProperty, connect, no_such, parse_partitions
 from kops.cli.options import command
 from kops.cli.output import Column, Output
-from kops.errors import ApiError, UsageError
+from kops.errors import ApiError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
     from kops.client.client import Client
@@ -105,7 +105,7 @@ def consume(
                         out.write(line)
             else:
                 _print(out, batches, encodings, batch)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, UnreachableError):
             out.resume = _resume(topic, consumer.positions)
             raise
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,9 +10,10 @@ import typer
 from kops.cli.connecting import OUTCOME_COLUMNS, Bootstrap, CommandConfig, CommandProperty, connect, outcome, status_of, warn_of
 from kops.cli.options import command
 from kops.cli.output import Column, Output
-from kops.errors import DecodeError, KopsError, UsageError
+from kops.errors import ApiError, DecodeError, KopsError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
+    from kops.cli.line_source import LineSource
     from kops.client.producer import Producer, Sent
     from kops.records.record import Header
 
@@ -87,24 +88,23 @@ def produce(
     with connect(out, bootstrap, config, properties, more=given) as client:
         job = _Job(Producer(client), topic, partition)
         lines = LineSource(file, client.network)
+
+        def take(line: bytes) -> None:
+            if input_ == "text":
+                job.send(*_split(line, separator, null), headers, None)
+            elif line.strip():
+                job.send_document(line, job.lines, file, encodings, headers)
+
         try:
-            number = 0
-            while not lines.is_over:
-                job.producer.poll(0 if lines.is_readable else 100)
-                for line in lines.take() if lines.is_readable else ():
-                    number += 1
-                    if input_ == "text":
-                        job.send(*_split(line, separator, null), headers, None)
-                    elif line.strip():
-                        job.send_document(line, number, file, encodings, headers)
-            job.producer.flush()
-        except (KeyboardInterrupt, DecodeError):
-            job.producer.flush()
-            _print(out, job)
-            raise
+            stopped = job.run(lines, take, out.say)
         finally:
             lines.close()
-    return _print(out, job)
+    status = _print(out, job)
+    if stopped is not None and not lines.is_over and file != "-":
+        out.warn(f"{file}: nothing was sent behind line {job.lines}")
+    if stopped is not None and not isinstance(stopped, UnreachableError):
+        raise stopped
+    return status
 
 
 def _header(text: str) -> Header:
@@ -130,6 +130,38 @@ class _Job:
         self.partition = partition
         self.rows: dict[int, dict[str, Any]] = {}
         self.failures: dict[str, tuple[KopsError, int]] = {}
+        self.lines = 0
+        self.sent = 0
+        self._done = 0
+
+    def run(self, lines: LineSource, take: Callable[[bytes], object], say: Callable[[str], object]) -> BaseException | None:
+        """Send all lines and wait for what becomes of them -> what ended it early. Raises that where nothing had been sent."""
+        stopped: BaseException | None = None
+        try:
+            while not lines.is_over:
+                self.producer.poll(0 if lines.is_readable else 100)
+                for line in lines.take() if lines.is_readable else ():
+                    self.lines += 1
+                    take(line)
+        except (KeyboardInterrupt, KopsError, OSError) as error:
+            if not self.sent:
+                raise
+            stopped = error
+            if isinstance(error, KeyboardInterrupt):
+                say("what was read is still written; Ctrl-C again gives it up")
+        try:
+            self.producer.flush()
+        except (KeyboardInterrupt, KopsError) as error:
+            stopped = stopped or error
+            self.give_up(error if isinstance(error, KopsError) else KopsError("interrupted before the cluster answered"))
+        return stopped
+
+    def give_up(self, error: KopsError) -> None:
+        """What has no outcome yet gets this one."""
+        left = self.sent - self._done
+        if left:
+            self.failures[str(error)] = error, self.failures.get(str(error), (error, 0))[1] + left
+            self._done = self.sent
 
     def send(self, key: bytes | None, value: bytes | None, headers: list[Header], timestamp: int | None) -> None:
         """Queue a record, once there is room for it."""
@@ -137,6 +169,7 @@ class _Job:
         while producer.buffered_size >= producer.settings.buffer_memory:
             producer.poll(100)
         producer.send(self.topic, key, value, headers, timestamp=timestamp, partition=self.partition, done=self.done)
+        self.sent += 1
 
     def send_document(self, line: bytes, number: int, file: str, encodings: tuple[str, str], headers: list[Header]) -> None:
         """Queue the record of a line of JSON. DecodeError where it is none."""
@@ -154,6 +187,7 @@ class _Job:
 
     def done(self, result: Sent | KopsError) -> None:
         """What became of a record."""
+        self._done += 1
         if isinstance(result, KopsError):
             error, count = self.failures.get(str(result), (result, 0))
             self.failures[str(result)] = error, count + 1
@@ -169,10 +203,13 @@ class _Job:
 
 
 def _print(out: Output, job: _Job) -> int:
+    from kops.protocol.errors import by_name
+
     rows = [{**row, "failed": 0, **outcome(None)} for _, row in sorted(job.rows.items())]
     none: dict[str, Any] = {"topic": job.topic, "partition": None, "records": 0, "first_offset": None, "last_offset": None}
     for error, count in job.failures.values():
-        warn_of(out, f"{job.topic}: {count} records were not written", error)
+        is_refused = isinstance(error, ApiError) and not by_name(error.name).retriable
+        warn_of(out, f"{job.topic}: {count} records were not {'written' if is_refused else 'acknowledged'}", error)
         rows.append({**none, "failed": count, **outcome(error)})
     status = status_of(out, ("topic", "produce"), _errors(job.failures.values()))
     out.rows(rows, COLUMNS, schema=SCHEMA, key="partitions")

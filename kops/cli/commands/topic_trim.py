@@ -15,10 +15,10 @@ from kops.cli.connecting import (
     no_such,
     outcome,
     parse_partitions,
-    read_text,
     status_of,
     warn_of,
 )
+from kops.cli.inputs import read_text
 from kops.cli.options import command
 from kops.cli.output import Column, Output
 from kops.errors import ApiError, UsageError
@@ -71,7 +71,7 @@ def trim(
     with connect(out, bootstrap, config, properties) as client:
         targets: dict[TopicPartition, int | ApiError]
         if file is not None:
-            targets = dict(parse_delete_records(read_text(file), file))
+            targets = dict(parse_delete_records(read_text(file, "--offset-json-file"), file))
         else:
             targets = _targets(client, topic or "", wanted, offset or "")
         possible = {key: target for key, target in targets.items() if not isinstance(target, ApiError)}

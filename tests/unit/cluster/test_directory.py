@@ -65,6 +65,14 @@ def test_only_an_empty_directory_becomes_a_cluster(tmp_path: Path) -> None:
         check_usable(ClusterDirectory(str(tmp_path)))
 
 
+def test_a_name_that_settings_can_not_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="comma"):
+        check_usable(ClusterDirectory(str(tmp_path / "a,b")))
+    check_usable(ClusterDirectory(str(tmp_path / " a b ")))
+    with pytest.raises(UsageError, match="is empty"):
+        ClusterDirectory("")
+
+
 def test_directories_of_other_nodes_and_clusters_are_refused(tmp_path: Path) -> None:
     one = make(tmp_path / "one")
     other = make(tmp_path / "other")

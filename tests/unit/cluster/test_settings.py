@@ -67,6 +67,14 @@ def test_pairs_of_a_command_line() -> None:
         settings.parse_settings(["listeners=PLAINTEXT://:1"])
 
 
+def test_what_was_given_is_judged_with_the_name_of_where_it_was() -> None:
+    settings.check_given({"num.partitions": "3", "listener.name.x.ssl.keystore.type": "JKS"}, source="--config")
+    with pytest.raises(UsageError, match=r"^--config: num\.partitions=many: not a 32-bit integer; allowed: 1 or more$"):
+        settings.check_given({"num.partitions": "many"}, source="--config")
+    with pytest.raises(UsageError, match=r"^/x/server\.properties: unknown setting num\.partition; did you mean num\.partitions"):
+        settings.check_given({"num.partition": "1"}, source="/x/server.properties")
+
+
 def test_unknown_and_impossible_settings_are_named() -> None:
     with pytest.raises(UsageError, match=r"1\.properties: .*num\.partition"):
         settings.check_properties(made(own={"num.partition": "1"}), file="1.properties")

@@ -1,0 +1,30 @@
+"""Files that options name: what can't be read is told with the option's name, and what is not there is exit code 3."""
+
+from __future__ import annotations
+
+import sys
+
+from kops.errors import KopsError, NotFoundError, UsageError
+
+
+def read_bytes(path: str, option: str) -> bytes:
+    """All of a file; `-` is stdin. NotFoundError, UsageError where stdin is closed, KopsError where it can't be read."""
+    if path == "-" and sys.stdin is None:
+        raise UsageError(f"{option} -: standard input is closed: name a file")
+    try:
+        if path == "-":
+            return sys.stdin.buffer.read()
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise NotFoundError(f"{option} {path}: no such file") from None
+    except OSError as error:
+        raise KopsError(f"{option} {path}: {error.strerror or error}") from error
+
+
+def read_text(path: str, option: str) -> str:
+    """The same as text. KopsError where it is none."""
+    try:
+        return read_bytes(path, option).decode()
+    except UnicodeDecodeError as error:
+        raise KopsError(f"{option} {path}: no text in UTF-8 (byte {error.start})") from None
