@@ -49,9 +49,10 @@ class MixedDisturber(Disturber):
         super().__init__(cluster, senders, seed)
         self.cluster = cluster
         self.tools = tools
+        self.longest_pause_s = 10.0
 
     def kinds(self) -> list[Callable[[], None]]:
-        return [*super().kinds(), self.kill, self.move, self.move, self.elect]
+        return [*super().kinds(), self.kill, self.kill, self.move, self.move, self.elect]
 
     def move(self) -> None:
         """Give one partition two or three replicas, in another order."""
@@ -98,7 +99,7 @@ def test_nothing_acknowledged_is_lost(kind: str, oracle: Oracle, tmp_path: Path,
         for sender in senders:
             sender.start()
         try:
-            while time.monotonic() < deadline:
+            while time.monotonic() < deadline or len(disturber.kills) < len(cluster.ids):
                 disturber.disturb()
             disturber.settle()
             for sender in senders:

@@ -157,6 +157,8 @@ class Disturber:
         self.nodes = nodes
         self.senders = senders
         self.told: list[str] = []
+        self.kills: Counter[int] = Counter()
+        self.longest_pause_s = 6.0
         self._draw = random.Random(seed)
         self._kinds = Deck(self.kinds(), self._draw)
         self._killed = Deck(nodes.ids, self._draw)
@@ -179,6 +181,7 @@ class Disturber:
         """kill -9, and again a little later."""
         node = self._killed.draw()
         self._tell(f"kill -9 of node {node}")
+        self.kills[node] += 1
         self.nodes.kill(node)
         time.sleep(self._draw.uniform(0.0, 4.0))
         self.nodes.start(node)
@@ -200,7 +203,7 @@ class Disturber:
         process = self.nodes.process(node)
         self._tell(f"node {node} is paused")
         process.send_signal(signal.SIGSTOP)
-        time.sleep(self._draw.uniform(0.5, 6.0))
+        time.sleep(self._draw.uniform(0.5, self.longest_pause_s))
         process.send_signal(signal.SIGCONT)
 
     def add_partition(self) -> None:
