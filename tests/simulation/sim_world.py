@@ -2,8 +2,9 @@
 
 Every machine (`Host`) has a `SimLoop`, which is the loop of the product without its selector, and sockets that the product's network
 modules get in place of the real ones (`socket_module`). A connection delivers its bytes in order, late, in pieces, or not at all while its
-machines are cut off from each other; it can be reset at any time. A machine can be paused, and killed: its sockets end, nothing of it runs
-on. Each event is one callback of one loop, so a seed always gives the same life.
+machines are cut off from each other; it can be reset at any time, also in the middle of a message, of which a beginning arrives then. A
+machine can be paused, killed (its sockets end, nothing of it runs on) and without power (nobody hears of it before it is back). Each event
+is one callback of one loop, so a seed always gives the same life; `Clock.digest` is the sum of it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import errno
 import heapq
 import itertools
+import math
 import random
 import socket as real_socket
 from collections import deque
@@ -33,6 +35,8 @@ class Clock:
         self.random = random.Random(seed)
         self.now_ms = 0.0
         self.event_count = 0
+        self.digest = 0
+        """A number made of all events, their times and their machines: two lives that have the same one were the same."""
         self._events: list[tuple[float, int, Host | None, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
         self.current: Host | None = None
@@ -53,6 +57,7 @@ class Clock:
             return False
         due_ms, _, host, generation, run = heapq.heappop(self._events)
         self.now_ms = max(self.now_ms, due_ms)
+        self.digest = hash((self.digest, due_ms, host is not None and host.number))
         if host is not None:
             if generation != host.generation:
                 return True
@@ -67,11 +72,10 @@ class Clock:
             self.current = None
         return True
 
-    def run_until(self, time_ms: float) -> None:
-        """All events up to a time."""
-        while self._events and self._events[0][0] <= time_ms:
-            self.step()
-        self.now_ms = max(self.now_ms, time_ms)
+    @property
+    def next_ms(self) -> float:
+        """When the next event is."""
+        return self._events[0][0] if self._events else math.inf
 
     def latency_ms(self) -> float:
         """How long some bytes take."""
@@ -108,16 +112,30 @@ class Host:
         self.missed: deque[Callable[[], object]] = deque()
         self.sockets: set[SimSocket] = set()
         self.clock_offset_ms = 0.0
+        self.is_off = False
+        self.number = len(clock.hosts) + 1
         clock.hosts[address] = self
 
     def kill(self) -> None:
-        """What runs here is gone; who is connected hears of it."""
+        """What runs here is gone; who is connected hears of it, perhaps behind half a message."""
+        for sock in self._end():
+            if sock.pipe is not None and self.clock.random.random() < 0.5:
+                sock.pipe.cut_short()
+            sock.abort()
+
+    def switch_off(self) -> None:
+        """What runs here is gone, and nobody hears of it: who goes on sending is told when the machine is back (`is_off`)."""
+        self.is_off = True
+        for sock in self._end():
+            sock.abort(tells=False)
+
+    def _end(self) -> list[SimSocket]:
         self.generation += 1
         self.is_paused = False
         self.missed.clear()
-        for sock in sorted(self.sockets, key=lambda one: one.number):
-            sock.abort()
+        ended = sorted(self.sockets, key=lambda one: one.number)
         self.sockets.clear()
+        return ended
 
     def pause(self) -> None:
         """Nothing runs until `resume`; the system below goes on taking bytes."""
@@ -195,10 +213,19 @@ class Pipe:
         self.pieces: deque[bytes] = deque()
         self.size = 0
         self.is_moving = False
+        self.is_cut_short = False
+        self.is_rigged = False
 
     def put(self, data: bytes) -> None:
         """Bytes for the other end; b"" says that none follow."""
         chance = self.clock.random
+        if self.is_cut_short:
+            return
+        if self.is_rigged and len(data) > 1:
+            self.pieces.append(data)
+            self.size += len(data)
+            self.break_off()
+            return
         if len(data) > 1 and chance.random() < 0.1:
             middle = chance.randrange(1, len(data))
             self.pieces.extend((data[:middle], data[middle:]))
@@ -207,6 +234,25 @@ class Pipe:
         self.size += len(data)
         self._move()
 
+    def cut_short(self) -> None:
+        """Of what is under way a beginning arrives, and nothing that follows."""
+        data = b"".join(self.pieces)
+        kept = data[: self.clock.random.randint(0, len(data))]
+        self.pieces.clear()
+        if kept:
+            self.pieces.append(kept)
+        self.size = len(kept)
+        self.is_cut_short = True
+
+    def break_off(self) -> None:
+        """The connection breaks: both ends get a reset, the far one behind a part of what came last."""
+        self.cut_short()
+        self.source.fail()
+        if self.pieces:
+            self._move()
+        else:
+            self.target.fail()
+
     def _move(self) -> None:
         if not self.is_moving and self.pieces:
             self.is_moving = True
@@ -214,7 +260,10 @@ class Pipe:
 
     def _arrive(self) -> None:
         self.is_moving = False
-        if not self.pieces or self.target.is_closed:
+        if not self.pieces or (self.target.is_closed and self.target.host.is_off):
+            return
+        if self.target.is_closed:
+            self.source.fail()
             return
         if self.clock.is_cut(self.source.host.address, self.target.host.address):
             self.is_moving = True
@@ -225,6 +274,8 @@ class Pipe:
             piece = self.pieces.popleft()
             self.size -= len(piece)
             self.target.arrived(piece)
+        if self.is_cut_short:
+            self.target.fail()
         self.source.poll()
 
 
@@ -286,26 +337,31 @@ class SimSocket:
             self.is_ended = True
         self.poll()
 
-    def abort(self) -> None:
-        """Gone without a word of its owner; the other end gets a reset once it can hear of it."""
+    def fail(self) -> None:
+        """The connection is reset."""
+        if not self.is_closed:
+            self.error = errno.ECONNRESET
+            self.poll()
+
+    def abort(self, *, tells: bool = True) -> None:
+        """Gone without a word of its owner; the other end gets a reset once it can hear of it, if it is to hear of it."""
         if self.is_closed:
             return
         self.is_closed = True
         self.watch = None
         for other in self.waiting or ():
-            other.abort()
+            other.abort(tells=tells)
         if self.clock.listeners.get(self.address) is self:
             del self.clock.listeners[self.address]
-        if self.pipe is not None:
+        if self.pipe is not None and tells:
             self._reset(self.pipe.target)
 
     def _reset(self, other: SimSocket) -> None:
         def arrive() -> None:
             if self.clock.is_cut(self.host.address, other.host.address):
                 self.clock.at(100, arrive)
-            elif not other.is_closed:
-                other.error = errno.ECONNRESET
-                other.poll()
+            else:
+                other.fail()
 
         self.clock.at(self.clock.latency_ms(), arrive)
 
@@ -351,7 +407,7 @@ class SimSocket:
         assert self.peer_address is not None
         if self.is_closed:
             return
-        if self.clock.is_cut(self.host.address, self.peer_address[0]):
+        if self.clock.is_cut(self.host.address, self.peer_address[0]) or self.clock.hosts[self.peer_address[0]].is_off:
             self.clock.at(200, self._knock)
             return
         listener = self.clock.listeners.get(self.peer_address)

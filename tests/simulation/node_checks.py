@@ -1,0 +1,242 @@
+"""What has to be true of the nodes of `node_world`, looked at all the time and at the end.
+
+Each partition of each topic that ever was has a `Ledger`. A producer sends one batch at a time, again and again until it is acknowledged,
+and the record at offset n carries the number n: so an order that is not kept, a record that is lost or there twice is seen at the first
+record behind it. A batch that a replica has below its high watermark, or that a consumer has read, is the batch of the ledger from then
+on: no replica may ever show another one there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kops.errors import KopsError
+from kops.records import Batch, read_batches
+from kops.storage.log_offsets import Isolation
+from kops.storage.unified_log import UnifiedLog
+
+if TYPE_CHECKING:
+    from kops.replication.partition import Partition
+    from tests.simulation.node_world import NodeWorld, SimNode
+
+READ_BYTES = 1 << 20
+
+
+class Sent(NamedTuple):
+    """A batch of a producer: the offsets that it is to have, its bytes, its largest timestamp."""
+
+    base_offset: int
+    end_offset: int
+    size: int
+    timestamp: int
+
+
+class Decided(NamedTuple):
+    """A batch that is below a high watermark."""
+
+    last_offset: int
+    epoch: int
+    crc: int
+
+
+class Decisions:
+    """The batches of a log that are committed, by base offset."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.batches: dict[int, Decided] = {}
+        self.end_offset = 0
+        self.last_epoch = 0
+
+    def decide(self, batch: Batch, who: str) -> bool:
+        """Somebody shows a batch as committed; whether it is the first time."""
+        found = Decided(batch.last_offset, batch.partition_leader_epoch, batch.crc)
+        known = self.batches.setdefault(batch.base_offset, found)
+        assert known == found, f"{self.name}, offset {batch.base_offset}: {who} has {found}, committed was {known}"
+        if batch.base_offset < self.end_offset:
+            return False
+        self.end_offset, self.last_epoch = batch.last_offset + 1, found.epoch
+        return True
+
+
+class Ledger(Decisions):
+    """One partition of one topic: what was sent and promised, and what may be deleted."""
+
+    def __init__(self, name: str, topic_id: bytes, topic: str, partition: int) -> None:
+        super().__init__(name)
+        self.topic_id = topic_id
+        self.topic = topic
+        self.partition = partition
+        self.sent: list[Sent] = []
+        self.acknowledged_end = 0
+        self.read_end = 0
+        self.start_offset = 0
+        self.asked_start = 0
+        self.retention_bytes: int | None = None
+        self.retention_ms: int | None = None
+
+    def may_retain(self, size: int | None, time_ms: int | None) -> None:
+        """From now on that much is sure to be kept, if it was more."""
+        if size is not None:
+            self.retention_bytes = min(size, self.retention_bytes or size)
+        if time_ms is not None:
+            self.retention_ms = min(time_ms, self.retention_ms or time_ms)
+
+    def decide(self, batch: Batch, who: str) -> bool:
+        """As of any log; a record has the number of its offset."""
+        is_new = super().decide(batch, who)
+        if is_new:
+            for record in batch.records():
+                number = int((record.value or b"-1").split()[0])
+                assert number == record.offset, f"{self.name}: at offset {record.offset} is record {number}, as {who} has it"
+        return is_new
+
+    def starts_at(self, offset: int, who: str, latest_ms: float) -> None:
+        """A replica begins at an offset: what was below has to be such that it may be gone."""
+        if offset <= self.start_offset:
+            return
+        if offset > self.asked_start:
+            behind = sum(one.size for one in self.sent if one.end_offset > offset)
+            for one in self.sent:
+                if self.asked_start < one.end_offset <= offset and one.end_offset > self.start_offset:
+                    is_old = self.retention_ms is not None and one.timestamp + self.retention_ms <= latest_ms
+                    is_much = self.retention_bytes is not None and behind >= self.retention_bytes
+                    where = f"{self.name}: {who} begins at offset {offset}, {behind} bytes in front of its end"
+                    assert is_old or is_much, f"{where}, and so lost {one} that no retention may delete"
+        self.start_offset = offset
+
+
+class Checks:
+    """All ledgers, and what was seen of each life of each node."""
+
+    def __init__(self, world: NodeWorld) -> None:
+        self.world = world
+        self.metadata = Decisions("metadata")
+        self.ledgers: dict[tuple[bytes, int], Ledger] = {}
+        self.leaders: dict[tuple[bytes, int, int], int] = {}
+        self.quorum_leaders: dict[int, int] = {}
+        self._high_watermarks: dict[tuple[bytes, int, int, int], int] = {}
+        self._seen: dict[object, int] = {}
+
+    def look(self) -> None:
+        """What holds at every moment."""
+        self.world.is_newest(self.world.latest_image())
+        for node in self.world.nodes.values():
+            assert not node.failures or node.has_bad_disk, f"node {node.id} ended: {node.failures}"
+            self._look_at_quorum(node)
+            for partition in node.partitions():
+                ledger = self.ledgers.get((partition.topic_id, partition.topic_partition.partition))
+                if ledger is not None and partition.log is not None:
+                    self._look_at(node, partition, ledger)
+
+    # partitions -------------------------------------------------------------------------------------------------------------------
+
+    def _look_at(self, node: SimNode, partition: Partition, ledger: Ledger) -> None:
+        log: Any = partition.log
+        who = f"node {node.id}"
+        where = f"{ledger.name}, {who}"
+        high_watermark = log.high_watermark
+        assert log.log_start_offset <= high_watermark <= log.log_end_offset, f"{where}: {log}"
+        ledger.starts_at(log.log_start_offset, who, self.world.latest_wall_ms())
+        if partition.is_leader:
+            self._look_at_leader(node, partition, ledger, high_watermark)
+        key = (node.id, node.host.generation, ledger.name, log.directory)
+        self._seen[key] = self._decided(log, self._seen.get(key, 0), high_watermark, ledger, who)
+
+    def _look_at_leader(self, node: SimNode, partition: Partition, ledger: Ledger, high_watermark: int) -> None:
+        epoch = partition.leader_epoch
+        known = self.leaders.setdefault((ledger.topic_id, ledger.partition, epoch), node.id)
+        assert known == node.id, f"{ledger.name}: nodes {known} and {node.id} lead epoch {epoch}"
+        key = (ledger.topic_id, ledger.partition, epoch, node.host.generation)
+        before = self._high_watermarks.get(key, 0)
+        assert high_watermark >= before, f"{ledger.name}: the high watermark of node {node.id} fell from {before} to {high_watermark}"
+        self._high_watermarks[key] = high_watermark
+        for member in partition.in_sync_replica_ids:
+            other = self.world.nodes[member]
+            if other is node or other.lost_data:
+                continue
+            log = other.log(ledger.topic, ledger.partition)
+            if log is not None and log.topic_id == partition.log.topic_id:  # type: ignore[union-attr]
+                assert log.log_end_offset >= high_watermark, (
+                    f"{ledger.name}: node {member} is in the ISR of epoch {epoch} with {log.log_end_offset} of {high_watermark} records"
+                )
+
+    def _decided(self, log: UnifiedLog, offset: int, end_offset: int, decisions: Decisions, who: str) -> int:
+        """Compare what is new below a high watermark; where it ends."""
+        offset = max(offset, log.log_start_offset)
+        while offset < end_offset:
+            batches = batches_of(log, offset, end_offset)
+            for batch in batches:
+                decisions.decide(batch, who)
+                offset = batch.last_offset + 1
+            if not batches:
+                break
+        return offset
+
+    # the quorum -------------------------------------------------------------------------------------------------------------------
+
+    def _look_at_quorum(self, node: SimNode) -> None:
+        raft = None if node.node is None or node.node.shared is None else node.node.shared._raft
+        if raft is None or raft.is_closed:
+            return
+        log = raft.log.unified
+        high_watermark = raft.node.high_watermark
+        who = f"node {node.id}"
+        if high_watermark is not None:
+            key = (node.id, node.host.generation)
+            self._seen[key] = self._decided(log, self._seen.get(key, 0), min(high_watermark, log.high_watermark), self.metadata, who)
+        if raft.node.is_leader:
+            epoch = raft.node.leader_and_epoch.epoch
+            known = self.quorum_leaders.setdefault(epoch, node.id)
+            assert known == node.id, f"metadata: nodes {known} and {node.id} lead epoch {epoch}"
+            if epoch >= self.metadata.last_epoch:
+                end = log.log_end_offset
+                assert end >= self.metadata.end_offset, f"metadata: {who} leads epoch {epoch} with {end} of {self.metadata.end_offset}"
+
+    # the end ----------------------------------------------------------------------------------------------------------------------
+
+    def look_at_all(self) -> None:
+        """When all is well: every promise is kept, on every replica, by byte."""
+        self.look()
+        image = self.world.latest_image()
+        for ledger in self.ledgers.values():
+            registration = image.topics.partition(ledger.topic_id, ledger.partition)
+            if registration is None:
+                assert ledger.topic_id in self.world.admin.deleted, f"{ledger.name} is gone, and nobody asked for it"
+                continue
+            assert ledger.end_offset >= ledger.acknowledged_end, (
+                f"{ledger.name}: {ledger.acknowledged_end} acknowledged, {ledger.end_offset} left"
+            )
+            assert ledger.end_offset >= ledger.read_end, f"{ledger.name}: read up to {ledger.read_end}, {ledger.end_offset} left"
+            logs = [self.world.nodes[node_id].log(ledger.topic, ledger.partition) for node_id in registration.replicas]
+            found = [log for log in logs if log is not None]
+            assert len(found) == len(logs), f"{ledger.name}: only {len(found)} of {len(logs)} replicas are served"
+            ends = {log.log_end_offset for log in found}
+            assert ends == {ledger.end_offset}, f"{ledger.name}: {ends}, committed is {ledger.end_offset}"
+            start = max(log.log_start_offset for log in found)
+            contents = {b"".join(bytes(batch.data()) for batch in all_batches(log, start, ledger.end_offset)) for log in found}
+            assert len(contents) == 1, f"{ledger.name}: the replicas differ"
+        ends = {node.node.shared.raft.log.end_offset for node in self.world.nodes.values() if node.node and node.node.shared}
+        assert min(ends) >= self.metadata.end_offset, f"metadata: {ends} of {self.metadata.end_offset}"
+
+
+def batches_of(log: UnifiedLog, offset: int, end_offset: int) -> list[Batch]:
+    """The batches at an offset of a log below another, as many as one read gives; none where the disk fails."""
+    try:
+        records = log.read(offset, READ_BYTES, Isolation.LOG_END, min_one_batch=True).records
+        found = [] if records is None else list(read_batches(records.read_at(records.start, records.size)))
+    except (KopsError, OSError):
+        return []
+    return [batch for batch in found if batch.last_offset < end_offset]
+
+
+def all_batches(log: UnifiedLog, start: int, end_offset: int) -> Iterable[Batch]:
+    """Those from one offset to another."""
+    offset = start
+    while offset < end_offset:
+        batches = batches_of(log, offset, end_offset)
+        assert batches, f"{log}: nothing can be read at {offset}"
+        for batch in batches:
+            yield batch
+            offset = batch.last_offset + 1
