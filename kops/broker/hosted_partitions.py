@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kops.broker.topic_stats import BrokerTopicStats
 from kops.errors import ApiError, KopsError
 from kops.storage.load_errors import CorruptRecordError, InvalidRecordError, KafkaStorageError, OffsetOutOfRangeError
 
@@ -39,16 +40,17 @@ def name_of(key: TopicPartition) -> str:
 
 class HostedPartitions:
     """`online` are served; `offline` are not until the next start, with the partition as far as it was known. `append_count` goes up with
-    every append to one that is led here.
+    every append to one that is led here, `stats` with what goes through them.
     """
 
-    __slots__ = ("_cache", "append_count", "offline", "online")
+    __slots__ = ("_cache", "append_count", "offline", "online", "stats")
 
     def __init__(self, cache: MetadataCache) -> None:
         self.online: dict[TopicPartition, Partition] = {}
         self.offline: dict[TopicPartition, Partition | None] = {}
         self._cache = cache
         self.append_count = 0
+        self.stats = BrokerTopicStats()
 
     def get_or_raise(self, key: TopicPartition) -> Partition:
         """The partition. ApiError KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER (others have it), UNKNOWN_TOPIC_OR_PARTITION."""

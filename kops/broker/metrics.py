@@ -91,7 +91,7 @@ def broker_metrics(broker: BrokerServer) -> dict[str, float]:
     """A broker's numbers now; those of its replicas from the time on that it has its parts."""
     if not broker.is_started:
         return {"kafka.server:type=KafkaServer,name=BrokerState": broker.state.value}
-    found = {name: gauge(broker) for name, gauge in BROKER_GAUGES.items()}
+    found = {name: gauge(broker) for name, gauge in BROKER_GAUGES.items()} | broker.parts.replica_manager.topic_metrics()
     cleaner = broker.parts.logs.cleaner
     if isinstance(cleaner, LogCleaner):
         found |= {name: gauge(cleaner) for name, gauge in CLEANER_GAUGES.items()}

@@ -1,8 +1,9 @@
 """A node as a process: its loop, its signals, its log lines, its status file, its exit code.
 
 Source: Kafka's Kafka.main and config/log4j2.yaml (the shape of a line). The first SIGTERM or SIGINT is a controlled shutdown, with a
-second one it waits for no other node any more, a third one ends the process as it is. Exit codes: 0 after a shutdown that was asked for,
-1 where the node could not start or go on, 2 for settings that make no sense.
+second one it waits for no other node any more, a third one ends the process as it is. Where Kafka has JMX, SIGUSR1 has it put what it
+counts (`kops.broker.metrics`) into its log, as one line of JSON. Exit codes: 0 after a shutdown that was asked for, 1 where the node could
+not start or go on, 2 for settings that make no sense.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ class NodeProcess:
         keep_collector_out()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGUSR1, lambda *_: self._loop.call_from_thread(self._log_metrics))
         try:
             self._node.start()
             self._loop.run()
@@ -119,6 +121,9 @@ class NodeProcess:
         if self._signal_count > _PATIENCE:
             os._exit(128 + number)
         self._loop.call_from_thread((lambda: self._shut_down(number)) if self._signal_count == 1 else self._node.hurry)
+
+    def _log_metrics(self) -> None:
+        log.info("Metrics: %s", json.dumps(self._node.metrics()))
 
     def _shut_down(self, number: int) -> None:
         log.info("Terminating process due to signal %s", signal.Signals(number).name)

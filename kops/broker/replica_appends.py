@@ -78,11 +78,13 @@ class ReplicaAppends:
         if required_acks not in _ACKS:
             done({key: PartitionResponse("INVALID_REQUIRED_ACKS") for key in records})
             return
-        online = self._hosted.online
+        online, stats_of = self._hosted.online, self._hosted.stats.of
         answers: ProduceAnswer = {}
         grown: list[tuple[TopicPartition, bool]] = []
         is_replicated = False
         for key, data in records.items():
+            stats = stats_of(key.topic)
+            stats.total_produce_requests += 1
             try:
                 partition = online.get(key)
                 if partition is None or topic_ids or key.topic in INTERNAL_TOPICS:
@@ -94,6 +96,8 @@ class ReplicaAppends:
             except KopsError as error:
                 answers[key] = self._failure(key, error)
                 continue
+            stats.bytes_in += len(data)
+            stats.messages_in += info.last_offset - info.first_offset + 1  # a request without a batch is refused before
             grown.append((key, high_watermark_increased))
             self._hosted.append_count += 1
             # A batch that was there already may have long been replicated.
@@ -135,6 +139,7 @@ class ReplicaAppends:
         name = error_name(error)
         if name in _WITHOUT_LOG_START or name == "INVALID_TOPIC_EXCEPTION":
             return PartitionResponse(name)
+        self._hosted.stats.of(key.topic).failed_produce_requests += 1
         if name == "UNKNOWN_SERVER_ERROR":
             log.error("Error processing append operation on partition %s", name_of(key), exc_info=error)
         partition = self._hosted.online.get(key)

@@ -210,6 +210,9 @@ class ReplicaDelta:
             if partition is not None:
                 partition.delete()
             self._purgatories.check_and_complete_all(key)
+        left = {key.topic for key in self._hosted.online}
+        for topic in {key.topic for key in keys} - left:
+            self._hosted.stats.forget(topic)
         self._logs.async_delete_all(keys, lambda key, error: log.error("Unable to delete replica %s: %s", name_of(key), error))
 
     # directories ------------------------------------------------------------------------------------------------------------------

@@ -112,6 +112,7 @@ class ReplicaManager:
         delete_records: DelayedOperationPurgatory[DelayedDeleteRecords] = DelayedOperationPurgatory(self.timer)
         self.purgatories = purgatories = Purgatories(produce, fetch, delete_records)
         self.hosted = hosted = HostedPartitions(cache)
+        self.stats = hosted.stats
         around = Surroundings(
             settings.node_id,
             broker_epoch,
@@ -125,7 +126,7 @@ class ReplicaManager:
         reads = ReplicaReads(hosted, purgatories, cache, loop.now_ms, selector_of(settings.replica_selector_class))
         appends = ReplicaAppends(hosted, purgatories, loop.call_soon)
         self.copies = LogDirCopies(loop, settings, hosted, reads, self.alter_log_dirs_quota, self)
-        followers = FollowerReplicas(hosted.get_or_raise, self.follower_quota, self.copies.mark_for_truncation)
+        self._followers = followers = FollowerReplicas(hosted.get_or_raise, self.follower_quota, self.copies.mark_for_truncation)
         self.fetchers = FollowerFetchers(
             loop, settings, broker_epoch, followers, self.follower_quota, connect, purgatories.complete_fetches
         )
@@ -240,6 +241,10 @@ class ReplicaManager:
     def leader_count(self) -> int:
         """Partitions led here."""
         return sum(1 for _ in self.hosted.leaders())
+
+    def topic_metrics(self) -> dict[str, float]:
+        """What goes through the topics, by Kafka's names (`kops.broker.topic_stats`)."""
+        return self.stats.metrics(self._followers.bytes_in)
 
     def count_leaders(self, holds: Callable[[Partition], bool]) -> int:
         """How many partitions led here have a property (`is_under_replicated`, `is_under_min_isr`, `is_at_min_isr` …)."""

@@ -34,6 +34,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_KNOWN_FAILURES: Final = frozenset(
+    {
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "NOT_LEADER_OR_FOLLOWER",
+        "UNKNOWN_LEADER_EPOCH",
+        "FENCED_LEADER_EPOCH",
+        "REPLICA_NOT_AVAILABLE",
+        "KAFKA_STORAGE_ERROR",
+        "INCONSISTENT_TOPIC_ID",
+        "OFFSET_OUT_OF_RANGE",
+    }
+)
+"""Errors of who asks, or of a disk that has told of itself: not counted as failed fetches."""
 CONSUMER: Final = -1
 DEBUGGING_REPLICA_ID: Final = -2
 _NO_EPOCH: Final = -1
@@ -139,11 +152,16 @@ class ReplicaReads:
         min_one_batch = True
         now_ms = self._now_ms()
         answer: FetchAnswer = []
+        stats_of = self._hosted.stats.of
         for key, info in infos:
+            if not from_purgatory:
+                stats_of(key.topic).total_fetch_requests += 1
             try:
                 data = self._read(params, key, info, min(info.max_bytes, left), quota, now_ms, min_one_batch, not from_purgatory)
             except KopsError as error:
                 data = FetchPartitionData(error_name(error))
+                if data.error not in _KNOWN_FAILURES:
+                    stats_of(key.topic).failed_fetch_requests += 1
                 if data.error == "UNKNOWN_SERVER_ERROR":
                     log.error("Error processing fetch of replica %d on partition %s", params.replica_id, name_of(key), exc_info=error)
             if data.records is not None:

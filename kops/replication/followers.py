@@ -94,6 +94,8 @@ class FollowerReplicas(_Logs):
         self._on_truncated = on_truncated
         self.with_new_high_watermark: list[TopicPartition] = []
         """Partitions whose parked consumers may go on; the owner takes them after each answer."""
+        self.bytes_in = 0
+        """Of records that leaders gave."""
 
     def append(self, key: TopicPartition, fetch_offset: int, leader_epoch: int, data: PartitionData) -> AppendInfo | None:
         """Write what the leader gave, and take its high watermark and log start."""
@@ -102,6 +104,7 @@ class FollowerReplicas(_Logs):
         _check_offset(log, key, fetch_offset)
         records = records_of(data)
         info = partition.append_records_to_follower(records, leader_epoch)
+        self.bytes_in += len(records)
         if log.maybe_update_high_watermark(data.high_watermark) is not None:
             self.with_new_high_watermark.append(key)
         log.maybe_increment_log_start_offset(data.log_start_offset, LEADER_OFFSET_INCREMENTED)

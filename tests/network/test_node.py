@@ -13,11 +13,15 @@ import pytest
 from kops.broker.status import BrokerState
 from kops.errors import KopsError
 from kops.files import FaultyFiles, OsFiles
-from kops.protocol.messages import DescribeClusterRequest, DescribeClusterResponse
+from kops.protocol.errors import by_name
+from kops.protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse, DescribeClusterRequest, DescribeClusterResponse
+from kops.protocol.messages.delete_topics_request import DeleteTopicState
 from kops.storage.clean_shutdown import read_clean_shutdown
 from kops.storage.unified_log import UnifiedLog
 from tests.support.embedded_nodes import EARLIEST, EmbeddedNodes
-from tests.support.networking import PATIENCE_S, open_fds
+from tests.support.managing import batch
+from tests.support.networking import PATIENCE_S, Client, open_fds
+from tests.support.node_view import NodeView
 
 HASTY = {"broker.session.timeout.ms": 2000, "broker.heartbeat.interval.ms": 300}
 
@@ -56,6 +60,35 @@ def test_a_node_alone_serves_and_keeps_what_it_has(tmp_path: Path) -> None:
         assert nodes.offset(1, "orders") == 5
         assert nodes.offset(1, "orders", which=EARLIEST) == 0
         assert nodes.produce(1, "orders", 1) == (0, 5)
+
+
+def test_what_goes_through_topics_is_counted(tmp_path: Path) -> None:
+    def told(name: str, topic: str | None = None) -> list[float]:
+        key = f"kafka.server:type=BrokerTopicMetrics,name={name}" + ("" if topic is None else f",topic={topic}")
+        return [nodes.thread.call(nodes.nodes[node_id].running.metrics).get(key, 0) for node_id in nodes.nodes]
+
+    with EmbeddedNodes(tmp_path, 2) as nodes:
+        nodes.create_topic(1, "orders", factor=2)
+        nodes.create_topic(1, "clicks", factor=2)
+        leader = nodes.partition(1, "orders").leader_id
+        size = 0
+        for count in (3, 4):
+            nodes.produce(leader, "orders", count)
+            size += len(batch(count))
+        assert nodes.produce(3 - leader, "orders", 5)[0] == by_name("NOT_LEADER_OR_FOLLOWER").code
+        with Client(nodes.thread.call(lambda: nodes.nodes[leader].running.bound_port("PLAINTEXT"))) as client:
+            NodeView(client).partition("orders", 0)
+        at_leader = [1.0, 0.0] if leader == 1 else [0.0, 1.0]
+        assert told("MessagesInPerSec", "orders") == told("MessagesInPerSec") == [7 * each for each in at_leader]
+        for name in ("BytesInPerSec", "BytesOutPerSec"):
+            assert told(name, "orders") == told(name) == [size * each for each in at_leader]
+        assert told("TotalProduceRequestsPerSec", "orders") == [1 + each for each in at_leader]
+        assert told("FailedProduceRequestsPerSec") == told("FailedFetchRequestsPerSec") == [0, 0]
+        assert sum(told("ReplicationBytesInPerSec")) == sum(told("ReplicationBytesOutPerSec")) == size
+        assert sum(told("TotalFetchRequestsPerSec", "clicks")) > 0, "that of the follower"
+        nodes.ask(1, DeleteTopicsRequest([DeleteTopicState("orders")], timeout_ms=30_000), DeleteTopicsResponse)
+        nodes.wait_for(lambda: all("topic=orders" not in " ".join(node.running.metrics()) for node in nodes.nodes.values()))
+        assert told("BytesInPerSec") == [size * each for each in at_leader]
 
 
 def test_three_nodes_fail_over_and_come_together_again(tmp_path: Path) -> None:

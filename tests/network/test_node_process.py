@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -33,6 +35,19 @@ def test_a_signal_stops_it_in_good_order(tmp_path: Path, number: signal.Signals)
         assert nodes.status(1)["error"] is None
         assert (nodes.log_dir(1) / ".kafka_cleanshutdown").exists()
         assert f"Terminating process due to signal {number.name}" in nodes.output(1)
+
+
+def test_it_tells_what_it_counts(tmp_path: Path) -> None:
+    with KopsNodes(tmp_path, 1) as nodes:
+        nodes.processes[1].send_signal(signal.SIGUSR1)
+        deadline = time.monotonic() + TIMEOUT_S
+        while (found := re.search(r"INFO Metrics: (\{.*\}) \(kops", nodes.output(1))) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        told = json.loads(found[1])
+        assert told["kafka.server:type=KafkaServer,name=BrokerState"] == 3
+        assert told["kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec"] == 0
+        assert told["kafka.controller:type=KafkaController,name=ActiveControllerCount"] == 1
 
 
 def test_a_node_that_waits_for_its_quorum_can_be_stopped(tmp_path: Path) -> None:

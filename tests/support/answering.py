@@ -12,6 +12,7 @@ from kops.broker.log_dir_moves import LogDirDescription
 from kops.broker.parts import BrokerParts
 from kops.broker.replica_reads import FetchPartitionData
 from kops.broker.socket_server import RequestContext
+from kops.broker.topic_stats import BrokerTopicStats
 from kops.errors import ApiError
 from kops.metadata.image.metadata_delta import MetadataDelta
 from kops.metadata.image.metadata_image import EMPTY, MetadataProvenance
@@ -73,6 +74,7 @@ class Replicas:
     is_parking: bool = False
     calls: list[Any] = field(default_factory=list)
     parked: list[Callable[[], None]] = field(default_factory=list)
+    stats: BrokerTopicStats = field(default_factory=BrokerTopicStats)
     leader_quota: ReplicationQuotaManager = field(default_factory=lambda: ReplicationQuotaManager(lambda: 0))
 
     def _finish(self, done: Callable[[], None]) -> None:

@@ -174,6 +174,12 @@ class _Fetch:
 
     def _partition(self, key: TopicPartition, data: FetchPartitionData, nodes: dict[int, NodeEndpoint]) -> PartitionData:
         error = data.error
+        if data.records is not None:
+            stats, size = self._parts.replica_manager.stats, size_of(data.records)
+            if self._is_from_follower:
+                stats.replication_bytes_out += size
+            else:
+                stats.of(key.topic).bytes_out += size
         if error == "KAFKA_STORAGE_ERROR" and self._version <= _LAST_VERSION_WITHOUT_STORAGE_ERROR:
             error = "NOT_LEADER_OR_FOLLOWER"  # these clients take the other for fatal
         answer = PartitionData(
