@@ -33,18 +33,31 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{MARK}(brokers=1, config=None, topics=()): the cluster that the fixture kops_cluster makes")
 
 
-def _new(**wanted: Any) -> Cluster:
+def _new(brokers: int = 1, **wanted: Any) -> Cluster:
     from kops.cluster.embedded import Cluster
 
-    return Cluster(**{"brokers": 1, **wanted})
+    return Cluster(brokers, **wanted)
+
+
+def _marked(mark: pytest.Mark) -> Cluster:
+    """The cluster that a mark asks for, started; a mark that makes no sense fails its test in one line."""
+    from kops.errors import UsageError
+
+    try:
+        return _new(*mark.args, **mark.kwargs).start()
+    except (TypeError, UsageError) as error:
+        pytest.fail(f"@pytest.mark.{MARK}: {error}", pytrace=False)
 
 
 @pytest.fixture
 def kops_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A cluster of its own for this test."""
     mark = request.node.get_closest_marker(MARK)
-    with _new(**(mark.kwargs if mark is not None else {})) as cluster:
+    cluster = _new().start() if mark is None else _marked(mark)
+    try:
         yield cluster
+    finally:
+        cluster.stop()
 
 
 @pytest.fixture(scope="session")

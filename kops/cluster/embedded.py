@@ -9,6 +9,7 @@ afterwards, or by Apache Kafka.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import shutil
@@ -106,7 +107,8 @@ class Cluster:
     """A cluster of `brokers` nodes, ready when the `with` block is entered (or `start()` returns), and gone behind it.
 
     `config` are settings of all brokers with Kafka's names, `topics` are made at the start (`"orders:3:2"`: name, partitions, replicas).
-    Without `data_dir` everything is in a temporary directory that is removed at the end. Methods may be called from any thread; within
+    Without `data_dir` everything is in a temporary directory that is removed at the end. A cluster that still runs when the interpreter
+    ends is killed, and its temporary directory removed. Methods may be called from any thread; within
     `async with` the cluster is an `AsyncCluster`. Errors: UsageError for what makes no sense, KopsError.
     """
 
@@ -122,13 +124,19 @@ class Cluster:
         self.timeout_s = timeout_s
         self._count = brokers
         self._config = settings.parse_settings([f"{key}={value}" for key, value in (config or {}).items()], source="config")
-        self._topics = list(topics)
+        settings.check_given(self._config, source="config")
+        self._topics = [topics] if isinstance(topics, str) else list(topics)
         self._data_dir = None if data_dir is None else os.fspath(data_dir)
         self._directory: ClusterDirectory | None = None
         self._thread: LoopThread | None = None
         self._nodes: dict[int, Node] = {}
         self._failures: dict[int, str] = {}
         self._guard = threading.RLock()
+
+    def __repr__(self) -> str:
+        if self._directory is None or self._thread is None:
+            return "<kops.Cluster, not running>"
+        return f"<kops.Cluster at {self.bootstrap_servers} in {self.data_dir}>"
 
     # facts ------------------------------------------------------------------------------------------------------------------------
 
@@ -186,15 +194,17 @@ class Cluster:
                     # A port that was free when it was chosen may be taken by the time it is listened on.
                     if self._data_dir is not None or not tries_left or not _is_about_a_port(error):
                         raise
+            # At the interpreter's end there is no time left for a clean stop, but for leaving nothing behind.
+            atexit.register(self.kill)
         return self
 
     def _begin(self) -> None:
         with Undo() as undo:
             self._directory = directory = self._prepare(undo)
+            seeds = settings.parse_seed_topics(self._topics, len(directory.broker_ids()), source="topics")
             self._thread = LoopThread()
             try:
                 self._start_nodes(directory.node_ids())
-                seeds = settings.parse_seed_topics(self._topics, len(directory.broker_ids()))
                 if seeds:
                     create_topics(directory.bootstrap_servers(), seeds)
             except BaseException:
@@ -253,6 +263,7 @@ class Cluster:
     def _end(self, *, kill: bool) -> None:
         thread = self._thread
         assert thread is not None
+        atexit.unregister(self.kill)
         try:
             self._stop_nodes(list(self._nodes), kill=kill)
         finally:
@@ -393,6 +404,9 @@ class AsyncCluster:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
 
+    def __repr__(self) -> str:
+        return repr(self.cluster)
+
     @property
     def bootstrap_servers(self) -> str:
         """What clients call `bootstrap.servers`."""
@@ -423,7 +437,12 @@ class AsyncCluster:
 
     async def start(self) -> Self:
         """See `Cluster.start`."""
-        await _in_thread(self.cluster.start)
+        try:
+            await _in_thread(self.cluster.start)
+        except BaseException:
+            # One that was cancelled has started all the same.
+            self.cluster.stop()
+            raise
         return self
 
     async def stop(self) -> None:

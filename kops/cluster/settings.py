@@ -124,7 +124,6 @@ def defaults(broker_count: int, *, is_first_voter: bool) -> dict[str, str]:
         "transaction.state.log.min.isr": in_sync,
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": in_sync,
-        "group.initial.rebalance.delay.ms": "0",
         "broker.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
         "broker.heartbeat.interval.ms": str(_HEARTBEAT_MS),
         # What comes while one fsync runs shares the next one anyway.
@@ -165,25 +164,23 @@ def check_given(given: Mapping[str, str], *, source: str) -> None:
         raise UsageError(f"{source}: {error}") from error
 
 
-def parse_seed_topics(texts: Iterable[str], broker_count: int) -> list[SeedTopic]:
-    """`NAME:PARTITIONS:RF`s of a command line; both numbers may be left out (1, and the number of brokers up to 3). UsageError."""
-    return [_seed_topic(text, broker_count) for text in texts]
+def parse_seed_topics(texts: Iterable[str], broker_count: int, *, source: str = "--seed-topic") -> list[SeedTopic]:
+    """`NAME:PARTITIONS:RF`s; both numbers may be left out (1, and the number of brokers up to 3). UsageError with the source's name."""
+    return [_seed_topic(text, broker_count, source) for text in texts]
 
 
-def _seed_topic(text: str, broker_count: int) -> SeedTopic:
+def _seed_topic(text: str, broker_count: int, source: str) -> SeedTopic:
     name, *numbers = text.split(":")
     if not _TOPIC_NAME.match(name) or name in (".", "..") or len(numbers) > 2:
-        raise UsageError(f"--seed-topic {text}: allowed is NAME:PARTITIONS:RF, the name of letters, digits, '.', '_' and '-'")
+        raise UsageError(f"{source} {text}: allowed is NAME:PARTITIONS:RF, the name of letters, digits, '.', '_' and '-'")
     try:
         partition_count, replication_factor = map(int, [*numbers, *["1", str(min(broker_count, 3))][len(numbers) :]])
     except ValueError:
-        raise UsageError(f"--seed-topic {text}: partitions and replication factor are whole numbers") from None
+        raise UsageError(f"{source} {text}: partitions and replication factor are whole numbers") from None
     if partition_count < 1:
-        raise UsageError(f"--seed-topic {text}: at least 1 partition")
+        raise UsageError(f"{source} {text}: at least 1 partition")
     if not 1 <= replication_factor <= broker_count:
-        raise UsageError(
-            f"--seed-topic {text}: replication factor {replication_factor}, allowed are 1 to {broker_count}, as there are brokers"
-        )
+        raise UsageError(f"{source} {text}: replication factor {replication_factor}, allowed are 1 to {broker_count}, as there are brokers")
     return SeedTopic(name, partition_count, replication_factor)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -17,6 +19,8 @@ from kops.cluster.directory import ClusterDirectory
 from kops.cluster.launch import UpRequest, bring_up, take_down
 from kops.errors import KopsError, NotFoundError, UsageError
 from tests.support import librdkafka as kafka
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
 
 
 def held() -> tuple[int, int, list[str]]:
@@ -180,3 +184,33 @@ def test_the_same_methods_for_coroutines() -> None:
     sync = {name for name in vars(kops.Cluster) if not name.startswith("_")}
     face = {name for name in vars(kops.AsyncCluster) if not name.startswith("_")}
     assert face == sync - {"directory", "kill"}
+
+
+def test_a_start_that_is_cancelled_leaves_nothing() -> None:
+    async def cancel() -> None:
+        task = asyncio.create_task(kops.Cluster(1).__aenter__())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert [thread.name for thread in threading.enumerate() if thread.name == "kops-cluster"] == []
+
+
+def test_the_end_of_the_interpreter_is_its_end(tmp_path: Path) -> None:
+    script = "import kops; one = kops.Cluster(1).start(); two = kops.Cluster(1, data_dir='kept').start(); print(one, two)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(PROJECT), "TMPDIR": str(tmp_path / "temporary")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("<kops.Cluster at 127.0.0.1:")
+    assert os.listdir(tmp_path / "temporary") == []
+    with kops.Cluster(data_dir=tmp_path / "kept") as cluster:
+        assert cluster.running_ids == [1]

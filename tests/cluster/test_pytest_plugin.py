@@ -18,7 +18,7 @@ def test_one(kops_cluster):
     seen.append(kops_cluster.bootstrap_servers)
     assert kops_cluster.broker_ids == [1]
 
-@pytest.mark.kops_cluster(brokers=2, topics=["orders:3"])
+@pytest.mark.kops_cluster(2, topics=["orders:3"])
 def test_two(kops_cluster):
     assert kops_cluster.broker_ids == [1, 2]
     assert kops_cluster.bootstrap_servers not in seen
@@ -40,6 +40,22 @@ def test_the_fixtures(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(TESTS)
     ran = pytester.runpytest_subprocess("--kops-brokers", "3", "-p", "no:cacheprovider", "--strict-markers")
     ran.assert_outcomes(passed=5)
+
+
+def test_a_mark_that_makes_no_sense_fails_in_a_line(pytester: pytest.Pytester) -> None:
+    marks = ["broker=3", "config={'num.partitions': 0}", "topics='a:b'"]
+    tests = "".join(f"@pytest.mark.kops_cluster({mark})\ndef test_{index}(kops_cluster): pass\n" for index, mark in enumerate(marks))
+    pytester.makepyfile("import pytest\n" + tests)
+    ran = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    ran.assert_outcomes(errors=3)
+    ran.stdout.fnmatch_lines(
+        [
+            "@pytest.mark.kops_cluster: *unexpected keyword argument 'broker'",
+            "@pytest.mark.kops_cluster: config: num.partitions=0: not allowed; allowed: 1 or more",
+            "@pytest.mark.kops_cluster: topics a:b: partitions and replication factor are whole numbers",
+        ]
+    )
+    ran.stdout.no_fnmatch_line("*embedded.py*")
 
 
 def test_they_are_listed(pytester: pytest.Pytester) -> None:
