@@ -25,6 +25,8 @@ SETTINGS = {
     "spark.task.maxFailures": "4",
     # Between the JVM and its Python workers; with the default of 64 KiB a record costs a quarter more CPU.
     "spark.buffer.size": "1048576",
+    # Unix sockets instead of loopback's TCP between the two: a tenth less CPU a record.
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 """What kops sets in a session of its own; a caller's `--conf` goes before it."""
 
