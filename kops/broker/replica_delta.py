@@ -155,11 +155,17 @@ class ReplicaDelta:
         return None if broker is None or endpoint is None else BrokerEndPoint(broker.id, endpoint.host, endpoint.port)
 
     def _get_or_create(self, key: TopicPartition, topic_id: bytes) -> tuple[Partition, bool] | None:
-        """The partition, and whether it is new; None where it lies in a directory that failed."""
+        """The partition, and whether it is new; None where it lies in a directory that failed, or is another topic's.
+
+        Of the second Kafka makes an exception that ends this delta, for all partitions behind it, too, and goes on with the next one.
+        """
         hosted = self._hosted
         partition = hosted.online.get(key)
         if partition is not None:
-            assert partition.topic_id == topic_id, f"{name_of(key)} exists with another topic id than {uuid_text(topic_id)}"
+            if partition.topic_id != topic_id:
+                there, expected = uuid_text(partition.topic_id), uuid_text(topic_id)
+                log.error("Topic %s exists, but its ID is %s, not %s as expected", name_of(key), there, expected)
+                return None
             return partition, False
         offline = hosted.offline.get(key)
         if offline is not None and offline.topic_id == topic_id:

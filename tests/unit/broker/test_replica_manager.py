@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gc
 
+import pytest
+
 from kops.metadata.directory_id import UNASSIGNED
+from kops.metadata.image.metadata_delta import MetadataDelta
+from kops.metadata.image.metadata_image import EMPTY
 from kops.protocol.messages import PartitionRecord, RemoveTopicRecord, TopicRecord
 from kops.records import BatchBuilder
 from kops.records.log_offsets import TopicPartition
-from kops.storage.kafka_uuid import uuid_bytes
+from kops.storage.kafka_uuid import uuid_bytes, uuid_text
 from tests.support.managing import DIRECTORY_IDS, batch
 from tests.support.replicas import TOPIC_ID, TP, World
 
@@ -114,6 +118,25 @@ def test_what_is_not_here() -> None:
         {TP: batch()}, 1, 0, lambda found: answers.append(found[TP].error), topic_ids={"orders": b"another topic id"}
     )
     assert answers == ["UNKNOWN_TOPIC_ID"]
+
+
+def test_another_topic_of_the_same_name_is_not_let_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Metadata that contradict themselves cost the partition its change, and nobody else."""
+    world = World(1)
+    world.create_topic([1])
+    broker = world.brokers[1]
+    assert broker.produce(batch(3))[0].error == "NONE"
+    other, clicks = uuid_bytes("AAAAAAAAAAAAAAAAAAAABw"), TopicPartition("clicks", 0)
+    delta = MetadataDelta(EMPTY)
+    for name, topic_id in ((TP.topic, other), (clicks.topic, bytes(15) + b"8")):
+        delta.replay(TopicRecord(name, topic_id))
+        delta.replay(PartitionRecord(0, topic_id, [1], [1], leader=1, leader_epoch=9))
+    broker.manager.apply_delta(delta.topics, delta.apply(world.image.provenance))
+    assert [line for line in caplog.messages if "exists, but its ID is" in line] == [
+        f"Topic orders-0 exists, but its ID is {uuid_text(TOPIC_ID)}, not AAAAAAAAAAAAAAAAAAAABw as expected"
+    ]
+    assert broker.produce(batch(2))[0].base_offset == 3
+    assert broker.produce(batch(2), key=clicks)[0].base_offset == 0
 
 
 def test_one_partition_fails_the_other_waits() -> None:
