@@ -145,19 +145,21 @@ def outcome(error: KopsError | None) -> dict[str, Any]:
     return {"error": getattr(error, "name", type(error).__name__), "message": str(error)}
 
 
-def status_of(out: Output, path: tuple[str, ...], errors: Iterable[KopsError | None]) -> int:
-    """The exit code of several items: 0 where none failed, else that of the failures where they agree, else 1. It is noted in `out`."""
-    codes = {exit_codes.of_error(error, path) for error in errors if error is not None}
+def report(out: Output, items: Iterable[tuple[str, KopsError | None]]) -> int:
+    """Say in words what went wrong with which item: a warning, and an error where nothing else went well.
+
+    Gives the exit code: 0 where none failed, else that of the failures where they agree, else 1. It is noted in `out`.
+    """
+    outcomes = list(items)
+    failures = [(name, error) for name, error in outcomes if error is not None]
+    for name, error in failures:
+        code = getattr(error, "name", None)
+        words = f"{name}: {error}" if code is None or code in str(error) else f"{name}: {error} ({code})"
+        (out.fail if len(failures) == len(outcomes) else out.warn)(words)
+    codes = {exit_codes.of_error(error, ()) for _, error in failures}
     status = 0 if not codes else codes.pop() if len(codes) == 1 else exit_codes.PLAIN_FAILED
     out.status = out.status or status
     return status
-
-
-def warn_of(out: Output, name: str, error: KopsError | None) -> None:
-    """Say in words what went wrong with an item."""
-    if error is not None:
-        code = getattr(error, "name", None)
-        out.warn(f"{name}: {error}" if code is None or code in str(error) else f"{name}: {error} ({code})")
 
 
 def parse_partitions(texts: Sequence[str] | None, option: str = "--partition") -> list[int]:

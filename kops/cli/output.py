@@ -91,6 +91,10 @@ class Output:
         """A warning on stderr, also under `-q`."""
         self._words(f"kops: warning: {text}")
 
+    def fail(self, text: str) -> None:
+        """An error on stderr, of a command that goes on to print what there is."""
+        self._words(f"kops: error: {text}")
+
     def _words(self, text: str) -> None:
         if self._progress is not None:
             self._progress.clear()

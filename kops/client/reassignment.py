@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from kops.client.client import Client
 
 ANY_LOG_DIR: Final = "any"
+_LAG_MS: Final = 1000
+_LOOK_AGAIN_MS: Final = 100
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
 LOG_DIRS_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
@@ -334,6 +336,22 @@ def _alter(client: Client, changes: Mapping[tuple[ResourceType, str], Sequence[t
 
 def verify(client: Client, plan: Plan, *, preserve_throttles: bool = False) -> Verified:
     """How far a plan is; once nothing is under way any more the throttles are taken off."""
+    deadline_ms = client.now_ms() + _LAG_MS
+    ongoing, states = _partition_states(client, plan)
+    # The controller tells what is under way, a broker where replicas are: it may be a moment behind.
+    while any(one.state == "differs" for one in states.values()) and client.now_ms() < deadline_ms:
+        _wait(client, _LOOK_AGAIN_MS)
+        ongoing, states = _partition_states(client, plan)
+    log_dirs = _log_dir_states(client, plan)
+    verified = Verified(states, log_dirs, bool(ongoing) or any(one.state == "in-progress" for one in log_dirs.values()))
+    if not verified.ongoing and not preserve_throttles:
+        clear_throttles(client, {key.topic for key in plan.partitions})
+        verified.throttles_cleared = True
+    return verified
+
+
+def _partition_states(client: Client, plan: Plan) -> tuple[Mapping[TopicPartition, Reassignment], dict[TopicPartition, PartitionState]]:
+    """-> (all that is under way, the plan's partitions)"""
     ongoing = list_reassignments(client)
     infos = describe_topics(client, {key.topic for key in plan.partitions if key not in ongoing})
     states = {}
@@ -347,12 +365,7 @@ def verify(client: Client, plan: Plan, *, preserve_throttles: bool = False) -> V
         partitions = [] if isinstance(info, ApiError) else info.partitions
         replicas = next((one.replicas for one in partitions if one.partition == key.partition), [])
         states[key] = PartitionState("completed" if replicas == target else "differs", replicas, target)
-    log_dirs = _log_dir_states(client, plan)
-    verified = Verified(states, log_dirs, bool(ongoing) or any(one.state == "in-progress" for one in log_dirs.values()))
-    if not verified.ongoing and not preserve_throttles:
-        clear_throttles(client, {key.topic for key in plan.partitions})
-        verified.throttles_cleared = True
-    return verified
+    return ongoing, states
 
 
 def _log_dir_states(client: Client, plan: Plan) -> dict[Replica, LogDirState]:

@@ -15,13 +15,12 @@ from kops.cli.connecting import (
     connect,
     outcome,
     parse_partitions,
-    status_of,
-    warn_of,
+    report,
 )
 from kops.cli.inputs import read_text
 from kops.cli.options import command
 from kops.cli.output import Column, Output
-from kops.errors import UsageError
+from kops.errors import KopsError, UsageError
 
 SCHEMA = "kops.elect/v1"
 TYPES = ("preferred", "unclean")
@@ -78,15 +77,14 @@ def elect(
     with connect(out, bootstrap, config, properties, controllers=controllers) as client:
         found = elect_leaders(client, ELECTION_TYPES[election_type.lower()], keys)
     rows = []
-    errors = []
+    errors: list[tuple[str, KopsError | None]] = []
     for key, result in sorted(found.items()):
         not_needed = result is not None and result.name == "ELECTION_NOT_NEEDED"
         error = None if not_needed else result
-        warn_of(out, f"{key.topic}-{key.partition}", error)
-        errors.append(error)
+        errors.append((f"{key.topic}-{key.partition}", error))
         words = "not needed" if not_needed else "failed" if error is not None else "elected"
         rows.append({"topic": key.topic, "partition": key.partition, "result": words, **outcome(error)})
-    status = status_of(out, ("partition", "elect"), errors)
+    status = report(out, errors)
     out.rows(rows, COLUMNS, schema=SCHEMA, key="partitions", election_type=election_type.lower())
     if not rows:
         out.say("no partition needs an election")

@@ -18,9 +18,8 @@ from kops.cli.connecting import (
     no_such,
     outcome,
     parse_broker_ids,
-    status_of,
+    report,
     wanted_topics,
-    warn_of,
 )
 from kops.cli.options import command
 from kops.cli.output import Column, Output
@@ -85,17 +84,15 @@ def log_dirs(
             names = match_topics(there, wanted)
             keys = [TopicPartition(name, one.partition) for name in names for one in there[name].partitions]
         found = describe_log_dirs(client, ids or sorted(client.metadata.nodes), keys)
-    errors: list[KopsError | None] = []
+    errors: list[tuple[str, KopsError | None]] = []
     for broker, infos in found.items():
         if isinstance(infos, KopsError):
-            errors.append(infos)
-            warn_of(out, f"broker {broker}", infos)
+            errors.append((f"broker {broker}", infos))
             continue
         for info in infos:
-            if info.error is not None:
-                errors.append(ApiError(info.error, f"broker {broker}, {info.path}: {info.error}"))
-                out.warn(str(errors[-1]))
-    status = status_of(out, ("partition", "log-dirs"), errors)
+            failed = None if info.error is None else ApiError(info.error, info.error)
+            errors.append((f"broker {broker}, {info.path}", failed))
+    status = report(out, errors)
     if out.format in ("json", "yaml"):
         out.document({"brokers": list(_brokers(found))}, schema=SCHEMA)
     else:

@@ -16,8 +16,7 @@ from kops.cli.connecting import (
     connect,
     outcome,
     parse_broker_ids,
-    status_of,
-    warn_of,
+    report,
 )
 from kops.cli.inputs import read_text
 from kops.cli.options import command
@@ -271,19 +270,17 @@ def _print(out: Output, name: str, state: str, plan: Plan, done: Executed) -> in
     from kops.client.reassignment import plan_document
 
     rows: list[dict[str, Any]] = []
-    errors: list[KopsError | None] = []
+    errors: list[tuple[str, KopsError | None]] = []
     for key, error in sorted(done.partitions.items()):
-        warn_of(out, f"{key.topic}-{key.partition}", error)
         row = {"topic": key.topic, "partition": key.partition, "replicas": done.before.partitions.get(key)}
         rows.append({**row, "target": plan.partitions.get(key), "state": state if error is None else "failed", **outcome(error)})
-        errors.append(error)
+        errors.append((f"{key.topic}-{key.partition}", error))
     moves: Mapping[Any, KopsError | None] = done.log_dirs
     for replica, failed in sorted(moves.items()):
-        warn_of(out, f"{replica.topic}-{replica.partition} on broker {replica.broker}", failed)
         path = plan.log_dirs.get(replica)
         rows.append({**replica._asdict(), "target": path and [path], "state": state if failed is None else "failed", **outcome(failed)})
-        errors.append(failed)
-    status = status_of(out, ("partition", "reassign", name), errors)
+        errors.append((f"{replica.topic}-{replica.partition} on broker {replica.broker}", failed))
+    status = report(out, errors)
     head = {"before": plan_document(done.before)} if name == "execute" else {}
     out.rows(rows, ITEM_COLUMNS, schema=f"kops.reassign-{name}/v1", key="items", **head)
     return status

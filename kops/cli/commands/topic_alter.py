@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,8 +17,7 @@ from kops.cli.connecting import (
     need_topics,
     outcome,
     parse_assignment,
-    status_of,
-    warn_of,
+    report,
 )
 from kops.cli.options import command
 from kops.cli.output import Column, Output
@@ -68,8 +67,6 @@ def alter(
     wanted = need_topics(topics, topic)
     operations: list[tuple[str, int, str | None]] = [(name, SET, value) for name, value in parse_settings(settings or ()).items()]
     operations += [(name, DELETE, None) for text in delete_settings or () for name in text.split(",")]
-    rows: list[dict[str, Any]] = []
-    errors: list[ApiError | None] = []
     with connect(out, bootstrap, config, properties) as client:
         found = {info.name: info for info in list_topics(client)}
         names = match_topics(found, wanted)
@@ -85,10 +82,7 @@ def alter(
             change = ", ".join(name if value is None else f"{name}={value}" for name, _, value in operations)
             changes = {(ResourceType.TOPIC, name): operations for name in names}
             results += [(key[1], change, error) for key, error in alter_configs(client, changes, validate_only=dry_run).items()]
-    for name, change, error in results:
-        warn_of(out, name, error)
-        errors.append(error)
-        rows.append({"topic": name, "change": change, **outcome(error)})
-    status = status_of(out, ("topic", "alter"), errors)
+    rows = [{"topic": name, "change": change, **outcome(error)} for name, change, error in results]
+    status = report(out, ((name, error) for name, _, error in results))
     out.rows(rows, COLUMNS, schema=SCHEMA, key="changes", validate_only=dry_run)
     return status

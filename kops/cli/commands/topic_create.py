@@ -15,12 +15,11 @@ from kops.cli.connecting import (
     need_topics,
     outcome,
     parse_assignment,
-    status_of,
-    warn_of,
+    report,
 )
 from kops.cli.options import command
 from kops.cli.output import Column, Output
-from kops.errors import ApiError, UsageError
+from kops.errors import ApiError, KopsError, UsageError
 
 SCHEMA = "kops.topic-create/v1"
 COLUMNS = [
@@ -80,15 +79,14 @@ def create(
         wanted = [NewTopic(name, partitions, replication_factor, assignment, own) for name in dict.fromkeys(names)]
         results = create_topics(client, wanted, validate_only=dry_run)
     rows: list[dict[str, Any]] = []
-    errors: list[ApiError | None] = []
+    errors: list[tuple[str, KopsError | None]] = []
     for name in dict.fromkeys(names):
         result = results[name]
         error = result if isinstance(result, ApiError) else None
         if error is not None and error.name == "TOPIC_ALREADY_EXISTS" and if_not_exists:
             out.say(f"{name} is there already")
             continue
-        warn_of(out, name, error)
-        errors.append(error)
+        errors.append((name, error))
         made = None if isinstance(result, ApiError) else result
         rows.append(
             {
@@ -100,6 +98,6 @@ def create(
                 **outcome(error),
             }
         )
-    status = status_of(out, ("topic", "create"), errors)
+    status = report(out, errors)
     out.rows(rows, COLUMNS, schema=SCHEMA, key="topics", validate_only=dry_run)
     return status

@@ -15,8 +15,7 @@ from kops.cli.connecting import (
     connect,
     need_topics,
     outcome,
-    status_of,
-    warn_of,
+    report,
 )
 from kops.cli.options import command
 from kops.cli.output import Column, Output
@@ -71,9 +70,7 @@ def delete(
             if not out.confirm(f"Delete {len(names)} topics ({', '.join(names)})?"):
                 return 1
         results = dict.fromkeys(names) if dry_run else delete_topics(client, list(names)) if names else {}
-    for name, error in results.items():
-        warn_of(out, name, error)
-    status = status_of(out, ("topic", "delete"), results.values())
+    status = report(out, results.items())
     rows = [{"topic": name, **outcome(error)} for name, error in results.items()]
     out.rows(rows, COLUMNS, schema=SCHEMA, key="topics", dry_run=dry_run)
     return status

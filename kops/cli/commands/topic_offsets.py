@@ -18,9 +18,8 @@ from kops.cli.connecting import (
     no_such,
     outcome,
     parse_partitions,
-    status_of,
+    report,
     wanted_topics,
-    warn_of,
 )
 from kops.cli.options import command
 from kops.cli.output import Column, Output
@@ -98,9 +97,7 @@ def offsets(
             rows, errors = _listed(client, keys, spec.value, committed)
         else:
             rows, errors = _resolved(client, keys, spec, committed)
-    for row, error in zip(rows, errors, strict=True):
-        warn_of(out, f"{row['topic']}-{row['partition']}", error)
-    status = status_of(out, ("topic", "offsets"), errors)
+    status = report(out, ((f"{row['topic']}-{row['partition']}", error) for row, error in zip(rows, errors, strict=True)))
     out.rows(rows, RANGE_COLUMNS if spec is None else OFFSET_COLUMNS, schema=SCHEMA, key="partitions")
     return status
 

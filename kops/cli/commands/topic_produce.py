@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kops.cli.connecting import OUTCOME_COLUMNS, Bootstrap, CommandConfig, CommandProperty, connect, outcome, status_of, warn_of
+from kops.cli.connecting import OUTCOME_COLUMNS, Bootstrap, CommandConfig, CommandProperty, connect, outcome, report
 from kops.cli.options import command
 from kops.cli.output import Column, Output
 from kops.errors import ApiError, DecodeError, KopsError, UnreachableError, UsageError
@@ -206,15 +206,12 @@ def _print(out: Output, job: _Job) -> int:
     from kops.protocol.errors import by_name
 
     rows = [{**row, "failed": 0, **outcome(None)} for _, row in sorted(job.rows.items())]
+    items: list[tuple[str, KopsError | None]] = [(job.topic, None)] * len(rows)
     none: dict[str, Any] = {"topic": job.topic, "partition": None, "records": 0, "first_offset": None, "last_offset": None}
     for error, count in job.failures.values():
         is_refused = isinstance(error, ApiError) and not by_name(error.name).retriable
-        warn_of(out, f"{job.topic}: {count} records were not {'written' if is_refused else 'acknowledged'}", error)
+        items.append((f"{job.topic}: {count} records were not {'written' if is_refused else 'acknowledged'}", error))
         rows.append({**none, "failed": count, **outcome(error)})
-    status = status_of(out, ("topic", "produce"), _errors(job.failures.values()))
+    status = report(out, items)
     out.rows(rows, COLUMNS, schema=SCHEMA, key="partitions")
     return status
-
-
-def _errors(failures: Iterable[tuple[KopsError, int]]) -> list[KopsError | None]:
-    return [error for error, _ in failures]

@@ -15,13 +15,12 @@ from kops.cli.connecting import (
     no_such,
     outcome,
     parse_partitions,
-    status_of,
-    warn_of,
+    report,
 )
 from kops.cli.inputs import read_text
 from kops.cli.options import command
 from kops.cli.output import Column, Output
-from kops.errors import ApiError, UsageError
+from kops.errors import ApiError, KopsError, UsageError
 
 if TYPE_CHECKING:
     from kops.client.client import Client
@@ -77,16 +76,15 @@ def trim(
         possible = {key: target for key, target in targets.items() if not isinstance(target, ApiError)}
         done = {} if dry_run else delete_records(client, possible)
     rows: list[dict[str, Any]] = []
-    errors: list[ApiError | None] = []
+    errors: list[tuple[str, KopsError | None]] = []
     for key, target in sorted(targets.items()):
         result = done.get(key, target)
         error = result if isinstance(result, ApiError) else None
-        warn_of(out, f"{key.topic}-{key.partition}", error)
-        errors.append(error)
+        errors.append((f"{key.topic}-{key.partition}", error))
         mark = None if dry_run or isinstance(result, ApiError) else result
         up_to = None if isinstance(target, ApiError) or target == HIGH_WATERMARK else target
         rows.append({"topic": key.topic, "partition": key.partition, "offset": up_to, "low_watermark": mark, **outcome(error)})
-    status = status_of(out, ("topic", "trim"), errors)
+    status = report(out, errors)
     out.rows(rows, COLUMNS, schema=SCHEMA, key="partitions", dry_run=dry_run)
     return status
 

@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+from kops.client import reassignment
+from kops.client.metadata import Metadata
 from kops.client.partitions import Reassignment, Replica
 from kops.client.reassignment import Move, Plan, moves, parse_plan, parse_topics_to_move, plan_text, throttled_replicas
-from kops.client.topics import match_topics
+from kops.client.topics import PartitionInfo, TopicInfo, match_topics
 from kops.errors import DecodeError, NotFoundError, UsageError
 from kops.records.log_offsets import TopicPartition
 
@@ -23,6 +25,36 @@ def test_a_plan_is_written_as_it_was_read() -> None:
     plan = parse_plan(TEXT, "f")
     assert plan == Plan({A0: [1, 2], A1: [3]}, {Replica("a", 0, 1): "/d1"})
     assert plan_text(plan) == TEXT
+
+
+class StandingClock:
+    """A client that only knows the time; a turn takes what it may."""
+
+    metadata = Metadata([("localhost", 9092)], max_age_ms=0)
+
+    def __init__(self) -> None:
+        self.time_ms = 0.0
+
+    def now_ms(self) -> float:
+        return self.time_ms
+
+    def turn(self, timeout_ms: float) -> None:
+        self.time_ms += timeout_ms
+
+
+@pytest.mark.parametrize(("lag_ms", "state"), [(0, "completed"), (300, "completed"), (60_000, "differs")])
+def test_a_broker_that_lags_is_asked_again(monkeypatch: pytest.MonkeyPatch, lag_ms: int, state: str) -> None:
+    clock = StandingClock()
+
+    def describe(*_: object) -> dict[str, TopicInfo]:
+        replicas = [2, 3] if clock.time_ms >= lag_ms else [1, 2]
+        return {"a": TopicInfo("a", "", False, [PartitionInfo(0, 2, 5, replicas, replicas, [])])}
+
+    monkeypatch.setattr(reassignment, "list_reassignments", lambda *_: {})
+    monkeypatch.setattr(reassignment, "describe_topics", describe)
+    found = reassignment.verify(clock, Plan({A0: [2, 3]}, {}), preserve_throttles=True)  # type: ignore[arg-type]
+    assert found.partitions[A0].state == state
+    assert clock.time_ms <= 1000
 
 
 def test_log_dirs_may_be_left_out() -> None:
