@@ -166,6 +166,10 @@ class Output:
         self._drain()
         self._sink().flush()
 
+    def check_reader(self) -> None:
+        """For a command that waits for what may come: it is over when whoever reads has gone away (OutputClosed)."""
+        self._sink().check_reader()
+
     def rows(self, rows: Iterable[Mapping[str, Any]], columns: Iterable[Column], *, schema: str, key: str = "rows", **head: Any) -> None:
         """A listing.
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 
+PIECE_SIZE = 64 * 1024
+
+
 class OutputClosed(Exception):
     """Whoever read stdout has gone away, as `head` does when it has seen enough."""
 
@@ -42,38 +45,59 @@ def _failure(name: str, error: OSError) -> OutputError:
 
 
 class StdoutSink:
-    """Standard output. `commit` and `keep` flush, nothing can be taken back."""
+    """Standard output. `commit` and `keep` flush, nothing can be taken back.
+
+    Ctrl-C may come while a slow reader (`| less`) holds up a write. A write forgets how far it came then, a flush knows: so what is
+    written goes into a buffer in pieces that fit, and is flushed from there; the rest waits for the next write.
+    """
 
     name = "standard output"
 
     def __init__(self) -> None:
         if sys.stdout is None:
             raise OutputError("cannot write to standard output: it is closed")
-        self._stream: BinaryIO = sys.stdout.buffer
+        self._stream = _stdout_stream()
+        self._left: list[memoryview] = []
         self.is_terminal = sys.stdout.isatty()
 
     def write(self, data: bytes | memoryview) -> None:
         """Write all of it."""
-        try:
-            self._stream.write(data)
-            if self.is_terminal:
-                self._stream.flush()
-        except BrokenPipeError:
-            raise OutputClosed from None
-        except OSError as error:
-            discard_stdout()
-            raise _failure(self.name, error) from error
+        self._left.append(memoryview(data))
+        self._put(flush=self.is_terminal)
 
     def flush(self) -> None:
         """Hand on what is buffered."""
-        self.write(b"")
+        self._put(flush=True)
+
+    def _put(self, *, flush: bool) -> None:
         try:
-            self._stream.flush()
+            while self._left:
+                self._stream.flush()
+                self._stream.write(self._left[0][:PIECE_SIZE])
+                rest = self._left[0][PIECE_SIZE:]
+                self._left[:1] = [rest] if rest else []
+            if flush:
+                self._stream.flush()
         except BrokenPipeError:
+            self._left.clear()
             raise OutputClosed from None
         except OSError as error:
+            self._left.clear()
             discard_stdout()
             raise _failure(self.name, error) from error
+
+    def check_reader(self) -> None:
+        """OutputClosed where whoever read has gone away, which a command that has nothing to write would not notice."""
+        import select
+
+        try:
+            number = self._stream.fileno()
+        except (OSError, ValueError):
+            return
+        poll = select.poll()
+        poll.register(number, 0)
+        if any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0)):
+            raise OutputClosed
 
     def commit(self) -> None:
         """The data is complete."""
@@ -86,6 +110,16 @@ class StdoutSink:
     def abandon(self) -> None:
         """The command failed: what was written stands, and is handed on."""
         self.flush()
+
+
+def _stdout_stream() -> BinaryIO:
+    """Standard output with a buffer of PIECE_SIZE, or what stands in its place where that is no file."""
+    assert sys.stdout is not None
+    try:
+        sys.stdout.flush()
+        return open(sys.stdout.fileno(), "wb", buffering=PIECE_SIZE, closefd=False)
+    except (OSError, ValueError):
+        return sys.stdout.buffer
 
 
 class FileSink:
@@ -125,6 +159,9 @@ class FileSink:
             raise OutputClosed from None
         except OSError as error:
             raise _failure(self.name, error) from error
+
+    def check_reader(self) -> None:
+        """A file has none that could go away."""
 
     def commit(self) -> None:
         """The data is complete: give the file its name."""

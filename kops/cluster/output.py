@@ -48,15 +48,15 @@ def _stamped(lines: Sequence[str], node_id: int, stamp: str) -> list[Said]:
     return found
 
 
-def follow(directory: ClusterDirectory, node_ids: Sequence[int]) -> Iterator[Said]:
-    """Lines as they come, without an end."""
+def follow(directory: ClusterDirectory, node_ids: Sequence[int]) -> Iterator[list[Said]]:
+    """Lines as they come, without an end; none where a while passed without any."""
     positions = {node_id: _size(directory.output_path(node_id)) for node_id in node_ids}
     while True:
         came: list[Said] = []
         for node_id in node_ids:
             lines, positions[node_id] = new_lines(directory.output_path(node_id), positions[node_id])
             came += _stamped(lines, node_id, "")
-        yield from came
+        yield came
         if not came:
             time.sleep(_POLL_S)
 

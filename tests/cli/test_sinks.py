@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +43,33 @@ def run_shell(line: str) -> Ran:
 def test_a_reader_that_goes_away_is_no_error(line: str, code: int) -> None:
     ran = run_shell(line)
     assert (ran.code, ran.err) == (code, "")
+
+
+def waiting(pipe: int) -> int:
+    """Bytes that nobody has read yet."""
+    return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0\0\0\0"))[0])
+
+
+@pytest.mark.parametrize("format", ["json", "jsonl"])
+def test_ctrl_c_while_the_reader_is_slow_loses_nothing(format: str) -> None:
+    with subprocess.Popen([*PROBE, "log", "many", "1000000", "--format", format], cwd=PROJECT, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        # The pipe is full, and stays so: the command waits in a write.
+        before = -1
+        while (now := waiting(process.stdout.fileno())) == 0 or now != before:
+            before = now
+            time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        printed = process.stdout.read()
+    if format == "json":
+        document = json.loads(printed)
+        assert document["interrupted"] is True
+        found = [row["number"] for row in document["rows"] if row]
+    else:
+        found = [json.loads(line)["number"] for line in printed.splitlines()]
+    assert len(printed) >= before
+    assert found == list(range(len(found)))
 
 
 @pytest.mark.parametrize(

@@ -359,6 +359,15 @@ def test_a_reader_that_goes_away_is_no_error(on: Kops, topic: str, tmp_path: Pat
     assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 3)
 
 
+def test_a_reader_that_waits_ends_when_nobody_reads(on: Kops, topic: str, cluster: Cluster) -> None:
+    command = [sys.executable, "-m", "kops", "topic", "consume", topic, "-b", cluster.bootstrap_servers]
+    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.wait(60) == 0
+        assert process.stderr.read() == b""
+
+
 def test_ctrl_c_ends_a_reader_and_says_how_to_go_on(on: Kops, topic: str, tmp_path: Path, cluster: Cluster) -> None:
     on("topic", "produce", topic, write(tmp_path, "x\ny\n"), "-p", "2")
     command = [sys.executable, "-m", "kops", "topic", "consume", topic, "-p", "2", "--from-beginning", "-b", cluster.bootstrap_servers]

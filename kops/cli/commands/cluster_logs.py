@@ -44,7 +44,9 @@ def logs(
         out.line(prefix.format(said.node_id) + said.text)
     if follow:
         out.flush()
-        for said in output.follow(directory, node_ids):
-            out.line(prefix.format(said.node_id) + said.text)
+        for came in output.follow(directory, node_ids):
+            for said in came:
+                out.line(prefix.format(said.node_id) + said.text)
             out.flush()
+            out.check_reader()
     return 0

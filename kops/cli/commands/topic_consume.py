@@ -170,6 +170,7 @@ def _fetched(out: Output, consumer: Consumer, ends: dict[TopicPartition, int] | 
             continue
         # Whoever watches has all there is before a pause.
         out.flush()
+        out.check_reader()
         if timeout_ms is not None and now_ms - heard_ms >= timeout_ms:
             return
 
