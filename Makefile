@@ -2,7 +2,8 @@
 # Needs a Python 3.11 or newer and access to the package registries; KOPS_PYTHON=/path/to/python names one that is not found by itself.
 
 PY = .venv/bin/python
-HOT = $(wildcard kops/records/_hot.py kops/storage/_hot_clean.py kops/forensics/_hot_dump.py)
+HOT = $(wildcard kops/records/_hot.py kops/records/batch.py kops/storage/_hot_clean.py kops/storage/log_append.py kops/storage/index_entries.py \
+  kops/storage/mapped_index.py kops/storage/segment.py kops/forensics/_hot_dump.py)
 
 .PHONY: help setup compile demo test test-slow lint format bench man docs messages clean distclean
 

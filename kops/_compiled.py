@@ -4,7 +4,8 @@ A hot module (`HOT_MODULES`) is one typed Python source that an install with a C
 Importing it is an ordinary `import`; the finder of this module only steps in to take the source although an extension is there:
 
 * the environment variable `KOPS_PURE` is set and not empty, or
-* the extension is older than the source, as after an edit in a development checkout (`make compile` builds it again).
+* the extension of any of them is missing, or older than its source, as after an edit in a development checkout (`make compile` builds
+  all of them again).
 
 `kops doctor` shows `status()`. `load_hot(name, pure=True)` gives the interpreted twin beside the active module, for tests that
 compare the two.
@@ -22,13 +23,22 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-HOT_MODULES = ("kops.records._hot", "kops.storage._hot_clean", "kops.forensics._hot_dump")
+HOT_MODULES = (
+    "kops.records._hot",
+    "kops.storage._hot_clean",
+    "kops.forensics._hot_dump",
+    "kops.records.batch",
+    "kops.storage.log_append",
+    "kops.storage.index_entries",
+    "kops.storage.mapped_index",
+    "kops.storage.segment",
+)
 GROUP = "kops_hot"  # mypyc puts the code of all hot modules into the extension GROUP__mypyc beside the package
 OLDER_BY_S = 2.0  # files of one install are written within less; an edit after a build is later
 
 
 class HotStatus:
-    """How one hot module is found: `compiled`, `interpreted` (no extension), `pure` (KOPS_PURE), `stale` (older than its source)."""
+    """How one hot module is found: `compiled`, `interpreted` (no extension), `pure` (KOPS_PURE), `stale` (one is older than its source)."""
 
     __slots__ = ("name", "path", "state")
 
@@ -44,26 +54,30 @@ def source_of(name: str) -> str:
 
 
 def status(name: str) -> HotStatus:
-    """What an import of a hot module takes. Raises ModuleNotFoundError when kops has no such source."""
+    """What an import of a hot module takes. Raises ModuleNotFoundError when kops has no such source.
+
+    They are compiled together, and compiled code knows the fields of the others' classes by their place: all are taken so, or none.
+    """
+    source = source_of(name)
+    if not os.path.exists(source):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    extensions = [_extension_of(each) for each in HOT_MODULES]
+    if None in extensions or name not in HOT_MODULES:
+        return HotStatus(name, "interpreted", source)
+    if os.environ.get("KOPS_PURE"):
+        return HotStatus(name, "pure", source)
+    for each, extension in zip(HOT_MODULES, extensions, strict=True):
+        if extension is not None and os.stat(extension).st_mtime + OLDER_BY_S < os.stat(source_of(each)).st_mtime:
+            return HotStatus(name, "stale", source)
+    return HotStatus(name, "compiled", extensions[HOT_MODULES.index(name)] or source)
+
+
+def _extension_of(name: str) -> str | None:
+    """Path of a hot module's extension, None where it has none."""
     from importlib.machinery import EXTENSION_SUFFIXES
 
-    source = source_of(name)
-    try:
-        written = os.stat(source).st_mtime
-    except FileNotFoundError as error:
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name) from error
-    for suffix in EXTENSION_SUFFIXES:
-        extension = source[:-3] + suffix
-        try:
-            built = os.stat(extension).st_mtime
-        except FileNotFoundError:
-            continue
-        if os.environ.get("KOPS_PURE"):
-            return HotStatus(name, "pure", source)
-        if built + OLDER_BY_S < written:
-            return HotStatus(name, "stale", source)
-        return HotStatus(name, "compiled", extension)
-    return HotStatus(name, "interpreted", source)
+    beside = source_of(name)[: -len(".py")]
+    return next((beside + suffix for suffix in EXTENSION_SUFFIXES if os.path.exists(beside + suffix)), None)
 
 
 def load_hot(name: str, *, pure: bool = False) -> ModuleType:
@@ -92,7 +106,7 @@ class HotFinder:
 
             beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), name)
             found = next((beside + suffix for suffix in EXTENSION_SUFFIXES if os.path.exists(beside + suffix)), None)
-        elif name in HOT_MODULES and status(name).state in ("pure", "stale"):
+        elif name in HOT_MODULES and status(name).state != "compiled":
             found = source_of(name)
         else:
             return None

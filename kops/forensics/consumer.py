@@ -16,9 +16,9 @@ from kops.errors import DecodeError
 from kops.forensics.offset_ranges import Ranges, merge
 from kops.records import Batch
 from kops.storage import legacy_batch
+from kops.storage.file_records import FetchData
 from kops.storage.load_errors import LoadError
 from kops.storage.loaded_log import LoadedLog
-from kops.storage.segment import FetchData
 
 MAX_PARTITION_FETCH_BYTES = 1 << 20
 MAX_POLL_RECORDS = 500

@@ -2,13 +2,17 @@
 
 Source: Kafka's `DefaultRecordBatch` (magic 2) and `AbstractLegacyRecordBatch` with `LegacyRecord` (magic 0 and 1, where a "batch" is one
 outer message: a single record or a compressed set).
+
+A hot module (see `kops._compiled`): compiled, `Batch` is a native class, whose fields other hot modules reach without the interpreter.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from mypy_extensions import mypyc_attr
 
 from kops.errors import DecodeError
 from kops.records.compression import DEFAULT_LIMIT, codec_name
@@ -35,6 +39,28 @@ CONTROL_MASK: Final = 0x20
 DELETE_HORIZON_MASK: Final = 0x40
 
 
+FIELDS: Final = (
+    "_base_offset",
+    "attributes",
+    "base_sequence",
+    "base_timestamp",
+    "buffer",
+    "count",
+    "crc",
+    "index",
+    "last_offset",
+    "magic",
+    "max_timestamp",
+    "partition_leader_epoch",
+    "position",
+    "producer_epoch",
+    "producer_id",
+    "size",
+)
+"""Where a `Batch` keeps what it knows; compiled, a class does not tell."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Batch:
     """One batch. It lies in `buffer` at `index` (in the file at `position`) and takes `size` bytes, the 12 of offset and length included.
 
@@ -43,27 +69,12 @@ class Batch:
     (where that fails it is `last_offset`; `read_base_offset` raises instead, as Kafka does).
     """
 
-    __slots__ = (
-        "attributes",
-        "base_offset",
-        "base_sequence",
-        "base_timestamp",
-        "buffer",
-        "count",
-        "crc",
-        "index",
-        "last_offset",
-        "magic",
-        "max_timestamp",
-        "partition_leader_epoch",
-        "position",
-        "producer_epoch",
-        "producer_id",
-        "size",
-    )
+    __slots__ = FIELDS
 
+    __deletable__ = ("max_timestamp",)  # for mypyc: `kops.storage.file_records.FileBatch` takes it away
+
+    _base_offset: int | None  # None: a compressed set of v0 or v1, nobody asked yet
     attributes: int
-    base_offset: int
     base_sequence: int
     base_timestamp: int
     count: int | None
@@ -85,7 +96,7 @@ class Batch:
             magic = buffer[index + 16]
             if 1 < magic < 128:
                 (
-                    self.base_offset,
+                    base_offset,
                     length,
                     self.partition_leader_epoch,
                     self.magic,
@@ -99,7 +110,8 @@ class Batch:
                     self.base_sequence,
                     self.count,
                 ) = HEADER_V2.unpack_from(buffer, index)
-                last_offset = self.base_offset + last_offset_delta
+                self._base_offset = base_offset
+                last_offset = base_offset + last_offset_delta
                 # A sum that wraps, as in Java.
                 self.last_offset = last_offset if last_offset <= MAX_LONG else last_offset - (1 << 64)
                 self.size = length + LOG_OVERHEAD
@@ -116,17 +128,14 @@ class Batch:
         self.max_timestamp = self.base_timestamp = struct.unpack_from(">q", buffer, index + 18)[0] if magic else -1
         self.partition_leader_epoch = self.producer_id = self.producer_epoch = self.base_sequence = -1
         self.count = None
-        if not self.attributes & CODEC_MASK:
-            self.base_offset = offset
-        elif type(self) is Batch:
-            self.__class__ = _CompressedSet
+        self._base_offset = None if self.attributes & CODEC_MASK else offset
 
     def moved(self, buffer: bytes, base_offset: int, leader_epoch: int) -> Batch:
         """The v2 batch that `buffer` holds from its beginning on, where it is this one with another base offset and leader epoch."""
-        batch = _new_batch(Batch)
+        batch = Batch.__new__(Batch)
         batch.buffer = buffer
         batch.index = batch.position = 0
-        batch.base_offset = base_offset
+        batch._base_offset = base_offset
         batch.last_offset = base_offset + self.last_offset - self.base_offset
         batch.partition_leader_epoch = leader_epoch
         batch.size = self.size
@@ -143,6 +152,20 @@ class Batch:
 
     def __repr__(self) -> str:
         return f"Batch(position={self.position}, size={self.size}, magic={self.magic}, last_offset={self.last_offset}, codec={self.codec})"
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of the first record."""
+        base_offset = self._base_offset
+        if base_offset is None:
+            base_offset = self._base_offset = self._find_base_offset()
+        return base_offset
+
+    def _find_base_offset(self) -> int:
+        try:
+            return self.read_base_offset()
+        except DecodeError:
+            return self.last_offset
 
     @property
     def codec(self) -> str:
@@ -242,30 +265,6 @@ class Batch:
         if self.magic > 1 or not self.compressed:
             return self.base_offset
         return self.records()[0].offset
-
-
-_new_batch = Batch.__new__
-
-
-class _CompressedSet(Batch):
-    """A compressed set of v0 or v1: its base offset costs a decompression.
-
-    A class of its own, because `__getattr__` makes every attribute of a class slow to read.
-    """
-
-    __slots__ = ()
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name):
-            # Reached for the slot that was left empty.
-            if name != "base_offset":
-                raise AttributeError(name)
-            try:
-                self.base_offset = self.read_base_offset()
-            except DecodeError:
-                self.base_offset = self.last_offset
-            return self.base_offset
 
 
 def increment_sequence(sequence: int, increment: int) -> int:

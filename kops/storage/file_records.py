@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kops.config.java import INT_MAX, LONG_MAX, LONG_MIN, to_int, to_long
 from kops.errors import DecodeError
-from kops.records.batch import BATCH_OVERHEAD, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, Batch
+from kops.records.batch import BATCH_OVERHEAD, FIELDS, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, Batch
 from kops.records.crc import crc32, crc32c
 from kops.records.scan import file_batches
 from kops.storage import legacy_batch
@@ -59,7 +59,7 @@ class FileBatch(Batch):
         try:
             super().__init__(buffer, index, position)
         except DecodeError:
-            self.base_offset, length, self.magic = _PREFIX.unpack_from(buffer, index)
+            self._base_offset, length, self.magic = _PREFIX.unpack_from(buffer, index)
             self.size = LOG_OVERHEAD + length
         else:
             self.last_offset = to_long(self.last_offset)
@@ -70,16 +70,16 @@ class FileBatch(Batch):
 
         def __getattr__(self, name):
             # Reached for the slots that were left empty.
-            if name not in Batch.__slots__:
+            if name not in FIELDS:
                 raise AttributeError(name)
-            if name == "base_offset":
-                self.base_offset = legacy_batch.base_offset(self.last_offset, bytes(self.data()))
-                return self.base_offset
             if name == "max_timestamp" and self.magic < 0:
                 if not self._was_read:
                     illegal_argument(f"Invalid magic used in LegacyRecord: {self.magic}")
                 return self.base_timestamp
             raise self._unreadable()
+
+    def _find_base_offset(self) -> int:
+        return legacy_batch.base_offset(self.last_offset, bytes(self.data()))
 
     def _unreadable(self) -> LoadError:
         return LoadError(f"Failed to load record batch at position {self.position} from {self._log}", exception=KAFKA_EXCEPTION)
@@ -184,6 +184,11 @@ class LogView:
         """The first one, None where there is none."""
         return next(self.batches(), None)
 
+    def first_timestamp(self) -> int | None:
+        """The first one's largest timestamp (ms), None where there is none."""
+        first = self.first_batch()
+        return None if first is None else first.max_timestamp
+
     def last_batch(self) -> Batch | None:
         """The last one before the walk ends."""
         batch = None
@@ -242,6 +247,24 @@ def _is_plain(batch: Batch) -> bool:
         and LONG_MIN <= batch.last_offset < LONG_MAX
         and batch.index + batch.size <= len(batch.buffer)
     )
+
+
+class FetchData(NamedTuple):
+    """What a read found: the first batch's base offset and position, and the batches (None: an empty answer).
+
+    `first_entry_incomplete`: the bytes asked for were fewer than the first batch has.
+    """
+
+    offset: int
+    position: int
+    records: LogView | None
+    first_entry_incomplete: bool = False
+
+    @property
+    def next_offset(self) -> int | None:
+        """The offset behind the last batch, None where there is none."""
+        batch = self.records.last_batch() if self.records is not None else None
+        return None if batch is None else batch.next_offset
 
 
 class FileRecords(LogView):

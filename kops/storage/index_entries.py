@@ -10,8 +10,12 @@ all before them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+
+from mypy_extensions import mypyc_attr
 
 from kops.config.java import INT_MAX, to_long
 
@@ -36,7 +40,8 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
-E = TypeVar("E", OffsetPosition, TimestampOffset)
+E = TypeVar("E", bound=Sequence[int])
+"""`OffsetPosition` or `TimestampOffset`. Bound to a tuple it would be one without names where this is compiled."""
 
 
 def relative_offset(base_offset: int, offset: int) -> int | None:
@@ -45,103 +50,75 @@ def relative_offset(base_offset: int, offset: int) -> int | None:
     return relative if 0 <= relative <= INT_MAX else None
 
 
-class IndexEntries(Generic[E]):
-    """Some entries. Who has them gives `base_offset`, `entries` (their number) and `_fields`; which kind they are, the class below says."""
+class EntryKind(Generic[E]):
+    """What tells the entries of an offset index and of a time index apart: name, layout, the field that is the offset, the class."""
 
-    __slots__ = ()
+    def __init__(self, name: str, layout: str, offset_field: int, make: Callable[[int, int], E], without: int) -> None:
+        self.name = name
+        self.layout = Struct(layout)
+        self.size = self.layout.size
+        self.offset_field = offset_field
+        self._make: Callable[[int, int], E] = make
+        self._without = without
 
-    layout: ClassVar[Struct]
-    entry_size: ClassVar[int]
-    kind: ClassVar[str]
-    offset_field: ClassVar[int]
+    def entry(self, base_offset: int, first: int, second: int) -> E:
+        """An entry's two fields, the offset absolute."""
+        if self.offset_field == 0:
+            return self._make(to_long(base_offset + first), second)
+        return self._make(first, to_long(base_offset + second))
 
-    if TYPE_CHECKING:
-        base_offset: int
+    def none(self, base_offset: int) -> E:
+        """What stands for no entry: the base offset at position 0, or with timestamp -1."""
+        return self._make(base_offset, self._without) if self.offset_field == 0 else self._make(self._without, base_offset)
 
-        @property
-        def entries(self) -> int: ...
 
-        def _fields(self, slot: int) -> tuple[int, int]: ...
+OFFSETS: Final = EntryKind("offset", ">ii", 0, OffsetPosition, 0)
+TIMES: Final = EntryKind("time", ">qi", 1, TimestampOffset, NO_TIMESTAMP)
 
-        def _entry(self, first: int, second: int) -> E: ...
 
-        @property
-        def _none(self) -> E: ...
+@mypyc_attr(allow_interpreted_subclasses=True)
+class IndexEntries(ABC, Generic[E]):
+    """Some entries: their kind, their number, and the base offset of their segment. Who has them gives `_fields`."""
+
+    def __init__(self, kind: EntryKind[E], base_offset: int, entries: int) -> None:
+        self.kind: EntryKind[E] = kind
+        self.base_offset = base_offset
+        self.entries = entries
+
+    @abstractmethod
+    def _fields(self, slot: int) -> tuple[int, int]:
+        """An entry's numbers as they are stored."""
 
     def entry(self, slot: int) -> E:
         """Entry number `slot`, its offset absolute."""
-        return self._entry(*self._fields(slot))
+        first, second = self._fields(slot)
+        return self.kind.entry(self.base_offset, first, second)
 
     def find_last(self) -> E:
         """The last entry; what stands for none in an empty index."""
-        return self.entry(self.entries - 1) if self.entries else self._none
+        return self.entry(self.entries - 1) if self.entries else self.kind.none(self.base_offset)
 
     def lookup(self, target: int) -> E:
         """The entry with the largest offset (offset index) or timestamp (time index) not above `target`; what stands for none."""
         slot = self._lower_bound(0, target)
-        return self._none if slot < 0 else self.entry(slot)
+        return self.kind.none(self.base_offset) if slot < 0 else self.entry(slot)
 
     def slots_below(self, offset: int) -> int:
         """How many entries stay when the log is cut at `offset`."""
-        slot = self._lower_bound(self.offset_field, offset)
-        return 0 if slot < 0 else slot + (self.entry(slot)[self.offset_field] != offset)
+        field = self.kind.offset_field
+        slot = self._lower_bound(field, offset)
+        return 0 if slot < 0 else slot + (self.entry(slot)[field] != offset)
 
     def _lower_bound(self, field: int, target: int) -> int:
-        return lower_bound(self.entries, self.entry_size, lambda slot: self.entry(slot)[field], target)
+        return lower_bound(self.entries, self.kind.size, lambda slot: self.entry(slot)[field], target)
 
-    def disorder(self) -> str | None:
-        """What is wrong with the last entry to `sanityCheck`, None where nothing is."""
-        last = self.find_last()[self.offset_field]
-        if self.entries and last < self.base_offset:
-            return f"the last offset {last} of the {self.kind} index is less than the base offset {self.base_offset}"
-        return None
+    def upper_bound(self, position: int) -> E | None:
+        """Of an offset index: the entry with the smallest position at or behind `position`, None where there is none.
 
-
-class OffsetEntries(IndexEntries[OffsetPosition]):
-    """Offsets to positions; the base offset at position 0 stands for none."""
-
-    __slots__ = ()
-
-    layout = Struct(">ii")
-    entry_size = layout.size
-    kind = "offset"
-    offset_field = 0
-
-    def _entry(self, first: int, second: int) -> OffsetPosition:
-        return OffsetPosition(to_long(self.base_offset + first), second)
-
-    @property
-    def _none(self) -> OffsetPosition:
-        return OffsetPosition(self.base_offset, 0)
-
-    def upper_bound(self, position: int) -> OffsetPosition | None:
-        """The entry with the smallest position at or behind `position`, None where there is none (OffsetIndex.fetchUpperBoundOffset)."""
-        slot = upper_bound(self.entries, self.entry_size, lambda slot: self._fields(slot)[1], position)
+        See OffsetIndex.fetchUpperBoundOffset.
+        """
+        slot = upper_bound(self.entries, self.kind.size, lambda slot: self._fields(slot)[1], position)
         return None if slot == -1 else self.entry(slot)
-
-
-class TimeEntries(IndexEntries[TimestampOffset]):
-    """Timestamps to offsets; -1 at the base offset stands for none."""
-
-    __slots__ = ()
-
-    layout = Struct(">qi")
-    entry_size = layout.size
-    kind = "time"
-    offset_field = 1
-
-    def _entry(self, first: int, second: int) -> TimestampOffset:
-        return TimestampOffset(first, to_long(self.base_offset + second))
-
-    @property
-    def _none(self) -> TimestampOffset:
-        return TimestampOffset(NO_TIMESTAMP, self.base_offset)
-
-    def disorder(self) -> str | None:
-        """As of any index; before that, a last timestamp below the first one."""
-        if self.entries and (last := self.find_last().timestamp) < (first := self.entry(0).timestamp):
-            return f"the last timestamp {last} of the time index is less than its first one, {first}"
-        return super().disorder()
 
 
 def lower_bound(entries: int, entry_size: int, key: Callable[[int], int], target: int) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kops.config.java import INT_MAX
-from kops.storage.index_entries import E, IndexEntries, OffsetEntries, OffsetPosition, TimeEntries, TimestampOffset, relative_offset
+from kops.storage.index_entries import OFFSETS, TIMES, E, EntryKind, IndexEntries, OffsetPosition, TimestampOffset, relative_offset
 from kops.storage.load_errors import ILLEGAL_STATE, InvalidOffsetError, LoadError, illegal_argument
 
 if TYPE_CHECKING:
@@ -24,12 +24,11 @@ class MappedIndex(IndexEntries[E]):
     `_data` is the mapped prefix, the bytes behind it are zeros as far as `length`; None: they are the file's.
     """
 
-    entries: int
-
-    def __init__(self, files: Files, path: str, base_offset: int, max_index_size: int) -> None:
+    def __init__(self, kind: EntryKind[E], files: Files, path: str, base_offset: int, max_index_size: int) -> None:
+        super().__init__(kind, base_offset, 0)
+        self.entry_size = kind.size
         self.files = files
         self.path = path
-        self.base_offset = base_offset
         self.max_index_size = max_index_size
         self.closed = False
         self._dirty_from = self._dirty_to = 0
@@ -51,7 +50,6 @@ class MappedIndex(IndexEntries[E]):
             self.length = self._round_down(max_index_size)
             files.preallocate(self._file, self.length)
             self._data = bytearray()
-            self.entries = 0
         self.max_entries = self.length // self.entry_size
 
     def _round_down(self, size: int) -> int:
@@ -87,7 +85,7 @@ class MappedIndex(IndexEntries[E]):
         start = slot * size
         data = self._data
         packed = self._file.read(start, size) if data is None else bytes(data[start : start + size])
-        first, second = self.layout.unpack(packed.ljust(size, b"\0"))
+        first, second = self.kind.layout.unpack(packed.ljust(size, b"\0"))
         return first, second
 
     def _put(self, packed: bytes) -> None:
@@ -190,11 +188,11 @@ class MappedIndex(IndexEntries[E]):
         self._truncate_to_entries(self.slots_below(offset))
 
 
-class MappedOffsetIndex(OffsetEntries, MappedIndex[OffsetPosition]):
+class MappedOffsetIndex(MappedIndex[OffsetPosition]):
     """Offsets to positions."""
 
     def __init__(self, files: Files, path: str, base_offset: int, max_index_size: int) -> None:
-        super().__init__(files, path, base_offset, max_index_size)
+        super().__init__(OFFSETS, files, path, base_offset, max_index_size)
         self.last_offset = self.find_last().offset
 
     @property
@@ -212,7 +210,7 @@ class MappedOffsetIndex(OffsetEntries, MappedIndex[OffsetPosition]):
                 f" ({self.last_offset}) to {self.path}"
             )
         relative = offset - self.base_offset
-        self._put(self.layout.pack(relative if 0 <= relative <= INT_MAX else self._relative_or_raise(offset), position))
+        self._put(self.kind.layout.pack(relative if 0 <= relative <= INT_MAX else self._relative_or_raise(offset), position))
         self.last_offset = offset
 
     def _truncate_to_entries(self, entries: int) -> None:
@@ -220,11 +218,11 @@ class MappedOffsetIndex(OffsetEntries, MappedIndex[OffsetPosition]):
         self.last_offset = self.find_last().offset
 
 
-class MappedTimeIndex(TimeEntries, MappedIndex[TimestampOffset]):
+class MappedTimeIndex(MappedIndex[TimestampOffset]):
     """Timestamps to offsets; one slot is kept for the entry that closing a segment adds."""
 
     def __init__(self, files: Files, path: str, base_offset: int, max_index_size: int) -> None:
-        super().__init__(files, path, base_offset, max_index_size)
+        super().__init__(TIMES, files, path, base_offset, max_index_size)
         self.last_entry = self.find_last()
 
     @property
@@ -249,7 +247,7 @@ class MappedTimeIndex(TimeEntries, MappedIndex[TimestampOffset]):
             )
             raise LoadError(reason, exception=ILLEGAL_STATE)
         if timestamp > last_timestamp:
-            self._put(self.layout.pack(timestamp, self._relative_or_raise(offset)))
+            self._put(self.kind.layout.pack(timestamp, self._relative_or_raise(offset)))
             self.last_entry = TimestampOffset(timestamp, offset)
 
     def resize(self, new_size: int) -> bool:

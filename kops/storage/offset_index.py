@@ -10,7 +10,7 @@ from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
 from kops.storage.index_bytes import IndexBytes
-from kops.storage.index_entries import OffsetEntries, OffsetPosition
+from kops.storage.index_entries import OFFSETS, OffsetPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,10 +25,10 @@ class OffsetColumns(NamedTuple):
     positions: array[int]
 
 
-class OffsetIndex(OffsetEntries, IndexBytes[OffsetPosition]):
+class OffsetIndex(IndexBytes[OffsetPosition]):
     """An offset index file: its segment's base offset and its bytes."""
 
-    __slots__ = ()
+    entry_kind = OFFSETS
 
     @property
     def last_offset(self) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import posixpath
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kops.config.java import INT_MAX, LONG_MAX, to_int, to_long
-from kops.storage.file_records import FileRecords, LogView, OffsetSpan
+from kops.storage.file_records import FetchData, FileRecords, OffsetSpan
 from kops.storage.index_entries import TimestampOffset
 from kops.storage.load_errors import LoadError, NoSuchFileError, SegmentOverflowError, illegal_argument, io_error
 from kops.storage.mapped_index import MappedOffsetIndex, MappedTimeIndex
@@ -26,29 +26,10 @@ if TYPE_CHECKING:
     from kops.storage.file_records import TimestampAndOffset
     from kops.storage.producer_state import ProducerState
 
-__all__ = ["FetchData", "LogSegment", "LogSegments", "RebuiltIndexes", "rebuild_indexes"]
+__all__ = ["LogSegment", "LogSegments", "RebuiltIndexes", "rebuild_indexes"]
 
-_COPY_BYTES = 1 << 20
 _TAIL_LENGTH = 32
 _UNKNOWN = TimestampOffset(-1, -1)
-
-
-class FetchData(NamedTuple):
-    """What a read found: the first batch's base offset and position, and the batches (None: an empty answer).
-
-    `first_entry_incomplete`: the bytes asked for were fewer than the first batch has.
-    """
-
-    offset: int
-    position: int
-    records: LogView | None
-    first_entry_incomplete: bool = False
-
-    @property
-    def next_offset(self) -> int | None:
-        """The offset behind the last batch, None where there is none."""
-        batch = self.records.last_batch() if self.records is not None else None
-        return None if batch is None else batch.next_offset
 
 
 class LogSegment:
@@ -88,8 +69,8 @@ class LogSegment:
         self.txn_index = TransactionIndex(files, segment_path(directory, base_offset, TXN_INDEX, suffix), base_offset)
         self._largest = _UNKNOWN
         self._bytes_since_last_index_entry = 0
-        self._tail: dict[int, OffsetSpan] = {}
-        """Where the last appends began: followers, and consumers that keep up, read from there."""
+        self._tail: dict[int, tuple[int, int]] = {}
+        """The last appends' first batches, by base offset: position, size. Followers read there, and consumers that keep up."""
         self.damage: LoadError | None = None
         """Why the last recovery ended before the end of the file, None where that was no error."""
 
@@ -162,7 +143,7 @@ class LogSegment:
             if waited_ms > max_segment_ms - self.roll_jitter_ms:
                 return True
         offsets, times = self._offset_index or self.offset_index, self._time_index or self.time_index
-        return offsets.entries >= offsets.max_entries or times.entries >= times.max_entries - 1 or not self._fits(last_offset)
+        return offsets.entries >= offsets.max_entries or times.entries >= times.max_entries - 1 or not self.fits(last_offset)
 
     @property
     def first_batch_timestamp(self) -> int:
@@ -172,8 +153,7 @@ class LogSegment:
 
     def _first_timestamp(self) -> int | None:
         if self._rolling_timestamp is None and self.log.size:
-            first = self.log.first_batch()
-            self._rolling_timestamp = None if first is None else first.max_timestamp
+            self._rolling_timestamp = self.log.first_timestamp()
         return self._rolling_timestamp
 
     # checking and recovering ------------------------------------------------------------------------------------------------------
@@ -216,9 +196,10 @@ class LogSegment:
     def has_overflow(self) -> bool:
         """Whether the last offset is too far from the base offset for an index entry."""
         next_offset = self.read_next_offset()
-        return next_offset > self.base_offset and not self._fits(to_long(next_offset - 1))
+        return next_offset > self.base_offset and not self.fits(to_long(next_offset - 1))
 
-    def _fits(self, offset: int) -> bool:
+    def fits(self, offset: int) -> bool:
+        """Whether an index entry of this segment can hold the offset."""
         # The index comes into being with the first append, whatever the answer.
         offset_index = self._offset_index or self.offset_index
         return 0 <= offset - self.base_offset <= INT_MAX or offset_index.can_append_offset(offset)
@@ -228,7 +209,7 @@ class LogSegment:
     def translate_offset(self, offset: int, start_position: int = 0) -> OffsetSpan | None:
         """The batch with `offset` or the first one behind it, None behind the last."""
         if not start_position and (known := self._tail.get(offset)) is not None:
-            return known
+            return OffsetSpan(offset, *known)
         position = self.offset_index.lookup(offset).position
         return self.log.search_for_offset(offset, max(position, start_position))
 
@@ -270,7 +251,7 @@ class LogSegment:
             return
         log = self.log
         position = log.size
-        if not self._fits(largest_offset):
+        if not self.fits(largest_offset):
             raise SegmentOverflowError(self, largest_offset)
         log.append(data)
         first, tail = batches[0], self._tail
@@ -279,7 +260,7 @@ class LogSegment:
         if first.magic > 1:
             if len(tail) == _TAIL_LENGTH:
                 del tail[next(iter(tail))]
-            tail[first.base_offset] = OffsetSpan(first.base_offset, position, first.size)
+            tail[first.base_offset] = position, first.size
         largest = self._largest
         if largest is _UNKNOWN:
             largest = self.largest
@@ -294,28 +275,6 @@ class LogSegment:
             size = batch.size
             position += size
             self._bytes_since_last_index_entry += size
-
-    def append_from(self, source: LogView, start: int) -> int:
-        """Copy batches of another segment from a byte position on, as far as their offsets fit here; the number of bytes copied."""
-        position = start
-        while position < start + source.size:
-            copied = self._append_chunk(source, position)
-            if copied == 0:
-                break
-            position += copied
-        return position - start
-
-    def _append_chunk(self, source: LogView, position: int) -> int:
-        size = 0
-        batches = []
-        for batch in source.batches(position):
-            if not self._fits(batch.last_offset) or (size and size + batch.size >= _COPY_BYTES):
-                break
-            batches.append(batch)
-            size += batch.size
-        if batches:
-            self.append(batches[-1].last_offset, source.read_at(position, size), batches)
-        return size
 
     def truncate_to(self, offset: int) -> int:
         """Remove the batches from `offset` on, from the indexes too; the number of bytes cut off."""

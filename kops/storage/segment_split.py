@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
     from kops.config import TopicConfig
     from kops.files import Files
+    from kops.storage.file_records import LogView
     from kops.storage.segment import LogSegments
+
+_COPY_BYTES = 1 << 20
 
 
 def split_overflowed_segment(
@@ -62,7 +65,7 @@ def _copy(
         part = create_cleaned_segment(files, directory, config, first.base_offset)
         created.append(part)
         opened(part)
-        copied = part.append_from(segment.log, position)
+        copied = append_from(part, segment.log, position)
         if copied == 0:
             raise LoadError(f"Failed to append records from position {position} in {segment}", exception=ILLEGAL_STATE)
         position += copied
@@ -76,6 +79,30 @@ def _copy(
     if total != segment.size:
         reason = f"Inconsistent segment sizes after split before: {segment.size} after: {total}"
         raise LoadError(reason, exception=ILLEGAL_STATE)
+
+
+def append_from(part: LogSegment, source: LogView, start: int) -> int:
+    """Copy batches of another segment from a byte position on, as far as their offsets fit here; the number of bytes copied."""
+    position = start
+    while position < start + source.size:
+        copied = _append_chunk(part, source, position)
+        if copied == 0:
+            break
+        position += copied
+    return position - start
+
+
+def _append_chunk(part: LogSegment, source: LogView, position: int) -> int:
+    size = 0
+    batches = []
+    for batch in source.batches(position):
+        if not part.fits(batch.last_offset) or (size and size + batch.size >= _COPY_BYTES):
+            break
+        batches.append(batch)
+        size += batch.size
+    if batches:
+        part.append(batches[-1].last_offset, source.read_at(position, size), batches)
+    return size
 
 
 def create_cleaned_segment(files: Files, directory: str, config: TopicConfig, base_offset: int) -> LogSegment:

@@ -10,7 +10,7 @@ from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
 from kops.storage.index_bytes import IndexBytes
-from kops.storage.index_entries import TimeEntries, TimestampOffset
+from kops.storage.index_entries import TIMES, TimestampOffset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,15 +25,21 @@ class TimeColumns(NamedTuple):
     relative_offsets: array[int]
 
 
-class TimeIndex(TimeEntries, IndexBytes[TimestampOffset]):
+class TimeIndex(IndexBytes[TimestampOffset]):
     """A time index file: its segment's base offset and its bytes."""
 
-    __slots__ = ()
+    entry_kind = TIMES
 
     @property
     def last_entry(self) -> TimestampOffset:
         """The last entry; (-1, base offset) in an empty index."""
         return self.find_last()
+
+    def disorder(self) -> str | None:
+        """As of any index; before that, a last timestamp below the first one."""
+        if self.entries and (last := self.find_last().timestamp) < (first := self.entry(0).timestamp):
+            return f"the last timestamp {last} of the time index is less than its first one, {first}"
+        return super().disorder()
 
     def columns(self) -> TimeColumns:
         """All entries as an array of int64 and one of int32, without an object an entry."""

@@ -11,7 +11,7 @@ import pytest
 from kops.files.crash import LOSSES, Fault, Operation
 from kops.storage.load_errors import KafkaStorageError
 from kops.storage.local_log import LocalLog
-from kops.storage.mapped_index import MappedIndex, MappedOffsetIndex
+from kops.storage.segment import LogSegment
 from tests.support.crash_log import LOG_DIR, History, create_first, remove_in_order, roll_first
 
 
@@ -62,9 +62,11 @@ def unflushed(log: LocalLog, offset: int) -> None:
     """A flush that forces nothing."""
 
 
-def unforced(index: MappedOffsetIndex) -> None:
-    """A force that only writes."""
-    index.flush()
+def unforced(segment: LogSegment) -> None:
+    """A flush that only writes the offset and time index."""
+    segment.log.flush()
+    segment.write_index_entries()
+    segment.txn_index.flush()
 
 
 GAP = "are missing|its batches at|can't be loaded"
@@ -74,7 +76,7 @@ GAP = "are missing|its batches at|can't be loaded"
     ("owner", "name", "planted", "within", "complaint"),
     [
         (LocalLog, "flush", unflushed, None, "is not there"),
-        (MappedIndex, "force", unforced, None, "index-"),
+        (LogSegment, "flush", unforced, None, "index-"),
         (LocalLog, "roll", roll_first, None, GAP),
         (LocalLog, "remove_and_delete_segments", remove_in_order, "truncate", GAP),
         (LocalLog, "create_and_delete_segment", create_first, "truncate_fully", GAP),

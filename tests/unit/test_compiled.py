@@ -57,6 +57,16 @@ def test_an_extension_older_than_its_source_is_not_taken(checkout: Path) -> None
     assert imported(checkout).stdout.split()[: len(HOT_MODULES)] == ["stale"] * len(HOT_MODULES)
 
 
+@pytest.mark.parametrize("name", HOT_MODULES)
+def test_one_that_is_older_or_missing_leaves_out_all(checkout: Path, name: str) -> None:
+    """Compiled code knows the classes of the other hot modules by the places of their fields."""
+    extension = checkout / Path(*name.split(".")).with_suffix(EXTENSION_SUFFIXES[0])
+    os.utime(extension, (extension.stat().st_mtime - 60,) * 2)
+    assert imported(checkout).stdout.split()[: len(HOT_MODULES)] == ["stale"] * len(HOT_MODULES)
+    extension.unlink()
+    assert imported(checkout).stdout.split()[: len(HOT_MODULES)] == ["interpreted"] * len(HOT_MODULES)
+
+
 def test_without_an_extension(checkout: Path) -> None:
     for name in HOT_MODULES:
         (checkout / Path(*name.split(".")).with_suffix(EXTENSION_SUFFIXES[0])).unlink()

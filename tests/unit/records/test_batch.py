@@ -9,6 +9,7 @@ import pytest
 
 from kops.errors import DecodeError
 from kops.records import Batch, BatchBuilder, BytesSource, decrement_sequence, increment_sequence, scan
+from kops.records.batch import FIELDS
 from kops.records.build import write_batch, write_message, write_record
 from kops.records.compression import compress
 from kops.records.varint import write_varint
@@ -288,4 +289,4 @@ def test_a_moved_batch_is_what_its_bytes_say() -> None:
     batch = Batch(write_batch(GOOD, base_offset=0, last_offset=0, count=1))
     data = struct.pack(">qii", 70, batch.size - 12, 9) + batch.data()[16:]
     moved, read = batch.moved(data, 70, 9), Batch(data)
-    assert [getattr(moved, field) for field in Batch.__slots__] == [getattr(read, field) for field in Batch.__slots__]
+    assert [getattr(moved, field) for field in FIELDS] == [getattr(read, field) for field in FIELDS]
