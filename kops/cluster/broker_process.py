@@ -34,6 +34,16 @@ class State(Enum):
 ALIVE: Final = frozenset((State.STARTING, State.RUNNING, State.PAUSED, State.STOPPING))
 
 
+def exit_words(code: int) -> str:
+    """An exit code as Python gives it, in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
 class BrokerProcess:
     """A broker of the directory, running or not. Only the supervisor that forked it may use this: it waits for its own children."""
 
@@ -67,13 +77,7 @@ class BrokerProcess:
     @property
     def how_it_ended(self) -> str:
         """The exit code in words."""
-        code = self.exit_code or 0
-        if code >= 0:
-            return f"exit code {code}"
-        try:
-            return f"killed by {signal.Signals(-code).name}"
-        except ValueError:
-            return f"killed by signal {-code}"
+        return exit_words(self.exit_code or 0)
 
     # start ------------------------------------------------------------------------------------------------------------------------
 

@@ -178,6 +178,14 @@ class ControlClient:
         while (line := self.next_line(None)) is not None:
             yield line
 
+    def forget_events(self) -> None:
+        """Pass over what has come until now."""
+        self._received = b""
+        self._sock.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while self._sock.recv(_READ_SIZE):
+                pass
+
     def close(self) -> None:
         """Close the connection."""
         self._sock.close()

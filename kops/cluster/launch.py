@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kops.cluster import ports, settings
@@ -27,26 +27,35 @@ START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 90.0
 _ORPHAN_STOP_S: Final = 30.0
 _POLL_S: Final = 0.005
-_PROGRAM: Final = "import sys; sys.path.append(sys.argv.pop(1)); from kops.cluster.supervisor import main; sys.exit(main(sys.argv[2:]))"
+# In one line: a command line that is listed by ps is one.
+_PROGRAM: Final = (
+    "import sys; sys.path.append(sys.argv[1]); from kops.cluster.supervisor import main; "
+    "sys.exit(main(sys.argv[4:], starter=int(sys.argv[2])))"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class UpRequest:
-    """What `up` was asked for. None: as it is in the directory, or the default for a new one."""
+    """What `up` was asked for. None: as it is in the directory, or the default for a new one. `attached`: it ends with its caller."""
 
     node_count: int | None = None
     base_port: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     ephemeral: bool = False
+    attached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class UpResult:
-    """How `up` went: `was_up` where the cluster was up before, `notes` what a person should know."""
+    """How `up` went: `was_up` where the cluster was up before, `notes` what a person should know.
+
+    `attachment`, where that was asked for: the cluster is stopped when this connection is closed.
+    """
 
     bootstrap_servers: str
     was_up: bool
     notes: tuple[str, ...]
+    attachment: ControlClient | None = None
 
 
 class Supervision:
@@ -195,7 +204,8 @@ def bring_up(directory: ClusterDirectory, request: UpRequest, *, wait: bool = Tr
     """
     running = supervision(directory)
     if running is not None:
-        return _already_up(running, request)
+        found = _already_up(running, request)
+        return replace(found, attachment=attach(running)) if request.attached else found
     is_new = not directory.is_cluster
     if is_new:
         check_usable(directory)
@@ -208,12 +218,24 @@ def bring_up(directory: ClusterDirectory, request: UpRequest, *, wait: bool = Tr
             notes += prepare(directory, request, undo)
             started = launch(directory, ephemeral=request.ephemeral)
             try:
+                attachment = attach(started) if request.attached else None
                 start_brokers(started, wait=wait, timeout_s=timeout_s)
             except BaseException:
                 stop_supervisor(started, kill=is_new)
                 raise
         undo.keep()
-    return UpResult(directory.bootstrap_servers(), False, tuple(notes))
+    return UpResult(directory.bootstrap_servers(), False, tuple(notes), attachment)
+
+
+def attach(running: Supervision) -> ControlClient:
+    """A connection over which a supervisor tells of events, and with whose end it stops its cluster. KopsError."""
+    control = running.connect()
+    try:
+        control.ask("attach", timeout_s=ANSWER_TIMEOUT_S)
+    except BaseException:
+        control.close()
+        raise
+    return control
 
 
 def start_brokers(
@@ -338,7 +360,8 @@ def launch(directory: ClusterDirectory, *, ephemeral: bool = False) -> Supervisi
     """Start a supervisor for the directory and wait until it can be talked to. KopsError with what it said where it ends at once."""
     token = secrets.token_hex(8)
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    command = [sys.executable, "-P", "-c", _PROGRAM, root, MARK, token, directory.path, *(["ephemeral"] if ephemeral else [])]
+    own = [MARK, token, directory.path, *(["ephemeral"] if ephemeral else [])]
+    command = [sys.executable, "-P", "-c", _PROGRAM, root, str(os.getpid()), *own]
     with open(directory.supervisor_output_path, "ab") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/", start_new_session=True)
     try:

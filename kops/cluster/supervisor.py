@@ -46,9 +46,9 @@ RunBroker = Callable[[dict[str, str], str], int]
 
 
 class Supervisor:
-    """Keeps the brokers of one directory. KopsError where another supervisor has it."""
+    """Keeps the brokers of one directory. KopsError where another supervisor has it. `starter`: the process that is going to ask it to."""
 
-    def __init__(self, directory: ClusterDirectory, token: str, run_broker: RunBroker, *, ephemeral: bool = False) -> None:
+    def __init__(self, directory: ClusterDirectory, token: str, run_broker: RunBroker, *, ephemeral: bool = False, starter: int) -> None:
         self.directory = directory
         self.token = token
         self.loop = Loop()
@@ -61,6 +61,8 @@ class Supervisor:
         self._attached: list[Caller] = []
         self._is_polling = False
         self._is_shutting_down = False
+        self._starter = starter
+        self._was_asked_to_start = False
         self._on_all_ended: list[Callable[[], object]] = []
 
     # life -------------------------------------------------------------------------------------------------------------------------
@@ -95,9 +97,12 @@ class Supervisor:
         return self.directory.read_state(self.directory.supervisor_path).get("token") == self.token
 
     def _look_after_directory(self) -> None:
-        """A directory that was removed takes its processes along."""
+        """A directory that was removed takes its processes along; and who was started by a command that has gone since is of no use."""
         if not self._owns_directory:
             self.say(f"{self.directory.path} was removed")
+            self.shut_down(kill=True)
+        elif not self._was_asked_to_start and os.getppid() != self._starter:
+            self.say("the command that was to start the brokers has gone")
             self.shut_down(kill=True)
         self.loop.call_later(LOOK_MS, self._look_after_directory)
 
@@ -162,6 +167,7 @@ class Supervisor:
     def _start(self, caller: Caller, request: dict[str, Any]) -> None:
         if self._is_shutting_down:
             raise KopsError("the cluster is being stopped")
+        self._was_asked_to_start = True
         brokers = self._asked_for(request)
         new = [broker for broker in brokers if not broker.is_alive]
         for broker in new:
@@ -375,12 +381,12 @@ def warm_up() -> RunBroker:
     return run
 
 
-def main(arguments: Sequence[str]) -> int:
-    """`TOKEN DIRECTORY [ephemeral]`: be the supervisor of this directory."""
+def main(arguments: Sequence[str], *, starter: int) -> int:
+    """`TOKEN DIRECTORY [ephemeral]`: be the supervisor of this directory, which the process `starter` is going to ask for brokers."""
     token, path, *more = arguments
     directory = ClusterDirectory(path)
     try:
-        return Supervisor(directory, token, warm_up(), ephemeral="ephemeral" in more).run()
+        return Supervisor(directory, token, warm_up(), ephemeral="ephemeral" in more, starter=starter).run()
     except KopsError as error:
         print(error, file=sys.stderr, flush=True)
         return 1

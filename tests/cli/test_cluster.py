@@ -109,15 +109,17 @@ def test_what_goes_wrong_leaves_nothing(kops: Kops, here: Path) -> None:
     assert ran.code == 1
     assert ran.err.startswith(f"kops: error: port {port} is taken by process {os.getpid()} (")
     for arguments, code, words in (
-        (("--config", "num.partition=1"), 2, "server.properties: unknown setting num.partition; did you mean num.partitions"),
+        (("--config", "num.partition=1"), 2, "--config: unknown setting num.partition; did you mean num.partitions"),
         (("--config", "broker.id=1"), 2, "--config broker.id: the cluster sets it"),
-        (("--config", "num.partitions=0"), 2, "num.partitions"),
+        (("--config", "num.partitions=0"), 2, "--config: num.partitions=0: not allowed; allowed: 1 or more"),
         (("--port-base", "70000"), 2, "--port-base 70000: allowed are 1 to"),
         (("-n", "0"), 2, "0 brokers: allowed are 1 to 100"),
         (("--seed-topic", "a:1:9"), 2, "--seed-topic a:1:9: replication factor 9"),
         (("--ephemeral", "--data-dir", "x"), 2, "--ephemeral and --data-dir: one of them"),
         (("--seed-topic", "a", "--no-wait"), 2, "--seed-topic needs a cluster that answers"),
-        (("--server-properties", "nowhere"), 1, "No such file or directory: nowhere"),
+        (("--server-properties", "nowhere"), 3, "--server-properties nowhere: no such file"),
+        (("--data-dir", ""), 2, "the name of the cluster's directory is empty"),
+        (("--data-dir", "a,b"), 2, "log.dirs can't name a directory with a comma"),
         (("--data-dir", "a/b\0c"), 1, ""),
     ):
         ran = kops("cluster", "up", *arguments)
@@ -144,7 +146,13 @@ def test_a_broker_that_dies_at_once_says_why(kops: Kops, here: Path) -> None:
     assert "does not start, it could not" in ran.err
     assert processes(data) == []
     assert sorted(os.listdir(data)) == before
+    assert "\nbroker 1: Node 1 does not start, it could not " in kops("cluster", "status").err
     assert kops("cluster", "up").code == 0
+    os.kill(status(kops)["brokers"][0]["pid"], signal.SIGKILL)
+    until(lambda: status(kops)["brokers"][0]["state"] == "ended")
+    said = kops("cluster", "status").err
+    assert said.endswith("\nbroker 1 has ended: killed by SIGKILL (kops cluster broker start 1)\n")
+    assert kops("cluster", "broker", "start", "1").code == 0
     assert kops("cluster", "kill").err == "broker 1: killed\n"
     assert not (data / "broker-1" / ".kafka_cleanshutdown").exists()
 
@@ -157,6 +165,7 @@ def test_what_a_killed_supervisor_leaves_is_found_and_cleaned(kops: Kops, here: 
     until(lambda: processes(data) == [first["brokers"][0]["pid"]])
     orphaned = status(kops)
     assert (orphaned["state"], orphaned["controller"], orphaned["brokers"][0]["state"]) == ("orphaned", 1, "orphaned")
+    assert "the supervisor was killed: kops cluster restart" in kops("cluster", "status").err
     ran = kops("cluster", "broker", "stop", "1")
     assert ran.code == 1
     assert "was killed, its brokers still run: kops cluster restart, or kops cluster down" in ran.err
@@ -184,18 +193,18 @@ def test_a_cluster_that_does_not_come_up_is_given_up(kops: Kops, here: Path) -> 
     assert ran.code == 4
     assert ran.err.startswith("kops: error: broker 1 did not serve within 1 s; its last lines (")
     assert processes(here / "kops-data") == []
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kops", "cluster", "up"],
-        env={**os.environ, "PYTHONPATH": str(PROJECT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = [sys.executable, "-m", "kops", "cluster", "up"]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until(lambda: len(processes(here / "kops-data")) == 2)
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=WAIT_S) == ("", "kops: interrupted\n")
     assert process.returncode == 130
     assert processes(here / "kops-data") == []
+    with subprocess.Popen([*command, "--foreground"], env=environment) as killed:
+        until(lambda: len(processes(here / "kops-data")) >= 1)
+        killed.kill()
+    until(lambda: not processes(here / "kops-data"))
 
 
 def test_a_directory_that_is_removed_takes_its_processes_along(kops: Kops, here: Path) -> None:

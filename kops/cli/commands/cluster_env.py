@@ -5,6 +5,7 @@ from __future__ import annotations
 from kops.cli.cluster_words import AnyDataDir
 from kops.cli.options import command
 from kops.cli.output import Output
+from kops.errors import KopsError
 
 SCHEMA = "kops.cluster.env/v1"
 
@@ -21,6 +22,8 @@ def env(out: Output, data_dir: AnyDataDir = None) -> int:
 
     directory = locate(data_dir, look_around=True)
     directory.require()
+    if not directory.broker_ids():
+        raise KopsError(f"{directory.path}: no node there is a broker")
     variables = {"BOOTSTRAP_SERVERS": directory.bootstrap_servers()}
     if out.format == "table":
         for name, value in variables.items():

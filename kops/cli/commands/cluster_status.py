@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kops.cli.cluster_words import BROKER_COLUMNS, AnyDataDir
 from kops.cli.exit_codes import PLAIN_FAILED
 from kops.cli.options import command
 from kops.cli.output import Output
 
 SCHEMA = "kops.cluster/v1"
+
+
+def _explain(out: Output, broker: dict[str, Any]) -> None:
+    """Why a broker is down that was not told to stop."""
+    from kops.cluster.broker_process import exit_words
+
+    if broker["state"] in ("stopped", "ended") and broker["error"]:
+        out.say(f"broker {broker['id']}: {broker['error']}")
+    elif broker["state"] == "ended":
+        out.say(f"broker {broker['id']} has ended: {exit_words(broker['exit_code'])} (kops cluster broker start {broker['id']})")
 
 
 @command(
@@ -32,4 +44,10 @@ def status(out: Output, data_dir: AnyDataDir = None) -> int:
         state = "partly up" if found["state"] == "partly" else found["state"]
         out.say(f"{found['data_dir']} is {state}" + (f" (cluster {found['cluster_id']})" if found["cluster_id"] else ""))
     out.rows(brokers, BROKER_COLUMNS, schema=SCHEMA, key="brokers", **found)
+    if out.format == "table":
+        out.flush()
+        for broker in brokers:
+            _explain(out, broker)
+    if found["state"] == "orphaned":
+        out.say("the supervisor was killed: kops cluster restart starts everything anew, kops cluster down stops the brokers")
     return 0 if found["state"] == "up" else PLAIN_FAILED

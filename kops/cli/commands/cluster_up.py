@@ -13,6 +13,7 @@ from kops.cli.output import Output
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
+    from kops.cluster.control import ControlClient
     from kops.cluster.directory import ClusterDirectory
     from kops.cluster.launch import UpRequest, UpResult
     from kops.cluster.settings import SeedTopic
@@ -71,12 +72,12 @@ def up(
     if seeds and not wait:
         raise UsageError("--seed-topic needs a cluster that answers: not with --no-wait")
     started = time.monotonic()
-    request = UpRequest(brokers, port_base, chosen, ephemeral)
+    request = UpRequest(brokers, port_base, chosen, ephemeral, attached=foreground)
     result = _bring_up(directory, request, seeds, wait=wait, timeout=timeout)
     _tell(out, directory, result, time.monotonic() - started)
-    if foreground:
+    if result.attachment is not None:
         out.flush()
-        _stay(out, directory)
+        _stay(out, directory, result.attachment)
     return 0
 
 
@@ -125,17 +126,16 @@ def _tell(out: Output, directory: ClusterDirectory, result: UpResult, took_s: fl
         out.document(document, schema=SCHEMA)
 
 
-def _stay(out: Output, directory: ClusterDirectory) -> None:
+def _stay(out: Output, directory: ClusterDirectory, attachment: ControlClient) -> None:
     """Tell of brokers that end, until Ctrl-C; the supervisor stops the cluster when this process goes away, however it goes."""
     from kops.cluster.launch import require_supervision, stop_supervisor
 
     running = require_supervision(directory)
-    control = running.connect()
-    with control:
-        control.ask("attach", timeout_s=10)
+    with attachment:
         try:
+            attachment.forget_events()
             out.say("Ctrl-C stops the cluster")
-            for event in control.lines():
+            for event in attachment.lines():
                 out.say(str(event.get("event", "")))
             out.say("the cluster was stopped")
         except KeyboardInterrupt:
