@@ -173,6 +173,12 @@ class FollowerFetchers:
         """Follow these no longer -> how far they were."""
         return self._manager.remove(keys)
 
+    def note_change(self, key: TopicPartition) -> None:
+        """A log begins later: its leader is told with the next fetch."""
+        fetcher = self._manager.fetcher_of(key)
+        if fetcher is not None:
+            fetcher.note_change(key)
+
     def resize(self, fetcher_count: int) -> None:
         """`num.replica.fetchers` has changed."""
         self._manager.resize(fetcher_count)

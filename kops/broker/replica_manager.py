@@ -113,15 +113,9 @@ class ReplicaManager:
         self.purgatories = purgatories = Purgatories(produce, fetch, delete_records)
         self.hosted = hosted = HostedPartitions(cache)
         self.stats = hosted.stats
+        brokers, max_lag_ms = _Brokers(cache), settings.replica_lag_time_max_ms
         around = Surroundings(
-            settings.node_id,
-            broker_epoch,
-            loop.now_ms,
-            _Brokers(cache),
-            logs,
-            alter_partition,
-            purgatories,
-            settings.replica_lag_time_max_ms,
+            settings.node_id, broker_epoch, loop.now_ms, brokers, logs, alter_partition, purgatories, max_lag_ms, self._on_log_start
         )
         reads = ReplicaReads(hosted, purgatories, cache, loop.now_ms, selector_of(settings.replica_selector_class))
         appends = ReplicaAppends(hosted, purgatories, loop.call_soon)
@@ -136,6 +130,7 @@ class ReplicaManager:
         # What requests come to goes straight to the part that does it.
         self.append_records = appends.append_records
         self.delete_records = appends.delete_records
+        self.begin_fetch = reads.begin
         self.fetch = reads.fetch
         self.list_offsets = reads.list_offsets
         self.end_offset_for_epoch = reads.end_offset_for_epoch
@@ -143,6 +138,9 @@ class ReplicaManager:
         self.alter_replica_log_dirs = moves.alter
         self.describe_log_dirs = moves.describe
         self.get_partition_or_raise = hosted.get_or_raise
+
+    def _on_log_start(self, key: TopicPartition) -> None:
+        self.fetchers.note_change(key)
 
     # metadata ---------------------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,8 @@ from kops.protocol.declaration import ZERO_UUID
 from kops.records.log_offsets import UNKNOWN_OFFSET_METADATA, Isolation, LogOffsetMetadata
 from kops.replication.delayed import AwaitedFetch, DelayedFetch
 from kops.replication.fetch import EpochEndOffset
+from kops.replication.fetch_session import Rest
+from kops.replication.replica import BYPASS_BROKER_EPOCH
 from kops.replication.selector import find_preferred_read_replica
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from kops.records.log_offsets import TopicPartition
     from kops.replication.delayed import Purgatories
     from kops.replication.fetch import ClientMetadata, FetchInfo, FetchParams, LogRead
+    from kops.replication.fetch_session import FetchSession
     from kops.replication.partition import Partition
     from kops.replication.partition_reads import OffsetFound
     from kops.replication.quota import ReplicaQuota
@@ -72,6 +75,8 @@ class FetchPartitionData(NamedTuple):
 
 
 FetchAnswer = list[tuple["TopicPartition", FetchPartitionData]]
+Awaited = tuple[tuple["TopicPartition", "FetchInfo"], tuple["TopicPartition", FetchPartitionData]]
+"""A partition of a fetch that waits: what was asked for, and what was found at first."""
 
 
 class ReplicaReads:
@@ -93,20 +98,33 @@ class ReplicaReads:
 
     # fetches ----------------------------------------------------------------------------------------------------------------------
 
+    def begin(self, session: FetchSession, params: FetchParams) -> None:
+        """A fetch of a session begins: find out whether what is at rest in it may stay so."""
+        asks_as = (params.replica_id, params.replica_epoch, params.isolation, params.client_metadata is None)
+        session.begin(asks_as, self._now_ms())
+        if params.is_from_follower and params.replica_epoch != BYPASS_BROKER_EPOCH:
+            known_epoch = self._cache.alive_broker_epoch(params.replica_id)
+            if known_epoch is not None and known_epoch > params.replica_epoch:
+                session.wake_all()
+
     def fetch(
         self,
         params: FetchParams,
         infos: Sequence[tuple[TopicPartition, FetchInfo]],
         quota: ReplicaQuota,
         done: Callable[[FetchAnswer], None],
+        session: FetchSession | None = None,
     ) -> None:
         """Read; where there is less than `min_bytes`, wait for more up to `max_wait_ms`. `done` is told once, in the order of `infos`.
 
-        At once is answered what fails, what diverges, and what is to be read from another replica.
+        At once is answered what fails, what diverges, and what is to be read from another replica. `infos` are the restless partitions of
+        the `session`, if there is one; those that came out of their rest meanwhile are answered, too, all in the session's order.
         """
         append_count = self._hosted.append_count
         answer = self.read(params, infos, quota)
-        if params.max_wait_ms <= 0 or not infos:
+        is_nothing_asked = not infos and (session is None or not session.partitions)
+        awaited = [*zip(infos, answer, strict=True)] if session is None else self._let_rest(session, params, infos, answer)
+        if params.max_wait_ms <= 0 or is_nothing_asked:
             done(answer)
             return
         size = 0
@@ -122,22 +140,32 @@ class ReplicaReads:
         if size >= params.min_bytes:
             done(answer)
             return
-        awaited = {key: AwaitedFetch(data.start, info) for (key, data), (_, info) in zip(answer, infos, strict=True)}
+        _Parked(self, params, quota, done, session, awaited, is_at_end=is_at_end).park(self._hosted, self._purgatories)
 
-        def respond() -> None:
-            if operation.begins_empty:
-                done(self._read_again(params, infos, quota, answer, operation.touched))
+    def _let_rest(
+        self, session: FetchSession, params: FetchParams, infos: Sequence[tuple[TopicPartition, FetchInfo]], answer: FetchAnswer
+    ) -> list[Awaited]:
+        """Let those partitions rest that have nothing to tell -> the others."""
+        restless: list[Awaited] = []
+        # Which replica is the best one for a consumer changes without anything happening to a partition.
+        may_rest = params.client_metadata is None or self._selector is None
+        for asked, found in zip(infos, answer, strict=True):
+            (key, info), (_, data) = asked, found
+            cached = session.find(key, info)
+            if (
+                may_rest
+                and data.is_at_end
+                and cached is not None
+                and cached.rest is None
+                and cached.high_watermark == data.high_watermark
+                and cached.log_start_offset == data.log_start_offset
+                and (partition := self._hosted.online.get(key)) is not None
+                and partition.is_as_read(params, info, data.high_watermark, data.log_start_offset)
+            ):
+                Rest(session, cached, data.start, partition, partition.remote_replicas.get(params.replica_id))
             else:
-                done(self.read(params, infos, quota, from_purgatory=True))
-
-        operation = DelayedFetch(
-            params, awaited, self._hosted.get_or_raise, lambda partition, replica: should_throttle(quota, partition, replica), respond
-        )
-        operation.begins_empty = is_at_end
-        if is_at_end:
-            self._purgatories.fetch.watch(operation, list(awaited))
-        else:
-            self._purgatories.fetch.try_complete_else_watch(operation, list(awaited))
+                restless.append((asked, found))
+        return restless
 
     def read(
         self,
@@ -170,24 +198,28 @@ class ReplicaReads:
             answer.append((key, data))
         return answer
 
-    def _read_again(
-        self,
-        params: FetchParams,
-        infos: Sequence[tuple[TopicPartition, FetchInfo]],
-        quota: ReplicaQuota,
-        before: FetchAnswer,
-        touched: Collection[Hashable],
+    def read_again(
+        self, params: FetchParams, awaited: Sequence[Awaited], quota: ReplicaQuota, touched: Collection[Hashable]
     ) -> FetchAnswer:
         """What a fetch that had nothing is answered with: only those partitions are read to which something happened since."""
-        changed = {key for key, data in before if key in touched or self._has_moved(key, data)}
-        read = dict(self.read(params, [each for each in infos if each[0] in changed], quota, from_purgatory=True))
-        return [(key, read.get(key, data)) for key, data in before]
+        changed = [asked for asked, (key, data) in awaited if key in touched or self._has_moved(params, asked[1], key, data)]
+        read = dict(self.read(params, changed, quota, from_purgatory=True))
+        return [(key, read.get(key, data)) for _, (key, data) in awaited]
 
-    def _has_moved(self, key: TopicPartition, data: FetchPartitionData) -> bool:
-        """Whether offsets are others of which nobody told who waits: the log's start, and a high watermark that this very fetch moved."""
+    def _has_moved(self, params: FetchParams, info: FetchInfo, key: TopicPartition, data: FetchPartitionData) -> bool:
+        """Whether something is different of which nobody told who waits: the log's start, a high watermark that this very fetch moved, an
+        end that is about to be told, the epoch of a leader that still leads."""
         partition = self._hosted.online.get(key)
         found = None if partition is None else partition.log
-        return found is None or found.log_start_offset != data.log_start_offset or found.high_watermark != data.high_watermark
+        return (
+            partition is None
+            or found is None
+            or found.log_start_offset != data.log_start_offset
+            or found.high_watermark != data.high_watermark
+            or (params.isolation is Isolation.LOG_END and found.log_end_offset != data.start.message_offset)
+            or partition.check_leader_epoch(info.current_leader_epoch) != "NONE"
+            or (params.fetch_only_leader and not partition.is_leader)
+        )
 
     def _read(
         self,
@@ -292,6 +324,69 @@ class ReplicaReads:
         if partition.log is None:
             raise ApiError("NOT_LEADER_OR_FOLLOWER", f"Log for partition {name_of(key)} is not available")
         return cast("UnifiedLog", partition.log).producers.active_producers()
+
+
+class _Parked:
+    """A fetch that waits."""
+
+    __slots__ = ("_awaited", "_done", "_is_at_end", "_operation", "_params", "_purgatory", "_quota", "_reads", "_session")
+
+    def __init__(
+        self,
+        reads: ReplicaReads,
+        params: FetchParams,
+        quota: ReplicaQuota,
+        done: Callable[[FetchAnswer], None],
+        session: FetchSession | None,
+        awaited: list[Awaited],
+        *,
+        is_at_end: bool,
+    ) -> None:
+        self._reads = reads
+        self._params = params
+        self._quota = quota
+        self._done = done
+        self._session = session
+        self._awaited = awaited
+        self._is_at_end = is_at_end
+
+    def park(self, hosted: HostedPartitions, purgatories: Purgatories) -> None:
+        """Wait, unless what came in between is enough."""
+        quota, purgatory = self._quota, purgatories.fetch
+        statuses = {key: AwaitedFetch(data.start, info) for (key, info), (_, data) in self._awaited}
+        self._operation = operation = DelayedFetch(
+            self._params,
+            statuses,
+            hosted.get_or_raise,
+            lambda partition, replica_id: should_throttle(quota, partition, replica_id),
+            self._respond,
+        )
+        operation.begins_empty = self._is_at_end
+        self._purgatory = purgatory
+        if self._session is not None:
+            self._session.on_disturbed = self._join
+        if self._is_at_end:
+            purgatory.watch(operation, list(statuses))
+        else:
+            purgatory.try_complete_else_watch(operation, list(statuses))
+
+    def _join(self, rest: Rest) -> None:
+        """A partition of the session is at rest no longer."""
+        key, cached = rest.key, rest.cached
+        self._operation.join(key, AwaitedFetch(rest.start, cached.info))
+        self._purgatory.watch_also(self._operation, key)
+        self._awaited.append(((key, cached.info), (key, FetchPartitionData("NONE", start=rest.start))))
+
+    def _respond(self) -> None:
+        session, params = self._session, self._params
+        if session is not None:
+            if session.on_disturbed == self._join:
+                session.on_disturbed = None
+            self._awaited.sort(key=lambda each: session.rank_of(*each[0]))
+        if self._is_at_end:
+            self._done(self._reads.read_again(params, self._awaited, self._quota, self._operation.touched))
+        else:
+            self._done(self._reads.read(params, [asked for asked, _ in self._awaited], self._quota, from_purgatory=True))
 
 
 def should_throttle(quota: ReplicaQuota, partition: Partition, replica_id: int) -> bool:

@@ -13,7 +13,7 @@ from kops.records.log_offsets import LogOffsetMetadata, TopicPartition
 from kops.replication.purgatory import DelayedOperation, DelayedOperationPurgatory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Sequence
 
     from kops.replication.fetch import FetchInfo, FetchParams
     from kops.replication.partition import Partition
@@ -107,7 +107,7 @@ class DelayedFetch(DelayedOperation):
     another segment or was cut below what is asked for, or who asks has to cut its log.
 
     Where `begins_empty`, no partition had anything to give when it was parked: only those to which something happened since (`touched`) are
-    looked at then.
+    looked at then. Partitions of its session that are at rest are not among the `statuses`: they `join` when something happens to them.
     """
 
     __slots__ = ("_get_partition", "_respond", "_should_throttle", "_sizes", "begins_empty", "params", "statuses")
@@ -115,7 +115,7 @@ class DelayedFetch(DelayedOperation):
     def __init__(
         self,
         params: FetchParams,
-        statuses: Mapping[TopicPartition, AwaitedFetch],
+        statuses: dict[TopicPartition, AwaitedFetch],
         get_partition: Callable[[TopicPartition], Partition],
         should_throttle: ThrottlesFollower,
         respond: Callable[[], None],
@@ -133,6 +133,11 @@ class DelayedFetch(DelayedOperation):
     def touched(self) -> Collection[Hashable]:
         """The partitions to which something happened while it was parked."""
         return self._sizes.keys()
+
+    def join(self, key: TopicPartition, status: AwaitedFetch) -> None:
+        """Something is about to happen to a partition that was at rest: it is waited for, too, and has to be watched."""
+        self.statuses[key] = status
+        self._sizes[key] = 0
 
     def try_complete_for(self, key: Hashable) -> bool:
         """Complete when this partition needs no more waiting, or all to which something happened have enough."""

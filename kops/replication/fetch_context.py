@@ -6,6 +6,7 @@ Sources: Kafka's FetchContext and its four classes, FetchManager.newContext, Fet
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from kops.protocol import errors
 from kops.protocol.declaration import ZERO_UUID
@@ -23,6 +24,9 @@ from kops.replication.fetch_session import (
     next_epoch,
     records_size,
 )
+
+if TYPE_CHECKING:
+    from kops.records.log_offsets import TopicPartition
 
 Updates = Mapping[TopicIdPartition, PartitionData]
 
@@ -50,19 +54,26 @@ def fetch_response(
 
 
 class FetchContext:
-    """A fetch without a session: it says everything, and so does the answer."""
+    """A fetch without a session: it says everything, and so does the answer. `session` is that which an incremental fetch goes on with."""
+
+    session: FetchSession | None = None
 
     def __init__(self, fetch_data: Mapping[TopicIdPartition, FetchInfo]) -> None:
         self._fetch_data = fetch_data
 
     def partitions(self) -> Iterator[tuple[TopicIdPartition, FetchInfo]]:
-        """What is fetched, in the order in which it is served."""
+        """What is fetched, in the order in which it is served; not what is at rest."""
         yield from self._fetch_data.items()
 
     def fetch_offset(self, part: TopicIdPartition) -> int | None:
         """Where the fetch of a partition begins."""
         info = self._fetch_data.get(part)
         return None if info is None else info.fetch_offset
+
+    def part_of(self, key: TopicPartition) -> TopicIdPartition:
+        """A partition that was at rest when the fetch began, and is so no longer."""
+        assert self.session is not None
+        return self.session.disturbed[key]
 
     def is_known(self, part: TopicIdPartition, high_watermark: int, log_start_offset: int) -> bool:
         """Whether an answer without records, with these offsets, says nothing new, and so needs not be made."""
@@ -129,12 +140,12 @@ class IncrementalFetchContext(FetchContext):
 
     def __init__(self, metadata: FetchMetadata, session: FetchSession, topic_name: Callable[[bytes], str | None]) -> None:
         super().__init__({})
-        self.session = session
+        self.session: FetchSession = session
         self._expected_epoch = next_epoch(metadata.epoch)
         self._topic_name = topic_name
 
     def partitions(self) -> Iterator[tuple[TopicIdPartition, FetchInfo]]:
-        for cached in self.session.partitions.values():
+        for cached in self.session.in_order():
             if self.session.uses_topic_ids and cached.part.topic is None:
                 # The id was not known when it was asked for; it may be now.
                 cached.part = cached.part._replace(topic=self._topic_name(cached.part.topic_id))

@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kops.protocol.declaration import ZERO_UUID
 from kops.protocol.messages.fetch_response import PartitionData
+from kops.records.log_offsets import TopicPartition
 from kops.replication.fetch import FetchInfo
+from kops.replication.replica import FetchClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
+
+    from kops.records.log_offsets import LogOffsetMetadata
+    from kops.replication.partition_reads import PartitionReads
+    from kops.replication.replica import Replica
 
 INVALID_SESSION_ID: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -79,15 +85,20 @@ def records_size(data: PartitionData) -> int:
 
 
 class CachedPartition:
-    """What a session knows of a partition: the last request's parameters and the last answer's offsets."""
+    """What a session knows of a partition: the last request's parameters and the last answer's offsets.
 
-    __slots__ = ("high_watermark", "info", "log_start_offset", "part")
+    `rank` says which is served first. `rest` is None where it has to be looked at with the next fetch.
+    """
+
+    __slots__ = ("high_watermark", "info", "log_start_offset", "part", "rank", "rest")
 
     def __init__(self, part: TopicIdPartition, info: FetchInfo, answered: PartitionData | None = None) -> None:
         self.part = part
         self.info = info
         self.high_watermark = -1 if answered is None else answered.high_watermark
         self.log_start_offset = -1 if answered is None else answered.log_start_offset
+        self.rank = 0
+        self.rest: Rest | None = None
 
     def must_respond(self, data: PartitionData, *, update: bool) -> bool:
         """Whether an answer says something new; with `update` it is remembered."""
@@ -107,19 +118,70 @@ class CachedPartition:
         return is_new
 
 
+class Rest:
+    """A partition of a session to which nothing happens: who asks is at the end of what it may read, and knows all that there is to know.
+
+    To look at it again would change nothing but the time of the last fetch, which `FetchSession.clock` has. The partition ends it
+    (`PartitionReads.disturb`) whenever something happens to it. `start` is where the next read begins.
+    """
+
+    __slots__ = ("_partition", "_replica", "_session", "cached", "start")
+
+    def __init__(
+        self, session: FetchSession, cached: CachedPartition, start: LogOffsetMetadata, partition: PartitionReads, replica: Replica | None
+    ) -> None:
+        self.cached = cached
+        self.start = start
+        self._session = session
+        self._partition = partition
+        self._replica = replica
+        cached.rest = self
+        del session.restless[cached.part.key]
+        partition.resting[self] = None
+        if replica is not None:
+            replica.rest(session.clock)
+
+    @property
+    def key(self) -> TopicPartition:
+        """The partition by name."""
+        return self._partition.topic_partition
+
+    def end(self) -> None:
+        """It is looked at with the next fetch; one that waits is told, too."""
+        session, cached = self._session, self.cached
+        self._partition.resting.pop(self, None)
+        cached.rest = None
+        session.restless[cached.part.key] = cached
+        if self._replica is not None:
+            self._replica.end_rest(session.clock)
+        if session.on_disturbed is not None:
+            session.disturbed[self.key] = cached.part
+            session.on_disturbed(self)
+
+
 class FetchSession:
-    """One client's session. `privileged`: of a follower; `cached_size` is the size by which the cache knows it."""
+    """One client's session. `privileged`: of a follower; `cached_size` is the size by which the cache knows it.
+
+    `restless` are the partitions that the next fetch has to look at. `on_disturbed` is a waiting fetch, which is told what is at rest no
+    longer; `disturbed` are the partitions of which one was told.
+    """
 
     __slots__ = (
+        "_next_rank",
+        "asks_as",
         "cached_size",
+        "clock",
         "creation_ms",
+        "disturbed",
         "epoch",
         "evictable_by_all",
         "evictable_by_privileged",
         "id",
         "last_used_ms",
+        "on_disturbed",
         "partitions",
         "privileged",
+        "restless",
         "uses_topic_ids",
     )
 
@@ -128,6 +190,14 @@ class FetchSession:
     ) -> None:
         self.id = session_id
         self.partitions = {each.part.key: each for each in partitions}
+        self.restless = dict(self.partitions)
+        for rank, each in enumerate(self.partitions.values()):
+            each.rank = rank
+        self._next_rank = len(self.partitions)
+        self.on_disturbed: Callable[[Rest], None] | None = None
+        self.disturbed: dict[TopicPartition, TopicIdPartition] = {}
+        self.clock = FetchClock()
+        self.asks_as: Hashable = None
         self.privileged = privileged
         self.uses_topic_ids = uses_topic_ids
         self.creation_ms = self.last_used_ms = now_ms
@@ -145,16 +215,59 @@ class FetchSession:
         for part, info in fetch_data.items():
             cached = self.partitions.get(part.key)
             if cached is None:
-                self.partitions[part.key] = CachedPartition(part, info)
+                cached = self.partitions[part.key] = self.restless[part.key] = CachedPartition(part, info)
+                self._rank_last(cached)
             else:
+                if cached.rest is not None:
+                    cached.rest.end()
                 cached.info = info
         for part in to_forget:
-            self.partitions.pop(part.key, None)
+            cached = self.partitions.get(part.key)
+            if cached is not None:
+                if cached.rest is not None:
+                    cached.rest.end()
+                del self.partitions[part.key], self.restless[part.key]
+
+    def find(self, key: TopicPartition, info: FetchInfo) -> CachedPartition | None:
+        """What it knows of a partition that was asked for like this."""
+        return self.partitions.get((key.topic if info.topic_id == ZERO_UUID else info.topic_id, key.partition))
+
+    def rank_of(self, key: TopicPartition, info: FetchInfo) -> int:
+        """When a partition is served; one that was forgotten meanwhile comes last."""
+        cached = self.find(key, info)
+        return self._next_rank if cached is None else cached.rank
+
+    def in_order(self) -> list[CachedPartition]:
+        """The partitions that have to be looked at, in the order in which they are served."""
+        restless = list(self.restless.values())
+        if len(restless) > 1:
+            restless.sort(key=lambda cached: cached.rank)
+        return restless
+
+    def wake_all(self) -> None:
+        """Have all partitions looked at."""
+        if len(self.restless) < len(self.partitions):
+            for cached in self.partitions.values():
+                if cached.rest is not None:
+                    cached.rest.end()
+
+    def begin(self, asks_as: Hashable, now_ms: int) -> None:
+        """A fetch begins. What was found for who asked otherwise, or at a later time by the clock, does not count."""
+        if asks_as != self.asks_as or now_ms < self.clock.time_ms or self.on_disturbed is not None:
+            self.wake_all()
+            self.on_disturbed = None
+        self.asks_as = asks_as
+        self.clock.time_ms = now_ms
 
     def move_to_end(self, cached: CachedPartition) -> None:
         """Who just got records comes last the next time, so that all get their turn."""
         del self.partitions[cached.part.key]
         self.partitions[cached.part.key] = cached
+        self._rank_last(cached)
+
+    def _rank_last(self, cached: CachedPartition) -> None:
+        cached.rank = self._next_rank
+        self._next_rank += 1
 
 
 class FetchSessionCache:
@@ -215,6 +328,7 @@ class FetchSessionCache:
         """End a session."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
+            session.wake_all()
             self.partition_count -= session.cached_size
         return session
 

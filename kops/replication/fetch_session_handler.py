@@ -97,37 +97,74 @@ class FetchSessionHandler:
         self.next_metadata = INITIAL
         self.session_partitions: dict[TopicPartition, FetchInfo] = {}
         self.session_topic_names: dict[bytes, str] = {}
+        self._ranks: dict[TopicPartition, int] = {}
+        self._next_rank = 0
+        self._names: dict[bytes, str] = {}
+        self._counts: dict[bytes, int] = {}  # partitions by topic id
 
     def build(self, wanted: Mapping[TopicPartition, FetchInfo]) -> FetchRequestData:
         """What is to be sent so that `wanted` is fetched."""
-        can_use_topic_ids = all(info.topic_id != ZERO_UUID for info in wanted.values())
-        topic_names: dict[bytes, str] = {}
+        if not self.next_metadata.is_full:
+            data = self.change(wanted, [part for part in self.session_partitions if part not in wanted])
+            return data._replace(session_partitions=dict(data.session_partitions))
+        self.session_partitions, self._ranks, self._names, self._counts = {}, {}, {}, {}
         for part, info in wanted.items():
+            self._put(part, info)
+        can_use_topic_ids = ZERO_UUID not in self._counts
+        self.session_topic_names = self._names if can_use_topic_ids else {}
+        return FetchRequestData(dict(wanted), [], [], dict(wanted), self.next_metadata, can_use_topic_ids)
+
+    def change(self, wanted: Mapping[TopicPartition, FetchInfo], unwanted: Iterable[TopicPartition]) -> FetchRequestData:
+        """As `build`, within a session that has begun, where all other partitions are asked for as before.
+
+        `session_partitions` of the answer are the handler's own, as they are until the next call.
+        """
+        assert not self.next_metadata.is_full, "what begins a session says everything"
+        session, rank = self.session_partitions, self._ranks.__getitem__
+        added = {part: info for part, info in wanted.items() if part not in session}
+        altered = {
+            part: wanted[part] for part in sorted((part for part in wanted if session.get(part, wanted[part]) != wanted[part]), key=rank)
+        }
+        removed = [
+            TopicIdPartition(session[part].topic_id, *part) for part in sorted({part for part in unwanted if part in session}, key=rank)
+        ]
+        replaced = [
+            TopicIdPartition(session[part].topic_id, *part)
+            for part, info in altered.items()
+            if info.topic_id != session[part].topic_id and ZERO_UUID not in (info.topic_id, session[part].topic_id)
+        ]
+        for _, topic, number in removed:
+            assert topic is not None
+            self._drop(TopicPartition(topic, number))
+        to_send = {**added, **altered}
+        for part, info in to_send.items():
+            self._put(part, info)
+        can_use_topic_ids = ZERO_UUID not in self._counts and all(part.topic_id != ZERO_UUID for part in removed)
+        self.session_topic_names = self._names if can_use_topic_ids else {}
+        return FetchRequestData(to_send, removed, replaced, session, self.next_metadata, can_use_topic_ids)
+
+    def _put(self, part: TopicPartition, info: FetchInfo) -> None:
+        previous = self.session_partitions.get(part)
+        if previous is None:
+            self._ranks[part] = self._next_rank
+            self._next_rank += 1
+        if previous is None or previous.topic_id != info.topic_id:
+            if previous is not None:
+                self._uncount(previous.topic_id)
+            self._counts[info.topic_id] = self._counts.get(info.topic_id, 0) + 1
             if info.topic_id != ZERO_UUID:
-                topic_names.setdefault(info.topic_id, part.topic)
-        if self.next_metadata.is_full:
-            self.session_partitions = dict(wanted)
-            self.session_topic_names = topic_names if can_use_topic_ids else {}
-            return FetchRequestData(dict(wanted), [], [], dict(wanted), self.next_metadata, can_use_topic_ids)
-        altered: dict[TopicPartition, FetchInfo] = {}
-        removed: list[TopicIdPartition] = []
-        replaced: list[TopicIdPartition] = []
-        for part, previous in list(self.session_partitions.items()):
-            now = wanted.get(part)
-            if now is None:
-                del self.session_partitions[part]
-                removed.append(TopicIdPartition(previous.topic_id, *part))
-                can_use_topic_ids &= previous.topic_id != ZERO_UUID
-            elif now is not previous and now != previous:
-                self.session_partitions[part] = altered[part] = now
-                if now.topic_id != previous.topic_id and ZERO_UUID not in (now.topic_id, previous.topic_id):
-                    replaced.append(TopicIdPartition(previous.topic_id, *part))
-        added = {part: info for part, info in wanted.items() if part not in self.session_partitions}
-        self.session_partitions.update(added)
-        self.session_topic_names = topic_names if can_use_topic_ids else {}
-        return FetchRequestData(
-            {**added, **altered}, removed, replaced, dict(self.session_partitions), self.next_metadata, can_use_topic_ids
-        )
+                self._names.setdefault(info.topic_id, part.topic)
+        self.session_partitions[part] = info
+
+    def _drop(self, part: TopicPartition) -> None:
+        del self._ranks[part]
+        self._uncount(self.session_partitions.pop(part).topic_id)
+
+    def _uncount(self, topic_id: bytes) -> None:
+        self._counts[topic_id] -= 1
+        if not self._counts[topic_id]:
+            del self._counts[topic_id]
+            self._names.pop(topic_id, None)
 
     def handle_response(self, response: FetchResponse, version: int) -> bool:
         """Whether a response can be used; what the next request says depends on it."""

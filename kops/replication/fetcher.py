@@ -71,6 +71,9 @@ class Fetcher:
         self._now_ms = now_ms
         self._backoff_ms = backoff_ms
         self._leader_ends: dict[TopicPartition, int] = {}
+        # Of many partitions few are not fetched, and to few something has happened since the last fetch was built.
+        self._not_fetched: dict[TopicPartition, None] = {}
+        self._changed: dict[TopicPartition, None] = {}
         self._idle_until_ms: int | None = None
 
     # partitions -------------------------------------------------------------------------------------------------------------------
@@ -99,13 +102,15 @@ class Fetcher:
         removed = {key: self.states.pop(key) for key in list(keys) if key in self.states}
         for key in removed:
             self._leader_ends.pop(key, None)
+            self._not_fetched.pop(key, None)
+            self.note_change(key)
         return removed
 
     def update_topic_ids(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:
         """Topics have got their ids."""
         for key, topic_id in topic_ids.items():
             if key in self.states:
-                self.states[key] = self.states[key]._replace(topic_id=topic_id)
+                self._set(key, self.states[key]._replace(topic_id=topic_id))
 
     def mark_for_truncation(self, key: TopicPartition, offset: int) -> None:
         """The log that is copied was cut: so must the copy be."""
@@ -118,7 +123,26 @@ class Fetcher:
     def _put(self, key: TopicPartition, state: FetchState) -> None:
         """Who was served last is asked for last."""
         self.states.pop(key, None)
+        self._set(key, state)
+
+    def _set(self, key: TopicPartition, state: FetchState) -> None:
         self.states[key] = state
+        if state.phase is Phase.FETCHING:
+            self._not_fetched.pop(key, None)
+        else:
+            self._not_fetched[key] = None
+        self.note_change(key)
+
+    def note_change(self, key: TopicPartition) -> None:
+        """What a fetch asks for of a partition may be different now: its state here, or where its log begins."""
+        self._changed.pop(key, None)
+        self._changed[key] = None
+
+    def _in_phase(self, phase: Phase, now_ms: int) -> list[tuple[TopicPartition, FetchState]]:
+        """The partitions that are to do this now, in their order; not for `Phase.FETCHING`."""
+        if not self._not_fetched:
+            return []
+        return [(key, state) for key, state in self.states.items() if key in self._not_fetched and state.is_ready(phase, now_ms)]
 
     def _mark_failed(self, key: TopicPartition) -> None:
         self.failed.add(key)
@@ -157,24 +181,23 @@ class Fetcher:
     def _offsets_to_ask(self, now_ms: int) -> OffsetsSent | None:
         asked = {
             key: (state.current_leader_epoch, EARLIEST_TIMESTAMP if key in self._leader_ends else LATEST_TIMESTAMP)
-            for key, state in self.states.items()
-            if state.is_ready(Phase.SEEKING, now_ms)
+            for key, state in self._in_phase(Phase.SEEKING, now_ms)
         }
         return OffsetsSent(offsets_request(self.leader.replica_id, asked), asked) if asked else None
 
     def _epochs_to_ask(self, now_ms: int) -> EpochsSent | None:
         asked: dict[TopicPartition, tuple[int, int]] = {}
-        for key, state in list(self.states.items()):
-            if state.is_ready(Phase.TRUNCATING, now_ms):
-                epoch = self.replicas.latest_epoch(key)
-                if epoch is None:
-                    self._truncate(key, Truncation(state.fetch_offset, True))
-                else:
-                    asked[key] = (state.current_leader_epoch, epoch)
+        for key, state in self._in_phase(Phase.TRUNCATING, now_ms):
+            epoch = self.replicas.latest_epoch(key)
+            if epoch is None:
+                self._truncate(key, Truncation(state.fetch_offset, True))
+            else:
+                asked[key] = (state.current_leader_epoch, epoch)
         return EpochsSent(epochs_request(self.leader.replica_id, asked), asked) if asked else None
 
     def _fetch(self, now_ms: int) -> FetchSent | None:
-        built = self.leader.build_fetch(self.states, self.replicas, now_ms)
+        changed, self._changed = self._changed, {}
+        built = self.leader.build_fetch(self.states, changed, self.replicas, now_ms)
         self._delay(built.failed)
         return None if built.request is None else FetchSent(built.request, built.asked, built.max_version)
 
@@ -248,6 +271,7 @@ class Fetcher:
                 return False
             self._mark_failed(key)
             return True
+        self.note_change(key)
         # Appending may have ended the following (a copy that has taken its place).
         if info is None or key not in self.states:
             return True
@@ -316,7 +340,7 @@ class Fetcher:
             self._mark_failed(key)
             return
         # Fetches tell again where logs diverge: there is no need to have asked to the end.
-        self.states[key] = self.states[key]._replace(fetch_offset=truncation.offset, phase=Phase.FETCHING, last_fetched_epoch=epoch)
+        self._set(key, self.states[key]._replace(fetch_offset=truncation.offset, phase=Phase.FETCHING, last_fetched_epoch=epoch))
 
     # where the leader's log is ----------------------------------------------------------------------------------------------------
 

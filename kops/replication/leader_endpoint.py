@@ -5,7 +5,7 @@ Sources: Kafka's LeaderEndPoint, RemoteLeaderEndPoint, LocalLeaderEndPoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kops.errors import KopsError
@@ -54,7 +54,11 @@ class BuiltFetch(NamedTuple):
 class LeaderEndPoint(Protocol):
     """The leader of a fetcher's partitions."""
 
-    def build_fetch(self, states: Mapping[TopicPartition, FetchState], replicas: Replicas, now_ms: int) -> BuiltFetch: ...
+    def build_fetch(
+        self, states: Mapping[TopicPartition, FetchState], changed: Iterable[TopicPartition], replicas: Replicas, now_ms: int
+    ) -> BuiltFetch:
+        """The next fetch. `changed` are the partitions to which something has happened since the last one was built, or that are gone."""
+
     def read_response(self, response: FetchResponse, version: int) -> dict[TopicPartition, PartitionData] | None:
         """The answers by partition, None where the response as a whole failed."""
 
@@ -71,27 +75,35 @@ class RemoteLeader:
         self.replica_id = settings.broker_id
         self._settings = settings
         self._quota = quota
-        self._built: dict[TopicPartition, tuple[FetchState, FetchInfo]] = {}
+        self._left_out: dict[TopicPartition, None] = {}  # delayed, throttled …: as time goes by they will be asked for
+        self._behind: dict[TopicPartition, None] = {}  # asked for, but not where the quota is exceeded
 
-    def build_fetch(self, states: Mapping[TopicPartition, FetchState], replicas: Replicas, now_ms: int) -> BuiltFetch:
-        """What is ready and not throttled, as one request of the session."""
-        wanted: dict[TopicPartition, FetchInfo] = {}
+    def build_fetch(
+        self, states: Mapping[TopicPartition, FetchState], changed: Iterable[TopicPartition], replicas: Replicas, now_ms: int
+    ) -> BuiltFetch:
+        """What is ready and not throttled, as one request of the session. Of what is at rest nothing is looked at."""
         failed: list[TopicPartition] = []
-        before, self._built = self._built, {}
-        for key, state in states.items():
-            if state.is_ready(Phase.FETCHING, now_ms) and not self._is_throttled(key, state):
+        wanted: dict[TopicPartition, FetchInfo] = {}
+        unwanted: list[TopicPartition] = []
+        is_exceeded = self._quota.is_quota_exceeded
+        is_full = self.session.next_metadata.is_full
+        for key in list(states) if is_full else [*{**self._left_out, **(self._behind if is_exceeded else {}), **dict.fromkeys(changed)}]:
+            state = states.get(key)
+            for keys in (self._left_out, self._behind):
+                keys.pop(key, None)
+            if state is None:
+                unwanted.append(key)
+            elif state.is_ready(Phase.FETCHING, now_ms) and not (is_exceeded and self._is_throttled(key, state)):
                 try:
-                    log_start_offset = replicas.log_start_offset(key)
+                    wanted[key] = _info(state, replicas.log_start_offset(key), self._settings)
                 except KopsError:
                     failed.append(key)
-                    continue
-                # Of many partitions few have changed since the last fetch.
-                built = before.get(key)
-                if built is None or built[0] is not state or built[1].log_start_offset != log_start_offset:
-                    built = (state, _info(state, log_start_offset, self._settings))
-                self._built[key] = built
-                wanted[key] = built[1]
-        data = self.session.build(wanted)
+                if not state.is_replica_in_sync:
+                    self._behind[key] = None
+            if state is not None and key not in wanted:
+                self._left_out[key] = None
+                unwanted.append(key)
+        data = self.session.build(wanted) if is_full else self.session.change(self._in_order(wanted, states), unwanted)
         if data.is_empty:
             return BuiltFetch(None, {}, failed)
         settings = self._settings
@@ -99,8 +111,15 @@ class RemoteLeader:
         max_version = None if data.can_use_topic_ids else LAST_VERSION_WITHOUT_TOPIC_IDS
         return BuiltFetch(request, data.session_partitions, failed, max_version)
 
+    def _in_order(
+        self, wanted: dict[TopicPartition, FetchInfo], states: Mapping[TopicPartition, FetchState]
+    ) -> dict[TopicPartition, FetchInfo]:
+        """Partitions that are new to the session take their places in the order of the states, which few requests have to ask for."""
+        new_count = sum(key not in self.session.session_partitions for key in wanted)
+        return wanted if new_count < 2 else {key: wanted[key] for key in states if key in wanted}
+
     def _is_throttled(self, key: TopicPartition, state: FetchState) -> bool:
-        return not state.is_replica_in_sync and self._quota.is_throttled(key) and self._quota.is_quota_exceeded
+        return not state.is_replica_in_sync and self._quota.is_throttled(key)
 
     def read_response(self, response: FetchResponse, version: int) -> dict[TopicPartition, PartitionData] | None:
         """The answers; an error of the session fails nothing but this round, unless the topic ids were wrong."""
@@ -122,7 +141,9 @@ class LocalLeader:
         self._quota = quota
         self._in_progress: TopicPartition | None = None
 
-    def build_fetch(self, states: Mapping[TopicPartition, FetchState], replicas: Replicas, now_ms: int) -> BuiltFetch:
+    def build_fetch(
+        self, states: Mapping[TopicPartition, FetchState], changed: Iterable[TopicPartition], replicas: Replicas, now_ms: int
+    ) -> BuiltFetch:
         """The partition in progress, or the first that is ready; nothing while the quota is exceeded."""
         if self._quota.is_quota_exceeded:
             return BuiltFetch(None, {}, [])

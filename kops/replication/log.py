@@ -7,6 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kops.records.log_offsets import Isolation, LogOffsetMetadata, LogOffsetSnapshot, TopicPartition
     from kops.records.validate import AppendOrigin
 
@@ -82,7 +84,9 @@ class EpochCache(Protocol):
 
 class ReplicaLog(Protocol):
     """A partition's log. What its methods raise is `UnifiedLog`'s: ApiError for a client, UnexpectedAppendOffsetError, another KopsError
-    for a failed directory."""
+    for a failed directory. It tells `on_log_start` that it begins later, whoever wanted that."""
+
+    on_log_start: Callable[[], object] | None
 
     @property
     def parent_dir(self) -> str: ...

@@ -76,6 +76,8 @@ class Surroundings(NamedTuple):
     alter_partition: AlterPartitionQueue
     delayed: DelayedOperations
     replica_lag_time_max_ms: int = 30_000
+    on_log_start: Callable[[TopicPartition], object] = lambda key: None
+    """Told the partitions whose logs begin later."""
 
 
 class LeaderAppend(NamedTuple):
@@ -113,12 +115,19 @@ class Partition(PartitionReads):
         name = f"{self.topic_partition.topic}-{self.topic_partition.partition}"
         return f"{name} leader={self.leader_id} epoch={self.leader_epoch}/{self.partition_epoch} replicas={replicas} isr={isr}"
 
+    def _on_log_start(self) -> None:
+        self.disturb()
+        self.around.on_log_start(self.topic_partition)
+
     # what it is -------------------------------------------------------------------------------------------------------------------
 
     @property
     def in_sync_replica_ids(self) -> frozenset[int]:
         """The committed ISR; empty on a follower."""
         return self.isr_state.isr
+
+    def is_in_sync(self, replica_id: int) -> bool:
+        return replica_id in self.isr_state.isr
 
     @property
     def is_isr_change_in_flight(self) -> bool:
@@ -160,6 +169,7 @@ class Partition(PartitionReads):
         """
         if registration.partition_epoch < self.partition_epoch:
             return False
+        self.disturb()
         now_ms = self.around.now_ms()
         is_new_leader = not self.is_leader
         isr = frozenset(registration.isr)
@@ -171,6 +181,7 @@ class Partition(PartitionReads):
         if self.log is None:
             self.log = open_log()
         log = self.local_log
+        log.on_log_start = self._on_log_start
         if registration.leader_epoch > self.leader_epoch:
             end_offset = log.log_end_offset
             # Followers of leaders that followed each other quickly may have entries of later epochs than any in this log: so that they can
@@ -198,6 +209,7 @@ class Partition(PartitionReads):
         """Follow, as the metadata says -> whether the leader epoch is new, so that fetching begins anew. Else as `make_leader`."""
         if registration.partition_epoch < self.partition_epoch:
             return False
+        self.disturb()
         is_new_epoch = registration.leader_epoch > self.leader_epoch
         self.leader_id = registration.leader
         self.leader_epoch = registration.leader_epoch
@@ -208,7 +220,7 @@ class Partition(PartitionReads):
         self.isr_state = CommittedIsr(frozenset(), registration.leader_recovery_state)
         if self.log is None:
             self.log = open_log()
-        assert self.local_log
+        self.local_log.on_log_start = self._on_log_start
         return is_new_epoch
 
     def _update_assignment(self, registration: PartitionRegistration) -> None:
@@ -233,6 +245,7 @@ class Partition(PartitionReads):
             listener(self.topic_partition)
 
     def _clear(self) -> None:
+        self.disturb()
         self.remote_replicas.clear()
         self.assignment = Assignment()
         self.log = self.future_log = None
@@ -353,6 +366,7 @@ class Partition(PartitionReads):
         if answer.leader_epoch != self.leader_epoch or answer.partition_epoch < self.partition_epoch:
             self.failed_isr_updates += 1
             return False
+        self.disturb()
         self.isr_state = CommittedIsr(frozenset(answer.isr), answer.leader_recovery_state)
         self.partition_epoch = answer.partition_epoch
         if isinstance(pending, PendingExpandIsr):
@@ -382,7 +396,10 @@ class Partition(PartitionReads):
                 )
             ):
                 lowest = state.log_end_offset_metadata
-        return log.maybe_increment_high_watermark(lowest) is not None
+        if log.maybe_increment_high_watermark(lowest) is None:
+            return False
+        self.disturb()
+        return True
 
     def check_enough_replicas_reach_offset(self, required_offset: int) -> tuple[bool, str]:
         """Whether what ends at `required_offset` is replicated, and the name of an error: what an acks=all waits for."""
@@ -435,6 +452,7 @@ class Partition(PartitionReads):
                 f"Set({', '.join(map(str, self.isr_state.isr))})"
             )
             raise ApiError("NOT_ENOUGH_REPLICAS", reason)
+        self.disturb()
         info = log.append_as_leader(
             records, self.leader_epoch, origin=origin, verification_guard=verification_guard, transaction_version=transaction_version
         )
@@ -445,6 +463,8 @@ class Partition(PartitionReads):
         log = self.future_log if is_future else self.local_log
         if log is None:
             return None
+        if records:
+            self.disturb()
         try:
             return log.append_as_follower(records, leader_epoch)
         except UnexpectedAppendOffsetError as error:
@@ -458,10 +478,12 @@ class Partition(PartitionReads):
 
     def truncate_to(self, offset: int, *, is_future: bool = False) -> None:
         """Cut the log."""
+        self.disturb()
         self.around.logs.truncate_to({self.topic_partition: offset}, is_future=is_future)
 
     def truncate_fully_and_start_at(self, offset: int, *, is_future: bool = False, log_start_offset: int | None = None) -> None:
         """Empty the log; it goes on at `offset`."""
+        self.disturb()
         self.around.logs.truncate_fully_and_start_at(self.topic_partition, offset, is_future=is_future, log_start_offset=log_start_offset)
 
     def delete_records(self, offset: int) -> DeletedRecords:
@@ -502,5 +524,7 @@ class Partition(PartitionReads):
         if not self.is_future_log_caught_up:
             return False
         self.around.logs.replace_current_with_future_log(self.topic_partition)
+        self.disturb()
         self.log, self.future_log = self.future_log, None
+        self.local_log.on_log_start = self._on_log_start
         return True

@@ -14,6 +14,7 @@ from kops.replication.fetch import EpochEndOffset, FetchInfo, FetchParams, LogRe
 from kops.replication.log import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, UNDEFINED_EPOCH_OFFSET
 
 if TYPE_CHECKING:
+    from kops.replication.fetch_session import Rest
     from kops.replication.log import ReplicaLog
     from kops.replication.replica import Replica
 
@@ -45,6 +46,8 @@ class PartitionReads:
         self.leader_epoch_start_offset: int | None = None
         self.log: ReplicaLog | None = None
         self.future_log: ReplicaLog | None = None
+        self.resting: dict[Rest, None] = {}
+        """Sessions that need not look here until something happens."""
 
     @property
     def is_leader(self) -> bool:
@@ -124,6 +127,29 @@ class PartitionReads:
                 replica, read.fetched.offset_metadata, info.log_start_offset, fetch_time_ms, read.log_end_offset, params.replica_epoch
             )
         return read
+
+    def disturb(self) -> None:
+        """Something has happened that an answer may tell: its log's ends, its high watermark, its role or its in-sync set are others."""
+        while self.resting:
+            next(iter(self.resting)).end()
+
+    def is_as_read(self, params: FetchParams, info: FetchInfo, high_watermark: int, log_start_offset: int) -> bool:
+        """Whether the offsets still are those that a fetch was answered with, and it is at the end of what it may read.
+
+        A follower must be in sync besides: one that is not may join the ISR with any fetch.
+        """
+        log = self.log
+        if log is None or log.high_watermark != high_watermark or log.log_start_offset != log_start_offset:
+            return False
+        if params.replica_id >= 0 and not self.is_in_sync(params.replica_id):
+            return False
+        if params.isolation is Isolation.LOG_END:
+            return info.fetch_offset == log.log_end_offset
+        return info.fetch_offset == (high_watermark if params.isolation is Isolation.HIGH_WATERMARK else log.last_stable_offset)
+
+    def is_in_sync(self, replica_id: int) -> bool:
+        """Whether the controller knows it as in sync (`Partition`)."""
+        raise self._not_leader()
 
     def update_follower_fetch_state(
         self,

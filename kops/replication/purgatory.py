@@ -18,11 +18,13 @@ PURGE_INTERVAL: Final = 1000
 class DelayedOperation:
     """Something that is completed once: when `try_complete` finds what it waits for, or `delay_ms` after it was parked."""
 
-    __slots__ = ("_on_end", "delay_ms", "is_completed")
+    __slots__ = ("_on_end", "delay_ms", "is_completed", "number")
 
     def __init__(self, delay_ms: int) -> None:
         self.delay_ms = delay_ms
         self.is_completed = False
+        self.number = 0
+        """Its place among those that were parked."""
         self._on_end: Callable[[], None] | None = None
 
     def try_complete(self) -> bool:
@@ -77,6 +79,7 @@ class OperationTimer:
     def add(self, operation: DelayedOperation) -> None:
         """Complete it when its time is over."""
         self._number += 1
+        operation.number = self._number
         heapq.heappush(self._heap, (self._now_ms() + max(operation.delay_ms, 0), self._number, operation))
 
     def forget_one(self) -> None:
@@ -130,8 +133,7 @@ class DelayedOperationPurgatory(Generic[T]):
         return False
 
     def watch(self, operation: T, keys: Sequence[Hashable]) -> None:
-        """Park an operation that is known not to be complete yet."""
-        assert keys, "an operation that watches nothing would only wait for its time"
+        """Park an operation that is known not to be complete yet. It waits for its time alone until there are `keys`, see `watch_also`."""
         for key in keys:
             self._watchers.setdefault(key, []).append(operation)
         self.watched_count += len(keys)
@@ -143,6 +145,11 @@ class DelayedOperationPurgatory(Generic[T]):
         operation.park(self._on_end)
         self._timer.add(operation)
 
+    def watch_also(self, operation: T, key: Hashable) -> None:
+        """Have a parked operation watch one more key."""
+        self._watchers.setdefault(key, []).append(operation)
+        self.watched_count += 1
+
     def _on_end(self) -> None:
         self.delayed_count -= 1
         self._timer.forget_one()
@@ -153,7 +160,8 @@ class DelayedOperationPurgatory(Generic[T]):
         if watchers is None:
             return 0
         # A completion may come back here, or park another operation: the list is left alone until all were looked at.
-        completed = sum([not operation.is_completed and operation.try_complete_for(key) for operation in list(watchers)])
+        in_turn = sorted(watchers, key=lambda operation: operation.number)  # who has come to watch later may have been parked before
+        completed = sum([not operation.is_completed and operation.try_complete_for(key) for operation in in_turn])
         self._purge(key)
         return completed
 

@@ -34,15 +34,49 @@ class ReplicaState(NamedTuple):
         return leader_end_offset == self.log_end_offset or now_ms - self.last_caught_up_time_ms <= max_lag_ms
 
 
+class FetchClock:
+    """When a follower has fetched last within a session: that counts for all partitions of it that are at rest."""
+
+    __slots__ = ("time_ms",)
+
+    def __init__(self) -> None:
+        self.time_ms = 0
+
+
 class Replica:
     """A follower of a partition that this broker leads."""
 
-    __slots__ = ("_brokers", "broker_id", "state")
+    __slots__ = ("_brokers", "_clock", "_state", "broker_id")
 
     def __init__(self, broker_id: int, brokers: Brokers) -> None:
         self.broker_id = broker_id
-        self.state = ReplicaState()
+        self._state = ReplicaState()
+        self._clock: FetchClock | None = None
         self._brokers = brokers
+
+    @property
+    def state(self) -> ReplicaState:
+        """What is known of it now. At rest it was at the leader's end with each fetch of its session."""
+        clock = self._clock
+        if clock is not None and clock.time_ms > self._state.last_fetch_time_ms:
+            caught_up_ms = max(clock.time_ms, self._state.last_caught_up_time_ms)
+            self._state = self._state._replace(last_fetch_time_ms=clock.time_ms, last_caught_up_time_ms=caught_up_ms)
+        return self._state
+
+    @state.setter
+    def state(self, state: ReplicaState) -> None:
+        self._state = state
+        self._clock = None
+
+    def rest(self, clock: FetchClock) -> None:
+        """It is at the leader's end, in sync, and stays so: from now on `clock` tells when it fetches."""
+        self._clock = clock
+
+    def end_rest(self, clock: FetchClock) -> None:
+        """Its fetches within that session are told one by one again."""
+        if self._clock is clock:
+            self._state = self.state
+            self._clock = None
 
     def update_fetch_state(
         self, fetched_up_to: LogOffsetMetadata, log_start_offset: int, fetch_time_ms: int, leader_end_offset: int, broker_epoch: int

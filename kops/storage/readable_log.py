@@ -41,6 +41,8 @@ class ReadableLog:
         self.log_start_offset = loaded.log_start_offset
         self.on_high_watermark: Callable[[int], None] | None = None
         """Told every new high watermark (LogOffsetsListener)."""
+        self.on_log_start: Callable[[], object] | None = None
+        """Told that the log begins later."""
         self._local = local
         self._high_watermark = LogOffsetMetadata(loaded.high_watermark)
         self._first_unstable: LogOffsetMetadata | None = None

@@ -440,6 +440,8 @@ class UnifiedLog(ReadableLog):
             self._flush_epochs_later()
             self.producers.on_log_start_offset_incremented(offset)
             self._update_first_unstable_offset()
+            if self.on_log_start is not None:
+                self.on_log_start()
             return True
 
     def _truncate_epochs_from_end(self, offset: int) -> None:
@@ -567,7 +569,7 @@ class UnifiedLog(ReadableLog):
 
     def close(self) -> None:
         """Close as a clean stop does: a producer snapshot at the end, indexes trimmed, files flushed."""
-        self.on_high_watermark = None
+        self.on_high_watermark = self.on_log_start = None
         self._flush_metadata_file()
         self._local.check_open()
         self._expire_check.cancel()

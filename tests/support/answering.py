@@ -26,7 +26,7 @@ from kops.records.log_offsets import TopicPartition
 from kops.replication.delayed import AwaitedDeletion, PartitionResponse
 from kops.replication.fetch import EpochEndOffset, FetchInfo, FetchParams
 from kops.replication.fetch_context import FetchManager
-from kops.replication.fetch_session import FetchSessionCache
+from kops.replication.fetch_session import FetchSession, FetchSessionCache
 from kops.replication.partition_reads import OffsetFound
 from kops.replication.quota import ReplicationQuotaManager
 
@@ -91,8 +91,16 @@ class Replicas:
         answers = {key: self.produced.get(key, PartitionResponse("NONE", 10, -1, 3)) for key in records}
         self._finish(lambda: done(answers))
 
+    def begin_fetch(self, session: FetchSession, params: FetchParams) -> None:
+        """Here nothing is ever at rest."""
+
     def fetch(
-        self, params: FetchParams, infos: Sequence[tuple[TopicPartition, FetchInfo]], quota: Any, done: Callable[[Any], None]
+        self,
+        params: FetchParams,
+        infos: Sequence[tuple[TopicPartition, FetchInfo]],
+        quota: Any,
+        done: Callable[[Any], None],
+        session: FetchSession | None = None,
     ) -> None:
         self.calls.append((params, list(infos)))
         answer = [(key, self.fetched.get(key, FetchPartitionData("NONE", 7, 0, last_stable_offset=7))) for key, _ in infos]

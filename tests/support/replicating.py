@@ -79,6 +79,7 @@ class MemoryLog:
     base_offset: int = 0
     high_watermark: int = 0
     epoch_starts: list[tuple[int, int]] = field(default_factory=list)
+    on_log_start: Callable[[], object] | None = None
 
     @property
     def epochs(self) -> MemoryLog:
@@ -182,6 +183,8 @@ class MemoryLog:
             raise ApiError("OFFSET_OUT_OF_RANGE", f"offset {offset}")
         increases = offset > self.log_start_offset
         self.log_start_offset = max(offset, self.log_start_offset)
+        if increases and self.on_log_start is not None:
+            self.on_log_start()
         return increases
 
     def truncate_to(self, offset: int) -> None:

@@ -57,13 +57,6 @@ def handle_fetch(parts: BrokerParts, context: RequestContext) -> None:
         parts.cache.topic_name,
         is_from_follower=replica_id >= 0,
     )
-    fetch = _Fetch(parts, context, session, is_from_follower=replica_id >= 0)
-    infos = fetch.take()
-    if not infos:
-        fetch.answer(())
-        return
-    if request.isolation_level not in _ISOLATION_LEVELS:
-        raise ApiError("UNKNOWN_SERVER_ERROR", f"Unknown isolation level {request.isolation_level}")
     max_bytes = min(request.max_bytes, parts.config["fetch.max.bytes"])
     params = FetchParams(
         replica_id,
@@ -74,8 +67,18 @@ def handle_fetch(parts: BrokerParts, context: RequestContext) -> None:
         isolation_of(replica_id, request.isolation_level),
         _client_of(context, request) if version >= _FIRST_VERSION_WITH_RACKS else None,
     )
+    going_on = session.session
+    if going_on is not None:
+        parts.replica_manager.begin_fetch(going_on, params)
+    fetch = _Fetch(parts, context, session, is_from_follower=replica_id >= 0)
+    infos = fetch.take()
+    if not infos and (going_on is None or len(going_on.restless) == len(going_on.partitions)):
+        fetch.answer(())
+        return
+    if request.isolation_level not in _ISOLATION_LEVELS:
+        raise ApiError("UNKNOWN_SERVER_ERROR", f"Unknown isolation level {request.isolation_level}")
     quota = parts.replica_manager.leader_quota if replica_id >= 0 else _UNBOUNDED
-    parts.replica_manager.fetch(params, infos, quota, fetch.answer)
+    parts.replica_manager.fetch(params, infos, quota, fetch.answer, going_on)
 
 
 def _client_of(context: RequestContext, request: FetchRequest) -> ClientMetadata:
@@ -125,7 +128,7 @@ class _Fetch:
         self._version = context.request.version
         self._session = session
         self._refused: dict[TopicIdPartition, PartitionData] = {}
-        self._taken: list[TopicIdPartition] = []
+        self._taken: dict[TopicPartition, TopicIdPartition] = {}
 
     def take(self) -> list[tuple[TopicPartition, FetchInfo]]:
         """What is to be fetched of partitions that there are."""
@@ -139,19 +142,20 @@ class _Fetch:
             if image is None or image.partitions.get(part.partition) is None:
                 self._refused[part] = _refused(part, "UNKNOWN_TOPIC_OR_PARTITION")
                 continue
-            self._taken.append(part)
-            taken.append((TopicPartition(part.topic, part.partition), info))
+            key = TopicPartition(part.topic, part.partition)
+            self._taken[key] = part
+            taken.append((key, info))
         return taken
 
     def answer(self, found: Iterable[tuple[TopicPartition, FetchPartitionData]]) -> None:
         """Tell the client, as far as the session says that it is new to it."""
         nodes: dict[int, NodeEndpoint] = {}
         is_known = self._session.is_known
-        updates = {
-            part: self._partition(key, data, nodes)
-            for part, (key, data) in zip(self._taken, found, strict=True)
-            if not (data.is_at_end and is_known(part, data.high_watermark, data.log_start_offset))
-        }
+        updates = {}
+        for key, data in found:
+            part = self._taken.get(key) or self._session.part_of(key)
+            if not (data.is_at_end and is_known(part, data.high_watermark, data.log_start_offset)):
+                updates[part] = self._partition(key, data, nodes)
         updates.update(self._refused)
         # Followers learn of leaders from the metadata log.
         response = self._session.respond(updates, () if self._is_from_follower else nodes.values())
