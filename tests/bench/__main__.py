@@ -198,11 +198,21 @@ def log_append_lz4(size: int, rounds: int) -> list[Figure]:
     return log_append(size, rounds, "lz4")
 
 
-def log_follow(size: int, rounds: int) -> list[Figure]:
+def log_follow(size: int, rounds: int, fetched: int = 1) -> list[Figure]:
     """The same as follower."""
-    ours, theirs = engine("follower", "plain", 0, max(rounds, 25))
+    ours, theirs = engine("follower", "plain", fetched, max(rounds, 25))
     ours.target += " us; >=1x CPU"
     return [ours, theirs]
+
+
+def log_follow_many(size: int, rounds: int) -> list[Figure]:
+    """The same as follower, 16 batches an append (a fetch of 256 KiB); microseconds a batch."""
+    return log_follow(size, rounds, 16)
+
+
+def log_follow_full(size: int, rounds: int) -> list[Figure]:
+    """The same as follower, 64 batches an append (a fetch of 1 MiB, the most there is by default); microseconds a batch."""
+    return log_follow(size, rounds, 64)
 
 
 def log_recover(size: int, rounds: int) -> list[Figure]:
@@ -238,6 +248,8 @@ BENCHES: dict[str, tuple[Bench, bool]] = {
     "log-append": (log_append, False),
     "log-append-lz4": (log_append_lz4, False),
     "log-follow": (log_follow, False),
+    "log-follow-many": (log_follow_many, False),
+    "log-follow-full": (log_follow_full, False),
     "log-recover": (log_recover, False),
     "log-open": (log_open, False),
     "log-memory": (log_memory, False),

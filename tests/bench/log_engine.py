@@ -2,6 +2,8 @@
 
     python -m tests.bench.log_engine leader|follower|recover|open|memory [plain|lz4] [SIZE] [ROUNDS]
 
+SIZE is bytes, with `follower` the number of batches an append has, with `open` the number of partitions.
+
 Kafka's runs in one JVM with C2 until it takes no less time than before; the loop around it is put together from method handles, so that no
 call comes from Python. Both write the same batches into the same file system, a few thousand appends in turn, and begin their log anew
 after each turn, so that both get pages that were used before. A program of its own so that KOPS_PURE can be set: prints
@@ -84,15 +86,16 @@ class OurLog:
         self.begin_anew()
         return taken
 
-    def follow(self, data: list[bytes]) -> tuple[float, float]:
-        """One turn as follower; giving the batches their offsets is not counted."""
+    def follow(self, data: list[bytes], fetched: int = 1) -> tuple[float, float]:
+        """One turn as follower, `fetched` batches an append; giving them their offsets is not counted."""
         append = self.log.append_as_follower
         cpu = wall = 0.0
         for first in range(0, TURN * RECORDS, len(data) * RECORDS):
             given = [struct.pack(">q", first + number * RECORDS) + batch[8:] for number, batch in enumerate(data)]
+            fetches = [b"".join(given[number : number + fetched]) for number in range(0, len(given), fetched)]
             started = time.process_time(), time.perf_counter()
-            for batch in given:
-                append(batch, 0)
+            for fetch in fetches:
+                append(fetch, 0)
             cpu += time.process_time() - started[0]
             wall += time.perf_counter() - started[1]
         self.begin_anew()
@@ -161,7 +164,7 @@ class Jvm:
 class KafkaLog:
     """Kafka's log in a new folder, and a loop of appends that runs in the JVM."""
 
-    def __init__(self, jvm: Jvm, folder: Path, data: list[bytes], method: str) -> None:
+    def __init__(self, jvm: Jvm, folder: Path, data: list[bytes], method: str, fetched: int = 1) -> None:
         from tests.support.manual_jvm import named
 
         self.jvm = jvm
@@ -173,10 +176,10 @@ class KafkaLog:
         self._lookup = self._handles.publicLookup()
         self._integer, self._long, self._void = java.lang.Integer.TYPE, java.lang.Long.TYPE, java.lang.Void.TYPE
         self._log_class = named(oracle, f"{LOG}.UnifiedLog")
-        self._buffer_class = named(oracle, "java.nio.ByteBuffer")
+        self._buffer_class, self._long_class = named(oracle, "java.nio.ByteBuffer"), named(oracle, "java.lang.Long")
         self._records_class = named(oracle, "org.apache.kafka.common.record.internal.MemoryRecords")
         self._info_class = named(oracle, f"{LOG}.LogAppendInfo")
-        steps = [self._append(batch, method) for batch in data]
+        steps = [self._append(data[number : number + fetched], method) for number in range(0, len(data), fetched)]
         body = steps[-1]
         for step in reversed(steps[:-1]):
             body = self._handles.foldArguments(body, step)
@@ -190,20 +193,32 @@ class KafkaLog:
         self.log.truncateFullyAndStartAt(0, self.jvm.nothing())
         return taken
 
-    def _append(self, batch: bytes, method: str) -> Any:
-        """A handle without arguments: write the base offset that the batch is to come with over the one of the last time, and append."""
+    def _append(self, batches: list[bytes], method: str) -> Any:
+        """A handle without arguments: write the base offsets that the batches are to come with over those of the last time, and append."""
         handles, wrap = self._handles, self.jvm.oracle.java_class("java.nio.ByteBuffer").wrap
-        buffer = wrap(batch)
+        buffer = wrap(b"".join(batches))
         records = self.jvm.oracle.java_class("org.apache.kafka.common.record.internal.MemoryRecords").readableRecords(buffer)
-        put = self._lookup.findVirtual(self._buffer_class, "putLong", self._type(self._buffer_class, self._integer, self._long))
-        put = handles.insertArguments(put.bindTo(buffer), 0, self._objects(0)).asType(self._type(self._void, self._long))
-        if method == "appendAsLeader":
-            offset = handles.constant(self._long, self.jvm.oracle.java_class("java.lang.Long").valueOf("0"))
-        else:
-            offset = self._lookup.findVirtual(self._log_class, "logEndOffset", self._type(self._long)).bindTo(self.log)
         append = self._lookup.findVirtual(self._log_class, method, self._type(self._info_class, self._records_class, self._integer))
         append = handles.insertArguments(append.bindTo(self.log), 0, self._objects(records, 0)).asType(self._type(self._void))
-        return handles.foldArguments(append, handles.collectArguments(put, 0, offset))
+        position = 0
+        for number, batch in enumerate(batches):
+            append = handles.foldArguments(append, handles.collectArguments(self._put(buffer, position), 0, self._offset(number, method)))
+            position += len(batch)
+        return append
+
+    def _put(self, buffer: Any, position: int) -> Any:
+        """A handle that writes a long at a place of the buffer."""
+        put = self._lookup.findVirtual(self._buffer_class, "putLong", self._type(self._buffer_class, self._integer, self._long))
+        return self._handles.insertArguments(put.bindTo(buffer), 0, self._objects(position)).asType(self._type(self._void, self._long))
+
+    def _offset(self, number: int, method: str) -> Any:
+        """A handle that gives the base offset of an append's batch: 0 from a client, else the log's end and the batches before it."""
+        handles, long = self._handles, self.jvm.oracle.java_class("java.lang.Long")
+        if method == "appendAsLeader":
+            return handles.constant(self._long, long.valueOf("0"))
+        end = self._lookup.findVirtual(self._log_class, "logEndOffset", self._type(self._long)).bindTo(self.log)
+        add = self._lookup.findStatic(self._long_class, "sum", self._type(self._long, self._long, self._long))
+        return handles.collectArguments(handles.insertArguments(add, 1, self._objects(long.valueOf(str(number * RECORDS)))), 0, end)
 
     def _type(self, result: Any, *arguments: Any) -> Any:
         java = self.jvm.oracle.jvm.java
@@ -216,21 +231,25 @@ class KafkaLog:
         return array
 
 
-def appends(question: str, kind: str, rounds: int, root: Path) -> list[tuple[str, float, float, str]]:
-    """Microseconds an append, medians of the turns."""
+def appends(question: str, kind: str, fetched: int, rounds: int, root: Path) -> list[tuple[str, float, float, str]]:
+    """Microseconds a batch, medians of the turns; a follower appends so many batches at once."""
     data = batches("none" if kind == "plain" else kind)
+    data *= -(-fetched // len(data))
     ours = OurLog(root / "ours" / "bench-0")
-    own_turn = ours.lead if question == "leader" else ours.follow
+
+    def own_turn() -> tuple[float, float]:
+        return ours.lead(data) if question == "leader" else ours.follow(data, fetched)
+
     jvm = Jvm()
     with jvm.oracle:
-        kafka = KafkaLog(jvm, root / "kafka" / "bench-0", data, "appendAsLeader" if question == "leader" else "appendAsFollower")
+        kafka = KafkaLog(jvm, root / "kafka" / "bench-0", data, "appendAsLeader" if question == "leader" else "appendAsFollower", fetched)
         for _ in range(APPENDS_BEFORE // TURN):
             kafka.turn()
-        own_turn(data)
+        own_turn()
         mine: Times = []
         theirs: Times = []
         for _ in range(rounds):
-            mine.append(own_turn(data))
+            mine.append(own_turn())
             theirs.append(kafka.turn())
         kafka.log.close()
     ours.log.close()
@@ -357,7 +376,7 @@ def main() -> None:
         elif question == "memory":
             found = memory(size, root)
         else:
-            found = appends(question, kind, rounds, root)
+            found = appends(question, kind, max(size, 1), rounds, root)
     finally:
         shutil.rmtree(root)
     print(json.dumps(found))
