@@ -11,6 +11,7 @@ from kops.cli.output import Column, Output
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
+    from kops.cluster.directory import ClusterDirectory
     from kops.cluster.launch import Supervision
 
 DataDir = Annotated[
@@ -65,6 +66,14 @@ def given_settings(out: Output, config: list[str] | None, server_properties: str
     if left_out:
         out.say(f"{server_properties}: {', '.join(left_out)}: the cluster sets this for each broker itself")
     return {**found, **chosen}
+
+
+def node_words(directory: ClusterDirectory) -> str:
+    """`3 brokers`, and controllers that are nothing else."""
+    brokers = len(directory.broker_ids())
+    others = len(directory.node_ids()) - brokers
+    words = f"{brokers} broker{'' if brokers == 1 else 's'}"
+    return f"{words} and {others} controller{'' if others == 1 else 's'}" if others else words
 
 
 def supervision_of(data_dir: str | None) -> Supervision:

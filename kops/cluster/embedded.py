@@ -170,7 +170,9 @@ class Cluster:
     @property
     def controller_id(self) -> int | None:
         """The active controller; None while there is none."""
-        running = [settings.listener_address(self.directory.properties(node_id)) for node_id in self.running_ids]
+        running = [
+            settings.listener_address(self.directory.properties(node_id)) for node_id in self.running_ids if node_id in self.broker_ids
+        ]
         return active_controller(",".join(f"{host}:{port}" for host, port in running)) if running else None
 
     def address(self, broker_id: int) -> str:

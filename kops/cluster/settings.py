@@ -219,6 +219,16 @@ def listener_address(properties: Mapping[str, str]) -> tuple[str, int]:
     raise UsageError(f"no listener for clients in '{text}'")
 
 
+def node_address(properties: Mapping[str, str]) -> tuple[str, int]:
+    """Where a node is reached: by clients, or where it is a controller only, by the others of the quorum. UsageError."""
+    if "broker" in properties.get("process.roles", "broker"):
+        return listener_address(properties)
+    found = listening_ports(properties)
+    if not found:
+        raise UsageError("a controller without listeners")
+    return found[0]
+
+
 def listening_ports(properties: Mapping[str, str]) -> list[tuple[str, int]]:
     """Host and port of each listener that a node binds."""
     found = []

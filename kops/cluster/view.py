@@ -26,7 +26,7 @@ def describe(directory: ClusterDirectory, *, ask_controller: bool = True) -> dic
     brokers = [_broker(directory, node_id, processes.get(node_id, {})) for node_id in directory.node_ids()]
     if state == "up" and any(broker["state"] != "running" for broker in brokers):
         state = "partly"
-    answering = [broker["address"] for broker in brokers if broker["state"] in ("running", "orphaned")]
+    answering = [broker["address"] for broker in brokers if broker["state"] in ("running", "orphaned") and "broker" in broker["roles"]]
     controller = active_controller(",".join(answering)) if ask_controller and answering else None
     for broker in brokers:
         broker["controller"] = controller is not None and broker["id"] == controller
@@ -48,7 +48,7 @@ def _broker(directory: ClusterDirectory, node_id: int, process: dict[str, Any]) 
     state = process.get("state", "stopped")
     if state == "starting" and tells.get("state") == "RECOVERY":
         state = "recovery"
-    host, port = settings.listener_address(properties)
+    host, port = settings.node_address(properties)
     return {
         "id": node_id,
         "pid": process.get("pid"),

@@ -100,6 +100,16 @@ def test_what_is_taken_over_keeps_its_ids_and_places(kops: Kops, here: Path) -> 
     assert sorted(os.listdir(here)) == ["disk3", "disk7"]
 
 
+def test_a_controller_that_is_nothing_else_is_shown(kops: Kops, here: Path) -> None:
+    corpus.load("cluster-4.3.0").copy(here / "nodes", "nodes")
+    assert kops("cluster", "adopt", *(f"nodes/n{node_id}" for node_id in (1, 2, 3, 100)), "--port-base", "20000").code == 0
+    ran = kops("cluster", "status", "--format", "json")
+    assert ran.code == 1
+    shown = [(one["id"], one["address"], one["roles"]) for one in json.loads(ran.text)["brokers"]]
+    assert shown[0] == (1, "127.0.0.1:20000", ["broker"])
+    assert shown[3] == (100, "127.0.0.1:20103", ["controller"])
+
+
 def test_a_dynamic_quorum_keeps_its_addresses(kops: Kops, here: Path) -> None:
     assert kops("cluster", "format", "disk", "--standalone", "-q").code == 0
     assert kops("cluster", "adopt", "disk", "-d", "taken", "--port-base", "20000").code == 0

@@ -51,7 +51,7 @@ def adopt(
     rows = []
     for node in nodes:
         properties = directory.properties(node.node_id)
-        host, port = settings.listener_address(properties) if node.is_broker else settings.listening_ports(properties)[0]
+        host, port = settings.node_address(properties)
         rows.append(
             {"id": node.node_id, "roles": properties["process.roles"].split(","), "address": f"{host}:{port}", "log_dirs": node.log_dirs}
         )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kops.cli.cluster_words import DataDir, supervision_of
+from kops.cli.cluster_words import DataDir, node_words, supervision_of
 from kops.cli.options import command
 from kops.cli.output import Output
 
@@ -44,6 +44,6 @@ def restart(
         for sentence in take_down(directory):
             out.say(sentence)
         bootstrap_servers = bring_up(directory, UpRequest(), timeout_s=timeout).bootstrap_servers
-    out.say(f"{len(directory.node_ids())} brokers in {directory.path}, {time.monotonic() - started:.2f} s")
+    out.say(f"{node_words(directory)} in {directory.path}, {time.monotonic() - started:.2f} s")
     out.line(bootstrap_servers)
     return 0

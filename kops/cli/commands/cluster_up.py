@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kops.cli.cluster_words import DataDir, PortBase, ServerProperties, Settings, given_settings
+from kops.cli.cluster_words import DataDir, PortBase, ServerProperties, Settings, given_settings, node_words
 from kops.cli.options import command
 from kops.cli.output import Output
 from kops.errors import UsageError
@@ -116,12 +116,12 @@ def _bring_up(directory: ClusterDirectory, request: UpRequest, seeds: list[SeedT
 def _tell(out: Output, directory: ClusterDirectory, result: UpResult, took_s: float) -> None:
     for note in result.notes:
         out.say(note)
-    count = len(directory.node_ids())
     if not result.was_up:
-        out.say(f"{count} broker{'s' if count > 1 else ''} in {directory.path}, {took_s:.2f} s")
+        out.say(f"{node_words(directory)} in {directory.path}, {took_s:.2f} s")
     if out.format == "table":
         out.line(result.bootstrap_servers)
     else:
+        count = len(directory.node_ids())
         document = {"data_dir": directory.path, "bootstrap_servers": result.bootstrap_servers, "was_up": result.was_up, "brokers": count}
         out.document(document, schema=SCHEMA)
 
