@@ -365,6 +365,26 @@ class Run:
         for name, taken in all_turns.items():
             rare.add(name, quantile(taken, 0.999) * 1000)
 
+    def idle_partitions(self, count: int = 1000, seconds: int = 5) -> None:
+        """A partition with 1,000 messages a second, alone and then among many to which nothing happens."""
+        topics = {name: self.topic(nodes) for name, nodes in self.clusters.items()}
+        for name, nodes in self.clusters.items():
+            paced(nodes.bootstrap, topics[name], WARM_S)
+        for where in ("alone", f"among {count} idle partitions"):
+            p50, p99 = (self.answer(f"1,000 messages/s {where}, {part}", "ms") for part in ("p50", "p99"))
+            cpu = self.answer("... CPU of the nodes", "CPU s a s")
+            for _, name, nodes in self.turns(self.rounds):
+                before, started = cpu_s(nodes), time.perf_counter()
+                taken = paced(nodes.bootstrap, topics[name], 1 + seconds)[1000:]
+                cpu.add(name, (cpu_s(nodes) - before) / (time.perf_counter() - started))
+                p50.add(name, quantile(taken, 0.5) * 1000)
+                p99.add(name, quantile(taken, 0.99) * 1000)
+            for nodes in self.clusters.values() if where == "alone" else ():
+                client = Client(nodes)
+                client.create_topic("idle", count)
+                missing = set(range(count))
+                until(lambda: client.produce_to_each("idle", missing))  # noqa: B023
+
     def idle(self, question: str = "CPU of three idle nodes", seconds: int = 10) -> None:
         """What nodes take that have nothing to do."""
         cpu = self.answer(question, "CPU s a s")
@@ -483,6 +503,7 @@ def paced(bootstrap: str, topic: str, seconds: int) -> list[float]:
 
 QUESTIONS: dict[str, Callable[[Run], None]] = {
     "idle": Run.idle,
+    "idle-partitions": Run.idle_partitions,
     "produce-16k": lambda run: run.produce(16 * 1024),
     "produce-256k": lambda run: run.produce(256 * 1024),
     "consume": Run.consume,
