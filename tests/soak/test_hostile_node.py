@@ -35,7 +35,7 @@ SILENT = 10_000
 MAY_GROW_KIB = 48 * 1024
 MAY_KEEP_FILES = 20
 SLOW = 100
-IDLE_MS = 8_000
+IDLE_MS = 20_000
 LARGEST = 104_857_600
 """Kafka's socket.request.max.bytes."""
 FORBIDDEN = {
