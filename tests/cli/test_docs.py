@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import os
 import re
 import subprocess
 import sys
@@ -121,3 +122,19 @@ def test_the_command_lines_of_the_readme_parse() -> None:
 @pytest.mark.parametrize("entry", tree.COMMANDS, ids=lambda entry: "-".join(entry.path))
 def test_the_readme_names_every_command(entry: tree.Entry) -> None:
     assert f"`{entry.name}`" in (PROJECT / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_page_on_clusters_runs_as_it_stands(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", (PROJECT / "docs" / "cluster.md").read_text(), re.MULTILINE | re.DOTALL)
+    script, tests = blocks
+    plain, coroutine = script.split("async with")
+    lines = [f"    {line}" for line in f"async with{coroutine}".splitlines()]
+    (tmp_path / "script.py").write_text("\n".join([plain, "import asyncio", "async def main():", *lines, "asyncio.run(main())"]))
+    (tmp_path / "test_page.py").write_text(f"import pytest\ndef run_my_program(servers): ...\n{tests}")
+    for command in (["script.py"], ["-m", "pytest", "-q", "-p", "no:cacheprovider", "test_page.py"]):
+        environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+        done = subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
