@@ -7,7 +7,7 @@ Shallow: headers and checksums, no record. What is wrong with the bytes is an `A
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kops.errors import ApiError, DecodeError, KopsError
 from kops.records.batch import BATCH_OVERHEAD, CODEC_MASK, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, Batch
@@ -20,11 +20,15 @@ from kops.records.validate import AppendOrigin
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kops.storage.leader_epoch_checkpoint import EpochEntry
+
 _CURRENT_MAGIC = 2
 _from_bytes = int.from_bytes
 NO_TIMESTAMP = -1
 _OFFSETS_TOLD = 10
-OFFSETS_GIVEN = (AppendOrigin.REPLICATION, AppendOrigin.RAFT_LEADER)
+_CLIENT: Final = AppendOrigin.CLIENT
+_REPLICATION: Final = AppendOrigin.REPLICATION
+OFFSETS_GIVEN: Final = (AppendOrigin.REPLICATION, AppendOrigin.RAFT_LEADER)
 """Whose records have their offsets already."""
 
 
@@ -109,11 +113,11 @@ def analyze_records(
     valid_bytes = source_codec = 0
     max_timestamp = last_offset = -1
     monotonic = True
-    replicated = origin is AppendOrigin.REPLICATION
-    view, end = memoryview(data), len(data)
+    replicated = origin is _REPLICATION
+    view, end, crc = memoryview(data), len(data), crc32c_function()
     while (batch := _batch_at(data, valid_bytes, end)) is not None:
         if not replicated:
-            if origin is not AppendOrigin.CLIENT or batch.base_offset:
+            if origin is not _CLIENT or batch.base_offset:
                 _check_origin(batch, origin, leader_epoch, topic_partition)
         elif batch.partition_leader_epoch > leader_epoch:
             break
@@ -128,7 +132,7 @@ def analyze_records(
             )
             raise ApiError("MESSAGE_TOO_LARGE", reason)
         if batch.magic > 1 and size >= BATCH_OVERHEAD:
-            is_valid = crc32c_function()(view[valid_bytes + 21 : valid_bytes + size]) == batch.crc
+            is_valid = crc(view[valid_bytes + 21 : valid_bytes + size]) == batch.crc
         else:
             is_valid = batch.crc_ok
         if not is_valid:
@@ -176,6 +180,19 @@ def _codec(batch: Batch) -> int:
     if codec >= len(CODEC_NAMES):
         raise ApiError("UNKNOWN_SERVER_ERROR", f"Unknown compression type id: {codec}")
     return codec
+
+
+def have_producers(batches: list[Batch]) -> bool:
+    """Whether any of them has a producer id."""
+    return any(batch.producer_id > -1 for batch in batches)
+
+
+def continue_epoch(batches: list[Batch], latest: EpochEntry | None) -> bool:
+    """Whether all of them go on with the latest leader epoch, so that there is none to assign."""
+    if latest is None:
+        return False
+    epoch, start_offset = latest
+    return all(batch.magic > 1 and batch.partition_leader_epoch == epoch and batch.base_offset >= start_offset for batch in batches)
 
 
 def check_given_offsets(info: LogAppendInfo, data: bytes, topic_partition: str, log_end_offset: int) -> None:

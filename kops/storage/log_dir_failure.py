@@ -26,6 +26,8 @@ class LogDirFailureChannel:
     def __init__(self, on_failure: Callable[[str], None] | None = None) -> None:
         self._on_failure = on_failure
         self._offline: dict[str, LogDirFailure] = {}
+        self.offline: Mapping[str, LogDirFailure] = self._offline
+        """All directories that have failed, in order, with their first failure."""
         self._queue: deque[str] = deque()
 
     def maybe_add_offline_log_dir(self, log_dir: str, message: str, error: Exception) -> None:
@@ -39,11 +41,6 @@ class LogDirFailureChannel:
     def has_offline(self, log_dir: str) -> bool:
         """Whether the directory has failed."""
         return log_dir in self._offline
-
-    @property
-    def offline(self) -> Mapping[str, LogDirFailure]:
-        """All directories that have failed, in order, with their first failure."""
-        return self._offline
 
     def take_next(self) -> str | None:
         """The next failed directory that was not taken yet, None where there is none; it does not wait."""

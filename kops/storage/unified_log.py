@@ -17,7 +17,7 @@ from kops.storage import log_retention
 from kops.storage.load_errors import illegal_argument
 from kops.storage.loader import load_partition, rebuild_producer_state
 from kops.storage.local_log import STORAGE_ERRORS, LocalLog, draw_nothing, warn_nobody
-from kops.storage.log_append import OFFSETS_GIVEN, LogAppendInfo, analyze_records, check_given_offsets
+from kops.storage.log_append import OFFSETS_GIVEN, LogAppendInfo, analyze_records, check_given_offsets, continue_epoch, have_producers
 from kops.storage.log_offsets import UNKNOWN_OFFSET
 from kops.storage.names import PARTITION_METADATA, parse_partition_dir
 from kops.storage.partition_metadata import PartitionMetadata, write_partition_metadata
@@ -253,7 +253,8 @@ class UnifiedLog(ReadableLog):
                 content, batches = self._assign_offsets(content, batches, info, leader_epoch, origin)
             else:
                 check_given_offsets(info, fetched, local.topic_partition, local.next_offset.message_offset)
-            self._assign_epochs(batches)
+            if not continue_epoch(batches, self.epochs.latest_entry):
+                self._assign_epochs(batches)
             size = len(content)
             if size > self._segment_size:
                 reason = (
@@ -261,12 +262,10 @@ class UnifiedLog(ReadableLog):
                     f"which exceeds the maximum configured segment size of {self._segment_size}."
                 )
                 raise ApiError("RECORD_LIST_TOO_LARGE", reason)
-            segment = self._maybe_roll(size, info)
+            segment = self._segment_for(size, info)
             analysis = _NO_PRODUCERS
-            for batch in batches:
-                if batch.producer_id > -1:
-                    analysis = analyze_append(self.producers, batches, origin=origin, guard=guard, transaction_version=transaction_version)
-                    break
+            if have_producers(batches):
+                analysis = analyze_append(self.producers, batches, origin=origin, guard=guard, transaction_version=transaction_version)
             if analysis.duplicate is not None:
                 return self._answer_duplicate(info, analysis)
             end_offset = info.last_offset + 1
@@ -318,7 +317,8 @@ class UnifiedLog(ReadableLog):
                 self.epochs.clear_and_flush()
                 latest = None
 
-    def _maybe_roll(self, size: int, info: LogAppendInfo) -> LogSegment:
+    def _segment_for(self, size: int, info: LogAppendInfo) -> LogSegment:
+        """The active segment, a new one where these bytes are not for it."""
         segment = self._local.segments.active
         age_ms = self._max_segment_ms
         if not segment.should_roll(size, info.max_timestamp, info.last_offset, self._segment_size, age_ms, self.now_ms):
