@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import posixpath
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -115,7 +116,7 @@ class RaftManager:
             self.log = KafkaRaftLog.open(files, log_dir, settings, now_ms=loop.now_ms, scheduler=self._scheduler)
             try:
                 elections = FileElectionStore(files, posixpath.join(log_dir, METADATA_DIR))
-                self.node = RaftNode(identity, self.log, elections, loop.now_ms())
+                self.node = RaftNode(replace(identity, timestamp=self._timestamp), self.log, elections, self._now_ms())
             except BaseException:
                 self.log.close()
                 raise
@@ -133,16 +134,16 @@ class RaftManager:
 
     def start(self) -> None:
         """Take part in the quorum. Requests may be handled from here on."""
-        self._do(self.node.start(self._loop.now_ms()))
+        self._do(self.node.start(self._now_ms()))
 
     def shut_down(self, timeout_ms: int, done: Callable[[bool], object]) -> None:
         """Stop in good order: a leader resigns and waits for the next one. `done(timed_out)` is called once; `close` is left to do."""
         self._on_shut_down = done
-        self._do(self.node.shut_down(timeout_ms, self._loop.now_ms()))
+        self._do(self.node.shut_down(timeout_ms, self._now_ms()))
 
     def hurry(self) -> None:
         """A shutdown that has begun waits no longer."""
-        self._do(self.node.shut_down(0, self._loop.now_ms()))
+        self._do(self.node.shut_down(0, self._now_ms()))
 
     def close(self, *, cleanly: bool = True) -> None:
         """Let go of connections, files and the lock; to the others this node is gone. A second call does nothing.
@@ -206,45 +207,53 @@ class RaftManager:
             return
         asked = context.request
         request = Request(context, asked.message, asked.version, context.listener_name)
-        self._run(lambda: self.node.on_request(request, self._loop.now_ms()))
+        self._run(lambda: self.node.on_request(request, self._now_ms()))
 
     def _on_timer(self) -> None:
         self._timer = None
-        now_ms = self._loop.now_ms()
-        self._scheduler.run_due(now_ms)
+        now_ms = self._now_ms()
+        self._scheduler.run_due()
         self._run(lambda: self.node.poll(now_ms) if now_ms >= self.node.wake_up_ms else [])
 
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        due_ms = self.node.wake_up_ms
+        delay_ms = self.node.wake_up_ms - self._now_ms()
         if (task_ms := self._scheduler.next_due_ms) is not None:
-            due_ms = min(due_ms, task_ms)
-        self._timer = self._loop.call_later(due_ms - self._loop.now_ms(), self._on_timer)
+            delay_ms = min(delay_ms, task_ms - self._loop.now_ms())
+        self._timer = self._loop.call_later(delay_ms, self._on_timer)
+
+    def _now_ms(self) -> int:
+        """The quorum's clock: an election must not wait, nor come too soon, because somebody sets the wall clock. Kafka's does."""
+        return int(self._loop.monotonic_ms())
+
+    def _timestamp(self, now_ms: int) -> int:
+        """What the wall clock shows at a `now_ms` of the quorum's, by the one as it goes now."""
+        return now_ms + self._loop.now_ms() - self._now_ms()
 
     # what the leader's program asks for -------------------------------------------------------------------------------------------
 
     def prepare_append(self, epoch: int, records: Sequence[bytes]) -> int:
         """See `RaftNode.prepare_append`."""
-        return self.node.prepare_append(epoch, records, self._loop.now_ms())
+        return self.node.prepare_append(epoch, records, self._now_ms())
 
     def schedule_append(self) -> None:
         """See `RaftNode.schedule_append`."""
-        self._run(lambda: self.node.schedule_append(self._loop.now_ms()))
+        self._run(lambda: self.node.schedule_append(self._now_ms()))
 
     def resign(self, epoch: int) -> None:
         """See `RaftNode.resign`."""
-        self._do(self.node.resign(epoch, self._loop.now_ms()))
+        self._do(self.node.resign(epoch, self._now_ms()))
 
     def upgrade_kraft_version(self, epoch: int, version: int, *, validate_only: bool = False) -> None:
         """See `RaftNode.upgrade_kraft_version`."""
-        self._do(self.node.upgrade_kraft_version(epoch, version, self._loop.now_ms(), validate_only=validate_only))
+        self._do(self.node.upgrade_kraft_version(epoch, version, self._now_ms(), validate_only=validate_only))
 
     def create_snapshot(self, snapshot_id: OffsetAndEpoch, last_contained_log_timestamp: int) -> SnapshotWriter | None:
         """See `RaftNode.create_snapshot`; LoadError for what is no end of a committed batch, see `KafkaRaftLog.check_snapshot_id`."""
         if snapshot_id.offset >= self.log.start_offset:
             self.log.check_snapshot_id(snapshot_id)
-        return self.node.create_snapshot(snapshot_id, last_contained_log_timestamp, self._loop.now_ms())
+        return self.node.create_snapshot(snapshot_id, last_contained_log_timestamp, self._now_ms())
 
     # actions ----------------------------------------------------------------------------------------------------------------------
 
@@ -311,7 +320,7 @@ class RaftManager:
             log.debug("Node %s: no answer from %s: %s", self.identity.node_id, asked.node, result)
             name = "UNSUPPORTED_VERSION" if result.name == "UNSUPPORTED_VERSION" else "BROKER_NOT_AVAILABLE"
             result = error_response(asked.message, name)
-        self._run(lambda: self.node.on_response(asked.node, asked.correlation_id, result, self._loop.now_ms()))
+        self._run(lambda: self.node.on_response(asked.node, asked.correlation_id, result, self._now_ms()))
 
 
 def _peer_settings(identity: Identity) -> PeerSettings:

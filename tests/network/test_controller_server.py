@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import time
 from pathlib import Path
 
 import pytest
@@ -37,11 +38,13 @@ from kops.protocol.messages import (
     add_raft_voter_request,
 )
 from kops.protocol.messages import describe_quorum_request as quorum
+from kops.records import Batch, BytesSource, scan
 from kops.storage.kafka_uuid import uuid_bytes
 from kops.storage.load_errors import KafkaStorageError
 from tests.support.controllers import Controllers, ask, register_broker
 from tests.support.controlling import CLUSTER_ID, creation, error_name
 
+AN_HOUR_MS = 3_600_000
 NOT_CONTROLLER, UNKNOWN_SERVER_ERROR = 41, -1
 
 
@@ -132,6 +135,29 @@ def test_a_quorum_outlives_its_active_controller(tmp_path: Path, is_static: bool
     logs = [sorted((tmp_path / f"node-{node_id}" / METADATA_DIR).glob("*.log")) for node_id in (1, 2, 3)]
     contents = sorted((b"".join(path.read_bytes() for path in paths) for paths in logs), key=len)
     assert all(longest.startswith(shortest) for shortest, longest in itertools.pairwise(contents))
+
+
+def test_an_election_does_not_wait_for_a_clock_that_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Controllers(tmp_path, 3) as controllers:
+        first = controllers.active_id()
+        loop = controllers.thread.loop
+        monkeypatch.setattr(loop, "now_ms", lambda: time.time_ns() // 1_000_000 - AN_HOUR_MS)
+        controllers.stop(first, cleanly=False)
+        second = controllers.active_id()
+        assert second != first
+        with controllers.client(second) as client:
+            assert ask(client, creation("orders", partitions=1, factor=1), CreateTopicsResponse).topics[0].error_code != 0, "no broker"
+            register_broker(client, 7)
+            assert ask(client, creation("orders", partitions=1, factor=1), CreateTopicsResponse).topics[0].error_code == 0
+            (partition,) = ask(client, describe_quorum(), DescribeQuorumResponse).topics[0].partitions
+    # What is written bears the time that the clock shows.
+    path = max((tmp_path / f"node-{second}" / METADATA_DIR).glob("*.log"))
+    last = list(scan(BytesSource(path.read_bytes())))[-1]
+    assert isinstance(last, Batch)
+    now_ms = time.time_ns() // 1_000_000
+    own = next(each for each in partition.current_voters if each.replica_id == second)
+    for written_ms in (last.max_timestamp, own.last_fetch_timestamp):
+        assert AN_HOUR_MS <= now_ms - written_ms < 2 * AN_HOUR_MS
 
 
 def test_an_answer_waits_until_it_is_committed(tmp_path: Path) -> None:

@@ -156,11 +156,10 @@ class Checks:
             other = self.world.nodes[member]
             if other is node or other.lost_data:
                 continue
-            log = other.log(ledger.topic, ledger.partition)
-            if log is not None and log.topic_id == partition.log.topic_id:  # type: ignore[union-attr]
-                assert log.log_end_offset >= high_watermark, (
-                    f"{ledger.name}: node {member} is in the ISR of epoch {epoch} with {log.log_end_offset} of {high_watermark} records"
-                )
+            end = other.end_offset(ledger)
+            assert end is None or end >= high_watermark, (
+                f"{ledger.name}: node {member} is in the ISR of epoch {epoch} with {end} of {high_watermark} records"
+            )
 
     def _decided(self, log: UnifiedLog, offset: int, end_offset: int, decisions: Decisions, who: str) -> int:
         """Compare what is new below a high watermark; where it ends."""

@@ -22,13 +22,14 @@ from kops.files.tree import MemoryFiles
 from kops.metadata.image.metadata_image import MetadataImage
 from kops.records.log_offsets import TopicPartition
 from kops.replication.partition import Partition
+from kops.storage.kafka_uuid import uuid_text
 from kops.storage.log_dirs import Runner, run_in_turn
 from kops.storage.unified_log import UnifiedLog
 from tests.simulation.node_admin import CHANGING, MIN_INSYNC, STABLE, SimAdmin
 from tests.simulation.node_checks import Checks, Ledger
 from tests.simulation.node_client import BROKER_PORT, SimClient
 from tests.simulation.sim_disk import SimDisk, remove_tree
-from tests.simulation.sim_world import Clock, Host, SimLoop, SocketModule
+from tests.simulation.sim_world import START_MS, Clock, Host, SimLoop, SocketModule
 from tests.support.controlling import CLUSTER_ID
 
 NODES = (1, 2, 3)
@@ -95,6 +96,7 @@ class SimNode:
         self.node: Node | None = None
         self.failures: list[str] = []
         self.has_bad_disk = self.lost_data = False
+        self._ends: dict[tuple[str | None, int], int] = {}
         self.config, formatted = formatted_disk(node_id, world.log_dirs, extra)
         self.disk = SimDisk(world.wall_ms, world.clock.random, formatted)
 
@@ -113,16 +115,17 @@ class SimNode:
     def _failed(self, reason: str) -> None:
         self.world.say(f"node {self.id} ended: {reason}")
         self.failures.append(reason)
-        self.node = None
-        self.host.kill()
+        self.kill()
 
     def kill(self) -> None:
         """kill -9: what was written is there."""
+        self._remember()
         self.host.kill()
         self.node = None
 
     def lose_power(self) -> None:
         """What was not synced may be gone, torn or in another order."""
+        self._remember()
         self.host.switch_off()
         self.node = None
         self.disk = self.disk.rebooted()
@@ -149,6 +152,18 @@ class SimNode:
         """A log that the running node has open."""
         broker = None if self.node is None else self.node.broker
         return None if broker is None else broker.parts.logs.current_logs.get(TopicPartition(topic, number))
+
+    def end_offset(self, ledger: Ledger) -> int | None:
+        """Where its log of a partition ends, or ended when the node did; None where it has none, or is just loading it."""
+        topic_id, log = uuid_text(ledger.topic_id), self.log(ledger.topic, ledger.partition)
+        if self.node is None:
+            return self._ends.get((topic_id, ledger.partition))
+        return log.log_end_offset if log is not None and log.topic_id == topic_id else None
+
+    def _remember(self) -> None:
+        broker = None if self.node is None else self.node.broker
+        if broker is not None and broker._are_logs_loaded:
+            self._ends = {(log.topic_id, log.partition): log.log_end_offset for log in broker.parts.logs.current_logs.values()}
 
     @property
     def image(self) -> MetadataImage | None:
@@ -180,7 +195,7 @@ class NodeWorld:
 
     def wall_ms(self) -> int:
         """The time of files."""
-        return int(self.clock.now_ms)
+        return int(START_MS + self.clock.now_ms)
 
     def latest_wall_ms(self) -> float:
         """The latest that any node takes the time for."""
@@ -271,12 +286,17 @@ class NodeWorld:
         return asked is not None and asked.is_leader and asked.leader_epoch == latest
 
     def check_replicated(self, ledger: Ledger, end_offset: int) -> None:
-        """As many replicas have it as are asked for; of a node that is down nobody knows."""
-        having = 0
-        for node in self.nodes.values():
-            log = node.log(ledger.topic, ledger.partition)
-            having += log is None or log.log_end_offset >= end_offset
+        """As many replicas have it as are asked for, and everyone who is in sync as the newest metadata say."""
+        ends = {node.id: node.end_offset(ledger) for node in self.nodes.values()}
+        having = sum(end is None or end >= end_offset for end in ends.values())
         assert having >= MIN_INSYNC, f"{ledger.name}: acknowledged up to {end_offset}, {having} replicas have it"
+        image = self.latest_image()
+        registration = image.topics.partition(ledger.topic_id, ledger.partition)
+        if registration is not None and self.is_newest(image):
+            for member in registration.isr:
+                end = ends[member]
+                is_there = end is None or end >= end_offset or self.nodes[member].lost_data
+                assert is_there, f"{ledger.name}: acknowledged up to {end_offset}, node {member} is in the ISR with {end}"
 
     def is_in_sync(self) -> bool:
         """Whether every partition has all its replicas in sync and in a directory, as the newest metadata say, and all nodes serve."""

@@ -8,12 +8,12 @@ and BatchBuilder.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from kops.errors import ApiError
 from kops.metadata.raft.control_records import ControlRecord, control_batch
-from kops.metadata.raft.settings import MAX_BATCH_COUNT, MAX_BATCH_SIZE
+from kops.metadata.raft.settings import MAX_BATCH_COUNT, MAX_BATCH_SIZE, same_clock
 from kops.records.batch import BATCH_OVERHEAD
 from kops.records.build import write_batch, write_record
 
@@ -30,13 +30,22 @@ class CompletedBatch(NamedTuple):
 
 
 class BatchAccumulator:
-    """The batches of one epoch's leader, from `base_offset` on. Sizes in bytes."""
+    """The batches of one epoch's leader, from `base_offset` on. Sizes in bytes; `timestamp` is as in `Identity`."""
 
-    def __init__(self, epoch: int, base_offset: int, linger_ms: int, *, max_size: int = MAX_BATCH_SIZE) -> None:
+    def __init__(
+        self,
+        epoch: int,
+        base_offset: int,
+        linger_ms: int,
+        *,
+        max_size: int = MAX_BATCH_SIZE,
+        timestamp: Callable[[int], int] = same_clock,
+    ) -> None:
         self.epoch = epoch
         self.next_offset = base_offset
         self._linger_ms = linger_ms
         self._max_size = max_size
+        self._timestamp = timestamp
         self._completed: deque[CompletedBatch] = deque()
         self._records: list[bytes] = []
         self._size = 0
@@ -65,7 +74,7 @@ class BatchAccumulator:
             if size > self._max_size:
                 raise ApiError("RECORD_LIST_TOO_LARGE", f"The records take {size} bytes, a batch holds {self._max_size}")
         if not self._records:
-            self._append_time_ms, self._size = now_ms, BATCH_OVERHEAD
+            self._append_time_ms, self._size = self._timestamp(now_ms), BATCH_OVERHEAD
         if delay_drain and self._drain_offset == NEVER_MS:
             self._drain_offset = self.next_offset
         self._records += written
@@ -82,7 +91,7 @@ class BatchAccumulator:
     def append_control(self, records: Sequence[ControlRecord], now_ms: int) -> int:
         """Add a control batch behind all that was appended -> offset of its last record."""
         self.force_drain()
-        data = control_batch(records, base_offset=self.next_offset, epoch=self.epoch, now_ms=now_ms)
+        data = control_batch(records, base_offset=self.next_offset, epoch=self.epoch, now_ms=self._timestamp(now_ms))
         self._completed.append(CompletedBatch(self.next_offset, self.next_offset + len(records), data))
         self.next_offset += len(records)
         return self.next_offset - 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kops.metadata.raft.replica import Endpoints, LeaderAndEpoch, Node, OffsetAndEpoch
-from kops.metadata.raft.settings import QuorumSettings
+from kops.metadata.raft.settings import QuorumSettings, same_clock
 from kops.metadata.raft.voter_set import VoterSet
 from kops.records import Batch
 
@@ -24,6 +24,7 @@ class Identity:
     """Who a node is. `node_id` is None for an observer without one; `listener` is the name of the listener that the quorum talks over.
 
     `bootstrap` are the nodes that are asked who leads; `topic_id` is that of the metadata topic; `draw(n)` gives one of 0 … n-1.
+    `timestamp` is what a clock on the wall shows at a `now_ms` of the node, whose own clock should be one that nobody sets.
     """
 
     node_id: int | None
@@ -38,6 +39,7 @@ class Identity:
     can_become_voter: bool
     settings: QuorumSettings
     draw: Callable[[int], int]
+    timestamp: Callable[[int], int] = same_clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ class RaftCore:
 
     def _become_leader(self, now_ms: int) -> None:
         end_offset = self.log.end_offset
-        accumulator = BatchAccumulator(self.quorum.epoch, end_offset, self.settings.append_linger_ms)
+        accumulator = BatchAccumulator(self.quorum.epoch, end_offset, self.settings.append_linger_ms, timestamp=self.identity.timestamp)
         state = self.quorum.transition_to_leader(end_offset, accumulator, now_ms)
         self.log.initialize_leader_epoch(self.quorum.epoch)
         state.append_start_of_epoch(now_ms)

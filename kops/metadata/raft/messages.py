@@ -267,14 +267,17 @@ def describe_quorum_response_of(core: RaftCore, request: Request, now_ms: int) -
     """All replicas as the leader knows them."""
     module, state, version = describe_quorum_response, core.leader_state, request.api_version
 
+    def timestamp(of_ms: int) -> int:
+        return of_ms if of_ms < 0 else core.identity.timestamp(of_ms)
+
     def shown(each: ReplicaProgress) -> Any:
         is_local = each.key.id == state.local_id
         return module.ReplicaState(
             replica_id=each.key.id,
             replica_directory_id=each.key.directory_id_or_zero if version >= 2 else bytes(16),
             log_end_offset=-1 if each.end_offset is None else each.end_offset,
-            last_fetch_timestamp=now_ms if is_local else each.last_fetch_ms,
-            last_caught_up_timestamp=now_ms if is_local else each.last_caught_up_ms,
+            last_fetch_timestamp=timestamp(now_ms if is_local else each.last_fetch_ms),
+            last_caught_up_timestamp=timestamp(now_ms if is_local else each.last_caught_up_ms),
         )
 
     partition = module.PartitionData(

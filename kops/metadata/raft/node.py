@@ -116,7 +116,7 @@ class RaftNode:
             if wait_ms or core.is_finished:
                 break
         if now_ms >= self._next_clean_ms:
-            core.log.maybe_clean(now_ms)
+            core.log.maybe_clean(core.identity.timestamp(now_ms))
             self._next_clean_ms = now_ms + CLEAN_PERIOD_MS
         core.poll_listener()
         deadlines = [fetch.deadline_ms for fetch in core.parked]
@@ -189,7 +189,7 @@ class RaftNode:
         last_offset = snapshot_id.offset - 1
         version, voters = core.control.kraft_version_at(last_offset), core.control.voters_at(last_offset)
         frozen = core.control.truncate_old_entries
-        return SnapshotWriter(sink, last_contained_log_timestamp, version, voters, now_ms, on_frozen=frozen)
+        return SnapshotWriter(sink, last_contained_log_timestamp, version, voters, core.identity.timestamp(now_ms), on_frozen=frozen)
 
     @property
     def _is_new(self) -> bool:
