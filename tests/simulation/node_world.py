@@ -248,6 +248,7 @@ class NodeWorld:
         self.run_until(lambda: self.client.is_idle, "the last acknowledgement")
         self.run_until(self.is_in_sync, "all replicas in sync")
         self.run_for(3_000)
+        self.run_until(self.checks.is_metadata_everywhere, "the metadata on all nodes")
         self.checks.look_at_all()
 
     # facts --------------------------------------------------------------------------------------------------------------------------
