@@ -1,7 +1,7 @@
 """Write the manual pages below `man/` from the command line itself: `python tools/make_man.py` (or `make man`); `--check` only compares.
 
-One page a command (`kops-log-dump.1`), `kops.1`, `kops-exit-codes.7`, and `kops-findings.7` from the registry of findings. A page that no
-command stands for any more is removed.
+One page a command (`kops-log-dump.1`) and a group (`kops-log.1`), `kops.1`, `kops-exit-codes.7`, and `kops-findings.7` from the registry of
+findings. A page that no command stands for any more is removed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import kops
-from kops.cli import exit_codes
+from kops.cli import exit_codes, tree
 from kops.cli.pages import Page, Parameter, pages
 from kops.forensics.finding_codes import CODES
 
@@ -92,13 +92,14 @@ def command_page(page: Page, names: list[str]) -> str:
 
 def root_page(every: list[Page], names: list[str]) -> str:
     """`kops.1`."""
-    lines = head("kops", 1, "read, verify, rebuild and recover the files of Apache Kafka")
+    lines = head("kops", 1, "Kafka clusters on this machine, and the files of Apache Kafka")
     lines += [".SH SYNOPSIS", "\\fBkops\\fR [\\fIGROUP\\fR] \\fICOMMAND\\fR [\\fIOPTIONS\\fR] [\\fIARGUMENTS\\fR]", ".SH DESCRIPTION"]
     lines.append(
         escape(
-            "kops works on the log directories of Apache Kafka brokers without a broker. It is byte-compatible with Apache Kafka 4.3: "
-            "what it reads, rebuilds and recovers is what Kafka itself would read and write. Data is printed on standard output, words on "
-            "standard error. Every command has --help with examples and a manual page of its own."
+            "kops makes and runs Kafka clusters on this machine, is a client of running ones, and reads, verifies, rebuilds and recovers "
+            "log directories of Apache Kafka brokers without a broker. It is byte-compatible with Apache Kafka 4.3, on the wire and on "
+            "disk. Data is printed on standard output, words on standard error. Every command has --help with examples, every command and "
+            "every group a manual page of its own."
         )
     )
     lines.append(".SH COMMANDS")
@@ -106,6 +107,7 @@ def root_page(every: list[Page], names: list[str]) -> str:
         lines += [".TP", f"\\fB{escape(page.entry.name)}\\fR", escape(page.entry.help + ".")]
     lines.append(".SH ENVIRONMENT")
     for name, text in (
+        ("BOOTSTRAP_SERVERS", "Where clients find their cluster, unless -b says it; kops cluster env prints it."),
         ("NO_COLOR", "When set and not empty, nothing is coloured."),
         ("KOPS_DEBUG", "When set and not empty, an error shows where in the program it happened."),
         ("KOPS_JAVA_HOME, JAVA_HOME", "The Java that Spark runs on."),
@@ -113,6 +115,19 @@ def root_page(every: list[Page], names: list[str]) -> str:
         lines += [".TP", f".B {escape(name)}", escape(text)]
     lines += [".SH EXIT STATUS", "See \\fBkops\\-exit\\-codes\\fR(7)."]
     return finish(lines, names)
+
+
+def group_page(path: tuple[str, ...], every: list[Page], names: list[str]) -> str:
+    """The page of a group: the commands in it and below it."""
+    name = " ".join(("kops", *path))
+    lines = head(name.replace(" ", "-"), 1, tree.GROUPS[path])
+    lines += [".SH SYNOPSIS", f"\\fB{escape(name)}\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR] [\\fIARGUMENTS\\fR]", ".SH COMMANDS"]
+    for page in every:
+        if page.entry.path[: len(path)] == path:
+            lines += [".TP", f"\\fB{escape(page.entry.name)}\\fR", escape(page.entry.help + ".")]
+    lines.append(".SH EXIT STATUS")
+    lines += ["A sum of these numbers."] if exit_codes.sums(path) else []
+    return finish([*lines, *codes(exit_codes.meanings(path))], names)
 
 
 def exit_codes_page(names: list[str]) -> str:
@@ -171,6 +186,8 @@ def manual() -> dict[str, str]:
     }
     for page in every:
         made["-".join(("kops", *page.entry.path)) + ".1"] = command_page(page, names)
+    for path in tree.GROUPS:
+        made["-".join(("kops", *path)) + ".1"] = group_page(path, every, names)
     return made
 
 

@@ -36,7 +36,8 @@ COMMON = {
 INTRO = """\
 Usage: kops [GROUP] COMMAND [OPTIONS] [ARGUMENTS]
 
-  Reads, verifies, rebuilds and recovers the log directories of Apache Kafka, byte for byte as Kafka itself writes and reads them.
+  Runs Kafka clusters on this machine, works with running ones, and reads, verifies, rebuilds and recovers
+  the log directories of Apache Kafka: byte for byte as Kafka 4.3, on the wire and on disk.
 """
 OUTRO = """
 Options of every command:

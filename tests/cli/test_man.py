@@ -34,6 +34,9 @@ def test_every_command_and_finding_has_its_words() -> None:
     for entry in tree.COMMANDS:
         assert make_man.escape(entry.name) in pages["kops.1"]
         assert "-".join(("kops", *entry.path)) + ".1" in pages
+    for path in tree.GROUPS:
+        page = pages["-".join(("kops", *path)) + ".1"]
+        assert all(make_man.escape(entry.name) in page for entry in tree.COMMANDS if entry.path[: len(path)] == path)
     for code in CODES:
         assert make_man.escape(code) in pages["kops-findings.7"]
 
