@@ -4,7 +4,7 @@ createPartitions, describeConfigs, incrementalAlterConfigs), TopicCommand, Inclu
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
@@ -187,10 +187,10 @@ def _partitions(topic: DescribeTopicPartitionsResponseTopic) -> list[PartitionIn
     ]
 
 
-def match_topics(there: Iterable[str], wanted: Sequence[str], *, is_internal: Callable[[str], bool] | None = None) -> list[str]:
+def match_topics(there: Iterable[str], wanted: Sequence[str]) -> list[str]:
     """The names that are wanted: a topic of that very name, else all that the text matches as a regular expression, as in Kafka's tools.
 
-    None wanted: all. Where `is_internal` is given, those that it holds for are left out. NotFoundError, UsageError (no regular expression).
+    None wanted: all. NotFoundError, UsageError (no regular expression).
     """
     names = sorted(there)
     found: dict[str, None] = dict.fromkeys(names) if not wanted else {}
@@ -206,7 +206,12 @@ def match_topics(there: Iterable[str], wanted: Sequence[str], *, is_internal: Ca
         if not matching:
             raise NotFoundError(f"no such topic: {text}")
         found.update(dict.fromkeys(matching))
-    return [name for name in names if name in found and not (is_internal is not None and is_internal(name))]
+    return [name for name in names if name in found]
+
+
+def match_infos(there: Mapping[str, TopicInfo], wanted: Sequence[str], *, exclude_internal: bool) -> list[str]:
+    """The same of topics that are known, without Kafka's own where these are excluded."""
+    return [name for name in match_topics(there, wanted) if not (exclude_internal and there[name].is_internal)]
 
 
 def error_of(code: int, message: str | None = None) -> ApiError | None:

@@ -40,13 +40,12 @@ def under_replicated(
 ) -> None:
     """List partitions with a replica that is not in sync. Replicas that a reassignment is adding don't count yet."""
     from kops.client.partitions import mark_reassignments
-    from kops.client.topics import list_topics, match_topics
+    from kops.client.topics import list_topics, match_infos
 
     with connect(out, bootstrap, config, properties) as client:
         found = {info.name: info for info in list_topics(client)}
         mark_reassignments(client, found.values())
-    internal = {name for name, info in found.items() if info.is_internal}
-    names = match_topics(found, wanted_topics(topics, topic), is_internal=internal.__contains__ if exclude_internal else None)
+    names = match_infos(found, wanted_topics(topics, topic), exclude_internal=exclude_internal)
     rows = [
         {
             "topic": name,

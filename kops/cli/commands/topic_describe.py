@@ -102,7 +102,7 @@ def describe(
 
 def _find(client: Client, wanted: list[str], topic_id: str | None, exclude_internal: bool) -> list[TopicInfo]:
     from kops.client.partitions import mark_reassignments
-    from kops.client.topics import describe_topics, list_topics, match_topics
+    from kops.client.topics import describe_topics, list_topics, match_infos
 
     found = {info.name: info for info in list_topics(client)}
     if topic_id is not None:
@@ -110,8 +110,7 @@ def _find(client: Client, wanted: list[str], topic_id: str | None, exclude_inter
         if not names:
             raise NotFoundError(f"no topic of id {topic_id}")
     else:
-        internal = {name for name, info in found.items() if info.is_internal}
-        names = match_topics(found, wanted, is_internal=internal.__contains__ if exclude_internal else None)
+        names = match_infos(found, wanted, exclude_internal=exclude_internal)
     infos = []
     for name, info in sorted(describe_topics(client, names).items()):
         if isinstance(info, ApiError):

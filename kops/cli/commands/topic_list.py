@@ -43,13 +43,12 @@ def list_(
     under-replicated: partitions with a replica that is not in sync. offline: partitions without a leader.
     """
     from kops.client.partitions import mark_reassignments
-    from kops.client.topics import list_topics, match_topics
+    from kops.client.topics import list_topics, match_infos
 
     with connect(out, bootstrap, config, properties) as client:
         found = {info.name: info for info in list_topics(client)}
         mark_reassignments(client, found.values())
-    internal = {name for name, info in found.items() if info.is_internal}
-    wanted = match_topics(found, wanted_topics(topics, topic), is_internal=internal.__contains__ if exclude_internal else None)
+    wanted = match_infos(found, wanted_topics(topics, topic), exclude_internal=exclude_internal)
     rows = (
         {
             "topic": name,

@@ -77,15 +77,14 @@ def offsets(
     record. Compaction and transaction markers leave gaps, so there are as many records as offsets at most.
     """
     from kops.client.offsets import parse_offset
-    from kops.client.topics import list_topics, match_topics
+    from kops.client.topics import list_topics, match_infos
     from kops.records.log_offsets import TopicPartition
 
     spec = None if time is None else parse_offset(time, "--time")
     wanted = parse_partitions(partitions)
     with connect(out, bootstrap, config, properties) as client:
         found = {info.name: info for info in list_topics(client)}
-        internal = {name for name, info in found.items() if info.is_internal}
-        names = match_topics(found, wanted_topics(topics, topic), is_internal=internal.__contains__ if exclude_internal else None)
+        names = match_infos(found, wanted_topics(topics, topic), exclude_internal=exclude_internal)
         there = [TopicPartition(name, one.partition) for name in names for one in found[name].partitions]
         keys = [key for key in there if not wanted or key.partition in wanted]
         if wanted and not keys:

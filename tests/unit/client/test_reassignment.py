@@ -10,7 +10,7 @@ from kops.client import reassignment
 from kops.client.metadata import Metadata
 from kops.client.partitions import Reassignment, Replica
 from kops.client.reassignment import Move, Plan, moves, parse_plan, parse_topics_to_move, plan_text, throttled_replicas
-from kops.client.topics import PartitionInfo, TopicInfo, match_topics
+from kops.client.topics import PartitionInfo, TopicInfo, match_infos, match_topics
 from kops.errors import DecodeError, NotFoundError, UsageError
 from kops.records.log_offsets import TopicPartition
 
@@ -97,7 +97,9 @@ def test_topics_by_name_and_by_regular_expression() -> None:
     assert match_topics(there, ["a.b"]) == ["a.b"]  # that very name, not what it means as an expression
     assert match_topics(there, ["a.b?", "orders.*"]) == ["a.b", "a_b", "orders", "orders-2"]
     assert match_topics(there, ["orders,a_b"]) == ["a_b", "orders"]
-    assert match_topics(there, [], is_internal=lambda name: name.startswith("__")) == ["a.b", "a_b", "orders", "orders-2"]
+    infos = {name: TopicInfo(name, "", name.startswith("__")) for name in there}
+    assert match_infos(infos, [], exclude_internal=True) == ["a.b", "a_b", "orders", "orders-2"]
+    assert match_infos(infos, [], exclude_internal=False) == match_topics(there, [])
     assert match_topics([], []) == []
     with pytest.raises(NotFoundError, match="no such topic: order"):
         match_topics(there, ["order"])
