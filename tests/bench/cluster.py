@@ -1,5 +1,5 @@
 """Three kops brokers and three nodes of Apache Kafka 4.3.0, asked the same in one run: `python -m tests.bench.cluster [--rounds N]
-[--size MIB] [--json FILE] [QUESTION…]`.
+[--size MIB] [--dir DIR] [--json FILE] [QUESTION…]`.
 
 Both clusters have the same server.properties (combined nodes, static quorum, Kafka's time-outs) and directories that are formatted already.
 Kafka's nodes run as its scripts start them: C2, G1, 1 GiB of heap. Both clusters are up at the same time and take turns, so that a busy
@@ -521,6 +521,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("questions", nargs="*", metavar="QUESTION", help=f"of {', '.join(QUESTIONS)}; all without")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--size", type=int, default=128, help="MiB of records a turn of produce")
+    parser.add_argument("--dir", type=Path, default=CACHE, help="where the nodes have their directories")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args(arguments)
     # As installed: the bytecode of modules is kept.
@@ -530,8 +531,8 @@ def main(arguments: Sequence[str]) -> None:
 
     oracle = Oracle()
     del os.environ["_JAVA_OPTIONS"]
-    CACHE.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix="cluster-", dir=CACHE))
+    asked.dir.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix="cluster-", dir=asked.dir))
     run = Run(oracle, work, size=asked.size * MIB, rounds=asked.rounds)
     with oracle, ExitStack() as ended:
         ended.callback(shutil.rmtree, work)
