@@ -208,8 +208,9 @@ def test_a_request_that_overtakes_one_that_waits() -> None:
         data = session.build({key: FetchInfo(0, -1, 1_000_000, topic_id=TOPIC_ID) for key in world.keys})
         request = data.fill(FetchRequest(max_wait_ms=300, min_bytes=1, max_bytes=1_000_000))
         request.session_epoch += epoch_ahead
-        answers.append([])
-        asked = Answered(request, VERSION, lambda answer, took=answers[-1]: took.append(cast("FetchResponse", answer)))
+        took: list[FetchResponse] = []
+        answers.append(took)
+        asked = Answered(request, VERSION, lambda answer: took.append(cast("FetchResponse", answer)))
         handle_fetch(world.brokers[1].parts, cast("RequestContext", asked))
 
     ask()
