@@ -119,19 +119,7 @@ class Controllers:
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds, looked at on the loop."""
-        reached, given_up = threading.Event(), threading.Event()
-
-        def look() -> None:
-            if holds():
-                reached.set()
-            elif not given_up.is_set():
-                self.thread.loop.call_later(10, look)
-
-        self.thread.loop.call_from_thread(look)
-        try:
-            assert reached.wait(PATIENCE_S), "it never came to hold"
-        finally:
-            given_up.set()
+        self.thread.wait_for(holds)
 
     def active_id(self) -> int:
         """Wait for an active controller that has written its first records -> its node's id."""

@@ -179,19 +179,7 @@ class EmbeddedNodes:
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
         """Wait until something holds, looked at on the loop."""
-        reached, given_up = threading.Event(), threading.Event()
-
-        def look() -> None:
-            if holds():
-                reached.set()
-            elif not given_up.is_set():
-                self.thread.loop.call_later(10, look)
-
-        self.thread.loop.call_from_thread(look)
-        try:
-            assert reached.wait(PATIENCE_S), "it never came to hold"
-        finally:
-            given_up.set()
+        self.thread.wait_for(holds)
 
     def close(self) -> None:
         for node in self.nodes.values():

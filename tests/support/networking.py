@@ -76,6 +76,22 @@ class LoopThread:
         assert results, "the loop has ended, `close` says why"
         return results[0]
 
+    def wait_for(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds, looked at on the loop a hundred times a second."""
+        reached, given_up = threading.Event(), threading.Event()
+
+        def look() -> None:
+            if holds():
+                reached.set()
+            elif not given_up.is_set():
+                self.loop.call_later(10, look)
+
+        self.loop.call_from_thread(look)
+        try:
+            assert reached.wait(PATIENCE_S), "it never came to hold"
+        finally:
+            given_up.set()
+
     def join(self) -> None:
         """Wait until something has stopped the loop."""
         self._thread.join(PATIENCE_S)
@@ -112,17 +128,8 @@ class Served:
         return Client(self.port(name), receive_buffer_size=receive_buffer_size)
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds, looked at on the loop at each of its turns (and a few times a second)."""
-        reached = threading.Event()
-
-        def look() -> None:
-            if holds():
-                reached.set()
-            elif not reached.is_set():
-                self.loop.call_later(5, look)
-
-        self.loop.call_from_thread(look)
-        assert reached.wait(PATIENCE_S), "it never came to hold"
+        """Wait until something holds, looked at on the loop."""
+        self.thread.wait_for(holds)
 
     def __enter__(self) -> Self:
         return self
