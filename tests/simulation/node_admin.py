@@ -90,7 +90,7 @@ class SimAdmin:
 
     def do_something(self) -> None:
         """One thing, drawn."""
-        work = (self.reassign, self.reassign, self.elect, self.recreate, self.add_partition, self.configure, self.delete_records, self.move)
+        work = (self.reassign, self.elect, self.recreate, self.recreate, self.add_partition, self.configure, self.delete_records, self.move)
         self.chance.choice(work)()
 
     def reassign(self) -> None:

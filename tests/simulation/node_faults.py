@@ -24,6 +24,7 @@ class Faults:
         self.chance: Random = world.clock.random
         kinds: list[tuple[int, Callable[[], None]]] = [
             (4, self.kill),
+            (3, self.cut_off_and_kill),
             (3, self.lose_power),
             (2, self.restart),
             (2, self.pause),
@@ -75,6 +76,17 @@ class Faults:
             self.world.say(f"node {node.id} loses power")
             node.lose_power()
         self._start_again(nodes)
+
+    def cut_off_and_kill(self) -> None:
+        """A node dies with what it took from the clients and nobody else has."""
+        node = self._any()
+        self.world.say(f"node {node.id} is cut off from the others, and then killed")
+        for other in self.world.nodes.values():
+            self.world.clock.cut_off(node.host.address, other.host.address)
+        self.world.run_for(self.chance.uniform(50, 600))
+        node.kill()
+        self.world.clock.heal()
+        self._start_again([node])
 
     def _start_again(self, nodes: list[SimNode]) -> None:
         self._run()
@@ -170,6 +182,8 @@ class Faults:
             node.disk.break_directory(path, failure)
         self._run()
         self.world.say(f"the disk of node {node.id} is repaired")
+        self.world.counts["operations of disks failed"] += node.disk.failures
+        node.disk.failures = 0
         if failure == "full":
             node.kill()
             node.disk = node.disk.repaired()

@@ -16,7 +16,7 @@ from types import TracebackType
 from tests.simulation.node_faults import Faults
 from tests.simulation.node_world import NodeWorld, simulated
 
-DISTURBANCES = 8
+DISTURBANCES = 6
 LAST_LINES = 250
 """How much of the trace is told: what was done to the nodes from the start, of what they said the end."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
@@ -20,6 +21,7 @@ from kops.broker.node import Node
 from kops.config import BrokerConfig
 from kops.files.tree import MemoryFiles
 from kops.metadata.image.metadata_image import MetadataImage
+from kops.metadata.raft import node as raft_node
 from kops.records.log_offsets import TopicPartition
 from kops.replication.partition import Partition
 from kops.storage.kafka_uuid import uuid_text
@@ -36,6 +38,8 @@ NODES = (1, 2, 3)
 CONTROLLER_PORT = 9093
 METADATA_DIR, OTHER_DIR = "/a", "/b"
 CHECK_EVENTS = 100
+METADATA_CLEAN_MS = 2_000
+"""How often the metadata log is cut behind its snapshots: a life has no minutes for it."""
 SETTINGS = {
     "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",
@@ -60,9 +64,9 @@ SETTINGS = {
     "auto.create.topics.enable": "false",
 }
 SNAPSHOTS = {
-    "metadata.log.max.record.bytes.between.snapshots": 6_000,
-    "internal.metadata.log.segment.bytes": 4_000,
-    "metadata.max.retention.bytes": 8_000,
+    "metadata.log.max.record.bytes.between.snapshots": 2_500,
+    "internal.metadata.log.segment.bytes": 1_500,
+    "metadata.max.retention.bytes": 4_000,
     "internal.metadata.delete.delay.millis": 1_000,
 }
 """Settings of lives in which the metadata log is cut behind snapshots."""
@@ -115,6 +119,7 @@ class SimNode:
     def _failed(self, reason: str) -> None:
         self.world.say(f"node {self.id} ended: {reason}")
         self.failures.append(reason)
+        self.world.counts["nodes ended"] += 1
         self.kill()
 
     def kill(self) -> None:
@@ -191,6 +196,7 @@ class NodeWorld:
         self.checks = Checks(self)
         self.client = SimClient(self)
         self.admin = SimAdmin(self, self.client)
+        self.counts: Counter[str] = Counter()
         self.say(f"log.dirs={','.join(self.log_dirs)}, {'snapshots' if extra else 'no snapshots'}")
 
     def wall_ms(self) -> int:
@@ -250,6 +256,20 @@ class NodeWorld:
         self.run_for(3_000)
         self.run_until(self.checks.is_metadata_everywhere, "the metadata on all nodes")
         self.checks.look_at_all()
+        self._count()
+
+    def _count(self) -> None:
+        """What happened in this life."""
+        ledgers, nodes = self.checks.ledgers.values(), self.nodes.values()
+        self.counts["records acknowledged"] = sum(ledger.acknowledged_end for ledger in ledgers)
+        self.counts["leaders elected"] = len(self.checks.leaders)
+        self.counts["leaders of the quorum elected"] = len(self.checks.quorum_leaders)
+        self.counts["partitions deleted"] = sum(self.is_gone(ledger.topic_id) for ledger in ledgers)
+        self.counts["partitions cut at their start"] = sum(ledger.start_offset > 0 for ledger in ledgers)
+        self.counts["half messages"] = self.clock.half_messages
+        self.counts["metadata logs cut at their start"] = sum(
+            node.node.shared.raft.log.start_offset > 0 for node in nodes if node.node is not None and node.node.shared is not None
+        )
 
     # facts --------------------------------------------------------------------------------------------------------------------------
 
@@ -321,12 +341,13 @@ class NodeWorld:
 
 @contextlib.contextmanager
 def simulated(world: NodeWorld) -> Iterator[None]:
-    """The product's modules get the world's sockets, its chance for ids, and logs are loaded without threads."""
+    """The product's modules get the world's sockets, its chance for ids, and no threads that load logs."""
     sockets, ids = SocketModule(world.clock), seeded_ids(world.clock.random)
     seams: list[Seam] = [
         *((module, "socket", sockets) for module in (acceptor, peer)),
         *((module, "threads_runner", in_turn) for module in (log_start, broker_server)),
         *((module, "random_uuid", ids) for module in (node_format, metadata_directory)),
+        (raft_node, "CLEAN_PERIOD_MS", METADATA_CLEAN_MS),
     ]
     with replaced(seams):
         yield

@@ -71,7 +71,7 @@ class SimDisk(CrashFiles):
 
 
 def copy_tree(source: MemoryFiles, target: MemoryFiles, path: str) -> None:
-    """A directory with all that is below it; zeros at the end of a file cost nothing."""
+    """A directory with all that is below it; of a file that is nearly empty only what was ever written is looked at."""
     target.mkdir(path)
     for name in source.list(path):
         below = f"{path}/{name}"
@@ -79,8 +79,10 @@ def copy_tree(source: MemoryFiles, target: MemoryFiles, path: str) -> None:
         if status.is_dir:
             copy_tree(source, target, below)
         else:
+            node = source.open(below)._open_node()
             with target.open(below, "new") as file:
-                file.write(0, source.read_all(below).rstrip(b"\0"))
+                for start, data in zip(node.starts, node.data, strict=True):
+                    file.write(start, data)
                 file.truncate(status.size)
             target.set_mtime(below, status.mtime_ms)
 

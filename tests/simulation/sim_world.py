@@ -44,6 +44,7 @@ class Clock:
         self.listeners: dict[tuple[str, int], SimSocket] = {}
         self.hosts: dict[str, Host] = {}
         self.slow = False
+        self.half_messages = 0
         self._ports = itertools.count(FIRST_PORT)
 
     def at(self, delay_ms: float, run: Callable[[], object], host: Host | None = None) -> None:
@@ -240,6 +241,7 @@ class Pipe:
         kept = data[: self.clock.random.randint(0, len(data))]
         self.pieces.clear()
         if kept:
+            self.clock.half_messages += len(kept) < len(data)
             self.pieces.append(kept)
         self.size = len(kept)
         self.is_cut_short = True

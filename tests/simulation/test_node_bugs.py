@@ -1,24 +1,118 @@
-"""Bugs put into whole nodes on purpose: each is met by one of a stated number of lives."""
+"""Bugs put into whole nodes on purpose: each is met by one of a stated number of lives.
+
+What only an order of messages brings out that one connection hardly ever makes is planted in `test_replication` alone, where messages
+come late, twice and in any order: stale responses, changes of the ISR that the controller refuses or that are in flight, broker epochs of
+an earlier life.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from kops.broker.raft_log import KafkaRaftLog
+from kops.metadata.partition_registration import NO_LEADER_CHANGE, PartitionRegistration
+from kops.metadata.raft.leader import LeaderState
+from kops.metadata.raft.states import Candidate, Follower, Prospective, Unattached
+from kops.protocol.messages import PartitionChangeRecord
+from kops.storage import log_retention
+from kops.storage.producer_state import ProducerState
+from kops.storage.unified_log import UnifiedLog
 from tests.simulation.node_life import live_all
 from tests.simulation.test_replication import (
     acknowledge_before_replication,
     high_watermark_at_the_end,
+    truncate_one_too_little,
     truncate_to_the_high_watermark,
 )
 
 FIRST_SEED = 300
+Patch = pytest.MonkeyPatch
 
-BUGS: list[tuple[Callable[[pytest.MonkeyPatch], None], int]] = [
+
+def acknowledge_metadata_before_the_flush(patch: Patch) -> None:
+    """What is committed in the metadata log may be nowhere on a disk."""
+    patch.setattr(KafkaRaftLog, "flush", lambda self: None)
+
+
+def acknowledge_before_the_flush(patch: Patch) -> None:
+    """`flush.messages` has no effect: a replica tells of what it has not synced."""
+    patch.setattr(UnifiedLog, "_flush", lambda self, offset, *, inclusive: None)
+
+
+def vote_for_everybody(patch: Patch) -> None:
+    """A voter gives its vote in an epoch to whoever asks, also to one whose log is behind."""
+    for state in (Unattached, Prospective, Candidate, Follower):
+        patch.setattr(state, "can_grant_vote", lambda self, candidate, *, is_up_to_date, pre_vote: True)
+
+
+def commit_metadata_alone(patch: Patch) -> None:
+    """What the leader of the quorum has counts as committed."""
+
+    def to_the_end(self: LeaderState) -> bool:
+        end = max(one.end_offset or 0 for one in self._by_descending_end())
+        grows = end > (self.high_watermark or 0)
+        self.high_watermark = max(end, self.high_watermark or 0)
+        return grows
+
+    patch.setattr(LeaderState, "_maybe_update_high_watermark", to_the_end)
+
+
+def two_leaders_of_one_epoch(patch: Patch) -> None:
+    """A leader that is elected keeps the epoch of the one before."""
+    merge = PartitionRegistration.merge
+
+    def same_epoch(self: PartitionRegistration, change: PartitionChangeRecord) -> PartitionRegistration:
+        merged = merge(self, change)
+        return replace(merged, leader_epoch=self.leader_epoch) if change.leader != NO_LEADER_CHANGE else merged
+
+    patch.setattr(PartitionRegistration, "merge", same_epoch)
+
+
+def delete_one_segment_too_many(patch: Patch) -> None:
+    """Retention by size leaves less than it has to."""
+    over_size = log_retention._over_size
+
+    def one_more(log: UnifiedLog) -> list[Any]:
+        found = over_size(log)
+        segments = list(log.segments)
+        return segments[: len(found) + 1] if 0 < len(found) < len(segments) - 1 else found
+
+    patch.setattr(log_retention, "_over_size", one_more)
+
+
+def append_twice(patch: Patch) -> None:
+    """A batch that is sent again is appended again."""
+    patch.setattr(ProducerState, "find_duplicate_batch", lambda self, batch: None)
+
+
+def read_above_the_high_watermark(patch: Patch) -> None:
+    """A consumer is given all that the leader has."""
+    patch.setattr(UnifiedLog, "read", _read_to_the_end(UnifiedLog.read))
+
+
+def _read_to_the_end(read: Callable[..., Any]) -> Callable[..., Any]:
+    from kops.storage.log_offsets import Isolation
+
+    return lambda self, start, size, isolation, **named: read(self, start, size, Isolation.LOG_END, **named)
+
+
+BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (acknowledge_before_replication, 20),
     (high_watermark_at_the_end, 20),
     (truncate_to_the_high_watermark, 20),
+    (truncate_one_too_little, 20),
+    (acknowledge_metadata_before_the_flush, 20),
+    (acknowledge_before_the_flush, 20),
+    (vote_for_everybody, 20),
+    (commit_metadata_alone, 20),
+    (two_leaders_of_one_epoch, 20),
+    (delete_one_segment_too_many, 20),
+    (append_twice, 20),
+    (read_above_the_high_watermark, 20),
 ]
 """A bug, and of how many lives one must meet it."""
 
@@ -26,7 +120,7 @@ BUGS: list[tuple[Callable[[pytest.MonkeyPatch], None], int]] = [
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize(("bug", "lives"), BUGS, ids=[bug.__name__ for bug, _ in BUGS])
-def test_a_planted_bug_is_found(bug: Callable[[pytest.MonkeyPatch], None], lives: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_bug_is_found(bug: Callable[[Patch], None], lives: int, monkeypatch: Patch) -> None:
     bug(monkeypatch)
     with pytest.raises(AssertionError) as caught:
         live_all(range(FIRST_SEED, FIRST_SEED + lives))
