@@ -102,6 +102,15 @@ def test_a_cluster_of_one(kops: Kops, here: Path) -> None:
     assert kops("cluster", "down", "--data-dir", "kops-data").code == 3
 
 
+def test_ctrl_c_while_a_cluster_stops_says_how_to_go_on(kops: Kops, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kops.cluster.launch.take_down", interrupted)
+    ran = kops("cluster", "down", "-d", "a b")
+    assert (ran.code, ran.err) == (130, f"kops: interrupted. To resume: kops cluster down --data-dir '{here / 'a b'}'\n")
+
+
 def test_what_goes_wrong_leaves_nothing(kops: Kops, here: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from kops.cli.cluster_words import DataDir
 from kops.cli.options import command
 from kops.cli.output import Output
@@ -35,6 +37,7 @@ def _end(out: Output, data_dir: str | None, *, kill: bool) -> int:
     from kops.cluster.launch import locate, take_down
 
     directory = locate(data_dir)
+    out.resume = f"kops cluster {'kill' if kill else 'down'} --data-dir {shlex.quote(directory.path)}"
     done = take_down(directory, kill=kill)
     for sentence in done:
         out.say(sentence)
