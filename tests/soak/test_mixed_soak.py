@@ -83,8 +83,11 @@ class MixedDisturber(Disturber):
         partitions = [{"topic": TOPIC, "partition": number, "replicas": to} for number, to in replicas.items()]
         plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
         arguments = ("--bootstrap-server", self.cluster.bootstrap, "--reassignment-json-file", plan, "--execute", "--additional")
-        said = self.tools.run("reassign-partitions", *arguments)
-        assert "Successfully started partition reassignment" in said, said
+        deadline = time.monotonic() + TIMEOUT_S
+        # The tool refuses brokers that are fenced for a moment.
+        while "Successfully started partition reassignment" not in (said := self.tools.run("reassign-partitions", *arguments)):
+            assert time.monotonic() < deadline, said
+            time.sleep(0.5)
 
 
 @pytest.mark.timeout(3 * 3600)
@@ -111,6 +114,6 @@ def test_nothing_acknowledged_is_lost(kind: str, oracle: Oracle, tmp_path: Path,
                 cluster.kill(node)
             check_replicas_equal(cluster, senders[0].partitions)
         except BaseException as error:
-            error.add_note(f"{kind}, seed {seed}\n" + "\n".join(disturber.told))
+            error.add_note(f"{kind}, seed {seed}\n" + disturber.life())
             raise
         assert count > 1_000

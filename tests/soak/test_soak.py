@@ -71,7 +71,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, minutes: float | None, see
             count = check_read_back(nodes, senders)
             wait_in_sync(nodes, TOPIC)
         except BaseException as error:
-            error.add_note(f"seed {seed}\n" + "\n".join(disturber.told))
+            error.add_note(f"seed {seed}\n" + disturber.life())
             raise
         assert count > 1_000
         for node, (memory, files, threads) in after.items():

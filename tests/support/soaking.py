@@ -118,6 +118,13 @@ class Sender(threading.Thread):
             }
         )
 
+    def __str__(self) -> str:
+        state = "sends" if self.is_alive() else "ended"
+        return (
+            f"sender {self.number} {state}, producer ids {self.producer_ids}, in its queue {len(self._producer)}, "
+            f"sent {dict(self.sent)}, acknowledged {dict(self.acknowledged)}, errors {self.errors[-1:]}"
+        )
+
     def run(self) -> None:
         """Send; what a full queue or a partition that is not known yet refuses is sent later."""
         while not self._ended.is_set():
@@ -207,6 +214,10 @@ class Disturber:
         """What may happen, the more often the more it is here."""
         return [self.kill, self.kill, self.pause, self.restart, self.add_partition, self.make_again]
 
+    def life(self) -> str:
+        """What happened, and how far the senders are."""
+        return "\n".join([*self.told, *map(str, self.senders)])
+
     def disturb(self) -> None:
         """One disturbance, to its end."""
         self._kinds.draw()()
@@ -250,17 +261,19 @@ class Disturber:
         if count > MOST_PARTITIONS:
             return
         self._tell(f"{count} partitions")
-        client = admin(self.nodes.bootstrap)
-        client.create_partitions([NewPartitions(TOPIC, count)], operation_timeout=60)[TOPIC].result(TIMEOUT_S)
+        insist(lambda: self._grow(count), KafkaError.INVALID_PARTITIONS)
         for sender in self.senders:
             sender.partitions = count
+
+    def _grow(self, count: int) -> None:
+        client = admin(self.nodes.bootstrap)
+        client.create_partitions([NewPartitions(TOPIC, count)], operation_timeout=60)[TOPIC].result(TIMEOUT_S)
 
     def make_again(self) -> None:
         """Delete a topic and make it again under its name: nothing of its former life is in it."""
         self._tell(f"{CHURN} is made again")
         if self._lives:
-            client = admin(self.nodes.bootstrap)  # its futures end when it is let go of
-            client.delete_topics([CHURN], operation_timeout=60)[CHURN].result(TIMEOUT_S)
+            insist(self._delete, KafkaError.UNKNOWN_TOPIC_OR_PART)
         self._lives += 1
         mark = f"life {self._lives}".encode()
         self._create_once_deleted()
@@ -271,18 +284,47 @@ class Disturber:
         found = [value for *_, value in read_all(self.nodes.bootstrap, CHURN)]
         assert found == [mark] * 20, f"{CHURN} holds {found}"
 
+    def _delete(self) -> None:
+        client = admin(self.nodes.bootstrap)  # its futures end when it is let go of
+        client.delete_topics([CHURN], operation_timeout=60)[CHURN].result(TIMEOUT_S)
+
     def _create_once_deleted(self) -> None:
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             try:
                 create_topic(self.nodes.bootstrap, CHURN, 2, REPLICAS)
             except KafkaException as error:
+                if may_be_asked_again(error):
+                    insist(lambda: create_topic(self.nodes.bootstrap, CHURN, 2, REPLICAS), KafkaError.TOPIC_ALREADY_EXISTS)
+                    return
                 # A broker may still be hearing of the deletion.
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
             else:
                 return
+
+
+def may_be_asked_again(error: KafkaException) -> bool:
+    """Whether the client had no answer, or one that will be another a little later: nodes are away, machines do too much at once."""
+    code: int = error.args[0].code()
+    return code < 0 or bool(error.args[0].retriable())
+
+
+def insist(ask: Callable[[], object], *done: int) -> None:
+    """Ask an administrator's question until it has an answer; `done` are the errors that say that an earlier one was heard."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            ask()
+        except KafkaException as error:
+            if error.args[0].code() in done:
+                return
+            if not may_be_asked_again(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return
 
 
 def wait_in_sync(nodes: Nodes, topic: str) -> None:
