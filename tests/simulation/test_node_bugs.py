@@ -24,6 +24,7 @@ from kops.storage.unified_log import UnifiedLog
 from tests.simulation.node_life import live_all
 from tests.simulation.test_replication import (
     acknowledge_before_replication,
+    divergence_one_too_far,
     high_watermark_at_the_end,
     truncate_one_too_little,
     truncate_to_the_high_watermark,
@@ -105,6 +106,7 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (high_watermark_at_the_end, 20),
     (truncate_to_the_high_watermark, 20),
     (truncate_one_too_little, 20),
+    (divergence_one_too_far, 60),
     (acknowledge_metadata_before_the_flush, 20),
     (acknowledge_before_the_flush, 20),
     (vote_for_everybody, 20),
