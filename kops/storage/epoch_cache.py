@@ -90,10 +90,16 @@ class LeaderEpochFileCache:
     def flush(self) -> None:
         """Write the file if cutting left that for later, and if that changes it: every load of a log cuts, hardly any changes something.
 
-        Writing takes away what a crash left of an earlier write, too.
+        Writing takes away what a crash left of an earlier write, too. Nothing is written where the directory is gone: it was renamed or
+        deleted meanwhile (a stray log while others are still being loaded; CheckpointFile.writeIfDirExists).
         """
+        directory = posixpath.dirname(self._path)
         if self._flush_due and (self._on_disk != write_leader_epoch_checkpoint(self._entries) or self._files.exists(f"{self._path}.tmp")):
-            self._write()
+            try:
+                self._write()
+            except KafkaStorageError as error:
+                if not isinstance(error.__cause__, FileNotFoundError) or self._files.exists(directory):
+                    raise
         self._flush_due = False
 
     # changes ----------------------------------------------------------------------------------------------------------------------

@@ -184,3 +184,21 @@ def test_a_write_that_fails_is_an_io_error(files: MemoryFiles, operation: int) -
     with pytest.raises(KafkaStorageError):
         cache.assign(1, 7)
     assert files.read_all(PATH) == b"0\n1\n0 0\n"
+
+
+def test_a_flush_behind_a_renamed_directory_writes_nothing(files: MemoryFiles) -> None:
+    """A stray log is renamed while the loop flushes what its load has cut."""
+    cache = cache_of(files, (0, 0), (1, 10))
+    cache.truncate_from_end(5)
+    files.rename(DIRECTORY, "/t-0-stray")
+    cache.flush()
+    assert not files.exists(DIRECTORY)
+    assert not cache.flush_due
+
+
+def test_a_flush_that_fails_in_its_directory_is_told(files: MemoryFiles) -> None:
+    cache_of(files, (0, 0), (1, 10))
+    cache = LeaderEpochFileCache(FaultyFiles(files, at=1, error=errno.ENOENT), DIRECTORY)
+    cache.truncate_from_end(5)
+    with pytest.raises(KafkaStorageError):
+        cache.flush()
