@@ -94,6 +94,15 @@ def load_hot(name: str, *, pure: bool = False) -> ModuleType:
     return module
 
 
+def document(cls: type) -> None:
+    """Give a class of a hot module the docstring of its source, which compiled classes lose: `help()` shows it."""
+    if cls.__doc__ or cls.__module__ not in HOT_MODULES:
+        return
+    with open(source_of(cls.__module__), encoding="utf-8") as file:
+        source = file.read()
+    cls.__doc__ = source.partition(f'\nclass {cls.__name__}:\n    """')[2].partition('"""')[0]
+
+
 class HotFinder:
     """Finds the source of a hot module where its extension must not be taken, and the extension beside the package, which an editable
     install has on no path; leaves all else to Python."""

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Literal
 
+from kops._compiled import document
 from kops.errors import DecodeError, KopsError, LockHeldError, MissingDependencyError, NotFoundError, UsageError
 from kops.files import Files, OsFiles
 from kops.forensics.inventory import FileEntry, Inventory, LogDir, PartitionDir, Segment, open_partition, open_paths
@@ -73,6 +74,8 @@ __all__ = [
     "truncate",
     "verify",
 ]
+
+document(Batch)
 
 
 if not TYPE_CHECKING:  # a node is a lot to import for somebody who reads files

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kops._compiled import HOT_MODULES, load_hot, source_of, status
+from kops._compiled import HOT_MODULES, document, load_hot, source_of, status
+from kops.records import Batch
 
 PACKAGE = Path(source_of(HOT_MODULES[0])).parent.parent
 PROGRAM = (
@@ -86,3 +87,10 @@ def test_the_interpreted_twin(name: str) -> None:
 def test_an_unknown_name() -> None:
     with pytest.raises(ModuleNotFoundError, match=r"kops\.records\._cold"):
         status("kops.records._cold")
+
+
+def test_a_class_has_the_docstring_of_its_source() -> None:
+    document(Batch)
+    twin = vars(load_hot("kops.records.batch", pure=True))["Batch"]
+    assert Batch.__doc__ == twin.__doc__
+    assert str(Batch.__doc__).startswith("One batch.")
