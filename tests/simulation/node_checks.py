@@ -152,6 +152,9 @@ class Checks:
         before = self._high_watermarks.get(key, 0)
         assert high_watermark >= before, f"{ledger.name}: the high watermark of node {node.id} fell from {before} to {high_watermark}"
         self._high_watermarks[key] = high_watermark
+        if high_watermark <= ledger.start_offset:
+            # Retention deleted all of it: who lost power may have forgotten the empty segment behind it, and with it the log's end.
+            return
         for member in partition.in_sync_replica_ids:
             other = self.world.nodes[member]
             if other is node or other.lost_data:
