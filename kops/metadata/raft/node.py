@@ -116,7 +116,10 @@ class RaftNode:
             if wait_ms or core.is_finished:
                 break
         if now_ms >= self._next_clean_ms:
-            core.log.maybe_clean(core.identity.timestamp(now_ms))
+            latest = core.log.latest_snapshot_id
+            # A restart leaves the high watermark unknown until a leader tells it; Kafka's node ends when it wants to clean before that.
+            if latest is not None and latest.offset <= core.log.high_watermark:
+                core.log.maybe_clean(core.identity.timestamp(now_ms))
             self._next_clean_ms = now_ms + CLEAN_PERIOD_MS
         core.poll_listener()
         deadlines = [fetch.deadline_ms for fetch in core.parked]

@@ -11,8 +11,8 @@ from kops.metadata.raft import RaftNode
 from kops.metadata.raft.actions import Action, Committed, Identity, LeaderChanged, Request, Respond, SendRequest, ShutDown
 from kops.metadata.raft.election import ElectionState
 from kops.metadata.raft.messages import error_code, error_name, error_response
-from kops.metadata.raft.replica import Address, Endpoints, LeaderAndEpoch, Node, ReplicaKey
-from kops.metadata.raft.settings import QuorumSettings
+from kops.metadata.raft.replica import Address, Endpoints, LeaderAndEpoch, Node, OffsetAndEpoch, ReplicaKey
+from kops.metadata.raft.settings import CLEAN_PERIOD_MS, QuorumSettings
 from kops.metadata.raft.states import Candidate, Follower, Prospective, Resigned, Unattached
 from kops.metadata.raft.voter_set import VoterSet
 from kops.protocol import messages as wire
@@ -25,7 +25,7 @@ from kops.protocol.messages import (
     vote_request,
     vote_response,
 )
-from kops.records import read_batches
+from kops.records import BatchBuilder, read_batches
 from tests.simulation.raft_log import MemoryLog
 
 TOPIC, TOPIC_ID, OWN = "__cluster_metadata", bytes(15) + b"\x01", bytes(15) + b"\x09"
@@ -354,3 +354,22 @@ def test_what_was_persisted_decides_the_first_role() -> None:
     assert isinstance(Bench(election=ElectionState(4, 2, None, voters)).node.state, Follower)
     assert isinstance(Bench(election=ElectionState(4, 9, None, voters)).node.state, Unattached)
     assert isinstance(Bench(election=ElectionState(4, None, ReplicaKey(2), voters)).node.state, Unattached)
+
+
+def test_nothing_is_cleaned_while_the_high_watermark_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a restart, where no leader is found for a while."""
+    bench = Bench()
+    cleaned: list[int] = []
+    monkeypatch.setattr(bench.log, "maybe_clean", cleaned.append)
+    builder = BatchBuilder(base_offset=0, partition_leader_epoch=1)
+    for _ in range(5):
+        builder.append(0, None, b"value")
+    bench.log.append_as_leader(builder.build(), 1)
+    sink = bench.log.create_snapshot(OffsetAndEpoch(offset=5, epoch=1))
+    assert sink is not None
+    sink.freeze()
+    bench.poll(1000 + CLEAN_PERIOD_MS)
+    assert not cleaned
+    bench.log.high_watermark = 5
+    bench.poll(1000 + 2 * CLEAN_PERIOD_MS)
+    assert len(cleaned) == 1
