@@ -4,6 +4,9 @@ Each partition of each topic that ever was has a `Ledger`. A producer sends one 
 and the record at offset n carries the number n: so an order that is not kept, a record that is lost or there twice is seen at the first
 record behind it. A batch that a replica has below its high watermark, or that a consumer has read, is the batch of the ledger from then
 on: no replica may ever show another one there.
+
+A record that retention deleted everywhere before its producer heard of it may come again: a replica that began behind it knows nothing of
+its producer, in Kafka as here. From then on offsets are ahead of the numbers.
 """
 
 from __future__ import annotations
@@ -73,6 +76,7 @@ class Ledger(Decisions):
         self.read_end = 0
         self.start_offset = 0
         self.asked_start = 0
+        self.lag = 0
         self.retention_bytes: int | None = None
         self.retention_ms: int | None = None
 
@@ -84,12 +88,14 @@ class Ledger(Decisions):
             self.retention_ms = min(time_ms, self.retention_ms or time_ms)
 
     def decide(self, batch: Batch, who: str) -> bool:
-        """As of any log; a record has the number of its offset."""
+        """As of any log; a record has the number of its offset, less the `lag`."""
         is_new = super().decide(batch, who)
         if is_new:
             for record in batch.records():
                 number = int((record.value or b"-1").split()[0])
-                assert number == record.offset, f"{self.name}: at offset {record.offset} is record {number}, as {who} has it"
+                if self.acknowledged_end <= number < min(self.start_offset, record.offset):
+                    self.lag = record.offset - number
+                assert number + self.lag == record.offset, f"{self.name}: at offset {record.offset} is record {number}, as {who} has it"
         return is_new
 
     def starts_at(self, offset: int, who: str, latest_ms: float) -> None:
@@ -105,6 +111,7 @@ class Ledger(Decisions):
                     where = f"{self.name}: {who} begins at offset {offset}, {behind} bytes in front of its end"
                     assert is_old or is_much, f"{where}, and so lost {one} that no retention may delete"
         self.start_offset = offset
+        self.end_offset = max(self.end_offset, offset)  # what came and went between two looks was committed
 
 
 class Checks:
