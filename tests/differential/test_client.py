@@ -85,7 +85,7 @@ def test_topics_as_kafka_describes_them(on: Kops, tool: Callable[..., str]) -> N
         documents = json.loads(on("topic", "describe", flag, "--format", "json").text)["topics"]
         ours = [(document["topic"], str(one["partition"])) for document in documents for one in document["partitions"]]
         assert sorted(theirs) == sorted(ours), flag
-    assert on("topic", "create", "described", code=1).err.startswith("kops: warning: described: Topic 'described' already exists.")
+    assert on("topic", "create", "described", code=1).err.startswith("kops: error: described: Topic 'described' already exists.")
 
 
 def described(text: str) -> dict[str, Any]:
