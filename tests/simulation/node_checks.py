@@ -214,6 +214,8 @@ class Checks:
             if registration is None:
                 assert ledger.topic_id in self.world.admin.deleted, f"{ledger.name} is gone, and nobody asked for it"
                 continue
+            if self.world.is_orphaned(ledger):
+                continue
             assert ledger.end_offset >= ledger.acknowledged_end, (
                 f"{ledger.name}: {ledger.acknowledged_end} acknowledged, {ledger.end_offset} left"
             )

@@ -109,7 +109,7 @@ class SimClient:
             if topic is None or any((topic.id, number) not in self.flows for number in topic.partitions):
                 self.refresh()
                 return False
-        return all(flow.is_idle for flow in self.flows.values() if flow.is_alive)
+        return all(flow.is_idle or self.world.is_orphaned(flow.ledger) for flow in self.flows.values() if flow.is_alive)
 
 
 class Flow:

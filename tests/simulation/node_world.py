@@ -21,6 +21,7 @@ from kops.broker.node import Node
 from kops.config import BrokerConfig
 from kops.files.tree import MemoryFiles
 from kops.metadata.image.metadata_image import MetadataImage
+from kops.metadata.partition_registration import PartitionRegistration
 from kops.metadata.raft import node as raft_node
 from kops.records.log_offsets import TopicPartition
 from kops.replication.partition import Partition
@@ -278,6 +279,12 @@ class NodeWorld:
         images = [image for node in self.nodes.values() if (image := node.image) is not None]
         return max(images, key=lambda image: image.offset, default=MetadataImage())
 
+    def is_orphaned(self, ledger: Ledger) -> bool:
+        """Whether a partition waits for a leader that was moved away from it: Kafka's controller keeps it among the eligible leaders
+        (PartitionChangeBuilder), so does that of kops, and nothing but an unclean election ends that."""
+        found = self.latest_image().topics.partition(ledger.topic_id, ledger.partition)
+        return found is not None and is_orphan(found)
+
     def is_gone(self, topic_id: bytes) -> bool:
         """Whether a topic was deleted."""
         if topic_id not in self._gone and topic_id in self.admin.deleted:
@@ -329,7 +336,8 @@ class NodeWorld:
             self.is_newest(image)
             and all(name in topics for name in self.topics)
             and all(
-                one.leader >= 0 and set(one.isr) == set(one.replicas) and not one.adding_replicas and not one.removing_replicas
+                is_orphan(one)
+                or (one.leader >= 0 and set(one.isr) == set(one.replicas) and not one.adding_replicas and not one.removing_replicas)
                 for topic in topics.values()
                 for one in topic.partitions.values()
             )
@@ -393,3 +401,8 @@ def formatted_disk(node_id: int, log_dirs: tuple[str, ...], extra: tuple[tuple[s
 def seeded_ids(chance: random.Random) -> Callable[..., bytes]:
     """In the place of `random_uuid`."""
     return lambda taken=(): chance.randbytes(16)
+
+
+def is_orphan(partition: PartitionRegistration) -> bool:
+    """Whether it has no leader, and the only one that may be elected is no replica of it."""
+    return partition.leader < 0 and not set(partition.elr) <= set(partition.replicas)
