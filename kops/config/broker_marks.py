@@ -31,6 +31,7 @@ NO_SASL: Final = Mark("none", "there is no SASL; a listener that asks for it is 
 NO_TOKENS: Final = Mark("none", "there are no delegation tokens")
 NO_GROUPS: Final = Mark("none", "there is no group coordinator")
 NO_SHARE: Final = Mark("none", "there are no share groups")
+GROUP_LIMIT: Final = Mark("none", "there is no group coordinator; only the configs of groups are held to it")
 NO_TXN: Final = Mark("none", "there is no transaction coordinator")
 NO_QUOTAS: Final = Mark("none", "the rate of changes by clients is not limited")
 NO_TELEMETRY: Final = Mark("none", "clients are not asked for metrics")
