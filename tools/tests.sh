@@ -24,7 +24,7 @@ run() { # words, then pytest's arguments; a ring without tests of a kind is no f
   cache=.pytest_cache/part
   rm -rf "$cache"
   status=0
-  $py -m pytest -q -o cache_dir="$cache" "$@" || status=$?
+  $py -m pytest -q --durations=10 --durations-min=10 -o cache_dir="$cache" "$@" || status=$?
   case $status in
     0 | 5) return ;;
     1) ;;
