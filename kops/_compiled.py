@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 HOT_MODULES = (
+    "kops.files.api",
+    "kops.files.os_files",
     "kops.records._hot",
     "kops.storage._hot_clean",
     "kops.forensics._hot_dump",
@@ -32,6 +34,10 @@ HOT_MODULES = (
     "kops.storage.index_entries",
     "kops.storage.mapped_index",
     "kops.storage.segment",
+    "kops.storage.epoch_cache",
+    "kops.storage.log_end",
+    "kops.storage.readable_log",
+    "kops.storage.appendable_log",
 )
 GROUP = "kops_hot"  # mypyc puts the code of all hot modules into the extension GROUP__mypyc beside the package
 OLDER_BY_S = 2.0  # files of one install are written within less; an edit after a build is later
@@ -100,7 +106,8 @@ def document(cls: type) -> None:
         return
     with open(source_of(cls.__module__), encoding="utf-8") as file:
         source = file.read()
-    cls.__doc__ = source.partition(f'\nclass {cls.__name__}:\n    """')[2].partition('"""')[0]
+    begin = source.index('\n    """', source.index(f"\nclass {cls.__name__}"))
+    cls.__doc__ = source[begin:].split('"""', 2)[1]
 
 
 class HotFinder:

@@ -76,6 +76,8 @@ __all__ = [
 ]
 
 document(Batch)
+document(Files)
+document(OsFiles)
 
 
 if not TYPE_CHECKING:  # a node is a lot to import for somebody who reads files

@@ -12,6 +12,8 @@ import posixpath
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from kops.errors import KopsError
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class FileStat(NamedTuple):
     mode: int
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class File(ABC):
     """An open file. Reads and writes name their position; there is no shared file pointer."""
 
@@ -75,6 +78,7 @@ class File(ABC):
         self.close()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Lock(ABC):
     """A held lock of a log directory; released by `release()` or at the end of a `with` block."""
 
@@ -91,6 +95,7 @@ class Lock(ABC):
         self.release()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Files(ABC):
     """A tree of files and directories."""
 

@@ -14,6 +14,8 @@ import stat
 import sys
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import mypyc_attr
+
 from kops.errors import LockHeldError
 from kops.files.api import LOCK_FILE, File, Files, FileStat, Lock, Mode, ReadOnlyError
 
@@ -35,6 +37,7 @@ _held: dict[tuple[int, int], OsLock] = {}
 _held_guard = _thread.allocate_lock()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class OsFile(File):
     """A file descriptor."""
 
@@ -126,6 +129,7 @@ class OsFile(File):
         return OSError(error.errno, error.strerror, self.path)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class OsLock(Lock):
     """A record lock that this process holds."""
 
@@ -149,6 +153,7 @@ class OsLock(Lock):
                 os.close(fd)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class OsFiles(Files):
     """The file system; with `read_only` every method that writes raises `ReadOnlyError`, and files are opened O_RDONLY."""
 

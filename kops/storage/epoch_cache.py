@@ -62,13 +62,19 @@ class LeaderEpochFileCache:
             raise LoadError(error.reason, exception=ILLEGAL_ARGUMENT) from error
 
     def _write(self) -> None:
-        data = write_leader_epoch_checkpoint(self._entries)
         try:
-            self._files.write_atomic(self._path, data)
+            self._replace()
         except OSError as error:
-            raise KafkaStorageError(f"Error while writing to checkpoint file {self._path}") from error
+            raise self._not_written() from error
+
+    def _replace(self) -> None:
+        data = write_leader_epoch_checkpoint(self._entries)
+        self._files.write_atomic(self._path, data)
         self._on_disk = data
         self._flush_due = False
+
+    def _not_written(self) -> KafkaStorageError:
+        return KafkaStorageError(f"Error while writing to checkpoint file {self._path}")
 
     @property
     def flush_due(self) -> bool:
@@ -96,10 +102,10 @@ class LeaderEpochFileCache:
         directory = posixpath.dirname(self._path)
         if self._flush_due and (self._on_disk != write_leader_epoch_checkpoint(self._entries) or self._files.exists(f"{self._path}.tmp")):
             try:
-                self._write()
-            except KafkaStorageError as error:
-                if not isinstance(error.__cause__, FileNotFoundError) or self._files.exists(directory):
-                    raise
+                self._replace()
+            except OSError as error:
+                if not isinstance(error, FileNotFoundError) or self._files.exists(directory):
+                    raise self._not_written() from error
         self._flush_due = False
 
     # changes ----------------------------------------------------------------------------------------------------------------------

@@ -288,11 +288,6 @@ class FileRecords(LogView):
             raise LoadError(reason, exception=KAFKA_EXCEPTION)
         return cls(file, path, size=size)
 
-    def append(self, data: bytes | memoryview) -> None:
-        """Write batches behind the last one."""
-        self.file.write(self.size, data)
-        self.size += len(data)
-
     def truncate_to(self, size: int) -> int:
         """Cut the file; the number of bytes that are gone."""
         original = self.size

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from kops.config.java import INT_MIN
 from kops.errors import ApiError
-from kops.storage.load_errors import ILLEGAL_STATE, KAFKA_EXCEPTION, KafkaStorageError, LoadError, StorageIOError
+from kops.storage.load_errors import ILLEGAL_STATE, KAFKA_EXCEPTION, KafkaStorageError, LoadError
+from kops.storage.log_end import STORAGE_ERRORS, LogEnd
 from kops.storage.log_offsets import FetchedData, LogOffsetMetadata
 from kops.storage.segment import LogSegment, LogSegments
 from kops.storage.segment_files import DELETED, INDEX, LOG, TIME_INDEX, TXN_INDEX, segment_path
@@ -23,15 +24,11 @@ if TYPE_CHECKING:
 
     from kops.config import TopicConfig
     from kops.files import Files
-    from kops.records import Batch
     from kops.storage.log_dir_failure import LogDirFailureChannel
     from kops.storage.scheduler import Scheduler
     from kops.storage.transaction_index import AbortedTxn
 
 FUTURE = "-future"
-
-STORAGE_ERRORS = (OSError, StorageIOError, KafkaStorageError)
-"""What becomes a KafkaStorageError where it leaves a log."""
 
 
 def draw_nothing() -> int:
@@ -79,11 +76,11 @@ class StorageAction:
             raise KafkaStorageError(f"{message}: {error}") from error
 
 
-class LocalLog:
+class LocalLog(LogEnd):
     """The files of one partition.
 
-    `next_offset` is where the next batch goes, `recovery_point` the offset below which everything is on the disk. `draw_int` gives the
-    random int (as java.util.Random.nextInt) that a new segment's jitter is made of; `warn` is told what an operator should know.
+    `draw_int` gives the random int (as java.util.Random.nextInt) that a new segment's jitter is made of; `warn` is told what an operator
+    should know.
     """
 
     def __init__(
@@ -102,21 +99,15 @@ class LocalLog:
         draw_int: Callable[[], int],
         warn: Callable[[str], None],
     ) -> None:
+        super().__init__(topic_partition, config, segments, failures, recovery_point=recovery_point, log_end_offset=log_end_offset)
         self.files = files
         self.directory = directory
         self.parent_dir = posixpath.dirname(files.absolute(directory))
-        self.topic_partition = topic_partition
-        self.config = config
-        self.segments = segments
-        self.recovery_point = recovery_point
         self.scheduler = scheduler
         self.now_ms = now_ms
-        self.failures = failures
         self.warn = warn
         self.last_flush_ms = now_ms()
-        self.next_offset = LogOffsetMetadata(log_end_offset, segments.active.base_offset, segments.active.size)
         self._draw_int = draw_int
-        self.is_closed = False
         self._reading = self.storage("reading from")
         for segment in segments:
             segment.created_ms = self.last_flush_ms
@@ -126,39 +117,12 @@ class LocalLog:
         """The boundary around what is done with files; `what` completes "Error while … topic-0 in dir …"."""
         return StorageAction(self, what)
 
-    def check_open(self) -> None:
-        """KafkaStorageError where the files were closed under the log."""
-        if self.is_closed:
-            raise KafkaStorageError(f"The memory mapped buffer for log of {self.topic_partition} is already closed")
-
     @property
     def is_future(self) -> bool:
         """Whether the log is a copy that is on its way into another log directory."""
         return self.directory.endswith(FUTURE)
 
-    @property
-    def log_end_offset(self) -> int:
-        """The offset that the next record gets."""
-        return self.next_offset.message_offset
-
-    def update_log_end_offset(self, offset: int) -> None:
-        """The log ends at `offset` now, at the end of the active segment; the recovery point is never behind it."""
-        active = self.segments.active
-        self.next_offset = LogOffsetMetadata(offset, active.base_offset, active.log.size)
-        if self.recovery_point > offset:
-            self.recovery_point = offset
-
     # writing ----------------------------------------------------------------------------------------------------------------------
-
-    def append(self, active: LogSegment, end_offset: int, data: bytes | memoryview, batches: list[Batch]) -> None:
-        """Write batches to the active segment; the log's end grows before anything else may fail, so that offsets are never given twice."""
-        try:
-            active.append(end_offset - 1, data, batches)
-            self.next_offset = LogOffsetMetadata(end_offset, active.base_offset, active.log.size)
-            if self.recovery_point > end_offset:
-                self.recovery_point = end_offset
-        finally:
-            active.write_index_entries()
 
     def flush(self, offset: int) -> None:
         """Force the segments from the recovery point up to `offset` to the disk, and the directory if one of them is new there."""

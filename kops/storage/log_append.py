@@ -6,7 +6,6 @@ Shallow: headers and checksums, no record. What is wrong with the bytes is an `A
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kops.errors import ApiError, DecodeError, KopsError
@@ -36,7 +35,6 @@ class OffsetsOutOfOrderError(KopsError):
     """Records whose offsets are given do not increase (OffsetsOutOfOrderException)."""
 
 
-@dataclass(slots=True)
 class LogAppendInfo:
     """What became of an append: offsets (-1 where they are not known), times in ms (-1 for none), sizes in bytes.
 
@@ -44,16 +42,27 @@ class LogAppendInfo:
     and for a duplicate, where it is the first append's; `source_codec` is the last compression among the batches, 0 for none.
     """
 
-    first_offset: int
-    last_offset: int
-    last_leader_epoch: int | None
-    max_timestamp: int
-    log_append_time_ms: int
-    log_start_offset: int
-    source_codec: int
-    valid_bytes: int
-    last_offset_of_first_batch: int
-    is_duplicate: bool = False
+    def __init__(
+        self,
+        first_offset: int,
+        last_offset: int,
+        last_leader_epoch: int | None,
+        max_timestamp: int,
+        log_start_offset: int,
+        source_codec: int,
+        valid_bytes: int,
+        last_offset_of_first_batch: int,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.last_leader_epoch = last_leader_epoch
+        self.max_timestamp = max_timestamp
+        self.log_append_time_ms = NO_TIMESTAMP
+        self.log_start_offset = log_start_offset
+        self.source_codec = source_codec
+        self.valid_bytes = valid_bytes
+        self.last_offset_of_first_batch = last_offset_of_first_batch
+        self.is_duplicate = False
 
     @property
     def first_or_last_offset_of_first_batch(self) -> int:
@@ -154,7 +163,6 @@ def analyze_records(
         last_offset,
         last_epoch if last_epoch != -1 else None,
         max_timestamp,
-        NO_TIMESTAMP,
         log_start_offset,
         source_codec,
         valid_bytes,

@@ -32,8 +32,9 @@ class MappedIndex(IndexEntries[E]):
         self.max_index_size = max_index_size
         self.closed = False
         self._dirty_from = self._dirty_to = 0
+        self._dirty_entry: bytes | None = None
         self.is_dirty = False
-        """Whether something was appended that the file does not have."""
+        """Whether something was appended that the file does not have: from `_dirty_from` on, `_dirty_entry` where it is one entry."""
         self._is_synced = False
         if files.exists(path):
             self._file: File = files.open(path, "rw")
@@ -98,23 +99,32 @@ class MappedIndex(IndexEntries[E]):
         end = start + size
         if end > self.length:
             raise LoadError("", exception="java.nio.BufferOverflowException")
-        if len(data) < start:
-            data.extend(bytes(start - len(data)))
-        data[start:end] = packed
+        if len(data) == start:
+            data += packed
+        else:
+            if len(data) < start:
+                data.extend(bytes(start - len(data)))
+            data[start:end] = packed
         if not self.is_dirty:
-            self._dirty_from, self._dirty_to = start, end
+            self._dirty_from = start
+            self._dirty_to = end
+            self._dirty_entry = packed
             self.is_dirty = True
         else:
             self._dirty_from, self._dirty_to = min(start, self._dirty_from), max(end, self._dirty_to)
+            self._dirty_entry = None
         self.entries += 1
 
     def flush(self) -> None:
         """Bring what was appended to the file."""
+        start = self._dirty_from
         end = min(self._dirty_to, self.length)
-        if self._data is not None and self._dirty_from < end and not self.closed:
+        if self._data is not None and start < end and not self.closed:
             self._is_synced = False
-            self._file.write(self._dirty_from, bytes(self._data[self._dirty_from : end]))
+            entry = self._dirty_entry
+            self._file.write(start, entry if entry is not None and len(entry) == end - start else bytes(self._data[start:end]))
         self._dirty_from = self._dirty_to = 0
+        self._dirty_entry = None
         self.is_dirty = False
 
     def release(self) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING
 
+from mypy_extensions import mypyc_attr
+
 from kops.errors import ApiError
 from kops.storage import log_lookup
 from kops.storage.epoch_cache import UNDEFINED_EPOCH_OFFSET
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from kops.storage.transaction_index import AbortedTxn
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ReadableLog:
     """The reading half of `UnifiedLog`. Offsets are log offsets, sizes bytes, times ms.
 
@@ -99,7 +102,7 @@ class ReadableLog:
     @property
     def log_end_offset(self) -> int:
         """The offset that the next record gets."""
-        return self._local.next_offset.message_offset
+        return self._local.log_end_offset
 
     @property
     def log_end_offset_metadata(self) -> LogOffsetMetadata:

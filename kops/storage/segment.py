@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 from kops.config.java import INT_MAX, LONG_MAX, to_int, to_long
+from kops.files.api import File
 from kops.storage.file_records import FetchData, FileRecords, OffsetSpan
 from kops.storage.index_entries import TimestampOffset
 from kops.storage.load_errors import LoadError, NoSuchFileError, SegmentOverflowError, illegal_argument, io_error
@@ -71,6 +72,8 @@ class LogSegment:
         self._bytes_since_last_index_entry = 0
         self._tail: dict[int, tuple[int, int]] = {}
         """The last appends' first batches, by base offset: position, size. Followers read there, and consumers that keep up."""
+        self._older_tail: dict[int, tuple[int, int]] = {}
+        """The ones before; forgotten when `_tail` is full and takes its place."""
         self.damage: LoadError | None = None
         """Why the last recovery ended before the end of the file, None where that was no error."""
 
@@ -171,7 +174,7 @@ class LogSegment:
 
     def recover(self, producers: ProducerState, epochs: LeaderEpochFileCache) -> int:
         """Rebuild the indexes from the log, cut it at the first batch that is not good; the number of bytes cut off."""
-        self._tail.clear()
+        self._forget_tail()
         indexes = Indexes(self.offset_index, self.time_index, self.txn_index)
         for index in indexes:
             index.reset()
@@ -208,8 +211,10 @@ class LogSegment:
 
     def translate_offset(self, offset: int, start_position: int = 0) -> OffsetSpan | None:
         """The batch with `offset` or the first one behind it, None behind the last."""
-        if not start_position and (known := self._tail.get(offset)) is not None:
-            return OffsetSpan(offset, *known)
+        if not start_position:
+            known = self._tail.get(offset) or self._older_tail.get(offset)
+            if known is not None:
+                return OffsetSpan(offset, *known)
         position = self.offset_index.lookup(offset).position
         return self.log.search_for_offset(offset, max(position, start_position))
 
@@ -253,13 +258,17 @@ class LogSegment:
         position = log.size
         if not self.fits(largest_offset):
             raise SegmentOverflowError(self, largest_offset)
-        log.append(data)
+        # Kafka's FileRecords.append.
+        file: File = log.file
+        file.write(position, data)
+        log.size = position + len(data)
         first, tail = batches[0], self._tail
         if not position:
             self._rolling_timestamp = first.max_timestamp
         if first.magic > 1:
             if len(tail) == _TAIL_LENGTH:
-                del tail[next(iter(tail))]
+                self._older_tail = tail
+                tail = self._tail = {}
             tail[first.base_offset] = position, first.size
         largest = self._largest
         if largest is _UNKNOWN:
@@ -279,7 +288,7 @@ class LogSegment:
     def truncate_to(self, offset: int) -> int:
         """Remove the batches from `offset` on, from the indexes too; the number of bytes cut off."""
         found = self.translate_offset(offset)
-        self._tail.clear()
+        self._forget_tail()
         offsets, times = self.offset_index, self.time_index
         offsets.truncate_to(offset)
         times.truncate_to(offset)
@@ -294,6 +303,10 @@ class LogSegment:
             self._largest = self._read_largest()
         return cut
 
+    def _forget_tail(self) -> None:
+        self._tail = {}
+        self._older_tail = {}
+
     def _read_largest(self) -> TimestampOffset:
         last = self.time_index.last_entry
         behind = TimestampOffset(*self.log.largest_timestamp_after(self.offset_index.lookup(last.offset).position))
@@ -306,7 +319,7 @@ class LogSegment:
 
     def on_become_inactive(self) -> None:
         """The segment is written no more: close the time index with the largest timestamp, give back what was preallocated."""
-        self._tail.clear()
+        self._forget_tail()
         self.time_index.maybe_append(*self.largest, skip_full_check=True)
         self.offset_index.trim_to_valid_size()
         self.time_index.trim_to_valid_size()

@@ -10,43 +10,32 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING
 
-from kops.config.java import INT_MAX
 from kops.errors import ApiError
-from kops.records.validate import AppendOrigin, ValidationRules, validate_records
 from kops.storage import log_retention
+from kops.storage.appendable_log import AppendableLog
 from kops.storage.load_errors import illegal_argument
 from kops.storage.loader import load_partition, rebuild_producer_state
-from kops.storage.local_log import STORAGE_ERRORS, LocalLog, draw_nothing, warn_nobody
-from kops.storage.log_append import OFFSETS_GIVEN, LogAppendInfo, analyze_records, check_given_offsets, continue_epoch, have_producers
-from kops.storage.log_offsets import UNKNOWN_OFFSET
+from kops.storage.local_log import LocalLog, draw_nothing, warn_nobody
 from kops.storage.names import PARTITION_METADATA, parse_partition_dir
 from kops.storage.partition_metadata import PartitionMetadata, write_partition_metadata
-from kops.storage.producer_append import TV_UNKNOWN
-from kops.storage.producer_checks import ProducerAnalysis, analyze_append
 from kops.storage.producer_state import DEFAULT_EXPIRATION_MS, DEFAULT_MAX_TRANSACTION_TIMEOUT_MS
-from kops.storage.producer_verification import NO_GUARD
-from kops.storage.readable_log import ReadableLog
 from kops.storage.segment_split import replace_segments, split_overflowed_segment
-from kops.storage.transaction_index import AbortedTxn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kops.config import TopicConfig
     from kops.files import Files
-    from kops.records import Batch
     from kops.storage.loaded_log import LoadedLog
     from kops.storage.log_dir_failure import LogDirFailureChannel
-    from kops.storage.producer_append import CompletedTxn
     from kops.storage.producer_verification import VerificationGuard
     from kops.storage.scheduler import Scheduler
     from kops.storage.segment import LogSegment
 
 EXPIRATION_CHECK_INTERVAL_MS = 600_000
-_NO_PRODUCERS = ProducerAnalysis([], [], None)
 
 
-class UnifiedLog(ReadableLog):
+class UnifiedLog(AppendableLog):
     """The log of one partition. Offsets are log offsets, `end_*` exclusive; sizes are bytes, times ms.
 
     `segments`, `producers` and `epochs` are open to read; they change through the methods here (and the cleaner's, by `replace_segments`).
@@ -64,10 +53,7 @@ class UnifiedLog(ReadableLog):
         super().__init__(loaded, local)
         self.max_transaction_timeout_ms = max_transaction_timeout_ms
         self._scheduler = local.scheduler
-        self._appending = local.storage("appending records to")
-        self._metadata_due = False
         self._has_partition_metadata = True
-        self._set_rules(local.config)
         self._expire_check = self._scheduler.schedule(
             "PeriodicProducerExpirationCheck",
             self.remove_expired_producers,
@@ -153,20 +139,6 @@ class UnifiedLog(ReadableLog):
         self._set_rules(config)
         return former
 
-    def _set_rules(self, config: TopicConfig) -> None:
-        self._segment_size, self._max_segment_ms = config.segment_size, config.max_segment_ms
-        self._rules = ValidationRules(
-            topic_partition=self._local.topic_partition,
-            compacted=config.compact,
-            timestamp_type=config.message_timestamp_type,
-            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
-            compression_type=config.compression_type,
-            gzip_level=config.compression_gzip_level,
-            lz4_level=config.compression_lz4_level,
-            zstd_level=config.compression_zstd_level,
-        )
-
     # the topic's id ---------------------------------------------------------------------------------------------------------------
 
     def assign_topic_id(self, topic_id: str) -> None:
@@ -195,158 +167,6 @@ class UnifiedLog(ReadableLog):
             with self._local.storage("writing partition metadata file of"):
                 self.files.write_atomic(self._metadata_path, write_partition_metadata(PartitionMetadata(self.topic_id)))
             self._metadata_due = False
-
-    # appending --------------------------------------------------------------------------------------------------------------------
-
-    def append_as_leader(
-        self,
-        data: bytes | bytearray | memoryview,
-        leader_epoch: int,
-        *,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
-        verification_guard: VerificationGuard | None = None,
-        transaction_version: int = TV_UNKNOWN,
-    ) -> LogAppendInfo:
-        """Validate batches, give them their offsets and write them.
-
-        A batch that was written before (idempotent producer) is answered with its first append's offsets and time and not written. Raises
-        ApiError for what a client did wrong, KafkaStorageError.
-        """
-        return self._append(data, leader_epoch, origin, NO_GUARD if verification_guard is None else verification_guard, transaction_version)
-
-    def append_as_follower(self, data: bytes | bytearray | memoryview, leader_epoch: int) -> LogAppendInfo:
-        """Write batches as a leader has given them; what is cut at the end, or of a later epoch than `leader_epoch`, is left out.
-
-        Raises UnexpectedAppendOffsetError, OffsetsOutOfOrderError, ApiError CORRUPT_MESSAGE, KafkaStorageError.
-        """
-        return self._append(data, leader_epoch, AppendOrigin.REPLICATION, NO_GUARD, TV_UNKNOWN)
-
-    def _append(
-        self,
-        data: bytes | bytearray | memoryview,
-        leader_epoch: int,
-        origin: AppendOrigin,
-        guard: VerificationGuard,
-        transaction_version: int,
-    ) -> LogAppendInfo:
-        if self._metadata_due:
-            self._flush_metadata_file()
-        local = self._local
-        config = local.config
-        content = data if type(data) is bytes else bytes(data)
-        info, batches = analyze_records(
-            content, origin, leader_epoch, local.topic_partition, self.log_start_offset, config.max_message_bytes
-        )
-        valid_bytes = info.valid_bytes
-        if valid_bytes <= 0:
-            return info
-        fetched = content
-        if valid_bytes != len(content):
-            content = content[:valid_bytes]
-        if local.failures.offline:
-            self._appending.begin()
-        # As `with self._appending` does, without its calls.
-        try:
-            if local.is_closed:
-                local.check_open()
-            if origin not in OFFSETS_GIVEN:
-                content, batches = self._assign_offsets(content, batches, info, leader_epoch, origin)
-            else:
-                check_given_offsets(info, fetched, local.topic_partition, local.next_offset.message_offset)
-            if not continue_epoch(batches, self.epochs.latest_entry):
-                self._assign_epochs(batches)
-            size = len(content)
-            if size > self._segment_size:
-                reason = (
-                    f"Message batch size is {size} bytes in append to partition {local.topic_partition}, "
-                    f"which exceeds the maximum configured segment size of {self._segment_size}."
-                )
-                raise ApiError("RECORD_LIST_TOO_LARGE", reason)
-            segment = self._segment_for(size, info)
-            analysis = _NO_PRODUCERS
-            if have_producers(batches):
-                analysis = analyze_append(self.producers, batches, origin=origin, guard=guard, transaction_version=transaction_version)
-            if analysis.duplicate is not None:
-                return self._answer_duplicate(info, analysis)
-            end_offset = info.last_offset + 1
-            local.append(segment, end_offset, content, batches)
-            if self._high_watermark[0] >= end_offset:
-                self._set_high_watermark(local.next_offset)
-            if analysis.updated:
-                self._update_producers(analysis, segment)
-            producers = self.producers
-            producers.map_end_offset = end_offset
-            if producers.ongoing_txns or producers.unreplicated_txns or self._first_unstable is not None:
-                self._update_first_unstable_offset()
-            if end_offset - local.recovery_point >= config.flush_messages:
-                self.flush(force_flush_active_segment=False)
-        except STORAGE_ERRORS as error:
-            self._appending.failed(error)
-            raise
-        return info
-
-    def _assign_offsets(
-        self, content: bytes, batches: list[Batch], info: LogAppendInfo, leader_epoch: int, origin: AppendOrigin
-    ) -> tuple[bytes, list[Batch]]:
-        info.first_offset = self._local.next_offset.message_offset
-        valid = validate_records(content, batches, self._rules, info.first_offset, self.now_ms(), leader_epoch, origin)
-        info.max_timestamp = valid.max_timestamp
-        info.last_offset = valid.next_offset - 1
-        info.log_append_time_ms = valid.log_append_time_ms
-        if valid.size_changed:
-            limit = self.config.max_message_bytes
-            for batch in valid.batches:
-                if batch.size > limit:
-                    reason = (
-                        f"Message batch size is {batch.size} bytes in append to"
-                        f"partition {self.topic_partition} which exceeds the maximum configured size of {limit}."
-                    )
-                    raise ApiError("MESSAGE_TOO_LARGE", reason)
-        return valid.data, valid.batches
-
-    def _assign_epochs(self, batches: list[Batch]) -> None:
-        latest = self.epochs.latest_entry
-        for batch in batches:
-            if batch.magic > 1:
-                epoch = batch.partition_leader_epoch
-                if latest is None or epoch != latest[0] or batch.base_offset < latest[1]:
-                    self.epochs.assign(epoch, batch.base_offset)
-                    latest = self.epochs.latest_entry
-            elif latest is not None:
-                self.warn(f"{self.topic_partition}: clearing leader epoch cache after unexpected append with message format v{batch.magic}")
-                self.epochs.clear_and_flush()
-                latest = None
-
-    def _segment_for(self, size: int, info: LogAppendInfo) -> LogSegment:
-        """The active segment, a new one where these bytes are not for it."""
-        segment = self._local.segments.active
-        age_ms = self._max_segment_ms
-        if not segment.should_roll(size, info.max_timestamp, info.last_offset, self._segment_size, age_ms, self.now_ms):
-            return segment
-        # Without the first offset, as of a follower's old formats, the lowest one that it can be.
-        return self.roll(info.last_offset - INT_MAX if info.first_offset == UNKNOWN_OFFSET else info.first_offset)
-
-    def _answer_duplicate(self, info: LogAppendInfo, analysis: ProducerAnalysis) -> LogAppendInfo:
-        first = analysis.duplicate
-        if first is not None:
-            info.first_offset, info.last_offset = first.first_offset, first.last_offset
-            info.log_append_time_ms = first.timestamp
-            info.log_start_offset = self.log_start_offset
-            info.is_duplicate = True
-        return info
-
-    def _update_producers(self, analysis: ProducerAnalysis, segment: LogSegment) -> None:
-        for producer in analysis.updated:
-            self.producers.update(producer)
-        for completed in analysis.completed:
-            self._complete_transaction(completed, segment)
-
-    def _complete_transaction(self, completed: CompletedTxn, segment: LogSegment) -> None:
-        last_stable_offset = self.producers.last_stable_offset(completed)
-        if completed.is_aborted:
-            txn = AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
-            segment.txn_index.append(txn)
-        self.producers.complete_txn(completed)
 
     def assign_epoch_start_offset(self, epoch: int, start_offset: int) -> None:
         """A leader begins to write."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kops._compiled import HOT_MODULES, document, load_hot, source_of, status
+from kops.files import Files, OsFiles
 from kops.records import Batch
 
 PACKAGE = Path(source_of(HOT_MODULES[0])).parent.parent
@@ -89,8 +90,9 @@ def test_an_unknown_name() -> None:
         status("kops.records._cold")
 
 
-def test_a_class_has_the_docstring_of_its_source() -> None:
-    document(Batch)
-    twin = vars(load_hot("kops.records.batch", pure=True))["Batch"]
-    assert Batch.__doc__ == twin.__doc__
-    assert str(Batch.__doc__).startswith("One batch.")
+@pytest.mark.parametrize(("cls", "beginning"), [(Batch, "One batch."), (Files, "A tree of files"), (OsFiles, "The file system;")])
+def test_a_class_has_the_docstring_of_its_source(cls: type, beginning: str) -> None:
+    document(cls)
+    twin = vars(load_hot(cls.__module__, pure=True))[cls.__name__]
+    assert cls.__doc__ == twin.__doc__
+    assert str(cls.__doc__).startswith(beginning)

@@ -179,8 +179,8 @@ def test_what_can_not_be_read_ends_the_round_and_changes_nothing() -> None:
         log = written(files, [segment(0, [b"a"]), b""], [0, 1])
         first = next(iter(log.segments))
         first.log.file.truncate(0)
-        first.log.size = 0
-        first.log.append(data)
+        first.log.file.write(0, data)
+        first.log.size = len(data)
         with pytest.raises(error):
             cleaner().clean(log, CleanRange(0, 1))
         assert files.read_all(first.log.path) == data

@@ -1,0 +1,90 @@
+"""The end of one partition's files: where the next batch goes, and what is written there (the appending half of Kafka's LocalLog).
+
+`kops.storage.local_log` adds what rolls, reads, cuts and removes segments. A hot module (see `kops._compiled`): appends come through here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import mypyc_attr
+
+from kops.storage.load_errors import KafkaStorageError, StorageIOError
+from kops.storage.log_offsets import LogOffsetMetadata
+from kops.storage.segment import LogSegment, LogSegments
+
+if TYPE_CHECKING:
+    from kops.config import TopicConfig
+    from kops.records import Batch
+    from kops.storage.log_dir_failure import LogDirFailureChannel
+
+STORAGE_ERRORS: Final = (OSError, StorageIOError, KafkaStorageError)
+"""What becomes a KafkaStorageError where it leaves a log."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class LogEnd:
+    """What an append needs of a log's files.
+
+    `log_end_offset` is the offset that the next record gets, `recovery_point` the one below which everything is on the disk. The end's
+    place is put together when somebody asks (`next_offset`): nobody does between the appends of one request.
+    """
+
+    def __init__(
+        self,
+        topic_partition: str,
+        config: TopicConfig,
+        segments: LogSegments,
+        failures: LogDirFailureChannel,
+        *,
+        recovery_point: int,
+        log_end_offset: int,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.config = config
+        self.segments = segments
+        self.failures = failures
+        self.recovery_point = recovery_point
+        self.log_end_offset = log_end_offset
+        self.end_segment, self.end_position = segments.active.base_offset, segments.active.size
+        self.known_end: LogOffsetMetadata | None = None
+        self.is_closed = False
+
+    @property
+    def next_offset(self) -> LogOffsetMetadata:
+        """The log's end with its place: the end of the active segment."""
+        known = self.known_end
+        if known is None:
+            known = self.known_end = LogOffsetMetadata(self.log_end_offset, self.end_segment, self.end_position)
+        return known
+
+    def check_open(self) -> None:
+        """KafkaStorageError where the files were closed under the log."""
+        if self.is_closed:
+            raise KafkaStorageError(f"The memory mapped buffer for log of {self.topic_partition} is already closed")
+
+    def update_log_end_offset(self, offset: int) -> None:
+        """The log ends at `offset` now, at the end of the active segment; the recovery point is never behind it."""
+        move_end(self, self.segments.active, offset)
+
+
+def append_to(log: LogEnd, active: LogSegment, end_offset: int, data: bytes, batches: list[Batch]) -> None:
+    """Write batches to the active segment; the log's end grows before anything else may fail, so that offsets are never given twice.
+
+    A function: the methods of a class that has interpreted subclasses are looked up by their names.
+    """
+    try:
+        active.append(end_offset - 1, data, batches)
+        move_end(log, active, end_offset)
+    finally:
+        active.write_index_entries()
+
+
+def move_end(log: LogEnd, active: LogSegment, offset: int) -> None:
+    """The log ends at `offset` now, at the end of the active segment; the recovery point is never behind it."""
+    log.log_end_offset = offset
+    log.end_segment = active.base_offset
+    log.end_position = active.log.size
+    log.known_end = None
+    if log.recovery_point > offset:
+        log.recovery_point = offset
