@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from kops.cluster import settings
 from kops.cluster.directory import ClusterDirectory
@@ -10,16 +10,24 @@ from kops.cluster.launch import orphans, supervision
 from kops.cluster.questions import active_controller
 from kops.errors import KopsError
 
+_ENDS_WITHIN_S: Final = 5.0
+
 
 def describe(directory: ClusterDirectory, *, ask_controller: bool = True) -> dict[str, Any]:
     """`state` is up (all brokers run), partly, down, or orphaned (brokers run, their supervisor was killed). NotFoundError."""
     directory.require()
     running = supervision(directory)
     processes: dict[int, dict[str, Any]] = {}
+    state = "up"
     if running is not None:
-        processes = {broker["id"]: broker for broker in running.ask("status")}
-        state = "up"
-    else:
+        try:
+            processes = {broker["id"]: broker for broker in running.ask("status")}
+        except KopsError:
+            # One that was killed is there a moment longer than its socket.
+            if not running.identity.wait(_ENDS_WITHIN_S):
+                raise
+            running = None
+    if running is None:
         left = orphans(directory)
         processes = {node_id: {"state": "orphaned", "pid": identity.pid} for node_id, identity in left.items()}
         state = "orphaned" if left else "down"
