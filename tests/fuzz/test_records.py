@@ -1,4 +1,4 @@
-"""Mutated logs: only DecodeError, no hang, memory bounded."""
+"""Mutated logs: only DecodeError, no hang, memory bounded. Of the million a quarter also goes through the source of the hot loop."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def test_20000_mutations(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(100, 108))
+@pytest.mark.parametrize("seed", [100, 101, *(pytest.param(seed, marks=pytest.mark.once) for seed in range(102, 108))])
 def test_a_million_mutations_in_eight_runs(seed: int) -> None:
     run(125_000, seed, 3000)

@@ -67,6 +67,7 @@ def _nodes(case: corpus.Case, mode: str, root: Path) -> EmbeddedNodes:
 
 
 @pytest.mark.slow
+@pytest.mark.once
 @pytest.mark.parametrize(("case_id", "mode"), list(_modes()))
 def test_a_node_on_damaged_directories(case_id: str, mode: str, tmp_path: Path) -> None:
     case = corpus.load(case_id)
