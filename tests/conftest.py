@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,12 @@ def pytest_configure(config: pytest.Config) -> None:
     java = os.environ.get("KOPS_EXPECT_JAVA")
     if java and find_java().source != java:
         raise pytest.UsageError(f"Java comes from {find_java().source}, not {java}")
+
+
+def pytest_runtest_teardown() -> None:
+    """No client outlives its test."""
+    if (clients := sys.modules.get("tests.support.librdkafka")) is not None:
+        clients.close_all()
 
 
 @pytest.fixture

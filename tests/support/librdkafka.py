@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 WAIT_S = 120
 OFFSET_BEGINNING = -2
 Row = tuple[int, int, bytes | None, bytes | None]
+_open: weakref.WeakSet[Acknowledged] = weakref.WeakSet()
 
 
 def admin(bootstrap: str) -> AdminClient:
@@ -63,6 +65,13 @@ class Acknowledged:
         self.rows: dict[str, list[Row]] = {}
         self.errors: list[str] = []
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "delivery.timeout.ms": 120_000, **settings})
+        _open.add(self)
+
+    def close(self) -> None:
+        """End the producer; what it still has is let go of."""
+        _open.discard(self)
+        self._producer.purge()
+        self._producer.close()
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -83,6 +92,12 @@ class Acknowledged:
         """Wait until everything is acknowledged; AssertionError where something was not."""
         left = self._producer.flush(WAIT_S)
         assert (left, self.errors) == (0, []), self.errors[:3]
+
+
+def close_all() -> None:
+    """End the producers that a test has left: one would look for its cluster on, and make its topics in the next one on these ports."""
+    for one in list(_open):
+        one.close()
 
 
 def _ends(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
