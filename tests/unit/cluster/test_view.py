@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ TOKEN = "fedcba9876543210"
 
 
 @pytest.fixture
-def supervisor(tmp_path: Path) -> subprocess.Popen[bytes]:
+def supervisor(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that is taken for the supervisor of the cluster in `tmp_path/c`; nobody listens on its socket."""
     directory = make(tmp_path / "c", 1)
     program = "import sys; print('there', flush=True); sys.stdin.read()"
@@ -29,7 +30,9 @@ def supervisor(tmp_path: Path) -> subprocess.Popen[bytes]:
     identity = identify(process.pid, TOKEN)
     assert identity is not None
     directory.write_state(directory.supervisor_path, {**identity.document(), "socket": str(tmp_path / "nobody")})
-    return process
+    yield process
+    process.kill()
+    process.communicate()
 
 
 def test_a_supervisor_that_ends_is_waited_for(supervisor: subprocess.Popen[bytes], tmp_path: Path) -> None:
@@ -38,14 +41,10 @@ def test_a_supervisor_that_ends_is_waited_for(supervisor: subprocess.Popen[bytes
     found = view.describe(ClusterDirectory(str(tmp_path / "c")))
     assert (found["state"], found["supervisor"], [broker["state"] for broker in found["brokers"]]) == ("down", None, ["stopped"])
     ending.join()
-    supervisor.communicate()
 
 
-def test_one_that_runs_and_does_not_answer_is_told(
-    supervisor: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("supervisor")
+def test_one_that_runs_and_does_not_answer_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "_ENDS_WITHIN_S", 0.2)
     with pytest.raises(KopsError, match=r"the supervisor does not answer at .*nobody: No such file"):
         view.describe(ClusterDirectory(str(tmp_path / "c")))
-    supervisor.kill()
-    supervisor.communicate()
