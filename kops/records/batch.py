@@ -12,7 +12,7 @@ import struct
 import zlib
 from typing import Final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from kops.errors import DecodeError
 from kops.records.compression import DEFAULT_LIMIT, codec_name
@@ -95,31 +95,35 @@ class Batch:
         try:
             magic = buffer[index + 16]
             if 1 < magic < 128:
-                (
-                    base_offset,
-                    length,
-                    self.partition_leader_epoch,
-                    self.magic,
-                    self.crc,
-                    self.attributes,
-                    last_offset_delta,
-                    self.base_timestamp,
-                    self.max_timestamp,
-                    self.producer_id,
-                    self.producer_epoch,
-                    self.base_sequence,
-                    self.count,
-                ) = HEADER_V2.unpack_from(buffer, index)
-                self._base_offset = base_offset
-                last_offset = base_offset + last_offset_delta
-                # A sum that wraps, as in Java.
-                self.last_offset = last_offset if last_offset <= MAX_LONG else last_offset - (1 << 64)
-                self.size = length + LOG_OVERHEAD
+                if _COMPILED and 0 <= index <= len(buffer) - BATCH_OVERHEAD:
+                    read_header(self, buffer, index)
+                else:
+                    self._unpack_header(buffer, index)
             else:
                 # As Kafka has it, a negative magic is no v2 and so goes with the old formats.
                 self._read_legacy_header(buffer, index, magic)
         except (struct.error, IndexError):
             raise DecodeError("the bytes end within a batch header", code="torn-tail", position=self.position) from None
+
+    def _unpack_header(self, buffer: bytes, index: int) -> None:
+        (
+            base_offset,
+            length,
+            self.partition_leader_epoch,
+            self.magic,
+            self.crc,
+            self.attributes,
+            last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.count,
+        ) = HEADER_V2.unpack_from(buffer, index)
+        self._base_offset = base_offset
+        self.last_offset = _last_offset(base_offset, last_offset_delta)
+        self.size = length + LOG_OVERHEAD
 
     def _read_legacy_header(self, buffer: bytes, index: int, magic: int) -> None:
         offset, length, self.crc, self.magic, self.attributes = HEADER_LEGACY.unpack_from(buffer, index)
@@ -267,6 +271,52 @@ class Batch:
         return self.records()[0].offset
 
 
+def read_header(batch: Batch, buffer: bytes, index: i64) -> None:
+    """A v2 header whose bytes are all there: as `Batch._unpack_header`, a third of its time where this is compiled, else many times it."""
+    base_offset: i64 = _int64_at(buffer, index)
+    delta: i64 = _int32_at(buffer, index + 23)
+    batch._base_offset = base_offset
+    if 0 <= base_offset <= MAX_LONG - MAX_INT:
+        batch.last_offset = base_offset + delta
+    else:
+        batch.last_offset = _last_offset(base_offset, delta)
+    batch.size = _int32_at(buffer, index + 8) + LOG_OVERHEAD
+    batch.partition_leader_epoch = _int32_at(buffer, index + 12)
+    batch.magic = buffer[index + 16]
+    batch.crc = _int32_at(buffer, index + 17) & 0xFFFFFFFF
+    batch.attributes = _int16_at(buffer, index + 21)
+    batch.base_timestamp = _int64_at(buffer, index + 27)
+    batch.max_timestamp = _int64_at(buffer, index + 35)
+    batch.producer_id = _int64_at(buffer, index + 43)
+    batch.producer_epoch = _int16_at(buffer, index + 51)
+    batch.base_sequence = _int32_at(buffer, index + 53)
+    batch.count = _int32_at(buffer, index + 57)
+
+
+def _last_offset(base_offset: int, delta: int) -> int:
+    last_offset = base_offset + delta
+    # A sum that wraps, as in Java.
+    return last_offset if last_offset <= MAX_LONG else last_offset - (1 << 64)
+
+
+def _int16_at(buffer: bytes, index: i64) -> i64:
+    high: i64 = buffer[index]
+    low: i64 = buffer[index + 1]
+    return ((high ^ 0x80) - 0x80) << 8 | low
+
+
+def _int32_at(buffer: bytes, index: i64) -> i64:
+    first: i64 = buffer[index]
+    second: i64 = buffer[index + 1]
+    third: i64 = buffer[index + 2]
+    fourth: i64 = buffer[index + 3]
+    return ((first ^ 0x80) - 0x80) << 24 | second << 16 | third << 8 | fourth
+
+
+def _int64_at(buffer: bytes, index: i64) -> i64:
+    return _int32_at(buffer, index) << 32 | (_int32_at(buffer, index + 4) & 0xFFFFFFFF)
+
+
 def increment_sequence(sequence: int, increment: int) -> int:
     """`sequence + increment`, wrapping from 2147483647 to 0."""
     if sequence > MAX_INT - increment:
@@ -279,3 +329,6 @@ def decrement_sequence(sequence: int, decrement: int) -> int:
     if sequence < decrement:
         return MAX_INT - (decrement - sequence) + 1
     return sequence - decrement
+
+
+_COMPILED: Final = not hasattr(increment_sequence, "__code__")

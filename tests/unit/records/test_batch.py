@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import zlib
 
@@ -9,7 +10,7 @@ import pytest
 
 from kops.errors import DecodeError
 from kops.records import Batch, BatchBuilder, BytesSource, decrement_sequence, increment_sequence, scan
-from kops.records.batch import FIELDS
+from kops.records.batch import BATCH_OVERHEAD, FIELDS, HEADER_V2, read_header
 from kops.records.build import write_batch, write_message, write_record
 from kops.records.compression import compress
 from kops.records.varint import write_varint
@@ -54,6 +55,29 @@ def test_fields_of_a_v2_header() -> None:
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence) == (1 << 40, 3, 0x7FFFFFFE, 2)
     assert (batch.partition_leader_epoch, batch.max_timestamp, batch.has_producer_id) == (6, 9, True)
     assert batch.crc_ok and batch.computed_crc() == batch.crc and bytes(batch.data()) == data
+
+
+def test_a_header_is_the_same_whatever_reads_it() -> None:
+    """Its bytes by themselves as compiled, the struct module interpreted; all ones and all zeros among them."""
+    chance = random.Random(1)
+    for number in range(500):
+        index = chance.randrange(3)
+        header = bytearray(chance.choice((b"\0", b"\xff", b"\x7f\x80", chance.randbytes(16))) * BATCH_OVERHEAD)[:BATCH_OVERHEAD]
+        header[16] = chance.randrange(2, 128)
+        if number % 2:
+            header[chance.randrange(16)] = chance.randrange(256)
+        buffer = bytes(index) + bytes(header) + bytes(chance.randrange(2))
+        batch = Batch(buffer, index)
+        again = Batch(buffer, index)
+        read_header(again, buffer, index)
+        assert [getattr(again, field) for field in FIELDS] == [getattr(batch, field) for field in FIELDS]
+        offset, length, *fields = HEADER_V2.unpack(header)
+        delta = fields.pop(4)
+        names: tuple[str, ...] = ("partition_leader_epoch", "magic", "crc", "attributes", "base_timestamp", "max_timestamp")
+        names += ("producer_id", "producer_epoch", "base_sequence", "count")
+        assert [getattr(batch, name) for name in names] == fields
+        wrapped = offset + delta if offset + delta < 1 << 63 else offset + delta - (1 << 64)
+        assert (batch.base_offset, batch.last_offset, batch.size) == (offset, wrapped, length + 12)
 
 
 def test_what_old_formats_lack_is_minus_one() -> None:
