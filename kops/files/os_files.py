@@ -20,6 +20,7 @@ from kops.errors import LockHeldError
 from kops.files.api import LOCK_FILE, File, Files, FileStat, Lock, Mode, ReadOnlyError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
 _FLAGS: Final[dict[str, int]] = {
@@ -35,6 +36,16 @@ _TRUSTED_READ: Final = 4 << 20
 # descriptor of the file drops them, so `OsFile.close` keeps such descriptors until the lock is released.
 _held: dict[tuple[int, int], OsLock] = {}
 _held_guard = _thread.allocate_lock()
+
+
+class SystemCalls:
+    """What every write calls, found once: a function of `os` is looked up by its name each time."""
+
+    def __init__(self) -> None:
+        self.pwrite: Callable[[int, bytes | bytearray | memoryview, int], int] = os.pwrite
+
+
+SYSTEM: Final = SystemCalls()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -76,13 +87,13 @@ class OsFile(File):
         if not self._writable:
             self._check_writable()
         try:
-            written = os.pwrite(self._fd, data, position)
+            written = SYSTEM.pwrite(self._fd, data, position)
             if type(data) is bytes and written == len(data):
                 return
             view = memoryview(data).cast("B")[written:]
             position += written
             while view:
-                written = os.pwrite(self._fd, view, position)
+                written = SYSTEM.pwrite(self._fd, view, position)
                 view = view[written:]
                 position += written
         except OSError as error:

@@ -15,6 +15,7 @@ import pytest
 
 from kops.errors import KopsError, LockHeldError
 from kops.files import CrashFiles, File, Files, Lock, MemoryFiles, OsFiles, OverlayFiles, ReadOnlyError
+from kops.files.os_files import SYSTEM
 
 
 def system(root: Path) -> tuple[Files, str]:
@@ -339,7 +340,7 @@ def test_short_writes_and_reads_go_on(tmp_path: Path, monkeypatch: pytest.Monkey
         calls.append(len(data))
         return pwrite(fd, data[:3], position)
 
-    monkeypatch.setattr(os, "pwrite", write_some)
+    monkeypatch.setattr(SYSTEM, "pwrite", write_some)
     monkeypatch.setattr(os, "pread", lambda fd, size, position: pread(fd, min(size, 4), position))
     with OsFiles().open(str(tmp_path / "a"), "create") as file:
         file.write(0, b"0123456789")
@@ -358,7 +359,7 @@ def test_signals_do_not_end_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     before = signal.signal(signal.SIGUSR1, lambda number, frame: signals.append(number))
     try:
-        monkeypatch.setattr(os, "pwrite", interrupted_write)
+        monkeypatch.setattr(SYSTEM, "pwrite", interrupted_write)
         with OsFiles().open(str(tmp_path / "a"), "create") as file:
             file.write(5, bytes(range(256)) * 4096)
             file.sync()
@@ -378,7 +379,7 @@ def test_a_write_that_ends_half_way_names_its_file(tmp_path: Path, monkeypatch: 
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return pwrite(fd, data[:size], position)
 
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(SYSTEM, "pwrite", full)
     with OsFiles().open(str(tmp_path / "a"), "create") as file, pytest.raises(OSError) as error:
         file.write(0, b"0123456789")
     assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(tmp_path / "a"))
