@@ -79,6 +79,14 @@ class File(ABC):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class FileView:
+    """Bytes of a file, `size` of them: what compiled code reaches of a class that is interpreted (`kops.storage.file_records.LogView`)."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Lock(ABC):
     """A held lock of a log directory; released by `release()` or at the end of a `with` block."""
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from kops.config.java import INT_MAX
+from kops.config.java import INT_MAX, LONG_MAX
 from kops.errors import ApiError
 from kops.records.batch import Batch
+from kops.records.crc import crc32c_function
 from kops.records.validate import AppendOrigin, ValidationRules, validate_records
 from kops.storage.log_append import OFFSETS_GIVEN, LogAppendInfo, analyze_records, check_given_offsets, continue_epoch, have_producers
 from kops.storage.log_end import STORAGE_ERRORS, LogEnd, append_to
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from kops.storage.producer_verification import VerificationGuard
 
 _REPLICATION: Final = AppendOrigin.REPLICATION
+_NO_GUARD: Final = NO_GUARD
 _NO_PRODUCERS: Final = ProducerAnalysis([], [], None)
 
 
@@ -44,10 +46,17 @@ class AppendableLog(ReadableLog, ABC):
         super().__init__(loaded, local)
         self._appending = local.storage("appending records to")
         self._metadata_due = False
+        # What an append looks at each time, as compiled code reaches it.
+        self._crc32c = crc32c_function()
+        self._offline = local.failures.offline
+        self._ongoing_txns, self._unreplicated_txns = loaded.producers.ongoing_txns, loaded.producers.unreplicated_txns
         self._set_rules(local.config)
 
     def _set_rules(self, config: TopicConfig) -> None:
         self._segment_size, self._max_segment_ms = config.segment_size, config.max_segment_ms
+        self._max_message_bytes = config.max_message_bytes
+        self._flush_messages = config.flush_messages
+        self._flushes_by_messages = config.flush_messages != LONG_MAX
         self._rules = ValidationRules(
             topic_partition=self._local.topic_partition,
             compacted=config.compact,
@@ -88,7 +97,7 @@ class AppendableLog(ReadableLog, ABC):
         A batch that was written before (idempotent producer) is answered with its first append's offsets and time and not written. Raises
         ApiError for what a client did wrong, KafkaStorageError.
         """
-        guard = NO_GUARD if verification_guard is None else verification_guard
+        guard = _NO_GUARD if verification_guard is None else verification_guard
         return _append(self, data, leader_epoch, origin, guard, transaction_version)
 
     def append_as_follower(self, data: bytes | bytearray | memoryview, leader_epoch: int) -> LogAppendInfo:
@@ -96,7 +105,7 @@ class AppendableLog(ReadableLog, ABC):
 
         Raises UnexpectedAppendOffsetError, OffsetsOutOfOrderError, ApiError CORRUPT_MESSAGE, KafkaStorageError.
         """
-        return _append(self, data, leader_epoch, _REPLICATION, NO_GUARD, TV_UNKNOWN)
+        return _append(self, data, leader_epoch, _REPLICATION, _NO_GUARD, TV_UNKNOWN)
 
     def _assign_offsets(
         self, content: bytes, batches: list[Batch], info: LogAppendInfo, leader_epoch: int, origin: AppendOrigin
@@ -164,16 +173,17 @@ def _append(
     if log._metadata_due:
         log._flush_metadata_file()
     local: LogEnd = log._local
-    config = local.config
     content = data if type(data) is bytes else bytes(data)
-    info, batches = analyze_records(content, origin, leader_epoch, local.topic_partition, log.log_start_offset, config.max_message_bytes)
+    info, batches = analyze_records(
+        content, origin, leader_epoch, local.topic_partition, log.log_start_offset, log._max_message_bytes, log._crc32c
+    )
     valid_bytes = info.valid_bytes
     if valid_bytes <= 0:
         return info
     fetched = content
     if valid_bytes != len(content):
         content = content[:valid_bytes]
-    if local.failures.offline:
+    if log._offline:
         log._appending.begin()
     # As `with log._appending` does, without its calls.
     try:
@@ -204,11 +214,10 @@ def _append(
             log._set_high_watermark(local.next_offset)
         if analysis.updated:
             log._update_producers(analysis, segment)
-        producers = log.producers
-        producers.map_end_offset = end_offset
-        if producers.ongoing_txns or producers.unreplicated_txns or log._first_unstable is not None:
+        log.producers.map_end_offset = end_offset
+        if log._ongoing_txns or log._unreplicated_txns or log._first_unstable is not None:
             log._update_first_unstable_offset()
-        if end_offset - local.recovery_point >= config.flush_messages:
+        if log._flushes_by_messages and end_offset - local.recovery_point >= log._flush_messages:
             log.flush(force_flush_active_segment=False)
     except STORAGE_ERRORS as error:
         log._appending.failed(error)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kops.config.java import INT_MAX, LONG_MAX, LONG_MIN, to_int, to_long
 from kops.errors import DecodeError
+from kops.files.api import FileView
 from kops.records.batch import BATCH_OVERHEAD, FIELDS, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, Batch
 from kops.records.crc import crc32, crc32c
 from kops.records.scan import file_batches
@@ -133,15 +134,15 @@ def _span(batch: Batch) -> OffsetSpan:
     return OffsetSpan(batch.base_offset, batch.position, batch.size)
 
 
-class LogView:
+class LogView(FileView):
     """The batches of a file, or of a slice of it (`end` is the slice's end, None for the whole file as it grows)."""
 
     def __init__(self, source: ByteSource, path: str, *, start: int = 0, end: int | None = None, size: int | None = None) -> None:
+        super().__init__((end - start) if end is not None else (source.size() if size is None else size))
         self.source = source
         self.path = path
         self.start = start
         self._end = end
-        self.size = (end - start) if end is not None else (source.size() if size is None else size)
 
     def __str__(self) -> str:
         end = INT_MAX if self._end is None else self._end

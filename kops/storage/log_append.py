@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Final
 from kops.errors import ApiError, DecodeError, KopsError
 from kops.records.batch import BATCH_OVERHEAD, CODEC_MASK, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, Batch
 from kops.records.compression import CODEC_NAMES
-from kops.records.crc import crc32c_function
 from kops.records.log_offsets import UNKNOWN_OFFSET
 from kops.records.log_offsets import UnexpectedAppendOffsetError as UnexpectedAppendOffsetError
 from kops.records.validate import AppendOrigin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kops.storage.leader_epoch_checkpoint import EpochEntry
 
-_CURRENT_MAGIC = 2
-_from_bytes = int.from_bytes
-NO_TIMESTAMP = -1
-_OFFSETS_TOLD = 10
+_CURRENT_MAGIC: Final = 2
+NO_TIMESTAMP: Final = -1
+_OFFSETS_TOLD: Final = 10
+_memoryview: Final = memoryview  # bound: compiled code looks it up by its name
 _CLIENT: Final = AppendOrigin.CLIENT
 _REPLICATION: Final = AppendOrigin.REPLICATION
 OFFSETS_GIVEN: Final = (AppendOrigin.REPLICATION, AppendOrigin.RAFT_LEADER)
@@ -92,7 +91,7 @@ def _batch_at(data: bytes, position: int, end: int) -> Batch | None:
         batch = Batch(data, position)
         if BATCH_OVERHEAD <= batch.size <= left:
             return batch
-    size = _from_bytes(data[position + 8 : position + LOG_OVERHEAD], "big", signed=True)
+    size = int.from_bytes(data[position + 8 : position + LOG_OVERHEAD], "big", signed=True)
     if size < MESSAGE_OVERHEAD_V0:
         reason = f"Record size {size} is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})"
         raise ApiError("CORRUPT_MESSAGE", reason)
@@ -110,12 +109,18 @@ def _batch_at(data: bytes, position: int, end: int) -> Batch | None:
 
 
 def analyze_records(
-    data: bytes, origin: AppendOrigin, leader_epoch: int, topic_partition: str, log_start_offset: int, max_message_bytes: int
+    data: bytes,
+    origin: AppendOrigin,
+    leader_epoch: int,
+    topic_partition: str,
+    log_start_offset: int,
+    max_message_bytes: int,
+    crc: Callable[[memoryview], int],
 ) -> tuple[LogAppendInfo, list[Batch]]:
     """Check sizes, checksums and order of the batches; what is known of them, and those that are to be written.
 
     `max_message_bytes` is not for a replica, which takes any size. A replica's batch of a later epoch than the one it follows ends what
-    is written.
+    is written. `crc` is CRC-32C.
     ApiError: INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE; OffsetsOutOfOrderError.
     """
     batches: list[Batch] = []
@@ -123,7 +128,7 @@ def analyze_records(
     max_timestamp = last_offset = -1
     monotonic = True
     replicated = origin is _REPLICATION
-    view, end, crc = memoryview(data), len(data), crc32c_function()
+    view, end = _memoryview(data), len(data)
     while (batch := _batch_at(data, valid_bytes, end)) is not None:
         if not replicated:
             if origin is not _CLIENT or batch.base_offset:

@@ -84,7 +84,7 @@ def move_end(log: LogEnd, active: LogSegment, offset: int) -> None:
     """The log ends at `offset` now, at the end of the active segment; the recovery point is never behind it."""
     log.log_end_offset = offset
     log.end_segment = active.base_offset
-    log.end_position = active.log.size
+    log.end_position = active.log_view.size
     log.known_end = None
     if log.recovery_point > offset:
         log.recovery_point = offset

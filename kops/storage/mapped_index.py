@@ -220,7 +220,11 @@ class MappedOffsetIndex(MappedIndex[OffsetPosition]):
                 f" ({self.last_offset}) to {self.path}"
             )
         relative = offset - self.base_offset
-        self._put(self.kind.layout.pack(relative if 0 <= relative <= INT_MAX else self._relative_or_raise(offset), position))
+        if 0 <= relative <= INT_MAX and 0 <= position <= INT_MAX:
+            # As the layout packs it.
+            self._put((relative << 32 | position).to_bytes(8, "big"))
+        else:
+            self._put(self.kind.layout.pack(self._relative_or_raise(offset), position))
         self.last_offset = offset
 
     def _truncate_to_entries(self, entries: int) -> None:

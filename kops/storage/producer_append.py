@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from struct import unpack_from
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from kops.config.java import INT_MAX, to_int, to_long
 from kops.errors import DecodeError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 BATCHES_TO_RETAIN = 5
 NO_SEQUENCE = -1
-TV_UNKNOWN = -1
+TV_UNKNOWN: Final = -1
 """No transaction version was given (TransactionVersion.TV_UNKNOWN)."""
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import posixpath
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kops.config.java import INT_MAX, LONG_MAX, to_int, to_long
-from kops.files.api import File
+from kops.files.api import File, FileView
 from kops.storage.file_records import FetchData, FileRecords, OffsetSpan
 from kops.storage.index_entries import TimestampOffset
 from kops.storage.load_errors import LoadError, NoSuchFileError, SegmentOverflowError, illegal_argument, io_error
@@ -29,8 +29,15 @@ if TYPE_CHECKING:
 
 __all__ = ["LogSegment", "LogSegments", "RebuiltIndexes", "rebuild_indexes"]
 
-_TAIL_LENGTH = 32
-_UNKNOWN = TimestampOffset(-1, -1)
+_TAIL_LENGTH: Final = 64
+_UNKNOWN: Final = TimestampOffset(-1, -1)
+
+
+class _Place:
+    """Where a batch is that was appended lately: its base offset, position and size."""
+
+    def __init__(self) -> None:
+        self.offset = self.position = self.size = 0
 
 
 class LogSegment:
@@ -63,6 +70,9 @@ class LogSegment:
             self.log = FileRecords.open(files, path, already_exists=already_exists, initial_size=initial_size, preallocate=preallocate)
         except OSError as error:
             raise io_error(error) from error
+        # What an append needs of `log`, as compiled code reaches it.
+        self.log_view: FileView = self.log
+        self._file: File = self.log.file
         self.offset_index_path = segment_path(directory, base_offset, INDEX, suffix)
         self.time_index_path = segment_path(directory, base_offset, TIME_INDEX, suffix)
         self._offset_index: MappedOffsetIndex | None = None
@@ -70,10 +80,9 @@ class LogSegment:
         self.txn_index = TransactionIndex(files, segment_path(directory, base_offset, TXN_INDEX, suffix), base_offset)
         self._largest = _UNKNOWN
         self._bytes_since_last_index_entry = 0
-        self._tail: dict[int, tuple[int, int]] = {}
-        """The last appends' first batches, by base offset: position, size. Followers read there, and consumers that keep up."""
-        self._older_tail: dict[int, tuple[int, int]] = {}
-        """The ones before; forgotten when `_tail` is full and takes its place."""
+        self._tail: list[_Place] = []
+        """Where the last appends' first batches are, the newest at `_newest`. Followers read there, and consumers that keep up."""
+        self._newest = -1
         self.damage: LoadError | None = None
         """Why the last recovery ended before the end of the file, None where that was no error."""
 
@@ -87,7 +96,7 @@ class LogSegment:
     @property
     def size(self) -> int:
         """Bytes of the log."""
-        return self.log.size
+        return self.log_view.size
 
     @property
     def name(self) -> str:
@@ -135,7 +144,7 @@ class LogSegment:
 
         The segment's age counts from its first batch's timestamp to `max_timestamp`, without one from its creation to now.
         """
-        own_size = self.log.size
+        own_size = self.log_view.size
         if own_size > segment_size - size:
             return True
         if own_size:
@@ -212,11 +221,21 @@ class LogSegment:
     def translate_offset(self, offset: int, start_position: int = 0) -> OffsetSpan | None:
         """The batch with `offset` or the first one behind it, None behind the last."""
         if not start_position:
-            known = self._tail.get(offset) or self._older_tail.get(offset)
+            known = self._find_in_tail(offset)
             if known is not None:
-                return OffsetSpan(offset, *known)
+                return OffsetSpan(offset, known.position, known.size)
         position = self.offset_index.lookup(offset).position
         return self.log.search_for_offset(offset, max(position, start_position))
+
+    def _find_in_tail(self, offset: int) -> _Place | None:
+        tail = self._tail
+        place = self._newest
+        for _ in range(len(tail)):
+            found = tail[place]
+            if found.offset <= offset:
+                return found if found.offset == offset else None
+            place = (place or len(tail)) - 1
+        return None
 
     def read(self, start_offset: int, max_size: int, max_position: int | None, *, min_one_batch: bool = False) -> FetchData | None:
         """Batches from the one with `start_offset` on, at most `max_size` bytes and up to `max_position`; None behind the last one."""
@@ -254,22 +273,18 @@ class LogSegment:
         """Write whole batches (`data`, described by `batches`) at the end, and the index entries that are due."""
         if not data:
             return
-        log = self.log
-        position = log.size
+        log_view = self.log_view
+        position = log_view.size
         if not self.fits(largest_offset):
             raise SegmentOverflowError(self, largest_offset)
         # Kafka's FileRecords.append.
-        file: File = log.file
-        file.write(position, data)
-        log.size = position + len(data)
-        first, tail = batches[0], self._tail
+        self._file.write(position, data)
+        log_view.size = position + len(data)
+        first = batches[0]
         if not position:
             self._rolling_timestamp = first.max_timestamp
         if first.magic > 1:
-            if len(tail) == _TAIL_LENGTH:
-                self._older_tail = tail
-                tail = self._tail = {}
-            tail[first.base_offset] = position, first.size
+            self._remember(first, position)
         largest = self._largest
         if largest is _UNKNOWN:
             largest = self.largest
@@ -279,11 +294,27 @@ class LogSegment:
                 largest = self._largest = TimestampOffset(timestamp, last_offset)
             if self._bytes_since_last_index_entry > self._index_interval_bytes:
                 self.offset_index.append(last_offset, position)
-                self.time_index.maybe_append(*largest)
+                self.time_index.maybe_append(largest[0], largest[1])
                 self._bytes_since_last_index_entry = 0
             size = batch.size
             position += size
             self._bytes_since_last_index_entry += size
+
+    def _remember(self, batch: Batch, position: int) -> None:
+        tail = self._tail
+        if len(tail) < _TAIL_LENGTH:
+            place = _Place()
+            tail.append(place)
+            self._newest = len(tail) - 1
+        else:
+            newest = self._newest + 1
+            if newest == _TAIL_LENGTH:
+                newest = 0
+            self._newest = newest
+            place = tail[newest]
+        place.offset = batch.base_offset
+        place.position = position
+        place.size = batch.size
 
     def truncate_to(self, offset: int) -> int:
         """Remove the batches from `offset` on, from the indexes too; the number of bytes cut off."""
@@ -304,8 +335,8 @@ class LogSegment:
         return cut
 
     def _forget_tail(self) -> None:
-        self._tail = {}
-        self._older_tail = {}
+        self._tail = []
+        self._newest = -1
 
     def _read_largest(self) -> TimestampOffset:
         last = self.time_index.last_entry
@@ -418,6 +449,7 @@ class LogSegments:
     def __init__(self) -> None:
         self._segments: dict[int, LogSegment] = {}
         self._offsets: list[int] = []
+        self._active: LogSegment | None = None
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -438,16 +470,19 @@ class LogSegments:
         if segment.base_offset not in self._segments:
             self._offsets.insert(bisect_left(self._offsets, segment.base_offset), segment.base_offset)
         self._segments[segment.base_offset] = segment
+        self._active = self.last
 
     def remove(self, base_offset: int) -> None:
         """Take a segment out."""
         if self._segments.pop(base_offset, None) is not None:
             self._offsets.remove(base_offset)
+            self._active = self.last
 
     def clear(self) -> None:
         """Take all out."""
         self._segments.clear()
         self._offsets.clear()
+        self._active = None
 
     @property
     def first(self) -> LogSegment | None:
@@ -462,7 +497,8 @@ class LogSegments:
     @property
     def active(self) -> LogSegment:
         """The last one of a log that was loaded."""
-        return self._segments[self._offsets[-1]]
+        active = self._active
+        return active if active is not None else self._segments[self._offsets[-1]]
 
     def floor(self, offset: int) -> LogSegment | None:
         """The one with the largest base offset not above `offset`."""

@@ -7,6 +7,7 @@ import pytest
 from kops.errors import ApiError
 from kops.records import BatchBuilder
 from kops.records.build import write_batch
+from kops.records.crc import crc32c
 from kops.records.validate import AppendOrigin
 from kops.storage.log_append import UnexpectedAppendOffsetError, analyze_records, check_given_offsets
 
@@ -19,7 +20,7 @@ def batch(offset: int, epoch: int) -> bytes:
 
 
 def check(data: bytes) -> None:
-    info, _ = analyze_records(data, AppendOrigin.REPLICATION, 1, "t-0", 0, 0)
+    info, _ = analyze_records(data, AppendOrigin.REPLICATION, 1, "t-0", 0, 0, crc32c)
     check_given_offsets(info, data, "t-0", 3)
 
 

@@ -430,6 +430,19 @@ def test_where_appends_began_is_remembered_as_the_log_has_it(files: MemoryFiles)
     ]
 
 
+def test_what_was_appended_lately_is_found_without_a_look_at_the_file(files: MemoryFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = segment_of(files, max_index_size=2400)
+    for number in range(150):
+        segment.append(number, batch(number), list(memory_batches(batch(number))))
+    searched = []
+    monkeypatch.setattr(segment.log, "search_for_offset", lambda offset, position: searched.append(offset))
+    found = [segment.translate_offset(offset) for offset in range(151)]
+    assert found[86:150] == [(number, number * SIZE, SIZE) for number in range(86, 150)]
+    assert searched == [*range(86), 150]
+    segment.on_become_inactive()
+    assert [segment.translate_offset(149), searched[-1]] == [None, 149]
+
+
 def test_suffixes(files: MemoryFiles) -> None:
     segment = recovered(files, log_of(0, 1))
     segment.change_suffixes("", ".deleted")
@@ -468,3 +481,12 @@ def test_segments_by_offset(files: MemoryFiles) -> None:
     segments.remove(10)
     assert 10 not in segments
     assert segments.active.base_offset == 25
+    segments.remove(25)
+    assert segments.active.base_offset == 0
+    again = segment_of(files, base=0)
+    segments.add(again)
+    assert segments.active is again
+    segments.clear()
+    assert segments.last is None
+    with pytest.raises(IndexError):
+        _ = segments.active
