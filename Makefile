@@ -4,7 +4,7 @@
 PY = .venv/bin/python
 HOT = $(wildcard kops/files/api.py kops/files/os_files.py kops/records/_hot.py kops/records/batch.py kops/storage/_hot_clean.py kops/storage/log_append.py \
   kops/storage/index_entries.py kops/storage/mapped_index.py kops/storage/segment.py kops/storage/epoch_cache.py kops/storage/log_end.py \
-  kops/storage/readable_log.py kops/storage/appendable_log.py kops/forensics/_hot_dump.py)
+  kops/storage/readable_log.py kops/storage/appendable_log.py kops/forensics/_hot_dump.py kops/spark/_hot_columns.py)
 
 .PHONY: help setup compile demo test test-slow lint format bench man docs messages clean distclean
 

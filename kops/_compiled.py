@@ -38,6 +38,7 @@ HOT_MODULES = (
     "kops.storage.log_end",
     "kops.storage.readable_log",
     "kops.storage.appendable_log",
+    "kops.spark._hot_columns",
 )
 GROUP = "kops_hot"  # mypyc puts the code of all hot modules into the extension GROUP__mypyc beside the package
 OLDER_BY_S = 2.0  # files of one install are written within less; an edit after a build is later

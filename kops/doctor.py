@@ -29,7 +29,7 @@ LIGHT = (
     ("zstandard", "batches compressed with zstd"),
     ("cramjam", "batches compressed with snappy"),
 )
-SPARK = (("pyspark", "kops scan"), ("pyarrow", "kops scan, Parquet"))
+SPARK = (("pyspark", "kops scan"), ("pyarrow", "kops scan, Parquet"), ("librt", "records as rows of Spark"))
 
 
 @dataclass(frozen=True, slots=True)

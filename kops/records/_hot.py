@@ -342,44 +342,14 @@ def decode_records(
         elif safe and -_SAFE < timestamp < _SAFE:
             timestamp += base_timestamp
         else:
-            timestamp = _add(base_timestamp, timestamp)
-        offset = base_offset + offset if safe else _add(base_offset, offset)
+            timestamp = add(base_timestamp, timestamp)
+        offset = base_offset + offset if safe else add(base_offset, offset)
         rows.append((offset, timestamp, timestamp_type, key, value, headers, sequence, leader_epoch, stop - position, attributes))
         position = stop
     return position
 
 
-INDEX_FIELDS: Final = 8
-"""Numbers a record in `index_records`: offset delta, timestamp delta, key position, key size, value position, value size, headers position,
-headers count. A size of -1 is null; the headers position is behind their count."""
-
-
-def index_records(data: bytes, start: i64, end: i64, count: i64, out: list[int]) -> i64:
-    """Append where the fields of each record of `data[start:end]` stand, `INDEX_FIELDS` numbers a record; nothing is copied.
-
-    -> as `decode_records`.
-    """
-    position: i64 = start
-    headers: i64 = 0
-    headers_at: i64 = 0
-    for _ in range(count):
-        stop, timestamp, offset, key_at, key_size, value_at, value_size, headers_at, _ = place(data, position, end)
-        if stop < 0:
-            return -1 - position
-        headers, headers_at = read_varint(data, headers_at)
-        out.append(offset)
-        out.append(timestamp)
-        out.append(key_at)
-        out.append(key_size if key_size >= 0 else -1)
-        out.append(value_at)
-        out.append(value_size if value_size >= 0 else -1)
-        out.append(headers_at)
-        out.append(headers)
-        position = stop
-    return position
-
-
-def _add(base: i64, delta: i64) -> i64:
+def add(base: i64, delta: i64) -> i64:
     """A sum that wraps at 64 bits, whether this is interpreted or compiled."""
     if delta >= 0:
         if base > _MAX64 - delta:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from kops.errors import DecodeError
+from kops.errors import DecodeError, MissingDependencyError
 from kops.files import Files
 from kops.forensics.verify_parts import Part
 from kops.records import Batch, ByteSource, Damage, scan
@@ -148,8 +148,10 @@ def read_parts(files: Files, work: list[tuple[Part, Source]], wanted: Wanted) ->
 
 def _read_records(files: Files, part: Part, source: Source, wanted: Wanted) -> Iterator[pa.RecordBatch]:
     """Batches of v2 go into Arrow columns as they are; old formats, damage, and batches that can't be read, row by row. In order."""
-    from kops.spark.record_columns import RecordColumns
-
+    try:
+        from kops.spark.record_columns import RecordColumns
+    except ImportError as error:  # on a cluster's worker, say, which has a pyarrow of its own
+        raise MissingDependencyError(f"rows of records need {error.name}: pip install 'kops[spark]'") from error
     table = Table(wanted)
     columns = RecordColumns(wanted.columns, {"path": source.path, "topic": source.topic, "partition": source.partition})
     with files.open(part.path) as file:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -84,3 +86,17 @@ def test_keys_values_and_headers_of_all_kinds(codec: str, tmp_path: Any) -> None
         data += builder.build()
     log.write_bytes(data)
     assert _plain(_rows(str(log), len(data))) == _expected(str(log))
+
+
+def test_without_librt_the_remedy_is_told() -> None:
+    code = """
+import sys
+sys.modules["librt.strings"] = None
+from kops.files import OsFiles
+from kops.forensics.verify_parts import Part
+from kops.spark.rows import Source, Wanted, read_parts
+list(read_parts(OsFiles(read_only=True), [(Part(0, "x", 0, 0), Source("x", "t", 3, 0, "live", 0))], Wanted("records", ("offset",))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    remedy = "kops.errors.MissingDependencyError: rows of records need librt.strings: pip install 'kops[spark]'"
+    assert done.returncode == 1 and done.stderr.strip().splitlines()[-1] == remedy, done.stderr
