@@ -20,7 +20,7 @@ NOT_INCREASING: Final = 2
 LEFT_OVER: Final = 3
 
 _MAX64: Final = 9223372036854775807
-_SAFE: Final = 4611686018427387904
+SAFE: Final = 4611686018427387904
 
 
 def is_compiled() -> bool:
@@ -261,7 +261,7 @@ def are_plain(data: bytes, start: i64, end: i64, count: i64) -> bool:
         return False
     for index in range(count):
         stop, timestamp, offset, key_at, key_size, value_at, value_size, headers_at, attributes = place(data, position, end)
-        if stop < 0 or attributes or offset != index or data[headers_at] or not -_SAFE <= timestamp < _SAFE:
+        if stop < 0 or attributes or offset != index or data[headers_at] or not -SAFE <= timestamp < SAFE:
             return False
         # Any size below 0 is null, but -1 is what is written.
         if (key_size < 0 and data[key_at - 1] != 1) or (value_size < 0 and data[value_at - 1] != 1):
@@ -321,7 +321,7 @@ def decode_records(
     position: i64 = start
     sequence: i64 = -1
     # So far from the limits no sum with a number of 32 bits wraps.
-    safe = -_SAFE < base_offset < _SAFE and -_SAFE < base_timestamp < _SAFE
+    safe = -SAFE < base_offset < SAFE and -SAFE < base_timestamp < SAFE
     for _ in range(count):
         stop, timestamp, offset, key_at, key_size, value_at, value_size, headers_at, attributes = place(data, position, end)
         if stop < 0:
@@ -339,7 +339,7 @@ def decode_records(
             attributes -= 256
         if fixed:
             timestamp = base_timestamp
-        elif safe and -_SAFE < timestamp < _SAFE:
+        elif safe and -SAFE < timestamp < SAFE:
             timestamp += base_timestamp
         else:
             timestamp = add(base_timestamp, timestamp)

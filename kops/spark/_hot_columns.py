@@ -7,10 +7,15 @@ machine that kops knows is.
 
 from __future__ import annotations
 
-from librt.strings import BytesWriter, write_i32_le, write_i64_le
-from mypy_extensions import i32, i64
+from typing import Final
 
-from kops.records._hot import add, place, read_varint
+from librt.strings import BytesWriter, write_i64_le
+from mypy_extensions import i64
+
+from kops.records._hot import SAFE, add, place, read_varint
+
+NULL_KEY: Final = 1
+NULL_VALUE: Final = 2
 
 
 def is_compiled() -> bool:
@@ -21,9 +26,9 @@ def is_compiled() -> bool:
 class RecordIndex:
     """What is known of some records. All numbers are little-endian.
 
-    `offsets`, `timestamps` (ms): int64 a record. `keys`, `values`: two int32 a record, where it begins and ends in the bytes; of null both
-    are the same, and its byte in `absent_keys`, `absent_values` is 1. `headers`: two int32 a record, where they begin behind their count,
-    and how many.
+    `offsets`, `timestamps` (ms): int64 a record. `keys`, `values`: two int32 a record, where it begins and ends in the bytes; null ends
+    where it begins, as empty does. `absent`: a byte a record, `NULL_KEY | NULL_VALUE`. `headers`: two int32 a record, where they begin
+    behind their count, and how many.
     """
 
     def __init__(self) -> None:
@@ -31,8 +36,7 @@ class RecordIndex:
         self.timestamps: BytesWriter = BytesWriter()
         self.keys: BytesWriter = BytesWriter()
         self.values: BytesWriter = BytesWriter()
-        self.absent_keys: BytesWriter = BytesWriter()
-        self.absent_values: BytesWriter = BytesWriter()
+        self.absent: BytesWriter = BytesWriter()
         self.headers: BytesWriter = BytesWriter()
         self.rows: i64 = 0
         self.null_keys: i64 = 0
@@ -42,46 +46,47 @@ class RecordIndex:
     def add(self, data: bytes, start: i64, end: i64, count: i64, shift: i64, base_offset: i64, base_timestamp: i64, is_fixed: bool) -> bool:
         """Take in `count` records of `data[start:end]`; False, and nothing taken in, where that is not what these bytes are.
 
-        `shift` is added to all positions. The timestamps are `base_timestamp` itself if `is_fixed`, else deltas from there. Sums wrap at 64
-        bits, as in Java.
+        `shift` is added to all positions; none reaches 2**31. The timestamps are `base_timestamp` itself if `is_fixed`, else deltas from
+        there. Sums wrap at 64 bits, as in Java.
         """
         offsets, timestamps, headers = self.offsets, self.timestamps, self.headers
-        keys, values, absent_keys, absent_values = self.keys, self.values, self.absent_keys, self.absent_values
+        keys, values, absent = self.keys, self.values, self.absent
+        safe = -SAFE < base_offset < SAFE and -SAFE < base_timestamp < SAFE
         position: i64 = start
         null_keys: i64 = 0
         null_values: i64 = 0
         header_count: i64 = 0
-        at: i64 = 0
-        found: i64 = 0
         for _ in range(count):
             stop, timestamp, offset, key_at, key_size, value_at, value_size, headers_at, _attributes = place(data, position, end)
             if stop < 0:
                 self._cut()
                 return False
-            write_i64_le(offsets, add(base_offset, offset))
-            write_i64_le(timestamps, base_timestamp if is_fixed else add(base_timestamp, timestamp))
-            at = key_at + shift
-            write_i32_le(keys, i32(at))
+            nulls: i64 = 0
             if key_size < 0:
+                nulls = NULL_KEY
                 null_keys += 1
-                absent_keys.append(1)
-            else:
-                at += key_size
-                absent_keys.append(0)
-            write_i32_le(keys, i32(at))
-            at = value_at + shift
-            write_i32_le(values, i32(at))
+                key_size = 0
             if value_size < 0:
+                nulls |= NULL_VALUE
                 null_values += 1
-                absent_values.append(1)
-            else:
-                at += value_size
-                absent_values.append(0)
-            write_i32_le(values, i32(at))
+                value_size = 0
+            absent.append(nulls)
             found, headers_at = read_varint(data, headers_at)
-            write_i32_le(headers, i32(headers_at + shift))
-            write_i32_le(headers, i32(found))
             header_count += found
+            if is_fixed:
+                timestamp = base_timestamp
+            elif safe and -SAFE < timestamp < SAFE:
+                timestamp += base_timestamp
+            else:
+                timestamp = add(base_timestamp, timestamp)
+            write_i64_le(timestamps, timestamp)
+            write_i64_le(offsets, base_offset + offset if safe else add(base_offset, offset))
+            key_at += shift
+            value_at += shift
+            # Two int32 at once.
+            write_i64_le(keys, key_at | (key_at + key_size) << 32)
+            write_i64_le(values, value_at | (value_at + value_size) << 32)
+            write_i64_le(headers, headers_at + shift | found << 32)
             position = stop
         if position != end:
             self._cut()
@@ -95,10 +100,6 @@ class RecordIndex:
     def _cut(self) -> None:
         """Forget what belongs to no whole batch."""
         rows = self.rows
-        self.offsets.truncate(8 * rows)
-        self.timestamps.truncate(8 * rows)
-        self.keys.truncate(8 * rows)
-        self.values.truncate(8 * rows)
-        self.headers.truncate(8 * rows)
-        self.absent_keys.truncate(rows)
-        self.absent_values.truncate(rows)
+        for each in (self.offsets, self.timestamps, self.keys, self.values, self.headers):
+            each.truncate(8 * rows)
+        self.absent.truncate(rows)

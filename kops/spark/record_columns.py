@@ -17,7 +17,7 @@ from kops.records import Batch
 from kops.records._hot import read_varint
 from kops.records.compression import DEFAULT_LIMIT
 from kops.records.decode import body
-from kops.spark._hot_columns import RecordIndex
+from kops.spark._hot_columns import NULL_KEY, NULL_VALUE, RecordIndex
 from kops.spark.schemas import arrow_schema, arrow_type
 
 if TYPE_CHECKING:
@@ -98,9 +98,9 @@ class RecordColumns:
         import pyarrow as pa
 
         if name == "key":
-            return _binary(data, index.keys, index.absent_keys, index.null_keys)
+            return _binary(data, index.keys, index, index.null_keys, NULL_KEY)
         if name == "value":
-            return _binary(data, index.values, index.absent_values, index.null_values)
+            return _binary(data, index.values, index, index.null_values, NULL_VALUE)
         if name == "offset":
             return _integers(index.offsets)
         if name == "timestamp":
@@ -167,7 +167,7 @@ def _microseconds(times: pa.Array) -> pa.Array:
     if bounds["min"].as_py() < 0 or bounds["max"].as_py() > _MAX_MILLISECONDS:
         good = pc.and_(pc.greater_equal(times, 0), pc.less_equal(times, _MAX_MILLISECONDS))
         times = pc.if_else(good, times, pa.scalar(None, pa.int64()))
-    return pc.multiply(times, 1000).view(pa.timestamp("us", tz="UTC"))
+    return pc.multiply(times, 1000).view(arrow_type("timestamp"))
 
 
 @lru_cache(maxsize=4)
@@ -177,17 +177,18 @@ def _even(count: int) -> pa.Array:
     return pa.array(range(0, 2 * count, 2), pa.int32())
 
 
-def _binary(data: bytes, places: BytesWriter, absent: BytesWriter, nulls: int) -> pa.Array:
-    """Keys or values, out of the bytes they stand in; `nulls` of them are null."""
+def _binary(data: bytes, places: BytesWriter, index: RecordIndex, nulls: int, flag: int) -> pa.Array:
+    """Keys or values, out of the bytes they stand in; `nulls` of them are null, those with the flag."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    count = len(absent)
+    count = index.rows
     if nulls == count:
         return pa.nulls(count, pa.binary())
     every = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(places.getvalue()), pa.py_buffer(data)])
     wanted = _even(count)
     if nulls:
-        is_null = pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(absent.getvalue())])
-        wanted = pc.if_else(pc.equal(is_null, 1), pa.scalar(None, pa.int32()), wanted)
+        absent = pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(index.absent.getvalue())])
+        is_null = pc.not_equal(pc.bit_wise_and(absent, pa.scalar(flag, pa.uint8())), 0)
+        wanted = pc.if_else(is_null, pa.scalar(None, pa.int32()), wanted)
     return every.take(wanted)

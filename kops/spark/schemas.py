@@ -7,6 +7,7 @@ record's or a batch's values would be.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def ddl(mode: str) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in SCHEMAS[mode].items())
 
 
+@cache
 def arrow_type(kind: str) -> pa.DataType:
     """The Arrow type that Spark expects for one of the types above."""
     import pyarrow as pa

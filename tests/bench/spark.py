@@ -3,7 +3,7 @@
     python -m tests.bench.spark QUESTION LOG MASTER ROUNDS
 
 Prints one JSON list of figures. Questions: `verify` (`kops scan verify` against `kops log verify`, both in this process after runs that
-warm them, of the log directory around LOG's partition), `deep` (the same at level deep), `records` (rows of records of LOG's partition,
+warm them, of the log directory around LOG's partition), `deep` (the same at level deep), `records` (rows of records of that log directory,
 through Spark and without it).
 """
 
@@ -24,7 +24,7 @@ from kops.spark import register, spark_session
 from kops.spark.rows import Source, Wanted, read_parts
 from kops.spark.verify import scan_verify
 
-WARM = 2  # runs that the JVM needs to compile what it runs
+WARM = 3  # runs that the JVM needs to compile what it runs
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -60,12 +60,11 @@ def timed(work: Callable[[], object], name: str, rounds: int) -> tuple[str, floa
 def main() -> None:
     """Run one question."""
     question, log, master, rounds = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-    folder = os.path.dirname(log)
+    everything = os.path.dirname(os.path.dirname(log))
     level = "deep" if question == "deep" else "crc"
     spark = spark_session(master, settings={"spark.driver.memory": "2g"}, light=question != "records")
     spark.range(1).rdd.map(lambda row: row).collect()  # the first Python worker
     if question != "records":
-        everything = os.path.dirname(folder)
 
         def ours() -> None:
             assert not verify([everything], level).has_problems
@@ -74,7 +73,8 @@ def main() -> None:
             assert not scan_verify(spark, [everything], level).has_problems
     else:
         register(spark)
-        work = [(Part(0, log, 0, os.path.getsize(log)), Source(log, "bench", 0, 0, "live", os.path.getsize(log)))]
+        logs = [(str(path), path.stat().st_size) for path in sorted(Path(everything).glob("*/*.log"))]
+        work = [(Part(0, path, 0, size), Source(path, "bench", 0, 0, "live", size)) for path, size in logs]
         columns = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
         def ours() -> None:
@@ -85,7 +85,7 @@ def main() -> None:
         )
 
         def sparks() -> None:
-            frame.load(folder).write.format("noop").mode("overwrite").save()
+            frame.load(everything).write.format("noop").mode("overwrite").save()
 
     for _ in range(WARM):
         sparks()

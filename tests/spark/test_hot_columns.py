@@ -23,7 +23,7 @@ def wrapped(value: int) -> int:
 
 def contents(index: Any) -> tuple[object, ...]:
     """All that a RecordIndex knows."""
-    writers = (index.offsets, index.timestamps, index.keys, index.values, index.absent_keys, index.absent_values, index.headers)
+    writers = (index.offsets, index.timestamps, index.keys, index.values, index.absent, index.headers)
     return tuple(each.getvalue() for each in writers), index.rows, index.null_keys, index.null_values, index.header_count
 
 
@@ -31,11 +31,11 @@ def rows_of(data: bytes, index: Any, shift: int) -> list[tuple[object, ...]]:
     """(offset, timestamp, key, value, number of headers) of the records that the index tells of."""
     offsets, timestamps = array("q", index.offsets.getvalue()), array("q", index.timestamps.getvalue())
     fields = []
-    for places, absent in ((index.keys, index.absent_keys), (index.values, index.absent_values)):
-        bounds = array("i", places.getvalue())
-        pairs = zip(bounds[::2], bounds[1::2], absent.getvalue(), strict=True)
+    for places, flag in ((index.keys, 1), (index.values, 2)):
+        bounds, absent = array("i", places.getvalue()), [byte & flag for byte in index.absent.getvalue()]
+        pairs = list(zip(bounds[::2], bounds[1::2], absent, strict=True))
+        assert all(start == end for start, end, null in pairs if null)
         fields.append([None if null else data[start - shift : end - shift] for start, end, null in pairs])
-        assert all(null == 0 or start == end for start, end, null in zip(bounds[::2], bounds[1::2], absent.getvalue(), strict=True))
     headers = array("i", index.headers.getvalue())[1::2]
     found: list[tuple[object, ...]] = list(zip(offsets, timestamps, *fields, headers, strict=True))
     assert index.rows == len(found) and index.header_count == sum(headers)
