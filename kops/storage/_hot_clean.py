@@ -28,6 +28,9 @@ FULL: Final = -1
 BY_KEY: Final = 0
 ALL: Final = 1
 NONE: Final = 2
+LATEST: Final = 1
+SUPERSEDED: Final = 2
+MARKS_SHARE: Final = 16
 _LINEAR: Final = 12
 """Probes before this one take their number from the hash itself."""
 _WORDS: Final = struct.Struct(">qq")
@@ -48,12 +51,20 @@ class OffsetMap:
     A key is known by its MD5, an entry takes 24 bytes: hash and offset; collisions are probed in Kafka's order. Of the memory a 64th is
     taken at first, an eighth when that is two thirds full, then all. `latest_offset` is the last offset put or told, -1 at the beginning;
     `size` the number of entries, `slots` how many there can be.
+
+    While offsets are put in rising order, as those of a log are, the map also marks each of them LATEST, and the one that it supersedes
+    SUPERSEDED: a byte an offset, from the first on, in a sixteenth of `memory_bytes` more. So the second reading of a record that the first
+    has put needs neither its MD5 nor a look into the table, and learns the same.
     """
 
     slots: i64
     size: i64
     latest_offset: i64
     _places: i64
+    _marked_from: i64
+    _marked_to: i64
+    _marks_size: i64
+    _marks_limit: i64
 
     def __init__(self, memory_bytes: int) -> None:
         self.slots = memory_bytes // BYTES_PER_ENTRY
@@ -70,6 +81,10 @@ class OffsetMap:
         self.latest_offset = -1
         self._places = max(self.slots // (GROWTH * GROWTH), min(self.slots, 1))
         self._table = _zeros(self._places)
+        self._marks = bytearray()
+        self._marked_from = self._marked_to = -1
+        self._marks_size = 0
+        self._marks_limit = self.slots * BYTES_PER_ENTRY // MARKS_SHARE
 
     def update_latest_offset(self, offset: i64) -> None:
         """What was read reaches up to here, whether or not it had keys."""
@@ -83,7 +98,7 @@ class OffsetMap:
             self._grow()
         digest = md5(key).digest()
         first, second = _words(digest)
-        self._set(digest, first, second, offset)
+        self._mark(offset, self._set(digest, first, second, offset))
         self.latest_offset = offset
 
     def get(self, key: bytes) -> i64:
@@ -103,13 +118,43 @@ class OffsetMap:
             attempt += 1
         return -1
 
-    def _set(self, digest: bytes, first: i64, second: i64, offset: i64) -> None:
+    def marks(self, base_offset: i64, count: i64) -> bytes:
+        """What is marked of `count` offsets: LATEST or SUPERSEDED, 0 where `get` must tell; those that are missing at the end as well."""
+        if self._marks_size == 0 or not self._marked_from <= base_offset <= self._marked_to:
+            return b""
+        at = base_offset - self._marked_from
+        return bytes(self._marks[at : at + min(count, self._marks_size)])
+
+    def _mark(self, offset: i64, superseded: i64) -> None:
+        if offset <= self._marked_to:
+            # Not as in a log: what is superseded need not be the older one.
+            self._marks = bytearray()
+            self._marks_size = self._marks_limit = 0
+        self._marked_to = offset
+        if self._marks_limit == 0:
+            return
+        if self._marked_from < 0:
+            self._marked_from = offset
+        at = offset - self._marked_from
+        if self._marks_size <= at < self._marks_limit:
+            more = min(max(at + 1, 2 * self._marks_size, 4096), self._marks_limit) - self._marks_size
+            self._marks.extend(bytes(more))
+            self._marks_size += more
+        if at < self._marks_size:
+            self._marks[at] = LATEST
+        if superseded >= self._marked_from and superseded - self._marked_from < self._marks_size:
+            self._marks[superseded - self._marked_from] = SUPERSEDED
+
+    def _set(self, digest: bytes, first: i64, second: i64, offset: i64) -> i64:
+        """-> the offset that was there, -1 for none."""
         table = self._table
+        before: i64 = -1
         attempt: i64 = 0
         while True:
             at = _position(digest, first, attempt, self._places)
             found: i64 = table[at]
             if found == first and table[at + 1] == second:
+                before = table[at + 2]
                 break
             if found == 0 and table[at + 1] == 0 and table[at + 2] == 0:
                 table[at] = first
@@ -118,6 +163,7 @@ class OffsetMap:
                 break
             attempt += 1
         table[at + 2] = offset
+        return before
 
     def _grow(self) -> None:
         small = self._table
@@ -191,16 +237,20 @@ def choose(
     end: i64,
     count: i64,
     base_offset: i64,
+    span: i64,
     which: i64,
     keep_tombstones: bool,
     runs: list[int],
 ) -> Retained:
     """Which of the uncompressed records `data[start:end]` stay: `runs` gets begin and end of each stretch of neighbours that do.
 
-    `which` is ALL, NONE or BY_KEY: those that are the latest of their key, or behind what the map knows (Cleaner.shouldRetainRecord).
+    The batch's offsets end before `base_offset + span`. `which` is ALL, NONE or BY_KEY: those that are the latest of their key, or behind
+    what the map knows (Cleaner.shouldRetainRecord).
     """
     position: i64 = start
     latest = offsets.latest_offset
+    marks = offsets.marks(base_offset, span) if which == BY_KEY else b""
+    marked: i64 = len(marks)
     retained: i64 = 0
     invalid: i64 = 0
     max_offset: i64 = -1
@@ -218,8 +268,12 @@ def choose(
         elif key_size < 0:
             stays = False
             invalid += 1
+        elif value_size < 0 and not keep_tombstones:
+            stays = False
+        elif 0 <= delta < marked and marks[delta]:
+            stays = marks[delta] == LATEST
         else:
-            stays = (value_size >= 0 or keep_tombstones) and offset >= offsets.get(data[key_at : key_at + key_size])
+            stays = offset >= offsets.get(data[key_at : key_at + key_size])
         if stays:
             retained += 1
             if offset > max_offset:

@@ -136,8 +136,9 @@ class BatchFilter:
         horizon = batch.delete_horizon_ms
         which = hot.NONE if retention.discards_records else hot.ALL if batch.is_control else hot.BY_KEY
         keeps_tombstones = horizon is None or self.now_ms < horizon
+        span = batch.next_offset - batch.base_offset
         stop, retained, max_offset, has_tombstone, invalid = hot.choose(
-            self.offsets, data, start, end, count, batch.base_offset, which, keeps_tombstones, runs
+            self.offsets, data, start, end, count, batch.base_offset, span, which, keeps_tombstones, runs
         )
         check_records_read(batch, data, stop, end)
         self.stats.invalid_messages_read += invalid

@@ -85,6 +85,66 @@ def test_keys_are_known_by_their_md5(loops: ModuleType) -> None:
     assert offsets.get(bytes(second)) == 7
 
 
+@pytest.mark.parametrize("slots", [40, 1000, 40_000])
+def test_marks_tell_what_the_map_tells(loops: ModuleType, slots: int) -> None:
+    rng = random.Random(slots)
+    offsets = loops.OffsetMap(24 * slots)
+    latest: dict[bytes, int] = {}
+    keys: dict[int, bytes] = {}
+    offset = first = rng.randrange(1 << 40)
+    while len(latest) < slots - 1 and len(keys) < 3 * slots:
+        key = b"%d" % rng.randrange(slots)
+        offsets.put(key, offset)
+        keys[offset], latest[key] = key, offset
+        offset += rng.choice((1, 1, 1, 2, 50))
+    reach = 24 * slots // 16
+    told = offsets.marks(first, 1 << 50)
+    assert len(told) <= reach
+    for at, key in keys.items():
+        if at - first < reach:
+            assert told[at - first] == (loops.LATEST if latest[key] == at else loops.SUPERSEDED)
+    assert offset - first > reach, "some are beyond what is marked"
+    assert {told[at - first] for at in range(first, first + len(told)) if at not in keys} == {0}
+    some = rng.choice(list(keys)[: reach // 60])
+    assert offsets.marks(some, 3) == told[some - first : some - first + 3]
+    assert offsets.marks(first - 1, 5) == offsets.marks(offset, 5) == b""
+
+
+def test_offsets_that_fall_are_not_marked(loops: ModuleType) -> None:
+    offsets = loops.OffsetMap(24 * 1000)
+    for number, offset in enumerate((5, 6, 9, 7, 8, 12)):
+        offsets.put(b"k", offset)
+        assert bool(offsets.marks(5, 9)) == (number < 3)
+    assert offsets.get(b"k") == 12
+    offsets.clear()
+    offsets.put(b"k", 1 << 62)
+    assert offsets.marks(1 << 62, 1) == bytes([loops.LATEST])
+    offsets.clear()
+    offsets.put(b"k", -1)
+    offsets.put(b"k", (1 << 63) - 1)
+    assert offsets.get(b"k") == (1 << 63) - 1
+
+
+@pytest.mark.parametrize("keeps_tombstones", [True, False])
+def test_records_stay_the_same_with_and_without_marks(loops: ModuleType, keeps_tombstones: bool) -> None:
+    rng = random.Random(7)
+    keys = [b"%d" % rng.randrange(60) if rng.random() < 0.9 else None for _ in range(200)]
+    values = [b"v" if rng.random() < 0.8 else None for _ in keys]
+    data = b"".join(write_record(at, 0, key, value) for at, (key, value) in enumerate(zip(keys, values, strict=True)))
+    rising, falling = loops.OffsetMap(24 * 5000), loops.OffsetMap(24 * 5000)
+    falling.put(b"another", 10)
+    falling.put(b"another", 1)
+    chosen = []
+    for offsets in (rising, falling):
+        assert loops.put_keys(offsets, data, 0, len(data), len(keys), 1000, 0, 1 << 40) == (len(data), len(keys))
+        offsets.update_latest_offset(1199)
+        runs: list[int] = []
+        chosen.append((loops.choose(offsets, data, 0, len(data), len(keys), 1000, len(keys), loops.BY_KEY, keeps_tombstones, runs), runs))
+    assert chosen[0] == chosen[1]
+    assert bool(rising.marks(1050, 1)) and not falling.marks(1050, 1)
+    assert 40 < chosen[0][0][1] < 100
+
+
 # records written anew -------------------------------------------------------------------------------------------------------------------
 
 
