@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 # What a plain YAML scalar may look like so that every parser of YAML 1.1 and 1.2 reads the same string.
@@ -36,13 +36,26 @@ def plain(value: Any) -> Any:
     raise TypeError(f"no JSON for {type(value).__name__}")
 
 
-_READABLE = json.JSONEncoder(ensure_ascii=False, default=plain).encode
+def _readable() -> Callable[[Any], str]:
+    """What turns a value into one line of JSON, not escaped. The encoder in C is made once: `json` makes one for each value, which takes as
+    long as a record does.
+    """
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:  # an interpreter without it
+        return json.JSONEncoder(ensure_ascii=False, default=plain).encode
+    pieces = make(None, plain, json.encoder.encode_basestring, None, ": ", ", ", False, False, True)
+    return lambda value: "".join(pieces(value, 0))
+
+
+_READABLE = _readable()
 _ASCII = json.JSONEncoder(default=plain).encode
 
 
 def compact(value: Any) -> str:
     """One line of JSON; readable UTF-8 where that is possible (a lone surrogate, from an undecodable file name, becomes an escape)."""
     text = _READABLE(value)
+    if text.isascii():
+        return text
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -146,6 +146,22 @@ def test_what_json_has_no_shape_for() -> None:
         documents.compact(1j)
 
 
+@pytest.mark.parametrize("is_in_c", [True, False])
+def test_a_line_of_json_is_as_json_writes_it(is_in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not is_in_c:
+        monkeypatch.setattr(json.encoder, "c_make_encoder", None)
+    monkeypatch.setattr(documents, "_READABLE", documents._readable())
+    value = {
+        "a": ['é\u2028\x7f"\\\n\x01', 1.5, float("nan"), float("-inf"), -(1 << 70), True, None, [], {}, {"n": {"m": [1, (2,)]}}],
+        3: "𝄞",
+        None: 0,
+    }
+    assert documents.compact(value) == json.dumps(value, ensure_ascii=False)
+    for simple in (*value["a"], "", 0, 1e300):  # type: ignore[misc]
+        assert documents.compact(simple) == json.dumps(simple, ensure_ascii=False)
+    assert documents.compact({"name": "\udcff"}) == '{"name": "\\udcff"}'
+
+
 def test_an_undecodable_file_name_survives_every_format(kops: Kops, monkeypatch: pytest.MonkeyPatch) -> None:
     name = b"bad-\xff.log".decode("utf-8", "surrogateescape")
     monkeypatch.setattr(probe, "ROWS", ({"name": name, "size": 1, "time": 0, "note": None},))
