@@ -236,7 +236,8 @@ class Output:
         writer = csv.writer(Lines, lineterminator="\n")
         writer.writerow(keys)
         for row in rows:
-            writer.writerow([csv_cell(row.get(key)) for key in keys])
+            values = map(row.get, keys)
+            writer.writerow([value if value.__class__ is str or value.__class__ is int else csv_cell(value) for value in values])
 
     # The end
 
