@@ -16,7 +16,7 @@ from typing import Any
 
 from kops.cli.failures import say
 from kops.cli.progress import Progress
-from kops.cli.sink import FileSink, OutputError, StdoutSink
+from kops.cli.sink import FileSink, OutputClosed, OutputError, StdoutSink
 from kops.errors import KopsError
 
 FORMATS = ("table", "wide", "json", "jsonl", "yaml", "csv")
@@ -263,6 +263,10 @@ class Output:
             self._pending.clear()
         try:
             self._drain()
+        except (OutputError, OutputClosed):
+            # The rest is not there: an older file keeps its name.
+            how = "abandon"
+            raise
         finally:
             getattr(sink, how)()
 

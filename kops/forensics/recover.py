@@ -18,7 +18,8 @@ from typing import Any, Final, Literal
 from kops.errors import DecodeError, KopsError, UsageError
 from kops.files import Files, OsFiles
 from kops.forensics.inventory import FileEntry, Inventory, PartitionDir, open_paths
-from kops.forensics.recover_runs import Salvage, Source, salvage
+from kops.forensics.recover_evidence import Evidence, evidence_of, joined
+from kops.forensics.recover_runs import Salvage, Source, missing, salvage
 from kops.storage.names import parse_partition_dir
 from kops.storage.partition_metadata import read_partition_metadata
 
@@ -34,8 +35,9 @@ _LEFTOVERS: Final = (".swap", ".cleaned", ".deleted")
 
 @dataclass(slots=True)
 class RecoveredPartition:
-    """What became of one partition. `lost` are offset ranges whose batches are damaged everywhere, `gaps` all offsets that no kept batch
-    has (compaction leaves such, too); `complete` is False when an interruption cut it short.
+    """What became of one partition. `lost` are offset ranges whose batches are damaged everywhere or gone, as far as what stands beside the
+    logs tells; `gaps` all offsets between two kept batches that none of them has (compaction leaves such, too); `complete` is False when
+    an interruption cut it short.
     """
 
     name: str
@@ -56,7 +58,12 @@ class RecoveredPartition:
     @property
     def lossy(self) -> bool:
         """Whether records are known to be lost: damaged everywhere, or missing in a log that was not compacted."""
-        return bool(self.lost) or (bool(self.gaps) and not self.compacted)
+        return bool(self.missing)
+
+    @property
+    def missing(self) -> list[tuple[int, int]]:
+        """The offsets of records that are known to be lost, sorted: `lost`, and `gaps` of a log that was not compacted."""
+        return joined([*self.lost, *(() if self.compacted else self.gaps)])
 
     def to_json(self) -> dict[str, Any]:
         """As in the report; ranges are `[first, last]`, both inclusive."""
@@ -112,13 +119,14 @@ class RecoverReport:
 
 @dataclass(slots=True)
 class _Job:
-    """One partition: its copies, best first, and its folders (for what stands beside the logs)."""
+    """One partition: its copies, best first, what stands beside their logs, and the bytes of its partition.metadata."""
 
     name: str
     topic: str
     partition: int
     sources: list[Source] = field(default_factory=list)
-    folders: list[str] = field(default_factory=list)
+    beside: list[Evidence] = field(default_factory=list)
+    metadata: bytes | None = None
 
 
 def recover(
@@ -156,7 +164,7 @@ def recover(
         inside = source_files.absolute(os.fspath(path)).rstrip("/")
         if target == inside or target.startswith(inside + "/"):
             raise UsageError(f"--out {target} lies in {inside}, which is only read; choose a place outside")
-    jobs, skipped = _jobs(inventory, leftovers)
+    jobs, skipped = _jobs(inventory, leftovers, source_files)
     report = RecoverReport(target, shape, renumber, skipped=skipped)
     done = _prepare_out(writable, target, report, force=force, resume=resume)
     if on_total is not None:
@@ -176,17 +184,23 @@ def recover(
 # Input.
 
 
-def _jobs(inventory: Inventory, leftovers: bool) -> tuple[list[_Job], list[str]]:
+def _jobs(inventory: Inventory, leftovers: bool, files: Files) -> tuple[list[_Job], list[str]]:
     jobs: dict[str, _Job] = {}
     skipped = [f"{problem.path}: {problem.reason}" for problem in inventory.problems]
+    folders: list[PartitionDir] = []
     for log_dir in inventory.log_dirs:
         for folder in log_dir.partitions:
             if folder.state == "delete":
                 skipped.append(f"{folder.path}: the partition was deleted; name the folder itself to have it")
             else:
-                _add_folder(jobs, folder, leftovers)
-    for folder in inventory.loose_partitions:
-        _add_folder(jobs, folder, leftovers)
+                folders.append(folder)
+    folders += inventory.loose_partitions
+    beside = evidence_of(inventory, files)
+    # The live folder says which topic it is.
+    for folder in sorted(folders, key=lambda folder: _RANKS.index(folder.state or "log")):
+        other = _add_folder(jobs, folder, leftovers, beside[folder.path], files)
+        if other:
+            skipped.append(other)
     for entry in sorted(inventory.loose_files, key=lambda entry: (entry.offset or 0, entry.path)):
         if entry.kind == "log":
             _add_file(jobs, entry)
@@ -203,9 +217,16 @@ def _job(jobs: dict[str, _Job], topic: str | None, partition: int, name: str) ->
     return jobs.setdefault(name, _Job(name, topic if topic is not None else name, partition))
 
 
-def _add_folder(jobs: dict[str, _Job], folder: PartitionDir, leftovers: bool) -> None:
+def _add_folder(jobs: dict[str, _Job], folder: PartitionDir, leftovers: bool, beside: Evidence, files: Files) -> str:
+    """Take a copy in; or a sentence why not: its topic is another one of the same name."""
     job = _job(jobs, folder.topic, folder.partition, folder.name)
-    job.folders.append(folder.path)
+    metadata = _partition_metadata(files, folder)
+    if metadata is not None and job.metadata is not None:
+        own, taken = (read_partition_metadata(data).topic_id for data in (metadata, job.metadata))
+        if own != taken:
+            return f"{folder.path}: of another topic of that name (topic id {own}, not {taken}); name the folder alone to have it"
+    job.metadata = job.metadata or metadata
+    job.beside.append(beside)
     live = [segment.log.path for segment in folder.live_segments if segment.log is not None]
     if live:
         job.sources.append(Source(folder.state or "log", live))
@@ -213,6 +234,7 @@ def _add_folder(jobs: dict[str, _Job], folder: PartitionDir, leftovers: bool) ->
         found = [segment.log.path for segment in folder.segments if segment.suffix == suffix and segment.log is not None]
         if found:
             job.sources.append(Source(suffix[1:], found))
+    return ""
 
 
 def _add_file(jobs: dict[str, _Job], entry: FileEntry) -> None:
@@ -314,9 +336,11 @@ def _one(files: Files, out_files: Files, report: RecoverReport, job: _Job, on_by
     entry.damaged = [
         {"file": bad.path, "position": bad.position, "length": bad.length, "code": bad.code, "reason": bad.reason} for bad in found.bad
     ]
-    entry.lost, entry.notes, entry.compacted = found.lost, found.notes, found.compacted
+    held = [known for beside in job.beside for known in beside.held(files, found.runs, compacted=found.compacted)]
+    entry.lost = joined(missing(found.runs, [*found.lost, *held]))
+    entry.notes, entry.compacted = found.notes, found.compacted
     entry.gaps = list(_gaps(found))
-    write_partition(files, out_files, report, entry, found.runs, _topic_id(files, job))
+    write_partition(files, out_files, report, entry, found.runs, job.metadata)
     report.partitions.append(entry)
     return entry.complete
 
@@ -329,14 +353,12 @@ def _gaps(found: Salvage) -> Iterator[tuple[int, int]]:
         before = run.last
 
 
-def _topic_id(files: Files, job: _Job) -> bytes | None:
-    """The partition.metadata of the first folder that has a readable one."""
-    for folder in job.folders:
-        path = posixpath.join(folder, "partition.metadata")
-        try:
-            data = files.read_all(path)
-            read_partition_metadata(data, file=path)
-        except (OSError, KopsError):
-            continue
-        return data
-    return None
+def _partition_metadata(files: Files, folder: PartitionDir) -> bytes | None:
+    """The bytes of a folder's partition.metadata, where it can be read."""
+    path = posixpath.join(folder.path, "partition.metadata")
+    try:
+        data = files.read_all(path)
+        read_partition_metadata(data, file=path)
+    except (OSError, KopsError):
+        return None
+    return data

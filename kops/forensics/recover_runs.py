@@ -18,7 +18,10 @@ from kops.forensics.repair_chain import Bad, Item, chain, mend_epochs, stream_it
 from kops.records import Batch, Damage, scan
 from kops.storage.names import parse_log_file
 
-__all__ = ["Run", "Salvage", "Source", "expand", "salvage"]
+__all__ = ["Run", "Salvage", "Source", "expand", "missing", "salvage"]
+
+_CLEANERS_GAPS = 3
+_CLEANERS_SHARE = 10
 
 OnBytes = Callable[[int], None]
 
@@ -87,7 +90,7 @@ def salvage(files: Files, copies: Sequence[Source], on_bytes: OnBytes | None = N
             if result.runs != before:
                 taken = sum(run.batches for run in result.runs) - sum(run.batches for run in before)
                 result.notes.append(f"{taken} batches come from {copy.kind} ({copy.paths[0]})")
-    result.lost = _missing(result.runs, holes)
+    result.lost = missing(result.runs, holes)
     return result
 
 
@@ -98,10 +101,16 @@ def _read_copy(files: Files, copy: Source, on_bytes: OnBytes | None) -> Salvage:
     before = ""
     in_order = True
     for path in copy.paths:
+        batches = gaps = 0
+        expected: int | None = None
         for found in _readable_items(files, path, on_bytes):
             if isinstance(found, Bad):
                 result.bad.append(found)
+                expected = None
                 continue
+            batches += 1
+            gaps += expected is not None and found.base > expected
+            expected = found.last + 1
             if _is_filling(found):
                 result.closed.append((found.base, found.last))
                 continue
@@ -113,6 +122,8 @@ def _read_copy(files: Files, copy: Source, on_bytes: OnBytes | None) -> Salvage:
             _append(result.runs, found)
             if found.note:
                 result.notes.append(f"{found.path}:{found.position}: {found.note}")
+        # Without damage, so many holes in a segment are the cleaner's (`verify` takes them for it, too); v0 and v1 show it by nothing else.
+        result.compacted |= gaps >= _CLEANERS_GAPS and gaps * _CLEANERS_SHARE >= batches
     if not in_order:
         _sort_out(files, copy, result)
     result.lost = _holes_of_damage(result)
@@ -177,12 +188,13 @@ def _holes_of_damage(result: Salvage) -> list[tuple[int, int]]:
         high = min(after) - 1 if after else bad.last
         if low is not None and high is not None and 0 <= low <= high:
             holes.append((low, high))
-        elif low is not None and not after and bad.code == "torn-tail":
+        elif low is not None and not after and bad.code in ("torn-tail", "file-unreadable"):
+            # Nobody knows how far it went.
             holes.append((low, low))
     return holes
 
 
-def _missing(runs: Iterable[Run], holes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def missing(runs: Iterable[Run], holes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """What of these ranges no run covers, joined and sorted."""
     covered = [(run.base, run.last) for run in runs]
     found: list[tuple[int, int]] = []

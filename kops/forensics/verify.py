@@ -140,6 +140,18 @@ def plan_verify(paths: Sequence[str | PathLike[str]], level: str = CRC, files: F
     return plan
 
 
+def surroundings(inventory: Inventory, files: Files) -> Iterator[tuple[PartitionDir, PartitionContext]]:
+    """Each partition's folder, and what the log directory around it says of it."""
+    for log_dir in inventory.log_dirs:
+        context, _ = _read_dir(log_dir, files)
+        for partition in log_dir.partitions:
+            yield partition, context.partition(partition)
+    around: dict[str, DirContext | None] = {}
+    for partition in inventory.loose_partitions:
+        surrounding = _surrounding(partition, around, files)
+        yield partition, surrounding.partition(partition) if surrounding is not None else PartitionContext()
+
+
 def _add(plan: VerifyPlan, partition: PartitionDir, context: PartitionContext, dir_path: str | None) -> None:
     plan.partitions.append(PartitionPlan(partition, context, segment_tasks(partition, plan.level, context), dir_path))
 

@@ -348,7 +348,7 @@ def check_spacing(spacings: list[IndexSpacing]) -> Iterator[Finding]:
     interval = min((spacing.least for spacing in spacings if spacing.least > 0), default=0)
     for spacing in spacings:
         places = [place for place in (spacing.last_position, *spacing.behind) if place >= spacing.last_position]
-        far = sum(1 for before, after in pairwise(places) if after - before > interval)
+        far = sum(1 for before, after in pairwise(places) if after - before >= interval)
         if interval > 0 and len(spacing.behind) >= _BEHIND and far >= _FAR:
             yield finding(
                 "index-incomplete",

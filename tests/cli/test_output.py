@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kops.cli import documents
-from kops.cli.output import Column, human_bytes, iso_time
+from kops.cli.output import Column, Output, human_bytes, iso_time
+from kops.cli.sink import FileSink, OutputError
 from kops.cli.table import table, width
 from tests.cli import probe
 from tests.cli.conftest import Ran
@@ -130,7 +133,6 @@ def test_yaml_floats(value: float) -> None:
 
 def test_what_json_has_no_shape_for() -> None:
     from dataclasses import dataclass
-    from pathlib import Path
 
     @dataclass
     class Point:
@@ -144,6 +146,27 @@ def test_what_json_has_no_shape_for() -> None:
     }
     with pytest.raises(TypeError, match="no JSON for complex"):
         documents.compact(1j)
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_a_file_that_could_not_be_written_whole_leaves_the_older_one(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the disk is full only when the last of it is handed on."""
+
+    def write(sink: FileSink, data: bytes | memoryview) -> None:
+        sink._stream.write(data[: len(data) // 2])
+        raise OutputError("cannot write: the disk is full")
+
+    path = tmp_path / "answer.txt"
+    path.write_text("precious")
+    monkeypatch.setattr(FileSink, "write", write)
+    out = Output(file=str(path))
+    with pytest.raises(OutputError):
+        out.write(b"x" * size)
+        out.commit()
+    with contextlib.suppress(OutputError):
+        out.abandon()
+    assert path.read_text() == "precious"
+    assert [each.name for each in tmp_path.iterdir()] == ["answer.txt"]
 
 
 @pytest.mark.parametrize("is_in_c", [True, False])

@@ -106,7 +106,7 @@ def _rows(report: RecoverReport, *, human: bool) -> Iterator[dict[str, Any]]:
     for entry in report.partitions:
         row = entry.to_json()
         if human:
-            row["lost"], row["gaps"] = _ranges(entry.lost), _ranges(entry.gaps)
+            row["lost"], row["gaps"] = _ranges(entry.missing), _ranges(entry.gaps)
         yield row
 
 
@@ -121,6 +121,9 @@ def _say(out: Output, report: RecoverReport) -> None:
         out.warn("nothing to recover: no segment was found")
     for entry in report.partitions:
         for damage in entry.damaged:
+            if damage["code"] == "file-unreadable":
+                out.warn(f"{damage['file']}: {damage['reason']}; what it holds from byte {damage['position']} on is not recovered")
+                continue
             out.detail(f"{damage['file']}:{damage['position']}: {damage['code']}, {damage['length']} bytes")
         for note in entry.notes:
             out.detail(note)

@@ -114,6 +114,65 @@ def test_states_of_directories(tmp_path: Path) -> None:
     assert values(tmp_path / "gone" / "gone-0") == expected((0, 2))
 
 
+def with_id(path: Path, letter: str) -> Path:
+    (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {letter * 21}A")
+    return path
+
+
+def test_another_topic_of_the_same_name_is_left_out(tmp_path: Path) -> None:
+    """A topic that was deleted and made again: what is left of the first one has another topic id."""
+    log_dir = tmp_path / "log"
+    stray = folder(log_dir / "t-0.0123456789abcdef0123456789abcdef-stray", {name(0): batch(0, 9, epoch=5, tag="foreign")})
+    live = folder(log_dir / "t-0", {name(0): batch(0, 3)})
+    (log_dir / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
+    with_id(stray, "b")
+    with_id(live, "c")
+    report = recover([log_dir], tmp_path / "out")
+    assert values(tmp_path / "out" / "t-0") == expected((0, 2))
+    assert (tmp_path / "out" / "t-0" / "partition.metadata").read_text().endswith("c" * 21 + "A")
+    assert len(report.skipped) == 1 and f"{stray}: of another topic" in report.skipped[0]
+    assert not report.lossy
+    recover([stray], tmp_path / "alone")
+    assert values(tmp_path / "alone" / "t-0") == expected((0, 8), tag="foreign")
+    # Of two live folders the first that is named says which topic it is; without an id, or with the same one, a copy is a copy.
+    other = with_id(folder(tmp_path / "b" / "t-0", {name(0): batch(0, 3) + batch(3, 2)}), "d")
+    report = recover([live, other], tmp_path / "two")
+    assert values(tmp_path / "two" / "t-0") == expected((0, 2)) and len(report.skipped) == 1
+    with_id(other, "c")
+    assert not recover([live, other], tmp_path / "same").skipped
+    assert values(tmp_path / "same" / "t-0") == expected((0, 4))
+    (other / "partition.metadata").write_text("?")
+    assert not recover([live, other], tmp_path / "unknown").skipped
+
+
+def test_what_stands_beside_the_logs_tells_what_is_gone(tmp_path: Path) -> None:
+    log_dir = tmp_path / "log"
+    live = folder(log_dir / "t-0", {name(3): batch(3, 3), name(6): b"", name(9): batch(9, 3)})
+    (log_dir / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
+
+    def lost(*, point: int, high: int, start: int = 0, cleaned: int = 0, epoch_start: int = 0) -> list[tuple[int, int]]:
+        (live / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {epoch_start}\n")
+        offsets = {"recovery-point-offset": point, "replication-offset": high, "log-start-offset": start, "cleaner-offset": cleaned}
+        for checkpoint, offset in offsets.items():
+            (log_dir / f"{checkpoint}-checkpoint").write_text(f"0\n1\nt 0 {offset}\n")
+        (entry,) = recover([log_dir], tmp_path / "out", force=True).partitions
+        shutil.rmtree(tmp_path / "out")
+        assert entry.lossy == bool(entry.missing)
+        return entry.lost
+
+    assert lost(point=15, high=15) == [(0, 2), (6, 8), (12, 14)]
+    assert lost(point=12, high=15, epoch_start=3) == lost(point=15, high=12, epoch_start=3) == lost(point=9, high=9, start=3) == [(6, 8)]
+    assert lost(point=12, high=12, epoch_start=3, cleaned=9) == []
+    assert lost(point=12, high=12, epoch_start=1, start=2, cleaned=9) == [(2, 2)]
+
+
+@pytest.mark.parametrize("case_id", [case for case in corpus.cases() if "compacted" in case])
+def test_what_compaction_took_is_not_lost(case_id: str, tmp_path: Path) -> None:
+    case = corpus.load(case_id)
+    sources = [case.root / name for name in ("data", "clean") if (case.root / name).is_dir()]
+    assert not recover(sources, tmp_path / "out").lossy
+
+
 @pytest.mark.parametrize(("magic", "codec"), [(0, "none"), (0, "gzip"), (0, "snappy"), (1, "none"), (1, "gzip"), (2, "none"), (2, "gzip")])
 def test_renumbered_logs_have_no_gaps(magic: int, codec: str, tmp_path: Path) -> None:
     parts = [batch(base, 3, magic=magic, codec=codec) for base in (10, 13, 16, 19)]

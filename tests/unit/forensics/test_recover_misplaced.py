@@ -22,7 +22,7 @@ def batch(offset: int, count: int = 2) -> bytes:
 
 def partition(tmp_path: Path, *segments: tuple[int, list[bytes]]) -> Path:
     directory = tmp_path / "orders-0"
-    directory.mkdir()
+    directory.mkdir(parents=True)
     for base, parts in segments:
         (directory / f"{base:020d}.log").write_bytes(b"".join(parts))
     return directory
@@ -115,3 +115,13 @@ def test_a_file_that_the_disk_refuses_costs_only_itself(tmp_path: Path) -> None:
         ("file-unreadable", "Input/output error")
     ]
     assert report.partitions[0].lost == [(4, 7)]
+
+
+def test_nobody_knows_how_far_an_unreadable_last_segment_went(tmp_path: Path) -> None:
+    directory = partition(tmp_path, (0, [batch(0), batch(2)]), (4, [batch(4), batch(6)]))
+    files = Refusing(read_only=True)
+    files.bad = (str(directory / f"{4:020d}.log"), 0)
+    report = recover([directory], tmp_path / "out", files=files)
+    assert (report.partitions[0].lost, report.lossy) == ([(4, 4)], True)
+    report = recover([directory, partition(tmp_path / "b", (4, [batch(4), batch(6)]))], tmp_path / "both", files=files)
+    assert not report.lossy
