@@ -15,6 +15,7 @@ from kops.cli.output import Column, human_bytes, iso_time
 # So many rows are aligned at a time: it bounds memory, and the first lines come early. Columns only get wider from one piece to the next.
 PIECE = 1000
 RIGHT = ("int", "bytes")
+NO_TIMESTAMP = -1  # Kafka's
 
 
 def cell(value: Any, kind: str) -> str:
@@ -26,7 +27,9 @@ def cell(value: Any, kind: str) -> str:
     if isinstance(value, int):
         if kind == "bytes":
             return human_bytes(value)
-        return iso_time(value) if kind == "time_ms" else str(value)
+        if kind == "time_ms":
+            return "-" if value == NO_TIMESTAMP else iso_time(value)
+        return str(value)
     if isinstance(value, (list, tuple, set)):
         return ", ".join(cell(element, kind) for element in value) or "-"
     if isinstance(value, (bytes, bytearray)):

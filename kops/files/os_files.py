@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _FLAGS: Final[dict[str, int]] = {
-    "r": os.O_RDONLY,
+    "r": os.O_RDONLY | os.O_NONBLOCK,  # a pipe must not wait for somebody who writes
     "rw": os.O_RDWR,
     "create": os.O_RDWR | os.O_CREAT,
     "new": os.O_RDWR | os.O_CREAT | os.O_EXCL,
@@ -178,9 +178,13 @@ class OsFiles(Files):
         if mode != "r":
             self._check_writable(path)
         fd = os.open(path, _FLAGS[mode] | os.O_CLOEXEC, 0o666)
-        if mode == "r" and stat.S_ISDIR(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if mode == "r":
+            kind = os.fstat(fd).st_mode
+            if stat.S_ISDIR(kind) or stat.S_ISFIFO(kind):
+                os.close(fd)
+                if stat.S_ISDIR(kind):
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+                raise OSError(errno.ESPIPE, "Is a pipe, not a file", path)
         return OsFile(path, fd, mode != "r")
 
     def sync_dir(self, path: str) -> None:

@@ -83,7 +83,9 @@ def _start(builder: SparkSession.Builder) -> SparkSession:
             session.sparkContext.setLogLevel("ERROR")
         except (PySparkException, Py4JError, OSError) as error:
             words.seek(0)
-            last = words.read().decode(errors="replace").strip().splitlines()[-8:]
+            # What Spark says of the reason; not where in its sources that was.
+            said = words.read().decode(errors="replace").strip().splitlines()
+            last = [line for line in said if not line.startswith(("\tat ", "WARNING: Using incubator"))][-8:]
             raise KopsError(
                 "Spark did not start: " + "\n".join([str(error).splitlines()[0] if str(error) else type(error).__name__, *last])
             ) from error

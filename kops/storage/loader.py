@@ -9,6 +9,7 @@ the recovery point on. Then the epoch cache is cut to the log, and the producers
 
 from __future__ import annotations
 
+import errno
 import posixpath
 from typing import TYPE_CHECKING, TypeVar
 
@@ -196,7 +197,10 @@ class LogLoader:
     def _is_file(self, name: str) -> bool:
         try:
             return not self._files.stat(self._join(name)).is_dir
-        except FileNotFoundError:
+        except OSError as error:
+            # A symlink to nothing or to itself is no file to Java, either.
+            if error.errno not in (errno.ENOENT, errno.ELOOP):
+                raise
             return False
 
     def _join(self, name: str) -> str:

@@ -146,3 +146,14 @@ def test_a_file_that_cannot_be_read_takes_the_directory_offline(kops: Kops, monk
     assert document["log_dirs"][0]["outcome"] == "log-dir-offline"
     assert document["broker"]["outcome"] == "does-not-start"
     assert "Permission denied" in document["partitions"][0]["reason"]
+
+
+def test_a_symlink_that_leads_nowhere_is_no_file(kops: Kops, tmp_path: Path) -> None:
+    """Kafka asks whether it is a file before it asks whether it can be read."""
+    case = corpus.load("broker-damage-4.3.0-none")
+    log_dir = case.copy(tmp_path / "disk", "before/disk1")
+    before = kops("log", "forecast", "--format", "json", str(log_dir)).out
+    for folder in log_dir.glob("*-0"):
+        (folder / "loop").symlink_to("loop")
+        (folder / "nothing.log").symlink_to("nowhere")
+    assert kops("log", "forecast", "--format", "json", str(log_dir)).out == before

@@ -102,6 +102,16 @@ def test_modes(tree: tuple[Files, str]) -> None:
         files.open(f"{path}/below", "create")
 
 
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    """Nobody writes into it: reading must not wait."""
+    path = str(tmp_path / "pipe")
+    os.mkfifo(path)
+    for files in (OsFiles(), OsFiles(read_only=True)):
+        with pytest.raises(OSError, match="Is a pipe, not a file") as caught:
+            files.open(path)
+        assert caught.value.filename == path
+
+
 def test_a_closed_file_is_an_error(tree: tuple[Files, str]) -> None:
     files, root = tree
     file = files.open(f"{root}/a", "create")
