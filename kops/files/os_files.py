@@ -201,7 +201,8 @@ class OsFiles(Files):
 
     def link(self, source: str, target: str) -> None:
         self._check_writable(target)
-        os.link(source, target)
+        # The file itself, not a symlink to it, which would lead elsewhere from its new place.
+        os.link(os.path.realpath(source), target)
 
     def unlink(self, path: str) -> None:
         self._check_writable(path)

@@ -27,9 +27,10 @@ def infer_index_interval(files: Files, partition: PartitionDir, default: int = D
     """The setting that explains the good indexes: `default` where it does, too, or where there is no good index."""
     low, high = 0, _UNBOUNDED
     known = False
-    for segment in partition.live_segments[-_SEGMENTS:]:
-        bounds = _bounds(files, segment)
-        if bounds is None or max(low, bounds[0]) > min(high, bounds[1]):
+    found = [bounds for segment in partition.live_segments[-_SEGMENTS:] if (bounds := _bounds(files, segment)) is not None]
+    # An index without entries may be one that lost them: it speaks last, and not against the others.
+    for bounds in sorted(found, key=lambda bounds: bounds[1] == _UNBOUNDED):
+        if max(low, bounds[0]) > min(high, bounds[1]):
             continue
         low, high = max(low, bounds[0]), min(high, bounds[1])
         known = known or bounds[1] < _UNBOUNDED

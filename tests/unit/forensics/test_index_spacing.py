@@ -1,10 +1,19 @@
-"""Offset indexes that lost entries, told by their neighbours' spacing (`kops.forensics.verify_index.check_spacing`)."""
+"""Offset indexes that lost entries, told by their neighbours' spacing (`kops.forensics.verify_index.check_spacing`), and the setting that a
+rebuilt one is written with (`kops.forensics.repair_index`).
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from kops.files import OsFiles
+from kops.forensics.journal import rollback
+from kops.forensics.repair import repair
+from kops.forensics.verify import verify
 from kops.forensics.verify_index import IndexSpacing, check_spacing
+from tests.support import corpus
 
 
 def spacing(path: str, *, least: int, last: int, behind: list[int]) -> IndexSpacing:
@@ -19,3 +28,35 @@ def test_an_emptied_index_among_batches_of_one_size(step: int) -> None:
     assert [found.file for found in check_spacing([whole, emptied])] == ["emptied"]
     near = spacing("near", least=0, last=0, behind=[1000, 2000, 3000])
     assert list(check_spacing([whole, near])) == []
+
+
+@pytest.mark.parametrize("case_id", ["v2-4.3.0-codec-none", "v2-4.3.0-codec-gzip"])
+@pytest.mark.parametrize("content", [b"", bytes(40)])
+def test_an_index_that_lost_its_entries_does_not_tell_the_setting(case_id: str, content: bytes, tmp_path: Path) -> None:
+    case = corpus.load(case_id)
+    log_dir = case.copy(tmp_path / "log", "data")
+    (index, *others) = sorted(path for path in log_dir.glob("*/*.index") if path.stat().st_size)
+    assert others
+    index.write_bytes(content)
+    assert verify([log_dir], "full").has_problems
+    repair([log_dir], mode="all")
+    assert not {found.file for found in verify([log_dir], "full").findings if found.is_problem and found.file.endswith(".index")}
+    # As the broker wrote it.
+    assert index.read_bytes() == (case.root / "data" / index.relative_to(log_dir)).read_bytes()
+
+
+def test_an_index_behind_a_relative_symlink_is_mended_and_given_back(tmp_path: Path) -> None:
+    case = corpus.load("v2-4.3.0-codec-none")
+    log_dir = case.copy(tmp_path / "log", "data")
+    index = next(path for path in sorted(log_dir.glob("*/*.index")) if path.stat().st_size)
+    right = index.read_bytes()
+    elsewhere = tmp_path / "elsewhere.index"
+    elsewhere.write_bytes(b"\xff" + right[1:])
+    index.unlink()
+    index.symlink_to("../../elsewhere.index")
+    report = repair([log_dir], mode="all")
+    assert index.read_bytes() == right
+    assert elsewhere.read_bytes() == b"\xff" + right[1:], "what is elsewhere stays as it was"
+    (journal,) = report.journals
+    rollback(OsFiles(), journal)
+    assert index.read_bytes() == elsewhere.read_bytes()
