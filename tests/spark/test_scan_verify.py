@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -154,3 +156,54 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == json.loads(json.dumps(verify([str(case.root / "before")]).to_json()))
     assert b"WARN" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log directory with 400 partitions: seconds of work for one core with a task for each."""
+    root = tmp_path_factory.mktemp("many")
+    case = corpus.load("v2-4.3.0-codec-none")
+    segment = next(path for path in sorted((case.root / "data").glob("*/*.log")) if path.stat().st_size)
+    for number in range(400):
+        (root / f"t-{number}").mkdir()
+        shutil.copy(segment, root / f"t-{number}" / segment.name)
+    return root
+
+
+def _session_of(leader: int) -> dict[int, str]:
+    """The processes of a session (setsid), pid to command line."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                if int((entry / "stat").read_text().rpartition(")")[2].split()[3]) == leader:
+                    found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue  # it has ended
+    return found
+
+
+@pytest.mark.parametrize("moment", ["start", "work", "impatient"])
+def test_ctrl_c(many: Path, tmp_path: Path, moment: str) -> None:
+    command = [sys.executable, "-m", "kops", "scan", "verify", "--master", "local[1]", "--task-bytes", "1", str(many)]
+    environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path / "spark"), "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True)
+    wanted = "java" if moment == "start" else "pyspark.daemon"
+    deadline = time.monotonic() + 60
+    while not any(wanted in line for line in _session_of(process.pid).values()):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    if moment != "start":
+        time.sleep(0.7)  # in the midst of the tasks
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    if moment == "impatient":
+        time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err.decode()) == (32, b"", "kops: interrupted\n")
+    while _session_of(process.pid):
+        assert time.monotonic() < deadline, _session_of(process.pid)
+        time.sleep(0.05)
+    if moment != "impatient":
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -42,6 +42,7 @@ def verify(
     for there is used. Needs kops[spark].
     """
     from kops.spark import spark_session
+    from kops.spark.interrupt import in_session
     from kops.spark.verify import scan_verify
 
     settings: dict[str, str] = {}
@@ -50,10 +51,9 @@ def verify(
         if not equals or not key.startswith("spark."):
             raise UsageError(f"--conf {each}: not a setting of Spark's; allowed: spark.KEY=VALUE")
         settings[key] = value
-    spark = spark_session(master, "kops scan verify", settings, light=True)
-    try:
-        report = scan_verify(spark, paths, level, task_bytes=task_bytes)
-    finally:
-        spark.stop()
+    report = in_session(
+        lambda: spark_session(master, "kops scan verify", settings, light=True),
+        lambda spark: scan_verify(spark, paths, level, task_bytes=task_bytes),
+    )
     print_report(out, report)
     return out.status
