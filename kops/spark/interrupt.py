@@ -58,7 +58,7 @@ class _Run(Generic[Result]):
                     self.answer.append(self.work(spark))
             finally:
                 self._stop()
-        except BaseException as error:  # it belongs to the thread that waits
+        except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
             self.failure = error
         finally:
             self.ended.set()
