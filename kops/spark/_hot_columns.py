@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from librt.strings import BytesWriter, write_i64_le
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from kops.records._hot import SAFE, add, place, read_varint
 
@@ -61,7 +61,7 @@ class RecordIndex:
             if stop < 0:
                 self._cut()
                 return False
-            nulls: i64 = 0
+            nulls: u8 = 0
             if key_size < 0:
                 nulls = NULL_KEY
                 null_keys += 1
