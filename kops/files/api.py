@@ -29,12 +29,15 @@ class ReadOnlyError(KopsError):
 
 
 class FileStat(NamedTuple):
-    """What `stat` tells of a path: bytes, last modification (ms, rounded down as Java does), directory or not, permission bits."""
+    """What `stat` tells of a path: bytes, last modification (ms, rounded down as Java does), directory or not, permission bits, and
+    whether it is a file (a pipe is neither).
+    """
 
     size: int
     mtime_ms: int
     is_dir: bool
     mode: int
+    is_file: bool = True
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

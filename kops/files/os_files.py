@@ -221,7 +221,8 @@ class OsFiles(Files):
 
     def stat(self, path: str) -> FileStat:
         status = os.stat(path)
-        return FileStat(status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISDIR(status.st_mode), stat.S_IMODE(status.st_mode))
+        mode = status.st_mode
+        return FileStat(status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISDIR(mode), stat.S_IMODE(mode), stat.S_ISREG(mode))
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         self._check_writable(path)

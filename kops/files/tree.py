@@ -35,9 +35,10 @@ class Changes(NamedTuple):
 class _FileNode:
     """One file: `size` bytes, of which the first `base_size` come from `base_path` unless an extent lies over them; the rest is zeros."""
 
-    __slots__ = ("base_file", "base_path", "base_size", "data", "mode", "mtime_ms", "size", "starts")
+    __slots__ = ("base_file", "base_path", "base_size", "data", "is_file", "mode", "mtime_ms", "size", "starts")
 
-    def __init__(self, base_path: str | None, size: int, mtime_ms: int, mode: int) -> None:
+    def __init__(self, base_path: str | None, size: int, mtime_ms: int, mode: int, is_file: bool = True) -> None:
+        self.is_file = is_file  # a pipe, say, is none
         self.base_path = base_path
         self.base_file: File | None = None
         self.base_size = size if base_path is not None else 0
@@ -303,8 +304,8 @@ class _TreeFiles(Files):
         if node is None:
             raise _os_error(errno.ENOENT, path)
         if isinstance(node, _DirNode):
-            return FileStat(0, node.mtime_ms, True, node.mode)
-        return FileStat(node.size, node.mtime_ms, False, node.mode)
+            return FileStat(0, node.mtime_ms, True, node.mode, False)
+        return FileStat(node.size, node.mtime_ms, False, node.mode, node.is_file)
 
     def set_mtime(self, path: str, mtime_ms: int) -> None:
         node = self._find(path)
@@ -374,7 +375,7 @@ class _TreeFiles(Files):
         if status.is_dir:
             node = _DirNode(path, status.mtime_ms, status.mode)
         else:
-            node = _FileNode(path, status.size, status.mtime_ms, status.mode)
+            node = _FileNode(path, status.size, status.mtime_ms, status.mode, status.is_file)
         parent.children[name] = node
         return node
 

@@ -351,11 +351,11 @@ def _do(files: Files, journal: Journal, number: int) -> int | None:
             files.rename(step.path, step.target)
             files.sync_dir(directory)
         return None
-    if isinstance(step, Remove) and files.exists(step.path) and files.stat(step.path).is_dir:
+    if _is_dir(files, step.path):
+        # Taken away whole, also where a file's place is meant.
         files.rename(step.path, journal.backup(number))
         files.sync_dir(directory)
-        return None
-    if journal.existed[number]:
+    elif journal.existed[number]:
         _back_up(files, journal, number)
     if isinstance(step, Remove):
         if files.exists(step.path):
@@ -364,7 +364,8 @@ def _do(files: Files, journal: Journal, number: int) -> int | None:
         return None
     staged = step.path + STAGED
     check = _stage(files, journal, step, staged)
-    like = journal.backup(number) if journal.existed[number] else _sibling(files, directory, staged)
+    was_file = journal.existed[number] and not _is_dir(files, journal.backup(number))
+    like = journal.backup(number) if was_file else _sibling(files, directory, staged)
     if like is not None:
         files.copy_owner(like, staged)
     if step.mtime_ms is not None:
@@ -372,6 +373,10 @@ def _do(files: Files, journal: Journal, number: int) -> int | None:
     files.rename(staged, step.path)
     files.sync_dir(directory)
     return check
+
+
+def _is_dir(files: Files, path: str) -> bool:
+    return files.exists(path) and files.stat(path).is_dir
 
 
 def _sibling(files: Files, directory: str, staged: str) -> str | None:
@@ -514,7 +519,9 @@ def _restore(files: Files, journal: Journal, number: int) -> None:
             files.unlink(path)
         return
     backup = journal.backup(number)
-    if files.exists(backup) and files.stat(backup).is_dir:
+    if _is_dir(files, backup):
+        if files.exists(path):
+            files.unlink(path)
         files.rename(backup, path)
     elif files.exists(backup):
         _duplicate(files, backup, staged)

@@ -6,6 +6,7 @@ bring back.
 
 from __future__ import annotations
 
+import errno
 import posixpath
 from dataclasses import dataclass, field
 
@@ -24,12 +25,21 @@ class OnDisk:
 
 
 def live_segments(files: Files, path: str) -> list[tuple[int, str]]:
-    """(base offset, path) of the `.log` files without a suffix, by base offset."""
+    """(base offset, path) of the `.log` files without a suffix, by base offset; as for Kafka, what is no file is none of them."""
     found: list[tuple[int, str]] = []
     for name in files.list(path):
         parsed = parse_log_file(name)
         if parsed is not None and parsed.kind == "log" and parsed.suffix == "":
-            found.append((parsed.offset, posixpath.join(path, name)))
+            segment = posixpath.join(path, name)
+            try:
+                if not files.stat(segment).is_file:
+                    continue
+            except OSError as error:
+                # A symlink that leads nowhere.
+                if error.errno not in (errno.ENOENT, errno.ELOOP):
+                    raise
+                continue
+            found.append((parsed.offset, segment))
     return sorted(found)
 
 

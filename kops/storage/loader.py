@@ -196,7 +196,7 @@ class LogLoader:
 
     def _is_file(self, name: str) -> bool:
         try:
-            return not self._files.stat(self._join(name)).is_dir
+            return self._files.stat(self._join(name)).is_file
         except OSError as error:
             # A symlink to nothing or to itself is no file to Java, either.
             if error.errno not in (errno.ENOENT, errno.ELOOP):

@@ -1,0 +1,50 @@
+"""Directories and pipes that stand under the names of Kafka's files: `LogLoader` passes over what is no file (`File.isFile`), and a repair
+puts the file in a directory's place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kops.files import OsFiles
+from kops.forensics.forecast import ForecastOptions, forecast
+from kops.forensics.journal import rollback
+from kops.forensics.repair import repair
+from kops.forensics.verify import verify
+from tests.support import corpus
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    log_dir = corpus.load("v2-4.3.0-codec-none").copy(tmp_path / "log", "data")
+    return next(path for path in sorted(log_dir.iterdir()) if path.is_dir())
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_a_start_passes_over_what_is_no_segment(partition: Path, make: Callable[[Path], None]) -> None:
+    def told() -> object:
+        return forecast(OsFiles(read_only=True), [str(partition)], ForecastOptions(now_ms=0)).partitions
+
+    expected = told()
+    make(partition / "00000000000000009999.log")
+    assert told() == expected
+
+
+@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", "00000000000000000126.index", "00000000000000000126.timeindex"])
+def test_a_directory_in_a_files_place_is_taken_away_and_given_back(partition: Path, name: str) -> None:
+    place = partition / name
+    content = place.read_bytes()
+    place.unlink()
+    place.mkdir()
+    (place / "somebody's").write_bytes(b"own")
+    report = repair([partition], mode="all")
+    assert report.fixed
+    assert place.read_bytes() == content
+    assert not verify([partition], "full").has_problems
+    (journal,) = report.journals
+    rollback(OsFiles(), journal)
+    assert (place / "somebody's").read_bytes() == b"own"
