@@ -12,18 +12,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kops.errors import DecodeError
-from kops.files import File, Files
+from kops.files import Files
 from kops.forensics.dump_control import control_fields
 from kops.forensics.dump_decoders import Decoder, decode
 from kops.forensics.dump_files import file_documents
 from kops.forensics.dump_isolation import ConsumerView, consumer_view
 from kops.forensics.dump_messages import RecordParser
-from kops.forensics.dump_text import INT_MAX
+from kops.forensics.dump_text import INT_MAX, WatchedFile
 from kops.forensics.filters import RecordFilter, encode_bytes
 from kops.forensics.inventory import FileEntry, Inventory, PartitionDir, open_partition
 from kops.records import Batch, Damage, Record, scan
 from kops.records import decode as records_decode
 from kops.records.compression import DEFAULT_LIMIT
+from kops.records.source import ByteSource
 
 RECORD: Final = "kops.record/v1"
 BATCH: Final = "kops.batch/v1"
@@ -77,7 +78,7 @@ def _partition_files(partition: PartitionDir, options: DocumentOptions) -> Itera
 class _Counted:
     """A file that tells how far into it was read."""
 
-    def __init__(self, file: File, on_read: Callable[[int], object] | None) -> None:
+    def __init__(self, file: ByteSource, on_read: Callable[[int], object] | None) -> None:
         self._file = file
         self._on_read = on_read
         self._end = 0
@@ -119,7 +120,8 @@ class Documents:
         options = self.options
         view = self._view(partition)
         with self.files.open(entry.path) as file:
-            for item in scan(_Counted(file, self.on_read), 0, options.max_bytes):
+            watched = WatchedFile(file)
+            for item in scan(_Counted(watched, self.on_read), 0, options.max_bytes):
                 if isinstance(item, Damage):
                     yield self._damage(entry, item.position, item.length, item.code, item.reason, item.base_offset, item.last_offset)
                 elif (view is None or view.shows(item)) and options.filter.batch_may_match(item):
@@ -127,6 +129,7 @@ class Documents:
                         yield from self._records(entry, partition, item, view)
                     elif not options.filter.of_records or any(self._matching(item)):
                         yield batch_document(entry, item)
+            watched.check()
 
     def _view(self, partition: PartitionDir | None) -> ConsumerView | None:
         if self.options.isolation is None or partition is None:

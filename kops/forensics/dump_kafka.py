@@ -12,7 +12,7 @@ from typing import Final
 
 from kops.config.java import NumberFormatError, parse_long
 from kops.errors import DecodeError
-from kops.files import File, Files
+from kops.files import Files
 from kops.forensics._hot_dump import LEFT_OVER, RecordLines, java_text
 from kops.forensics.dump_control import control_text
 from kops.forensics.dump_decoders import decode
@@ -25,6 +25,7 @@ from kops.forensics.dump_text import (
     DumpOptions,
     DumpProblem,
     DumpText,
+    WatchedFile,
     WindowSource,
     absolute_path,
     base_offset_of,
@@ -93,7 +94,7 @@ class LogText:
         self.text = text
         self.lines = RecordLines(options.print_data_log, not options.skip_record_metadata)
         self._wanted: set[int] | None = None
-        self._file: File | None = None
+        self._file: WatchedFile | None = None
 
     def problem(self, position: int | None, reason: str, *, ends_kafka: bool = False) -> None:
         """Note what is wrong."""
@@ -114,7 +115,7 @@ class LogText:
             return
         self.text.out(line)
 
-    def dump(self, file: File) -> None:
+    def dump(self, file: WatchedFile) -> None:
         """Everything about the file."""
         self.heading()
         self._file = file
@@ -131,14 +132,14 @@ class LogText:
             except DecodeError as error:
                 self._header_failed(source, error, end)
                 return
-            if batch is None:
+            if batch is None or (file.end is not None and batch.end > file.end):
                 break
             if not self.batch(batch):
                 # A sound checksum vouches for the length, so what follows is where it should be.
                 self.go_on(source, batch.end if self._valid(batch) else batch.position, end)
                 return
             position = batch.end
-        if end > position and self.options.max_bytes == INT_MAX:
+        if end > position and self.options.max_bytes == INT_MAX and file.end is None:
             self.text.out(b"Found %d invalid bytes at the end of %b\n" % (end - position, os.fsencode(os.path.basename(self.path))))
             self._trailing(source, position, end)
 
@@ -360,9 +361,11 @@ class KafkaDump:
         if suffix in (".log", ".checkpoint"):
             log = LogText(shown, self.options, self.text)
             with self.files.open(path) as file:
-                log.dump(file)
+                watched = WatchedFile(file)
+                log.dump(watched)
             if log.lines.gaps:
                 self._gaps.setdefault(absolute_path(shown), {}).update(log.lines.gaps)
+            watched.check()
         elif suffix in KNOWN_SUFFIXES:
             self._indexes.file(path, shown, suffix)
         else:

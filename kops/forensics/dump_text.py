@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from kops.forensics.dump_decoders import Decoder
 from kops.forensics.dump_messages import RecordParser
 from kops.forensics.filters import RecordFilter
 from kops.records import Batch
+from kops.records.source import ByteSource
 
 INT_MAX: Final = 0x7FFFFFFF
 DEFAULT_MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024
@@ -84,13 +86,44 @@ class DumpText:
     on_read: Callable[[int], object] | None = None
 
 
+class WatchedFile:
+    """A file of the size that it had when it was opened; who truncates it meanwhile is found out.
+
+    A read beyond the new end is short, as ever, so what is left is still shown; `check` tells of it then.
+    """
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._size = file.size()
+        self.end: int | None = None
+        """Where the file ended before its time."""
+
+    def size(self) -> int:
+        """Bytes of the file when it was opened."""
+        return self._size
+
+    def read(self, position: int, size: int) -> bytes:
+        """Bytes from `position`, short at the end."""
+        data = self._file.read(position, size)
+        if len(data) < min(size, self._size - position):
+            end = position + len(data) if data else self._file.size()
+            self.end = end if self.end is None else min(self.end, end)
+        return data
+
+    def check(self) -> None:
+        """OSError where the file became shorter."""
+        if self.end is not None:
+            words = f"the file became shorter while it was read: {self.end} bytes are left of {self._size}"
+            raise OSError(errno.EIO, words, self._file.path)
+
+
 class WindowSource:
     """A file read in windows, so that the small reads of a walk over batches don't each become a system call.
 
     No read gives more than `MOST_AT_ONCE` bytes. `on_read` is told how much further into the file was read.
     """
 
-    def __init__(self, file: File, on_read: Callable[[int], object] | None = None) -> None:
+    def __init__(self, file: ByteSource, on_read: Callable[[int], object] | None = None) -> None:
         self._file = file
         self._on_read = on_read
         self._window = b""

@@ -205,6 +205,48 @@ def test_a_file_that_cannot_be_read_does_not_keep_the_others(kops: Kops, tmp_pat
     assert "Log starting offset: 1" in ran.text
 
 
+@pytest.mark.parametrize("format", ["kafka", "jsonl", "table"])
+@pytest.mark.parametrize("left", [1 << 20, (1 << 20) + 40, (1 << 20) + 5000, 100])
+def test_a_log_that_becomes_shorter_while_it_is_read(
+    kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, left: int
+) -> None:
+    """What is left is shown, and it is told that it is not all there was."""
+    from kops.forensics.dump_text import WatchedFile
+
+    segment = sorted(part("v2-4.3.0-codec-none").glob("*.log"))[0].read_bytes()
+    log = tmp_path / "00000000000000000000.log"
+    log.write_bytes(segment * ((3 << 20) // len(segment) + 1))
+    size = log.stat().st_size
+    read = WatchedFile.read
+
+    def shrink(self: WatchedFile, position: int, count: int) -> bytes:
+        if position > 0 or left < 1 << 20:
+            os.truncate(log, left)
+        return read(self, position, count)
+
+    monkeypatch.setattr(WatchedFile, "read", shrink)
+    ran = kops("log", "dump", "--format", format, "--print-data-log", str(log))
+    assert ran.code in (8, 12)  # 4 for the batch that is cut in two
+    assert f"{log}: the file became shorter while it was read: {left} bytes are left of {size}" in ran.err
+    assert "invalid bytes" not in ran.text
+    assert left == 100 or len(ran.text) > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--from-offset", "50", "--to-offset", "10"], "--from-offset 50 is behind --to-offset 10"),
+        (["--from-time", "2026-01-02", "--to-time", "2026-01-01"], "--from-time 2026-01-02 is later than --to-time 2026-01-01"),
+    ],
+)
+def test_a_range_from_behind_its_end(kops: Kops, arguments: list[str], words: str) -> None:
+    log = str(sorted(part("v2-4.3.0-codec-none").glob("*.log"))[0])
+    for format in ("kafka", "jsonl"):
+        ran = kops("log", "dump", "--format", format, *arguments, log)
+        assert (ran.code, ran.out, ran.err) == (16, b"", f"kops: error: {words}\n")
+    assert kops("log", "dump", "--from-offset", "10", "--to-offset", "10", log).code == 0
+
+
 def test_a_reader_that_goes_away_is_no_error() -> None:
     log = str(sorted(part("v2-4.3.0-large").glob("*.log"))[0])
     command = f"{sys.executable} -m kops log dump --format kafka --print-data-log {log} | head -1"

@@ -206,11 +206,17 @@ def _filter(
 ) -> RecordFilter:
     from kops.forensics.filters import RecordFilter, parse_headers, parse_key, parse_time
 
+    first = None if from_time is None else parse_time(from_time, "--from-time")
+    last = None if to_time is None else parse_time(to_time, "--to-time")
+    if from_offset is not None and to_offset is not None and from_offset > to_offset:
+        raise UsageError(f"--from-offset {from_offset} is behind --to-offset {to_offset}")
+    if first is not None and last is not None and first > last:
+        raise UsageError(f"--from-time {from_time} is later than --to-time {to_time}")
     return RecordFilter(
         from_offset=from_offset,
         to_offset=to_offset,
-        from_time=None if from_time is None else parse_time(from_time, "--from-time"),
-        to_time=None if to_time is None else parse_time(to_time, "--to-time"),
+        from_time=first,
+        to_time=last,
         producer_id=pid,
         producer_epoch=epoch,
         leader_epoch=leader_epoch,
