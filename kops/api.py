@@ -321,8 +321,8 @@ def truncate(
 def rebuild_indexes(*paths: Path, everything: bool = False, dry_run: bool = False, files: Files | None = None) -> RebuildReport:
     """Make the indexes of partition or log directories that are wrong or missing anew, as a broker writes them (`everything`: all of them).
 
-    With `dry_run` only the plan is made. What is replaced stays in a journal, which `rollback` takes. Raises NotFoundError, OSError, and
-    LockHeldError while a broker runs on the log directory.
+    With `dry_run` only the plan is made. What is replaced stays in a journal, which `rollback` takes. Raises NotFoundError, UsageError,
+    OSError, and LockHeldError while a broker runs on the log directory.
     """
     from kops.forensics.index_tools import apply_rebuild, plan_rebuild
 

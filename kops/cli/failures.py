@@ -39,6 +39,11 @@ def printable(text: str) -> str:
     )
 
 
+def one_line(text: str) -> str:
+    """The same where a line stands for one thing: a line break in a name is shown as an escape, too."""
+    return printable(text).replace("\n", "\\n")
+
+
 def handle(error: BaseException, path: tuple[str, ...], out: Output | None) -> int:
     """Say what has to be said about an exception and return the exit code."""
     so_far = out.status if out is not None else 0

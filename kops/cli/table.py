@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from kops.cli.failures import printable
+from kops.cli.failures import one_line
 from kops.cli.output import Column, human_bytes, iso_time
 
 # So many rows are aligned at a time: it bounds memory, and the first lines come early. Columns only get wider from one piece to the next.
@@ -33,8 +33,8 @@ def cell(value: Any, kind: str) -> str:
     if isinstance(value, (list, tuple, set)):
         return ", ".join(cell(element, kind) for element in value) or "-"
     if isinstance(value, (bytes, bytearray)):
-        return printable(value.decode("utf-8", "surrogateescape")).replace("\n", "\\n")
-    return printable(str(value)).replace("\n", "\\n")
+        return one_line(value.decode("utf-8", "surrogateescape"))
+    return one_line(str(value))
 
 
 def width(text: str) -> int:

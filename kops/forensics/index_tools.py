@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from kops.errors import DecodeError, NotFoundError
+from kops.errors import DecodeError, KopsError, UsageError
 from kops.files import Files, OsFiles
 from kops.forensics.findings import Finding, finding, sort_findings
 from kops.forensics.inventory import FileEntry, PartitionDir, Segment
@@ -241,15 +241,16 @@ def plan_rebuild(
 ) -> RebuildReport:
     """What has to be written: the indexes that are wrong, or, with `everything`, all that are not as a broker would write them now.
 
-    Opens nothing for writing. Raises `NotFoundError` for a missing path or where no partition is there.
+    Opens nothing for writing. Raises `NotFoundError` for a missing path, `UsageError` for a file, `KopsError` where nothing can be read.
     """
     from kops.forensics.plan import Plan
 
     reader = files if files is not None else OsFiles(read_only=True)
     checked = plan_verify(paths, CRC, reader)
-    if not checked.partitions or checked.inventory.loose_files:
-        wrong = checked.inventory.loose_files[0].path if checked.inventory.loose_files else ", ".join(checked.paths)
-        raise NotFoundError(f"{wrong}: no partition directory; indexes are rebuilt by the partition")
+    if checked.inventory.loose_files:
+        raise UsageError(f"{checked.inventory.loose_files[0].path}: is a file; indexes are rebuilt by the partition, name its folder")
+    if not checked.partitions and checked.inventory.problems:
+        raise KopsError(f"{checked.inventory.problems[0].path}: {checked.inventory.problems[0].reason}")
     report = RebuildReport()
     found, readable = _check_or_open(checked, reader, progress, look=not everything)
     wrong_paths = {problem.file for problem in found.problems}

@@ -273,8 +273,30 @@ def test_rebuild_up_to_the_damage(kops: Kops, tmp_path: Path) -> None:
 
 def test_a_files_index_is_not_rebuilt(kops: Kops) -> None:
     """Only partitions and log directories."""
-    path = next(folder("damage-4.3.0-none").glob(f"*-0/{0:020d}.log"))
-    assert kops("log", "index", "rebuild", "-n", str(path)).code == FAILED
+    for kind in ("log", "index"):
+        path = next(folder("damage-4.3.0-none").glob(f"*-0/{0:020d}.{kind}"))
+        ran = kops("log", "index", "rebuild", "-n", str(path))
+        assert ran.code == USAGE
+        assert f"{path}: is a file; indexes are rebuilt by the partition" in ran.err
+
+
+def test_a_log_directory_without_partitions_has_no_index_to_rebuild(kops: Kops, tmp_path: Path) -> None:
+    """As a new broker's; the check of it is clean, too."""
+    (tmp_path / "meta.properties").write_text("version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n")
+    for command in (("check",), ("rebuild", "-n"), ("rebuild", "--all", "-y")):
+        assert kops("log", "index", *command, str(tmp_path)).code == CLEAN
+
+
+def test_names_are_shown_on_one_line(kops: Kops, tmp_path: Path) -> None:
+    """Whatever is in them: a finding is a line, and nothing in it moves the cursor."""
+    for command in (("verify",), ("index", "check"), ("dump",)):
+        place = tmp_path / f"a\nb\x1b[31m-{command[-1]}"
+        place.mkdir()
+        damaged("index-garbage-old", place)
+        ran = kops("log", *command, str(place))
+        assert "a\\nb\\x1b[31m" in ran.text
+        assert not [line for line in ran.text.splitlines() if line.startswith("b")]
+        assert "\x1b" not in ran.text
 
 
 def test_a_path_without_anything_of_kafkas_is_never_clean(kops: Kops, tmp_path: Path) -> None:
@@ -311,3 +333,6 @@ def test_a_file_that_cannot_be_read_adds_8(kops: Kops, tmp_path: Path, monkeypat
     assert ran.code == PROBLEMS | FAILED
     assert "Permission denied" in ran.text
     assert "in 4 segments" in ran.text
+    ran = kops("log", "index", "check", str(target))
+    assert ran.code == PROBLEMS | FAILED
+    assert "Permission denied" in ran.text

@@ -335,8 +335,10 @@ def _print(out: Output, stream: Iterator[dict[str, Any]]) -> None:
     elif out.format == "csv":
         _csv(out, stream)
     else:
+        from kops.cli.failures import one_line
+
         for (schema, file), group in groupby(_without_damage(out, stream), key=_section):
-            out.line(file)
+            out.line(one_line(file))
             out.rows(_rows(group, human=True, cut=out.format == "table"), _columns(schema), schema=schema)
             out.line()
 

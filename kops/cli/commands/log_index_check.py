@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kops.cli.commands.log_verify import COLUMNS, human
-from kops.cli.exit_codes import PROBLEMS
+from kops.cli.commands.log_verify import COLUMNS, human, status_of
 from kops.cli.options import command
 from kops.cli.output import Output
 
@@ -30,7 +29,7 @@ def check(
 
     Every entry is compared with the batches: order, positions, offsets, timestamps, what is missing at the end, aborted transactions. An
     entry need not be the one that another replica has: it is right when a look-up through it finds what it should.
-    The exit code is 4 when there is a problem.
+    The exit code is 4 when there is a problem, and 8 more when a file could not be read.
     """
     from kops.cli.output import human_bytes
     from kops.forensics.index_tools import check_indexes
@@ -41,8 +40,7 @@ def check(
             bar.total = total
 
         report = check_indexes(paths, jobs=jobs, progress=bar.update, on_start=start)
-    if report.problems:
-        out.status |= PROBLEMS
+    out.status |= status_of(report.findings)
     words = f"{len(report.problems) or 'no'} {'problem' if len(report.problems) == 1 else 'problems'}"
     words += f" in {report.indexes} indexes of {report.segments} segments, {human_bytes(report.bytes)} of logs"
     if out.format == "table":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -91,10 +92,7 @@ def verify(
 
 def print_report(out: Output, report: VerifyReport) -> None:
     """The report in the chosen format, and its exit code."""
-    if any(found.code == "file-unreadable" for found in report.findings):
-        out.status |= FAILED
-    if report.has_problems:
-        out.status |= PROBLEMS
+    out.status |= status_of(report.findings)
     if out.format == "table":
         for found in report.findings:
             if found.is_problem or out.verbosity > 0:
@@ -112,9 +110,20 @@ def print_report(out: Output, report: VerifyReport) -> None:
         out.say(f"kops: stopped after --max-duration; to go on: --resume-from {report.resume_from}")
 
 
+def status_of(findings: Iterable[Finding]) -> int:
+    """The exit code that findings make: what could not be read was not checked."""
+    status = 0
+    for found in findings:
+        if found.code == "file-unreadable":
+            status |= FAILED
+        if found.is_problem:
+            status |= PROBLEMS
+    return status
+
+
 def human(out: Output, found: Finding) -> str:
     """One finding as a line."""
-    from kops.cli.failures import printable
+    from kops.cli.failures import one_line
 
     where = found.file if found.position is None else f"{found.file}:{found.position}"
     offsets = ""
@@ -123,7 +132,7 @@ def human(out: Output, found: Finding) -> str:
         if found.records:
             offsets = f"{offsets[:-1]}, {found.records} {'record' if found.records == 1 else 'records'}]"
     severity = out.paint(f"{found.severity:<7}", COLORS.get(found.severity))
-    return f"{severity} {printable(where)} {found.code}{offsets}: {printable(found.detail)}"
+    return f"{severity} {one_line(where)} {found.code}{offsets}: {one_line(found.detail)}"
 
 
 def summary(report: VerifyReport, all_shown: bool) -> str:
