@@ -61,6 +61,12 @@ class KafkaLogDataSource(DataSource):  # type: ignore[misc] # pyspark is not fol
         unknown = [name for name in schema.names if name not in SCHEMAS[mode]]
         if unknown:
             raise UsageError(f"mode {mode} has no column {unknown[0]}; it has {', '.join(SCHEMAS[mode])}")
+        for field in schema.fields:
+            kind = SCHEMAS[mode][field.name]
+            if field.dataType.simpleString() != kind.replace(": ", ":").replace(", ", ","):
+                raise UsageError(f"column {field.name} is {kind}, not {field.dataType.simpleString()}; cast it in the query")
+            if not field.nullable:
+                raise UsageError(f"column {field.name} can be null, in rows of damage: leave NOT NULL away")
         return KafkaLogReader(_paths(self.options), mode, tuple(schema.names), dict(self.options))
 
     def _mode(self) -> str:

@@ -13,6 +13,7 @@ from kops.errors import DecodeError
 from kops.files import OsFiles
 from kops.forensics.inventory import PartitionDir, open_paths
 from kops.records import Batch, Damage, scan
+from kops.spark.schemas import ddl
 from tests.support import corpus
 
 pytestmark = pytest.mark.serial
@@ -121,6 +122,28 @@ def test_a_users_schema_chooses_columns(spark: Any) -> None:
     frame = spark.read.format("kafkalog").schema("offset bigint, value binary").load(str(case.root / "data"))
     assert frame.columns == ["offset", "value"]
     assert frame.filter("value is not null").count() > 0
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("offset int", "column offset is bigint, not int; cast it in the query"),
+        ("value string", "column value is binary, not string"),
+        ("headers array<string>", "column headers is array<struct<key: string, value: binary>>"),
+        ("offset bigint NOT NULL", "column offset can be null, in rows of damage"),
+        ("offsets bigint", "mode records has no column offsets; it has key, value"),
+    ],
+)
+def test_a_users_schema_of_other_columns_is_refused(spark: Any, schema: str, words: str) -> None:
+    path = str(corpus.load("v2-4.3.0-single").root / "data")
+    with pytest.raises(Exception, match=words):
+        spark.read.format("kafkalog").schema(schema).load(path).count()
+
+
+@pytest.mark.parametrize("mode", ["segments", "batches", "records"])
+def test_a_users_schema_of_all_columns(spark: Any, mode: str) -> None:
+    path = str(corpus.load("v2-4.3.0-codec-none").root / "data")
+    assert spark.read.format("kafkalog").option("mode", mode).schema(ddl(mode)).load(path).count() > 0
 
 
 def test_control_records_are_there_when_asked_for(spark: Any) -> None:
