@@ -105,6 +105,8 @@ def _hoist(token: str, arguments: list[str], path: tuple[str, ...]) -> list[str]
         return [token]
     if not arguments:
         raise Stop(f"option {name} needs a value", path)
+    if arguments[0].startswith("--") and arguments[0].partition("=")[0] in COMMON:
+        raise Stop(f"option {name} needs a value, and {arguments[0]} is an option", path)
     return [token, arguments.pop(0)]
 
 

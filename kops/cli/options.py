@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args, get_origin
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
 from kops.cli import exit_codes
+from kops.cli.main import Stop
 from kops.cli.output import FORMATS, Output
 from kops.cli.sink import OutputClosed
 from kops.errors import UsageError
@@ -121,6 +122,29 @@ class KopsCommand(TyperCommand):
             Plain.put_into(option)
         return option
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Typer's, but no option is taken for the value of the one before it: `--rollback --force J` lacks the journal."""
+        if not ctx.resilient_parsing:
+            self._refuse_options_as_values(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def _refuse_options_as_values(self, ctx: Any, args: list[str]) -> None:
+        """Stop for a value, in a word of its own, that is a long option of this command; behind `=` it is taken as it stands."""
+        options = [each for each in self.get_params(ctx) if isinstance(each, TyperOption)]
+        known = {name for each in options for name in (*each.opts, *each.secondary_opts)}
+        valued = {name for each in options if not (each.is_flag or each.count) for name in each.opts}
+        words = iter(args)
+        for word in words:
+            if word == "--":
+                return
+            name = word if word.startswith("--") else _last_of_cluster(word, valued)
+            if name not in valued:
+                continue
+            value = next(words, "")
+            if value.startswith("--") and value.partition("=")[0] in known:
+                meant = f"; if {value} is meant: {name}={value}" if name.startswith("--") else ""
+                raise Stop(f"option '{name}' requires an argument, and {value} is an option{meant}", self.entry.path)
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """`[OPTIONS] PATH...`."""
         return ["[OPTIONS]", *(argument_name(each) for each in self.params if each.param_type_name == "argument")]
@@ -149,6 +173,15 @@ class KopsCommand(TyperCommand):
         a_sum = " (a sum)" if exit_codes.sums(self.entry.path) else ""
         with formatter.section(f"Exit codes{a_sum}"):
             formatter.write_dl([(str(code), meaning) for code, meaning in exit_codes.meanings(self.entry.path)])
+
+
+def _last_of_cluster(word: str, valued: set[str]) -> str:
+    """The option of `-qo` whose value is the next word: its last letter, unless one before it takes the rest for its value."""
+    letters = word[1:] if word.startswith("-") else ""
+    for number, letter in enumerate(letters, 1):
+        if f"-{letter}" in valued:
+            return f"-{letter}" if number == len(letters) else ""
+    return ""
 
 
 def argument_name(parameter: Any) -> str:

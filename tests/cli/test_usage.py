@@ -27,6 +27,19 @@ Kops = Callable[..., Ran]
         (["log", "-o"], 16, "option -o needs a value (see kops log --help)"),
         (["log", "rows", "--formt", "json"], 16, "no such option: --formt, did you mean --format? (see kops log rows --help)"),
         (["probe", "rows", "--totl", "1"], 2, "no such option: --totl, did you mean --total? (see kops probe rows --help)"),
+        (["log", "-o", "--format", "json", "rows"], 16, "option -o needs a value, and --format is an option (see kops log --help)"),
+        (
+            ["log", "rows", "--tag", "--total", "3"],
+            16,
+            "option '--tag' requires an argument, and --total is an option; if --total is meant: --tag=--total (see kops log rows --help)",
+        ),
+        (["log", "rows", "--tag", "--total=3"], 16, "option '--tag' requires an argument, and --total=3 is an option; if"),
+        (["log", "rows", "--tag", "--help"], 16, "option '--tag' requires an argument, and --help is an option; if"),
+        (
+            ["probe", "rows", "-qo", "--tag", "a"],
+            2,
+            "option '-o' requires an argument, and --tag is an option (see kops probe rows --help)",
+        ),
         (["log", "rows", "-x"], 16, "no such option: -x (see kops log rows --help)"),
         (["log", "rows", "extra"], 16, "got unexpected extra argument(s) (extra) (see kops log rows --help)"),
         (["log", "rows", "--total"], 16, "option '--total' requires an argument (see kops log rows --help)"),
@@ -82,6 +95,40 @@ def test_version(kops: Kops, flag: str) -> None:
 
     ran = kops(flag)
     assert (ran.code, ran.text, ran.err) == (0, f"kops {package.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tags"),
+    [
+        (["--tag=--total"], ["--total"]),
+        (["--tag", "--nothing-of-ours"], ["--nothing-of-ours"]),
+        (["--tag", "-q"], ["-q"]),
+        (["--tag", "a", "--tag", "-1"], ["a", "-1"]),
+        (["--tag", "--", "--total", "3"], ["--"]),
+    ],
+)
+def test_a_value_may_look_like_an_option(kops: Kops, arguments: list[str], tags: list[str]) -> None:
+    import json
+
+    ran = kops("log", "rows", "--format", "json", "--share", "0.5", *arguments)
+    assert ran.code == 0
+    assert json.loads(ran.text)["tags"] == tags
+
+
+def test_every_option_with_a_value_refuses_an_option_as_its_value(kops: Kops) -> None:
+    from kops.cli import tree
+    from kops.cli.options import build
+
+    count = 0
+    for entry in tree.COMMANDS:
+        for option in build(entry).params:
+            if option.param_type_name == "option" and not option.is_flag and not option.count:  # type: ignore[attr-defined]
+                for name in option.opts:
+                    ran = kops(*entry.path, name, "--quiet")
+                    assert ran.code == codes.usage(entry.path)
+                    assert ran.err.startswith(f"kops: error: option '{name}' requires an argument, and --quiet is an option")
+                    count += 1
+    assert count > 300
 
 
 def test_values_reach_the_command_as_their_types(kops: Kops) -> None:
