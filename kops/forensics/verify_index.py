@@ -20,12 +20,14 @@ from operator import lt
 from typing import TypeVar
 
 from kops.forensics.findings import Finding, finding
+from kops.storage.recovery import DEFAULT_INDEX_INTERVAL_BYTES
 
 T = TypeVar("T")
 OFFSET_ENTRY_SIZE = 8
 TIME_ENTRY_SIZE = 12
 _BEHIND = 3
 _FAR = 2
+_MANY = 32
 _LIMIT = 100_000_000
 """Bytes of an index that are looked at; Kafka's largest is log.index.size.max.bytes (10 MiB by default)."""
 
@@ -343,13 +345,16 @@ def check_spacing(spacings: list[IndexSpacing]) -> Iterator[Finding]:
 
     Kafka writes an entry as soon as more than index.interval.bytes lie behind the last one, so that setting is less than every distance
     between entries. Where time index entries behind the last entry are further apart than that, an entry of the offset index stood between
-    them. (A restart and a roll write a time index entry alone, so one or two prove nothing.)
+    them. (A restart and a roll write a time index entry alone, so one or two prove nothing.) Where no index has an entry, the setting is
+    taken for its default, and many are asked for.
     """
     interval = min((spacing.least for spacing in spacings if spacing.least > 0), default=0)
+    asked, behind = (_FAR, _BEHIND) if interval > 0 else (_MANY, _MANY)
+    interval = interval or DEFAULT_INDEX_INTERVAL_BYTES
     for spacing in spacings:
         places = [place for place in (spacing.last_position, *spacing.behind) if place >= spacing.last_position]
         far = sum(1 for before, after in pairwise(places) if after - before >= interval)
-        if interval > 0 and len(spacing.behind) >= _BEHIND and far >= _FAR:
+        if len(spacing.behind) >= behind and far >= asked:
             yield finding(
                 "index-incomplete",
                 spacing.path,

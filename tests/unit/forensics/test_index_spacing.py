@@ -30,6 +30,14 @@ def test_an_emptied_index_among_batches_of_one_size(step: int) -> None:
     assert list(check_spacing([whole, near])) == []
 
 
+def test_indexes_that_are_all_empty() -> None:
+    """The setting is taken for its default, and many time index entries that far apart are asked for: a restart writes one alone."""
+    closed = [spacing(name, least=0, last=0, behind=[5000 * n for n in range(1, 40)]) for name in ("one", "two")]
+    assert [found.file for found in check_spacing(closed)] == ["one", "two"]
+    assert list(check_spacing([spacing("few", least=0, last=0, behind=[5000 * n for n in range(1, 20)])])) == []
+    assert list(check_spacing([spacing("near", least=0, last=0, behind=[400 * n for n in range(1, 400)])])) == []
+
+
 @pytest.mark.parametrize("case_id", ["v2-4.3.0-codec-none", "v2-4.3.0-codec-gzip"])
 @pytest.mark.parametrize("content", [b"", bytes(40)])
 def test_an_index_that_lost_its_entries_does_not_tell_the_setting(case_id: str, content: bytes, tmp_path: Path) -> None:
