@@ -20,10 +20,10 @@ import os
 import posixpath
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kops.errors import DecodeError, KopsError, NotFoundError
 from kops.files import LOCK_FILE, Files
@@ -33,9 +33,13 @@ __all__ = ["ChangedSinceError", "Journal", "apply_plan", "journal_root", "locked
 
 SCHEMA: Final = "kops.repair-journal/v1"
 JOURNAL_FILE: Final = "journal.jsonl"
+STATES: Final = ("begin", "done", "rolling-back", "rolled-back")
+STEP_STATES: Final = ("start", "applied")
 STAGED: Final = ".kops-new"
 _CHUNK: Final = 1 << 20
 _NO_LINKS: Final = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
+
+_T = TypeVar("_T")
 
 
 class ChangedSinceError(KopsError):
@@ -140,7 +144,7 @@ def rollback(files: Files, journal: Journal, *, force: bool = False) -> int:
 
 
 def open_journal(files: Files, path: str) -> Journal:
-    """Read a journal from its directory (or its journal.jsonl). Raises NotFoundError or DecodeError."""
+    """Read a journal from its directory (or its journal.jsonl). Raises NotFoundError, and DecodeError for a line that is none of ours."""
     if posixpath.basename(path) == JOURNAL_FILE:
         path = posixpath.dirname(path) or "."
     path = files.absolute(path)
@@ -148,19 +152,36 @@ def open_journal(files: Files, path: str) -> Journal:
     if not files.exists(name):
         raise NotFoundError(f"{path}: no journal of a repair ({JOURNAL_FILE} is not there)")
     lines = files.read_all(name).split(b"\n")
-    documents = []
-    for i, line in enumerate(lines):
+    journal: Journal | None = None
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
         try:
-            if line:
-                documents.append(json.loads(line))
-        except ValueError as error:
-            if i < len(lines) - 1:
-                raise DecodeError(f"line {i + 1} is no JSON", code="journal-malformed", file=name) from error
-            # The last line may be torn: what it announces has not begun.
-    try:
-        return _from_documents(files, path, documents)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise DecodeError(f"not a journal of a repair: {error!r}", code="journal-malformed", file=name) from error
+            document = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            if number == len(lines) and journal is not None:
+                break  # The last line may be torn: what it announces has not begun. The first came into being whole.
+            raise _malformed(path, number, "no JSON") from error
+        try:
+            if journal is None:
+                journal = _read_begin(files, path, document)
+            else:
+                _read_progress(journal, document)
+        except KeyError as error:
+            raise _malformed(path, number, f"{error} is missing") from error
+        except (TypeError, ValueError) as error:
+            raise _malformed(path, number, str(error)) from error
+    if journal is None:
+        raise _malformed(path, 1, "the plan is missing")
+    return journal
+
+
+def _malformed(path: str, number: int, reason: str) -> DecodeError:
+    words = (
+        f"line {number}: {reason}. The journal of this repair was changed or damaged: put {JOURNAL_FILE} back as it was, or, to give up"
+        f" finishing or undoing that repair, move {path} away (its backup/ keeps the files from before the repair)"
+    )
+    return DecodeError(words, code="journal-malformed", file=posixpath.join(path, JOURNAL_FILE))
 
 
 def unfinished_journals(files: Files, log_dir: str, chosen: str | None = None) -> list[Journal]:
@@ -276,36 +297,69 @@ def _write_step(files: Files, path: str, number: int, step: Step, existed: bool)
     return document | {"kind": "put", "parts": parts, "mtime_ms": step.mtime_ms}
 
 
-def _from_documents(files: Files, path: str, documents: Sequence[dict[str, Any]]) -> Journal:
-    begin = documents[0]
-    if begin["schema"] != SCHEMA:
-        raise ValueError(f"schema {begin['schema']}")
-    steps: list[Step] = []
-    for i, step in enumerate(begin["steps"]):
-        steps.append(_read_step(files, path, i, step))
-    journal = Journal(path, begin["log_dir"], steps, [step["existed"] for step in begin["steps"]])
-    for line in documents[1:]:
-        if "step" in line:
-            journal.states[line["step"]] = line["state"]
-            if "crc32" in line:
-                journal.checks[line["step"]] = line["crc32"]
-        else:
-            journal.state = line["state"]
-    return journal
+# Reading a journal. What people changed in it raises KeyError, TypeError or ValueError.
 
 
-def _read_step(files: Files, path: str, number: int, document: dict[str, Any]) -> Step:
-    head = (document["path"], document["action"], document["why"], document["lossless"])
-    if document["kind"] == "remove":
+def _read_begin(files: Files, path: str, document: Any) -> Journal:
+    schema = _field(document, "schema", str)
+    if schema != SCHEMA:
+        raise ValueError(f"the schema is {schema!r}, not {SCHEMA!r}")
+    listed = _field(document, "steps", list)
+    steps = [_read_step(files, path, number, step) for number, step in enumerate(listed)]
+    return Journal(path, _field(document, "log_dir", str), steps, [_field(step, "existed", bool) for step in listed])
+
+
+def _read_progress(journal: Journal, document: Any) -> None:
+    state = _field(document, "state", str)
+    if "step" not in document:
+        if state not in STATES:
+            raise ValueError(f"the state is {state!r}, not one of {', '.join(STATES)}")
+        journal.state = state
+        return
+    step = _field(document, "step", int)
+    if not 0 <= step < len(journal.steps):
+        raise ValueError(f"there is no step {step}")
+    if state not in STEP_STATES:
+        raise ValueError(f"the state of step {step} is {state!r}, not one of {', '.join(STEP_STATES)}")
+    journal.states[step] = state
+    if "crc32" in document:
+        journal.checks[step] = _field(document, "crc32", int)
+
+
+def _field(document: Any, name: str, kind: type[_T]) -> _T:
+    if not isinstance(document, dict):
+        raise TypeError("no JSON object")
+    value = document[name]
+    if not isinstance(value, kind):
+        raise TypeError(f"{name!r} is {json.dumps(value)[:60]}")
+    return value
+
+
+def _read_step(files: Files, path: str, number: int, document: Any) -> Step:
+    place, action, why = (_field(document, name, str) for name in ("path", "action", "why"))
+    head = (place, action, why, _field(document, "lossless", bool))
+    kind = _field(document, "kind", str)
+    if kind == "remove":
         return Remove(*head)
-    if document["kind"] == "move":
-        return Move(*head, target=document["target"])
+    if kind == "move":
+        return Move(*head, target=_field(document, "target", str))
+    if kind != "put":
+        raise ValueError(f"there is no kind {kind!r} of steps")
+    mtime_ms = None if document["mtime_ms"] is None else _field(document, "mtime_ms", int)
     own = posixpath.join(path, "content", f"{number:06}")
-    content = files.read_all(own) if any(part[0] == "own" and part[2] for part in document["parts"]) else b""
+    listed = [(str(name), int(position), int(length)) for name, position, length in _field(document, "parts", list)]
+    needed = any(name == "own" and length for name, _, length in listed)
+    if needed and not files.exists(own):
+        raise ValueError(f"step {number} needs {own}, which is missing")
+    content = files.read_all(own) if needed else b""
     parts: list[Part] = []
-    for name, position, length in document["parts"]:
+    for name, position, length in listed:
+        if position < 0 or length < 0:
+            raise ValueError(f"step {number} takes {length} bytes from {position} on")
+        if name == "own" and position + length > len(content):
+            raise ValueError(f"step {number} needs {position + length} bytes of {own}, which has {len(content)}")
         parts.append(Data(content[position : position + length]) if name == "own" else Copy(name, position, length))
-    return Put(*head, parts=tuple(parts), mtime_ms=document["mtime_ms"])
+    return Put(*head, parts=tuple(parts), mtime_ms=mtime_ms)
 
 
 def _append(files: Files, journal: Journal, document: dict[str, Any]) -> None:

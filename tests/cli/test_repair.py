@@ -113,6 +113,19 @@ def test_nothing_while_a_broker_runs(kops: Kops, tmp_path: Path) -> None:
     assert contents(path) == before
 
 
+def test_a_journal_that_was_changed_is_named(kops: Kops, tmp_path: Path) -> None:
+    path = log_dir(TWO_FLIPS, tmp_path)
+    assert kops("log", "repair", "-y", path).code == 1
+    (journal,) = Path(path + ".kops-journal").iterdir()
+    (journal / "journal.jsonl").write_bytes((journal / "journal.jsonl").read_bytes()[:100])
+    for arguments in (("-n", path), ("-y", path), ("--rollback", str(journal))):
+        ran = kops("log", "repair", *arguments)
+        assert ran.code == 8
+        assert ran.err.startswith(f"kops: error: {journal}/journal.jsonl: line 1: no JSON. The journal of this repair was changed")
+    journal.rename(tmp_path / "away")
+    assert kops("log", "repair", "-y", path).code == 0
+
+
 def test_wrong_usage(kops: Kops, tmp_path: Path) -> None:
     path = log_dir(UNDAMAGED, tmp_path)
     for arguments in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -236,6 +237,64 @@ def test_the_journal_lies_beside_the_log_dir_or_where_it_is_wanted(tmp_path: Pat
     (tmp_path / "file").touch()
     with pytest.raises(KopsError, match="choose another place"):
         apply_plan(files, plan, journal=str(tmp_path / "file"))
+
+
+def test_a_journal_that_was_cut_or_changed(tmp_path: Path) -> None:
+    """By hand, or by a disk: the line is named, and what to do. A torn last line is what a crash leaves."""
+    files = OsFiles()
+    done = apply_plan(files, build(files, str(tmp_path / "d")), now_ms=clock)
+    assert done is not None
+    name = Path(done.path) / "journal.jsonl"
+    whole = name.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    begin = json.loads(lines[0])
+    content = Path(done.path) / "content" / "000001"
+
+    def without(*path: str | int) -> bytes:
+        document = json.loads(lines[0])
+        place = document
+        for each in path[:-1]:
+            place = place[each]
+        del place[path[-1]]
+        return json.dumps(document).encode() + b"\n"
+
+    cases = [(without(key), 1, f"'{key}' is missing") for key in ("schema", "log_dir", "steps")]
+    cases += [(without("steps", 0, key), 1, f"'{key}' is missing") for key in begin["steps"][0]]
+    cases += [
+        (b"", 1, "the plan is missing"),
+        (b"\n\n", 1, "the plan is missing"),
+        (lines[0][:50], 1, "no JSON"),
+        (lines[0][:50] + b"\n", 1, "no JSON"),
+        (lines[0] + lines[1][:9] + b"\n" + lines[2], 2, "no JSON"),
+        (lines[0] + b"3\n", 2, "no JSON object"),
+        (lines[0] + lines[1] + b"{}\n", 3, "'state' is missing"),
+        (lines[0] + b'{"state":"undone"}\n', 2, "the state is 'undone', not one of"),
+        (lines[0] + b'{"step":0,"state":"x"}\n', 2, "the state of step 0 is 'x', not one of"),
+        (lines[0] + b'{"step":99,"state":"start"}\n', 2, "there is no step 99"),
+        (lines[0] + b'{"step":"0","state":"start"}\n', 2, "'step' is \"0\""),
+        (lines[0].replace(b'"put"', b'"pat"', 1), 1, "there is no kind 'pat' of steps"),
+        (lines[0].replace(b'"steps":[', b'"steps":[[],', 1), 1, "no JSON object"),
+        (b"\xff" + whole, 1, "no JSON"),
+    ]
+    for text, number, words in cases:
+        name.write_bytes(text)
+        for attempt in (lambda: open_journal(files, done.path), lambda: unfinished_journals(files, str(tmp_path / "d"))):
+            with pytest.raises(DecodeError) as caught:
+                attempt()
+            assert str(caught.value).startswith(f"{name}: line {number}: {words}"), text
+            assert f"move {done.path} away" in str(caught.value)
+    for cut in range(len(lines[0]), len(whole)):
+        name.write_bytes(whole[:cut])
+        read = open_journal(files, done.path)
+        assert len(read.steps) == 8
+        assert read.unfinished or cut == len(whole) - 1
+    name.write_bytes(whole)
+    content.write_bytes(b"ind")
+    with pytest.raises(DecodeError, match=r"step 1 needs 5 bytes of .*content/000001, which has 3"):
+        open_journal(files, done.path)
+    content.unlink()
+    with pytest.raises(DecodeError, match=r"step 1 needs .*content/000001, which is missing"):
+        open_journal(files, done.path)
 
 
 def test_what_is_no_journal(tmp_path: Path) -> None:
