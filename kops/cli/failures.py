@@ -33,6 +33,8 @@ def say(text: str) -> None:
 
 def printable(text: str) -> str:
     """The text with control characters (but the line break) and undecodable bytes shown as escapes: file names and keys are not trusted."""
+    if text.isprintable():
+        return text
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("utf-8", "surrogateescape").decode("latin-1").encode("unicode_escape").decode()
         for c in text

@@ -39,7 +39,7 @@ def cell(value: Any, kind: str) -> str:
 
 def width(text: str) -> int:
     """Columns of a terminal that the text takes: East Asian wide letters take two, combining marks none."""
-    if text.isascii():
+    if text.replace("…", "").isascii():  # the mark of what is cut off
         return len(text)
     from unicodedata import combining, east_asian_width
 
