@@ -6,12 +6,13 @@ Under `spark-submit` the session that was asked for there is taken as it is.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from typing import TYPE_CHECKING
 
 from kops.environment import java_environment
-from kops.errors import KopsError, MissingDependencyError
+from kops.errors import KopsError, MissingDependencyError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,8 +41,10 @@ def spark_session(
     `light`: for work that is done in Python alone, as `kops scan verify`: a JVM that compiles little and collects with one thread then
     costs half.
 
-    Raises MissingDependencyError where pyspark or a Java is missing, with the remedy.
+    Raises MissingDependencyError where pyspark or a Java is missing, with the remedy, and UsageError for a master that Spark does not know,
+    before anything is started.
     """
+    chosen = _checked_master(master)
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -55,13 +58,24 @@ def spark_session(
         os.environ.setdefault(
             "PYSPARK_SUBMIT_ARGS", f'--driver-java-options "{_LIGHT if light else _ROWS}" --driver-memory {_DRIVER_MEMORY} pyspark-shell'
         )
-        builder = builder.master(master or os.environ.get("MASTER") or "local[*]")
+        builder = builder.master(chosen)
         for key, value in {**SETTINGS, **(settings or {})}.items():
             builder = builder.config(key, value)
         return _start(builder)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _checked_master(master: str | None) -> str:
+    """The master of a session of kops's own, if its shape is one that Spark takes; `spark-submit` checks its own."""
+    chosen = master or os.environ.get("MASTER") or "local[*]"
+    if not _is_submitted() and not any(re.fullmatch(each, chosen) for each in _MASTERS):
+        named = f"--master {chosen}" if master else f"MASTER={chosen} in the environment"
+        raise UsageError(
+            f"{named}: no master of Spark's; allowed: local, local[N], local[*], local[N,FAILURES], spark://HOST:PORT, yarn, k8s://URL"
+        )
+    return chosen
 
 
 def _start(builder: SparkSession.Builder) -> SparkSession:
@@ -96,6 +110,15 @@ def _start(builder: SparkSession.Builder) -> SparkSession:
     return session
 
 
+# Source: Spark's SparkMasterRegex and SparkContext.createTaskScheduler (no threads at all are refused there).
+_MASTERS = (
+    "local",
+    r"local\[(0*[1-9][0-9]*|\*)(\s*,\s*[0-9]+)?\]",
+    r"local-cluster\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9]+\s*\]",
+    r"spark://[^\s/]+:[0-9]+",
+    "yarn",
+    r"k8s://\S+",
+)
 _DRIVER_MEMORY = "1g"
 _QUIET = "-Dlog4j2.level=error"
 # Arrow's own checks of every access: the batches come from kops's workers, and Spark has asked for null before it reads. A tenth less CPU

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -26,25 +27,31 @@ def scan_verify(
 ) -> VerifyReport:
     """Verify files, partition and log directories on Spark. Raises UsageError, NotFoundError as `kops.verify`."""
     files = OsFiles(read_only=True)
-    plan = plan_verify([os.path.abspath(path) for path in paths], level, files)
+    plan = plan_verify(paths, level, files)
     tasks = plan.tasks
     context = spark.sparkContext
     size = part_bytes(context.defaultParallelism, [task.size for task in tasks], task_bytes)
+    # A worker has another working directory; the report names files as they were given.
     parts = [
-        part
+        part._replace(path=os.path.abspath(part.path))
         for number, task in enumerate(tasks)
         for part in split_segment(files, number, task.path, task.size, index_beside(files, task), size)
     ]
     bins = pack(parts, context.defaultParallelism, task_bytes)
     answers: list[Answer] = []
     if parts:
-        work = _worker([(part, tasks[part.number]) for part in parts])
+        work = _worker([(part, _absolute(tasks[part.number])) for part in parts])
         answers = context.parallelize(bins, len(bins)).flatMap(work).collect()
     results = _join(files, tasks, answers)
     report = VerifyReport(plan.paths, level)
     count_results(report, results)
     report.findings = check_plan(plan, results, files)
     return report
+
+
+def _absolute(task: SegmentTask) -> SegmentTask:
+    index, time_index = (path and os.path.abspath(path) for path in (task.index_path, task.time_index_path))
+    return replace(task, path=os.path.abspath(task.path), index_path=index, time_index_path=time_index)
 
 
 def _worker(parts: list[tuple[Part, SegmentTask]]) -> Callable[[list[Part]], Iterator[Answer]]:

@@ -61,6 +61,60 @@ def test_splitting_does_not_change_the_verdict(spark: Any) -> None:
     assert scan_verify(spark, paths, "full", task_bytes=400).to_json() == verify(paths, "full").to_json()
 
 
+def test_paths_are_named_as_they_were_given(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers have a working directory of their own."""
+    from kops.spark.verify import scan_verify
+
+    case = corpus.load("damage-4.3.0-index-garbage-old")
+    monkeypatch.chdir(case.root)
+    (partition,) = (path for path in (case.root / "before").iterdir() if path.is_dir())
+    for paths in (["before"], ["./before/"], [f"before/../before/{partition.name}"], [Path("before")]):
+        expected = verify(paths, "full").to_json()
+        assert scan_verify(spark, paths, "full", task_bytes=500).to_json() == expected
+        findings = expected["findings"]
+        assert isinstance(findings, list) and findings
+        assert not any(found["file"].startswith("/") for found in findings)
+
+
+@pytest.mark.parametrize(
+    ("master", "known"),
+    [
+        *((each, True) for each in ("local", "local[1]", "local[*]", "local[2,3]", "local[*, 3]", "local-cluster[2,1,512]", "yarn")),
+        *((each, True) for each in ("spark://127.0.0.1:7077", "spark://a:7077,b:7077", "spark://[::1]:7077", "k8s://https://a:443")),
+        *((each, False) for each in ("foo", "local[]", "local[0]", "local[-1]", "local[x]", "Local", "local[1", "spark://", "spark://a")),
+        *((each, False) for each in ("spark://a:x", "spark://a:7077/", "k8s://", "yarn-client", "http://a:7077", " local")),
+    ],
+)
+def test_a_master_that_spark_does_not_know(
+    master: str, known: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Told before anything is started; that of `spark-submit` is its own affair."""
+    import kops.spark.session as session
+    from kops.cli.main import main
+    from kops.errors import MissingDependencyError
+
+    started = []
+
+    def start(builder: Any) -> Any:
+        started.append(builder)
+        raise MissingDependencyError("not in this test")
+
+    monkeypatch.setattr(session, "_start", start)
+    monkeypatch.setattr(session, "_is_submitted", lambda: False)
+    monkeypatch.delenv("MASTER", raising=False)
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")  # so that what is set there goes again
+    code = main(["scan", "verify", "--master", master, "/nowhere"])
+    assert (code, bool(started)) == ((8, True) if known else (16, False))
+    told = capsys.readouterr().err
+    if not known:
+        assert told.startswith(f"kops: error: --master {master}: no master of Spark's; allowed: local, local[N]")
+        monkeypatch.setenv("MASTER", master)
+        assert main(["scan", "verify", "/nowhere"]) == 16
+        assert f"MASTER={master} in the environment: no master" in capsys.readouterr().err
+        monkeypatch.setattr(session, "_is_submitted", lambda: True)
+        assert session._checked_master(master) == master
+
+
 @pytest.fixture(scope="module")
 def standalone() -> Iterator[str]:
     """A standalone master on loopback with two workers; ended by pid."""
