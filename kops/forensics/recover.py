@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 from kops.errors import DecodeError, KopsError, UsageError
 from kops.files import Files, OsFiles
 from kops.forensics.inventory import FileEntry, Inventory, PartitionDir, open_paths
+from kops.forensics.recover_disk import PatientFiles
 from kops.forensics.recover_evidence import Evidence, evidence_of, joined
 from kops.forensics.recover_runs import Salvage, Source, missing, salvage
 from kops.storage.names import parse_partition_dir
@@ -169,11 +170,12 @@ def recover(
     done = _prepare_out(writable, target, report, force=force, resume=resume)
     if on_total is not None:
         on_total(sum(source_files.stat(path).size for job in jobs for source in job.sources for path in source.paths))
+    patient = PatientFiles(source_files)
     for job in jobs:
         if job.name in done:
             report.partitions.append(done[job.name])
             continue
-        if not _one(source_files, writable, report, job, on_bytes):
+        if not _one(patient, writable, report, job, on_bytes):
             report.interrupted = True
             break
         _write_report(writable, report)
@@ -323,16 +325,18 @@ def _write_report(files: Files, report: RecoverReport) -> None:
     files.write_atomic(posixpath.join(report.out, REPORT_FILE), json.dumps(document, indent=1).encode() + b"\n")
 
 
-def _one(files: Files, out_files: Files, report: RecoverReport, job: _Job, on_bytes: Callable[[int], None] | None) -> bool:
+def _one(files: PatientFiles, out_files: Files, report: RecoverReport, job: _Job, on_bytes: Callable[[int], None] | None) -> bool:
     """One partition; False when it was interrupted (what is whole of it is there nevertheless)."""
     from kops.forensics.recover_write import write_partition
 
     paths = [path for source in job.sources for path in source.paths]
     entry = RecoveredPartition(job.name, "", paths)
+    files.sealed = False
     try:
         found = salvage(files, job.sources, on_bytes)
     except KeyboardInterrupt:
         return False
+    files.sealed = True
     entry.damaged = [
         {"file": bad.path, "position": bad.position, "length": bad.length, "code": bad.code, "reason": bad.reason} for bad in found.bad
     ]

@@ -8,12 +8,15 @@ stays, else the one of the better copy.
 
 from __future__ import annotations
 
+import errno
+import os
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kops.config.java import INT_MAX
 from kops.files import Files
+from kops.forensics.recover_disk import PatientFiles
 from kops.forensics.repair_chain import Bad, Item, chain, mend_epochs, stream_items
 from kops.records import Batch, Damage, scan
 from kops.storage.names import parse_log_file
@@ -22,6 +25,7 @@ __all__ = ["Run", "Salvage", "Source", "expand", "missing", "salvage"]
 
 _CLEANERS_GAPS = 3
 _CLEANERS_SHARE = 10
+_UNCHECKED = 16
 
 OnBytes = Callable[[int], None]
 
@@ -133,15 +137,31 @@ def _read_copy(files: Files, copy: Source, on_bytes: OnBytes | None) -> Salvage:
 def _readable_items(files: Files, path: str, on_bytes: OnBytes | None) -> Iterator[Item | Bad]:
     """The batches of a log as far as the disk gives it; what it refuses is damage, and the other files are read all the same."""
     position = 0
+    named = parse_log_file(posixpath.basename(path))
+    first = named.offset if named is not None else None  # the segment begins with what its name says
     try:
         for found in stream_items(files, path, on_bytes=on_bytes):
-            yield found
             position = found.position + (found.length if isinstance(found, Bad) else found.size)
+            yield _as_the_disk_gave_it(files, found, position, first) if isinstance(files, PatientFiles) else found
     except OSError as error:
         size = files.stat(path).size
-        named = parse_log_file(posixpath.basename(path))
-        base = named.offset if named is not None and position == 0 else None  # the segment begins with what its name says
+        base = first if position == 0 else None
         yield Bad(path, position, max(size - position, 0), "file-unreadable", error.strerror or str(error), base)
+
+
+def _as_the_disk_gave_it(files: PatientFiles, found: Item | Bad, end: int, first: int | None) -> Item | Bad:
+    """What touches unreadable bytes is damage of the disk, not of the log. A batch whose checksum holds with zeros for them is intact, but
+    its first fields (offset, length, leader epoch) stand outside of it."""
+    gone = files.unreadable(found.path, found.position, end)
+    if not gone or (isinstance(found, Item) and gone[0][0] >= found.position + _UNCHECKED):
+        return found
+    reason = os.strerror(errno.EIO)
+    if gone != [(found.position, end)]:
+        reason += " at bytes " + ", ".join(f"{low} to {high - 1}" for low, high in gone)
+    known = found if isinstance(found, Bad) else None
+    base = first if found.position == 0 and (known is None or known.base is None) else known.base if known is not None else None
+    last = known.last if known is not None else None
+    return Bad(found.path, found.position, end - found.position, "file-unreadable", reason, base, last)
 
 
 def _sort_out(files: Files, copy: Source, result: Salvage) -> None:

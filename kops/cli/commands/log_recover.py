@@ -122,7 +122,8 @@ def _say(out: Output, report: RecoverReport) -> None:
     for entry in report.partitions:
         for damage in entry.damaged:
             if damage["code"] == "file-unreadable":
-                out.warn(f"{damage['file']}: {damage['reason']}; what it holds from byte {damage['position']} on is not recovered")
+                first, size = damage["position"], damage["length"]
+                out.warn(f"{damage['file']}: {damage['reason']}; bytes {first} to {first + max(size, 1) - 1} are not recovered")
                 continue
             out.detail(f"{damage['file']}:{damage['position']}: {damage['code']}, {damage['length']} bytes")
         for note in entry.notes:
