@@ -70,6 +70,8 @@ def recover(
     """
     if keep_gaps and renumber:
         raise UsageError("--keep-gaps and --renumber: one of them")
+    if resume and force:
+        raise UsageError("--resume and --force: one of them")
     if as_ not in ("segment", "jsonl", "parquet"):
         raise UsageError(f"--as {as_}: not one of segment, jsonl, parquet")
     from kops.forensics.recover import SCHEMA
