@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kops.errors import KopsError, MissingDependencyError
-from kops.files import Files, OsFiles
+from kops.errors import MissingDependencyError
+from kops.files import File, Files
 from kops.forensics.recover import RecoveredPartition, RecoverReport
 from kops.forensics.recover_runs import Run
 from kops.forensics.recover_write import batches
@@ -113,8 +113,6 @@ def _write_jsonl(files: Files, path: str, rows: _Rows) -> None:
 
 
 def _write_parquet(files: Files, path: str, rows: _Rows) -> None:
-    if not isinstance(files, OsFiles):
-        raise KopsError("Parquet is written to the real file system only")
     pyarrow = require_pyarrow()
     from pyarrow import parquet
 
@@ -133,7 +131,8 @@ def _write_parquet(files: Files, path: str, rows: _Rows) -> None:
             ("sequence", pyarrow.int32()),
         ]
     )
-    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+    # Through a file of ours: pyarrow takes no path that is not UTF-8, and a partition's folder may have such a name.
+    with files.open(path, "new") as file, parquet.ParquetWriter(_Sink(file), schema, compression="zstd") as writer:
         waiting: list[dict[str, Any]] = []
         for batch, records in rows:
             waiting += [_row(record, batch, rows.partition) for record in records]
@@ -141,8 +140,47 @@ def _write_parquet(files: Files, path: str, rows: _Rows) -> None:
                 writer.write_table(pyarrow.Table.from_pylist(waiting, schema=schema))
                 waiting = []
         writer.write_table(pyarrow.Table.from_pylist(waiting, schema=schema))
-    with files.open(path, "rw") as file:
+        writer.close()
         file.sync()
+
+
+class _Sink:
+    """A file as pyarrow writes to one: at its end, and it asks how far that is."""
+
+    closed = False
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.position = 0
+
+    def write(self, data: bytes) -> int:
+        """Add this at the end."""
+        self.file.write(self.position, data)
+        self.position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self.position
+
+    def flush(self) -> None:
+        """Every write is through already."""
+
+    def close(self) -> None:
+        """Whoever opened the file closes it."""
+        self.closed = True
+
+    def readable(self) -> bool:
+        """No: it is written."""
+        return False
+
+    def writable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """No: Parquet is written from front to back."""
+        return False
 
 
 def _row(record: Record, batch: Batch, partition: int) -> dict[str, Any]:

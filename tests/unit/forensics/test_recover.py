@@ -223,6 +223,26 @@ def test_jsonl_and_parquet_hold_the_same_records(tmp_path: Path) -> None:
     assert entry.records == len(lines) == len(rows)
 
 
+@pytest.mark.parametrize("shape", ["segment", "jsonl", "parquet"])
+def test_a_topic_whose_name_is_no_utf8_is_written_under_it(shape: Any, tmp_path: Path) -> None:
+    """No broker makes such a folder; a damaged file system or a hand does."""
+    odd = os.fsdecode(b"or\xffders-0")
+    source = folder(tmp_path / "in" / odd, {name(0): batch(0, 3)})
+    folder(tmp_path / "in" / "good-0", {name(0): batch(0, 3)})
+    report = recover([tmp_path / "in"], tmp_path / "out", shape=shape)
+    assert [(entry.name, entry.records, entry.complete) for entry in report.partitions] == [("good-0", 3, True), (odd, 3, True)]
+    if shape == "segment":
+        assert values(tmp_path / "out" / odd) == expected((0, 2))
+    else:
+        written = tmp_path / "out" / f"{odd}.{shape}"
+        assert written.stat().st_mode == (tmp_path / "out" / f"good-0.{shape}").stat().st_mode
+        assert written.read_bytes() == (tmp_path / "out" / f"good-0.{shape}").read_bytes()
+    alone = recover([source / name(0)], tmp_path / "alone", shape=shape)
+    assert [entry.name for entry in alone.partitions] == [odd]
+    again = recover([tmp_path / "in"], tmp_path / "out", shape=shape, resume=True)
+    assert again.to_json() == report.to_json()
+
+
 def test_parquet_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> None:
         raise MissingDependencyError("--as parquet needs pyarrow: pip install 'kops[spark]' (or pyarrow alone)")
@@ -321,6 +341,19 @@ def test_a_full_disk_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
             recover([source], out, out_files=FaultyFiles(OsFiles(), at=at, error=28))
         assert not (out / "t-0").exists() or contents(out / "t-0") == contents(tmp_path / "count" / "t-0")
         assert not list(out.glob("*.kops-partial"))
+
+
+def test_a_full_disk_leaves_no_parquet_that_looks_whole(tmp_path: Path) -> None:
+    source = folder(tmp_path / "t-0", {name(0): batch(0, 3)})
+    counted = FaultyFiles(OsFiles())
+    recover([source], tmp_path / "count", shape="parquet", out_files=counted)
+    writes = [number for number, what in enumerate(counted.operations, 1) if what.startswith("write ") and ".parquet" in what]
+    assert writes
+    for at in writes:
+        out = tmp_path / f"out-{at}"
+        with pytest.raises(OSError, match="No space left"):
+            recover([source], out, shape="parquet", out_files=FaultyFiles(OsFiles(), at=at, error=28))
+        assert list(out.iterdir()) == []
 
 
 def test_the_input_is_never_written(tmp_path: Path) -> None:
