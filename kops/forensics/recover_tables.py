@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kops.errors import MissingDependencyError
 from kops.files import File, Files
+from kops.forensics.dump_documents import RECORD
 from kops.forensics.recover import RecoveredPartition, RecoverReport
 from kops.forensics.recover_runs import Run
 from kops.forensics.recover_write import batches
@@ -76,6 +77,7 @@ def _text(data: bytes | None) -> str | None:
 
 def _document(record: Record, batch: Batch, partition: int) -> dict[str, Any]:
     return {
+        "schema": RECORD,
         "offset": record.offset,
         "timestamp": record.timestamp,
         "tsType": record.timestamp_type,

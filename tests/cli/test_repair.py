@@ -165,7 +165,8 @@ def test_recover_prints_what_is_lost(kops: Kops, tmp_path: Path) -> None:
     assert (entry["lost"], entry["records"], entry["complete"]) == ([[21, 23], [87, 89]], 93, True)
     lines = (tmp_path / "json" / "clicks-two-flips-0.jsonl").read_text().splitlines()
     assert len(lines) == 93
-    assert list(json.loads(lines[0]))[:7] == ["offset", "timestamp", "tsType", "key", "value", "headers", "leaderEpoch"]
+    assert {json.loads(line)["schema"] for line in lines} == {"kops.record/v1"}
+    assert list(json.loads(lines[0]))[:8] == ["schema", "offset", "timestamp", "tsType", "key", "value", "headers", "leaderEpoch"]
 
 
 def test_recover_wrong_usage(kops: Kops, tmp_path: Path) -> None:
