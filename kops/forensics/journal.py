@@ -137,6 +137,7 @@ def rollback(files: Files, journal: Journal, *, force: bool = False) -> int:
         return 0
     if journal.state != "rolling-back":
         if not force:
+            _check_backups(files, journal)
             _check_unchanged(files, journal)
         _append(files, journal, {"state": "rolling-back"})
         journal.state = "rolling-back"
@@ -514,6 +515,14 @@ def _original(files: Files, journal: Journal, path: str) -> str:
 
 
 # Undoing.
+
+
+def _check_backups(files: Files, journal: Journal) -> None:
+    for number, step in enumerate(journal.steps):
+        if isinstance(step, Move) or journal.states.get(number) != "applied" or not journal.existed[number]:
+            continue
+        if not files.exists(journal.backup(number)):
+            raise KopsError(f"{journal.backup(number)}: what {step.path} was before the repair is gone. Use --force to give back the rest")
 
 
 def _check_unchanged(files: Files, journal: Journal) -> None:

@@ -5,11 +5,13 @@ puts the file in a directory's place.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from kops.errors import KopsError
 from kops.files import OsFiles
 from kops.forensics.forecast import ForecastOptions, forecast
 from kops.forensics.journal import rollback
@@ -48,3 +50,18 @@ def test_a_directory_in_a_files_place_is_taken_away_and_given_back(partition: Pa
     (journal,) = report.journals
     rollback(OsFiles(), journal)
     assert (place / "somebody's").read_bytes() == b"own"
+
+
+def test_a_rollback_without_a_backup_touches_nothing(partition: Path) -> None:
+    indexes = [path for path in sorted(partition.glob("*.index")) if path.stat().st_size]
+    for index in indexes:
+        index.write_bytes(b"\xff" * 8)
+    (journal,) = repair([partition], mode="all").journals
+    mended = {path: path.read_bytes() for path in partition.iterdir()}
+    lost = Path(journal.backup(0))
+    lost.unlink()
+    with pytest.raises(KopsError, match=re.escape(f"{lost}: what {indexes[0]} was before")):
+        rollback(OsFiles(), journal)
+    assert {path: path.read_bytes() for path in partition.iterdir()} == mended
+    rollback(OsFiles(), journal, force=True)
+    assert [path.read_bytes() == b"\xff" * 8 for path in indexes] == [False, *[True] * (len(indexes) - 1)]
