@@ -344,7 +344,10 @@ def _one(files: PatientFiles, out_files: Files, report: RecoverReport, job: _Job
     entry.lost = joined(missing(found.runs, [*found.lost, *held]))
     entry.notes, entry.compacted = found.notes, found.compacted
     entry.gaps = list(_gaps(found))
-    write_partition(files, out_files, report, entry, found.runs, job.metadata)
+    try:
+        write_partition(files, out_files, report, entry, found.runs, job.metadata)
+    except KeyboardInterrupt:
+        return False  # not while batches were written, which leaves a partition that is usable
     report.partitions.append(entry)
     return entry.complete
 

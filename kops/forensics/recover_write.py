@@ -63,14 +63,14 @@ def write_partition(
             from kops.forensics.recover_tables import write_table
 
             write_table(files, out_files, partial, report, entry, runs)
-    except OSError:
+        if out_files.exists(entry.output):
+            remove_tree(out_files, entry.output)
+        out_files.rename(partial, entry.output)
+        out_files.sync_dir(report.out)
+    except (OSError, KeyboardInterrupt):
         if out_files.exists(partial):
-            remove_tree(out_files, partial)  # a full disk is no place for half a partition
+            remove_tree(out_files, partial)  # a full disk is no place for half a partition, and --resume begins it anew
         raise
-    if out_files.exists(entry.output):
-        remove_tree(out_files, entry.output)
-    out_files.rename(partial, entry.output)
-    out_files.sync_dir(report.out)
 
 
 def batches(files: Files, runs: Sequence[Run], renumber: bool) -> Iterator[Batch]:

@@ -330,6 +330,31 @@ def test_an_interruption_while_writing_leaves_whole_segments(tmp_path: Path) -> 
     assert values(tmp_path / "out" / "t-0") == expected((0, 17))
 
 
+class Interrupted(FaultyFiles):
+    """Ctrl-C in one operation."""
+
+    def step(self, what: str, part: Callable[[int], None] | None = None) -> None:
+        self.operations.append(what)
+        if len(self.operations) == self.at:
+            raise KeyboardInterrupt
+
+
+def test_ctrl_c_at_any_step_of_a_partition_leaves_nothing_half(tmp_path: Path) -> None:
+    sources = [folder(tmp_path / f"t-{i}", {name(0): batch(0, 3), name(3): batch(3, 3)}) for i in range(2)]
+    counted = FaultyFiles(OsFiles())
+    recover(sources, tmp_path / "count", out_files=counted)
+    steps = [number for number, what in enumerate(counted.operations, 1) if "t-1.kops-partial" in what]
+    assert len(steps) > 10
+    for at in steps:
+        out = tmp_path / f"out-{at}"
+        report = recover(sources, out, out_files=Interrupted(OsFiles(), at=at))
+        assert report.interrupted
+        assert not list(out.glob("*.kops-partial"))
+        assert contents(out / "t-0") == contents(tmp_path / "count" / "t-0")
+        assert not recover(sources, out, resume=True).interrupted
+        assert contents(out / "t-1") == contents(tmp_path / "count" / "t-1")
+
+
 def test_a_full_disk_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
     source = folder(tmp_path / "t-0", {name(0): batch(0, 3), name(3): batch(3, 3)})
     counted = FaultyFiles(OsFiles())
