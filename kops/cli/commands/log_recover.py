@@ -64,7 +64,8 @@ def recover(
     files, from -future and -stray directories and from every other copy that is named; where two batches claim the same offsets, that of
     the later leader epoch stays. Segments come out as a broker has them after a clean stop, in DIR/topic-partition/, with indexes,
     producer snapshots, leader-epoch-checkpoint and partition.metadata; records as DIR/topic-partition.jsonl or .parquet.
-    DIR/kops-recover.json tells what was kept, what is lost, and from which files.
+    DIR/kops-recover.json tells what was kept, what is lost, and from which files. Lost offsets stay gaps, which a broker reads across and
+    kops log verify tells as offset-gap.
 
     0: nothing was damaged. 1: there was damage, and all records were saved. 64: records are lost.
     """
