@@ -230,11 +230,18 @@ class CleanerManager:
     # checkpoints ------------------------------------------------------------------------------------------------------------------
 
     def all_checkpoints(self) -> dict[TopicPartition, int]:
-        """How far each log is clean; a checkpoint that can't be read is passed over."""
+        """How far each log is clean; a checkpoint that can't be read is passed over.
+
+        Where two directories speak of one partition (its folder was moved by hand), that counts which the log is in; Kafka's cleaner threads
+        end there.
+        """
         found: dict[TopicPartition, int] = {}
         for log_dir in self.log_dirs:
             try:
-                found |= self._read(log_dir)
+                for key, offset in self._read(log_dir).items():
+                    log = self.logs.get(key)
+                    if key not in found or (log is not None and log.parent_dir == log_dir):
+                        found[key] = offset
             except KafkaStorageError as error:
                 self.warn(f"Failed to access checkpoint file {CLEANER_OFFSET_CHECKPOINT} in dir {log_dir}: {error.reason}")
         return found

@@ -81,7 +81,7 @@ class CleanerWorker:
         return None if self._cleanable is None else self._cleanable.key
 
     def step(self, now_ms: int) -> bool:
-        """One step on; False where there was nothing to clean."""
+        """One step on; False where there was nothing to clean, or what there was can't be."""
         try:
             if self._steps is None and not self._begin(now_ms):
                 self._delete_old_segments()
@@ -91,6 +91,7 @@ class CleanerWorker:
         except UncleanableError as error:
             self._manager.warn(f"{error.reason}. Marking partition {error.log.topic_partition} as uncleanable. {error.__cause__}")
             self._manager.mark_uncleanable(error.log.parent_dir, error.key)
+            return False
         return True
 
     def abort(self) -> None:

@@ -182,6 +182,32 @@ def test_a_corrupt_batch_makes_the_partition_uncleanable(broker: Broker) -> None
     assert broker.cleaner.uncleanable_partitions_count(str(broker.root)) == 0
 
 
+def test_a_pause_behind_each_partition_that_can_not_be_cleaned(broker: Broker) -> None:
+    """CleanerThread.tryCleanFilthiestLog: false, so the thread rests for log.cleaner.backoff.ms."""
+    for topic in ("orders", "payments"):
+        path = Path(next(iter(broker.add(topic).segments)).log.path)
+        data = bytearray(path.read_bytes())
+        data[61] = 0xFF  # the first record's length
+        path.write_bytes(data)
+    broker.run()
+    assert broker.cleaner.uncleanable_partitions_count(str(broker.root)) == 1
+    broker.run()
+    assert broker.cleaner.uncleanable_partitions_count(str(broker.root)) == 2
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_checkpoint_that_a_moved_folder_left_behind_does_not_count(broker: Broker, tmp_path: Path, is_last: bool) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    other.joinpath("cleaner-offset-checkpoint").write_text("0\n1\norders 0 0\n")
+    broker.add()
+    dirs = broker.cleaner.manager.log_dirs
+    dirs.insert(len(dirs) if is_last else 0, str(other))
+    assert broker.cleaner.manager.all_checkpoints() == {ORDERS: 0}  # all that there is
+    broker.run()
+    assert broker.cleaner.manager.all_checkpoints() == broker.checkpoint() == {ORDERS: 9}
+
+
 def test_checkpoints_move_shrink_and_go(broker: Broker, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
