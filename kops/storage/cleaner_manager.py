@@ -232,8 +232,8 @@ class CleanerManager:
     def all_checkpoints(self) -> dict[TopicPartition, int]:
         """How far each log is clean; a checkpoint that can't be read is passed over.
 
-        Where two directories speak of one partition (its folder was moved by hand), that counts which the log is in; Kafka's cleaner threads
-        end there.
+        Where two directories speak of one partition (its folder was moved by hand), that counts which the log is in; Kafka's cleaner
+        threads end there.
         """
         found: dict[TopicPartition, int] = {}
         for log_dir in self.log_dirs:
