@@ -237,7 +237,9 @@ def _session_of(leader: int) -> dict[int, str]:
     return found
 
 
-@pytest.mark.parametrize("moment", ["start", "work", "impatient"])
+@pytest.mark.parametrize(
+    "moment", [pytest.param("start", marks=pytest.mark.slow), "work", pytest.param("impatient", marks=pytest.mark.slow)]
+)
 def test_ctrl_c(many: Path, tmp_path: Path, moment: str) -> None:
     command = [sys.executable, "-m", "kops", "scan", "verify", "--master", "local[1]", "--task-bytes", "1", str(many)]
     environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path / "spark"), "TMPDIR": str(tmp_path)}

@@ -66,7 +66,7 @@ def test_batches_and_damage_are_those_of_the_scanner(spark: Any) -> None:
                         expected.append((segment.log.path, item.position, item.length, None, item.code))
                     else:
                         expected.append((segment.log.path, item.position, item.size, item.crc, None))
-    frame = spark.read.format("kafkalog").option("mode", "batches").option("taskBytes", "500").load(",".join(paths))
+    frame = spark.read.format("kafkalog").option("mode", "batches").option("taskBytes", "5000").load(",".join(paths))
     got = [(row.path, row.position, row.size, row.crc, row.damage.code if row.damage else None) for row in frame.collect()]
     assert sorted(got, key=str) == sorted(expected, key=str)
     assert sum(1 for each in expected if each[4]) > 40
@@ -140,7 +140,9 @@ def test_a_users_schema_of_other_columns_is_refused(spark: Any, schema: str, wor
         spark.read.format("kafkalog").schema(schema).load(path).count()
 
 
-@pytest.mark.parametrize("mode", ["segments", "batches", "records"])
+@pytest.mark.parametrize(
+    "mode", [pytest.param("segments", marks=pytest.mark.slow), pytest.param("batches", marks=pytest.mark.slow), "records"]
+)
 def test_a_users_schema_of_all_columns(spark: Any, mode: str) -> None:
     path = str(corpus.load("v2-4.3.0-codec-none").root / "data")
     assert spark.read.format("kafkalog").option("mode", mode).schema(ddl(mode)).load(path).count() > 0
