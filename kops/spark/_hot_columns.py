@@ -16,6 +16,8 @@ from kops.records._hot import SAFE, add, place, read_varint
 
 NULL_KEY: Final = 1
 NULL_VALUE: Final = 2
+NULL_TIMESTAMP: Final = 4
+_MAX_MILLISECONDS: Final[i64] = 9223372036854775  # the most that are microseconds in 64 bits
 
 
 def is_compiled() -> bool:
@@ -26,9 +28,9 @@ def is_compiled() -> bool:
 class RecordIndex:
     """What is known of some records. All numbers are little-endian.
 
-    `offsets`, `timestamps` (ms): int64 a record. `keys`, `values`: two int32 a record, where it begins and ends in the bytes; null ends
-    where it begins, as empty does. `absent`: a byte a record, `NULL_KEY | NULL_VALUE`. `headers`: two int32 a record, where they begin
-    behind their count, and how many.
+    `offsets`, `timestamps` (µs): int64 a record. `keys`, `values`: two int32 a record, where it begins and ends in the bytes; null ends
+    where it begins, as empty does. `absent`: a byte a record, `NULL_KEY | NULL_VALUE | NULL_TIMESTAMP`; null is the timestamp of none (-1)
+    and what no timestamp can hold. `headers`: two int32 a record, where they begin behind their count, and how many.
     """
 
     def __init__(self) -> None:
@@ -41,6 +43,7 @@ class RecordIndex:
         self.rows: i64 = 0
         self.null_keys: i64 = 0
         self.null_values: i64 = 0
+        self.null_timestamps: i64 = 0
         self.header_count: i64 = 0
 
     def add(self, data: bytes, start: i64, end: i64, count: i64, shift: i64, base_offset: i64, base_timestamp: i64, is_fixed: bool) -> bool:
@@ -55,6 +58,7 @@ class RecordIndex:
         position: i64 = start
         null_keys: i64 = 0
         null_values: i64 = 0
+        null_timestamps: i64 = 0
         header_count: i64 = 0
         for _ in range(count):
             stop, timestamp, offset, key_at, key_size, value_at, value_size, headers_at, _attributes = place(data, position, end)
@@ -70,7 +74,6 @@ class RecordIndex:
                 nulls |= NULL_VALUE
                 null_values += 1
                 value_size = 0
-            absent.append(nulls)
             found, headers_at = read_varint(data, headers_at)
             header_count += found
             if is_fixed:
@@ -79,7 +82,13 @@ class RecordIndex:
                 timestamp += base_timestamp
             else:
                 timestamp = add(base_timestamp, timestamp)
-            write_i64_le(timestamps, timestamp)
+            if 0 <= timestamp <= _MAX_MILLISECONDS:
+                write_i64_le(timestamps, timestamp * 1000)
+            else:
+                nulls |= NULL_TIMESTAMP
+                null_timestamps += 1
+                write_i64_le(timestamps, 0)
+            absent.append(nulls)
             write_i64_le(offsets, base_offset + offset if safe else add(base_offset, offset))
             key_at += shift
             value_at += shift
@@ -94,6 +103,7 @@ class RecordIndex:
         self.rows += count
         self.null_keys += null_keys
         self.null_values += null_values
+        self.null_timestamps += null_timestamps
         self.header_count += header_count
         return True
 

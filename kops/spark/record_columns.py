@@ -17,7 +17,7 @@ from kops.records import Batch
 from kops.records._hot import read_varint
 from kops.records.compression import DEFAULT_LIMIT
 from kops.records.decode import body
-from kops.spark._hot_columns import NULL_KEY, NULL_VALUE, RecordIndex
+from kops.spark._hot_columns import NULL_KEY, NULL_TIMESTAMP, NULL_VALUE, RecordIndex
 from kops.spark.schemas import arrow_schema, arrow_type
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from librt.strings import BytesWriter
 
 _MAX_POSITION = (1 << 31) - 1
-_MAX_MILLISECONDS = ((1 << 63) - 1) // 1000
 
 
 class RecordColumns:
@@ -104,7 +103,7 @@ class RecordColumns:
         if name == "offset":
             return _integers(index.offsets)
         if name == "timestamp":
-            return _microseconds(_integers(index.timestamps))
+            return _timestamps(index)
         if name == "headers":
             return self._header_lists(data, index)
         kind = arrow_type({"timestampType": "int", "leaderEpoch": "int", "isControl": "boolean"}.get(name, "string"))
@@ -158,16 +157,23 @@ def _integers(column: BytesWriter) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(column) // 8, [None, pa.py_buffer(column.getvalue())])
 
 
-def _microseconds(times: pa.Array) -> pa.Array:
-    """Milliseconds as timestamps; null for none (-1) and for what no timestamp can hold."""
+def _timestamps(index: RecordIndex) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    bounds = pc.min_max(times)
-    if bounds["min"].as_py() < 0 or bounds["max"].as_py() > _MAX_MILLISECONDS:
-        good = pc.and_(pc.greater_equal(times, 0), pc.less_equal(times, _MAX_MILLISECONDS))
-        times = pc.if_else(good, times, pa.scalar(None, pa.int64()))
-    return pc.multiply(times, 1000).view(arrow_type("timestamp"))
+    times = _integers(index.timestamps)
+    if index.null_timestamps:
+        times = pc.if_else(_is_null(index, NULL_TIMESTAMP), pa.scalar(None, pa.int64()), times)
+    return times.view(arrow_type("timestamp"))
+
+
+def _is_null(index: RecordIndex, flag: int) -> pa.Array:
+    """Which records lack what the flag stands for."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    absent = pa.Array.from_buffers(pa.uint8(), index.rows, [None, pa.py_buffer(index.absent.getvalue())])
+    return pc.not_equal(pc.bit_wise_and(absent, pa.scalar(flag, pa.uint8())), pa.scalar(0, pa.uint8()))
 
 
 @lru_cache(maxsize=4)
@@ -188,7 +194,5 @@ def _binary(data: bytes, places: BytesWriter, index: RecordIndex, nulls: int, fl
     every = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(places.getvalue()), pa.py_buffer(data)])
     wanted = _even(count)
     if nulls:
-        absent = pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(index.absent.getvalue())])
-        is_null = pc.not_equal(pc.bit_wise_and(absent, pa.scalar(flag, pa.uint8())), 0)
-        wanted = pc.if_else(is_null, pa.scalar(None, pa.int32()), wanted)
+        wanted = pc.if_else(_is_null(index, flag), pa.scalar(None, pa.int32()), wanted)
     return every.take(wanted)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kops.environment import java_environment
 from kops.errors import KopsError, MissingDependencyError, UsageError
+from kops.spark.sockets import can_be_wide
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,8 +28,6 @@ SETTINGS = {
     # Between the JVM and its Python workers; with the default of 64 KiB a record costs a quarter more CPU. Larger ones no less, and a
     # megabyte is one of G1's humongous objects.
     "spark.buffer.size": "262144",
-    # Unix sockets instead of loopback's TCP between the two: a tenth less CPU a record.
-    "spark.python.unix.domain.socket.enabled": "true",
 }
 """What kops sets in a session of its own; a caller's `--conf` goes before it."""
 
@@ -59,7 +58,9 @@ def spark_session(
             "PYSPARK_SUBMIT_ARGS", f'--driver-java-options "{_LIGHT if light else _ROWS}" --driver-memory {_DRIVER_MEMORY} pyspark-shell'
         )
         builder = builder.master(chosen)
-        for key, value in {**SETTINGS, **(settings or {})}.items():
+        # Instead of loopback's TCP between the two: a tenth less CPU a record.
+        unix = {"spark.python.unix.domain.socket.enabled": str(can_be_wide()).lower()}
+        for key, value in {**SETTINGS, **unix, **(settings or {})}.items():
             builder = builder.config(key, value)
         return _start(builder)
     session = builder.getOrCreate()

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -34,6 +35,7 @@ from kops.forensics.inventory import FileEntry, Inventory, PartitionDir, open_pa
 from kops.forensics.verify_parts import TASK_BYTES, Part, pack, split_segment
 from kops.spark.rows import Source, Wanted, read_parts, read_segments
 from kops.spark.schemas import SCHEMAS, ddl
+from kops.spark.sockets import widen
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -193,6 +195,8 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc] # as above
         """The rows of one task."""
         if not isinstance(partition, Task):
             return  # Spark makes a task of its own where there is nothing to read
+        if TaskContext.get() is not None:
+            widen()
         files = OsFiles(read_only=True)
         read = read_segments if self.wanted.mode == "segments" else read_parts
         yield from read(files, partition.work, self.wanted)

@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kops.environment import find_java
+from tests.support.kafka_jars import kafka_jars
+
 # As installed: the bytecode of modules is kept.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
@@ -34,6 +37,13 @@ class Figure:
     wall_s: float
     rss_mib: float
     target: str = ""
+
+
+def dump_log_segments(*arguments: str) -> Contender:
+    """Kafka's own tool, with the heap that kafka-run-class.sh gives tools."""
+    java = str(find_java().java)
+    command = [java, "-Xmx256M", "-cp", f"{kafka_jars()}/*", "org.apache.kafka.tools.DumpLogSegments", *arguments]
+    return Contender("kafka-dump-log", command)
 
 
 def run(contender: Contender) -> tuple[float, float, float]:

@@ -4,7 +4,7 @@
 
 Prints one JSON list of figures. Questions: `verify` (`kops scan verify` against `kops log verify`, both in this process after runs that
 warm them, of the log directory around LOG's partition), `deep` (the same at level deep), `records` (rows of records of that log directory,
-through Spark and without it).
+through Spark and without it; beside it Kafka's own tool on LOG alone, which tells how fast the machine is).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kops.forensics.verify_parts import Part
 from kops.spark import register, spark_session
 from kops.spark.rows import Source, Wanted, read_parts
 from kops.spark.verify import scan_verify
+from tests.bench.measure import dump_log_segments, run
 
 WARM = 3  # runs that the JVM needs to compile what it runs
 TICK = os.sysconf("SC_CLK_TCK")
@@ -46,15 +47,16 @@ def tree_cpu_s() -> float:
     return sum(spent[pid] for pid in ours)
 
 
-def timed(work: Callable[[], object], name: str, rounds: int) -> tuple[str, float, float]:
-    """-> (name, CPU seconds, wall seconds): medians."""
-    cpu, wall = [], []
+def timed(work: dict[str, Callable[[], object]], rounds: int) -> list[tuple[str, float, float]]:
+    """-> (name, CPU seconds, wall seconds) of each: medians, one after the other in each round."""
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in work}
     for _ in range(rounds):
-        began, started = tree_cpu_s(), time.perf_counter()
-        work()
-        wall.append(time.perf_counter() - started)
-        cpu.append(tree_cpu_s() - began)
-    return name, statistics.median(cpu), statistics.median(wall)
+        for name, each in work.items():
+            began, started = tree_cpu_s(), time.perf_counter()
+            each()
+            wall = time.perf_counter() - started
+            taken[name].append((tree_cpu_s() - began, wall))
+    return [(name, statistics.median(cpu for cpu, _ in runs), statistics.median(wall for _, wall in runs)) for name, runs in taken.items()]
 
 
 def main() -> None:
@@ -74,11 +76,11 @@ def main() -> None:
     else:
         register(spark)
         logs = [(str(path), path.stat().st_size) for path in sorted(Path(everything).glob("*/*.log"))]
-        work = [(Part(0, path, 0, size), Source(path, "bench", 0, 0, "live", size)) for path, size in logs]
+        parts = [(Part(0, path, 0, size), Source(path, "bench", 0, 0, "live", size)) for path, size in logs]
         columns = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
         def ours() -> None:
-            assert sum(batch.num_rows for batch in read_parts(OsFiles(read_only=True), work, Wanted("records", columns)))
+            assert sum(batch.num_rows for batch in read_parts(OsFiles(read_only=True), parts, Wanted("records", columns)))
 
         frame = spark.read.format("kafkalog").schema(
             "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
@@ -90,7 +92,10 @@ def main() -> None:
     for _ in range(WARM):
         sparks()
     ours()
-    figures = [timed(sparks, f"Spark {master}", rounds), timed(ours, "without Spark", rounds)]
+    work: dict[str, Callable[[], object]] = {f"Spark {master}": sparks, "without Spark": ours}
+    if question == "records":
+        work["kafka-dump-log"] = lambda: run(dump_log_segments("--files", log))
+    figures = timed(work, rounds)
     spark.stop()
     print(json.dumps(figures))
 

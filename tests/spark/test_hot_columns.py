@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from kops.spark.rows import microseconds
 from tests.support.hot import hot, variants
 from tests.support.record_bytes import mutated, slow, some_records
 
 NAME = "kops.spark._hot_columns"
 BASE = 1 << 40
+LAST = ((1 << 63) - 1) // 1000  # the last millisecond that Spark's timestamps hold
 
 
 def wrapped(value: int) -> int:
@@ -24,22 +26,31 @@ def wrapped(value: int) -> int:
 def contents(index: Any) -> tuple[object, ...]:
     """All that a RecordIndex knows."""
     writers = (index.offsets, index.timestamps, index.keys, index.values, index.absent, index.headers)
-    return tuple(each.getvalue() for each in writers), index.rows, index.null_keys, index.null_values, index.header_count
+    return (
+        tuple(each.getvalue() for each in writers),
+        index.rows,
+        index.null_keys,
+        index.null_values,
+        index.null_timestamps,
+        index.header_count,
+    )
 
 
 def rows_of(data: bytes, index: Any, shift: int) -> list[tuple[object, ...]]:
-    """(offset, timestamp, key, value, number of headers) of the records that the index tells of."""
+    """(offset, timestamp in µs, key, value, number of headers) of the records that the index tells of."""
     offsets, timestamps = array("q", index.offsets.getvalue()), array("q", index.timestamps.getvalue())
-    fields = []
+    flags = list(index.absent.getvalue())
+    fields: list[list[object]] = [[None if flag & 4 else time for time, flag in zip(timestamps, flags, strict=True)]]
+    assert not any(time for time, flag in zip(timestamps, flags, strict=True) if flag & 4)
     for places, flag in ((index.keys, 1), (index.values, 2)):
-        bounds, absent = array("i", places.getvalue()), [byte & flag for byte in index.absent.getvalue()]
+        bounds, absent = array("i", places.getvalue()), [byte & flag for byte in flags]
         pairs = list(zip(bounds[::2], bounds[1::2], absent, strict=True))
         assert all(start == end for start, end, null in pairs if null)
         fields.append([None if null else data[start - shift : end - shift] for start, end, null in pairs])
     headers = array("i", index.headers.getvalue())[1::2]
-    found: list[tuple[object, ...]] = list(zip(offsets, timestamps, *fields, headers, strict=True))
+    found: list[tuple[object, ...]] = list(zip(offsets, *fields, headers, strict=True))
     assert index.rows == len(found) and index.header_count == sum(headers)
-    assert (index.null_keys, index.null_values) == tuple(column.count(None) for column in fields)
+    assert (index.null_timestamps, index.null_keys, index.null_values) == tuple(column.count(None) for column in fields)
     return found
 
 
@@ -58,7 +69,7 @@ def test_the_index_tells_what_the_plain_reader_reads(variant: str) -> None:
             count = rng.choice((0, 1, 2, 3, 10))
             data = mutated(rng, some_records(rng, count))
             start, content = len(content), content + data
-            base, fixed = rng.choice((0, 1_700_000_000_000, -(1 << 62))), rng.random() < 0.3
+            base, fixed = rng.choice((0, 1_700_000_000_000, -1, LAST, LAST + 1, -(1 << 62))), rng.random() < 0.3
             records = slow(data, 0, len(data), count)
             if data and slow(data[:-1], 0, len(data) - 1, count) is not None:
                 records = None  # bytes are left over
@@ -66,7 +77,7 @@ def test_the_index_tells_what_the_plain_reader_reads(variant: str) -> None:
             assert taken == (records is not None), data.hex()
             seen.add(taken)
             for offset, delta, key, value, headers in records or ():
-                expected.append((BASE + offset, base if fixed else wrapped(base + delta), key, value, len(headers)))
+                expected.append((BASE + offset, microseconds(base if fixed else wrapped(base + delta)), key, value, len(headers)))
         assert rows_of(content, index, shift) == expected
     assert seen == {True, False}
 

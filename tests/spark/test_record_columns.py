@@ -72,7 +72,7 @@ def test_columns_are_the_records(case_id: str) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_keys_values_and_headers_of_all_kinds(codec: str, tmp_path: Any) -> None:
-    """Null and empty, one batch and many, no headers and some."""
+    """Null and empty, one batch and many, no headers and some, no timestamp in between."""
     log = tmp_path / "00000000000000000000.log"
     data, offset = b"", 0
     for number in range(40):
@@ -81,7 +81,7 @@ def test_keys_values_and_headers_of_all_kinds(codec: str, tmp_path: Any) -> None
             key = [None, b"", b"k" * number][(number + each) % 3]
             value = [None, b"", b"v" * (number * each)][(number // 3 + each) % 3]
             headers = [("h", b"x"), ("", None)] if number % 5 == 0 and each % 2 else []
-            builder.append(1_700_000_000_000 + number, key, value, headers)
+            builder.append(-1 if number == 9 and each else 1_700_000_000_000 + number, key, value, headers)
         offset += builder.count
         data += builder.build()
     log.write_bytes(data)

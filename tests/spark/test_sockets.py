@@ -1,0 +1,55 @@
+"""Spark's sockets are given room where the machine allows it; without Spark."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from pyspark import TaskContext
+
+from kops.spark.rows import Wanted
+from kops.spark.sockets import SEND_BUFFER, can_be_wide, widen
+from kops.spark.source import KafkaLogReader, Task
+
+BUFFER = (socket.SOL_SOCKET, socket.SO_SNDBUF)
+
+
+def given() -> int:
+    """What Linux gives to whom asks for SEND_BUFFER: twice that, or twice its limit."""
+    return 2 * min(SEND_BUFFER, int(Path("/proc/sys/net/core/wmem_max").read_text()))
+
+
+def test_unix_sockets_become_wide_and_others_stay() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, socket.socket() as tcp, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams:
+        for each in (ours, theirs):
+            each.setsockopt(*BUFFER, 10_000)
+        before = tcp.getsockopt(*BUFFER), datagrams.getsockopt(*BUFFER)
+        widen()
+        assert ours.getsockopt(*BUFFER) == theirs.getsockopt(*BUFFER) == given()
+        assert (tcp.getsockopt(*BUFFER), datagrams.getsockopt(*BUFFER)) == before
+        ours.sendall(b"still open")
+        assert theirs.recv(10) == b"still open"
+
+
+@pytest.mark.parametrize(("content", "allowed"), [("4194304\n", True), ("2097152", True), ("212992\n", False), ("?", False), (None, False)])
+def test_unix_sockets_are_taken_where_they_can_be_wide(content: str | None, allowed: bool, tmp_path: Path) -> None:
+    limit = tmp_path / "wmem_max"
+    if content is not None:
+        limit.write_text(content)
+    assert can_be_wide(str(limit)) is allowed
+
+
+def test_a_task_widens_its_worker_s_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = KafkaLogReader.__new__(KafkaLogReader)
+    reader.wanted = Wanted("records", ("offset",))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setsockopt(*BUFFER, 10_000)
+        narrow = ours.getsockopt(*BUFFER)
+        assert list(reader.read(Task([]))) == []
+        assert ours.getsockopt(*BUFFER) == narrow, "no task, no worker"
+        monkeypatch.setattr(TaskContext, "get", classmethod(lambda cls: object()))
+        assert list(reader.read(Task([]))) == []
+        assert ours.getsockopt(*BUFFER) == given()
