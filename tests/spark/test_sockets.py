@@ -26,6 +26,9 @@ def test_unix_sockets_become_wide_and_others_stay() -> None:
         for each in (ours, theirs):
             each.setsockopt(*BUFFER, 10_000)
         before = tcp.getsockopt(*BUFFER), datagrams.getsockopt(*BUFFER)
+        narrow = ours.getsockopt(*BUFFER)
+        widen("/no/such/directory")
+        assert ours.getsockopt(*BUFFER) == narrow
         widen()
         assert ours.getsockopt(*BUFFER) == theirs.getsockopt(*BUFFER) == given()
         assert (tcp.getsockopt(*BUFFER), datagrams.getsockopt(*BUFFER)) == before
