@@ -1,4 +1,5 @@
-"""The interface to files, and its implementations: the file system, memory, copy-on-write over another, and two that fail on purpose.
+"""The interface to files, and its implementations: the file system, memory, copy-on-write over another, another as it was
+first seen, and two that fail on purpose.
 
 files = OsFiles(read_only=True)
 with files.open("/data/topic-0/00000000000000000000.log") as log:
@@ -14,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kops.files.crash import CrashFiles
     from kops.files.faulty import Crash, FaultyFiles
-    from kops.files.tree import Changes, MemoryFiles, OverlayFiles
+    from kops.files.tree import Changes, MemoryFiles, OverlayFiles, SnapshotFiles
 
 __all__ = [
     "LOCK_FILE",
@@ -32,6 +33,7 @@ __all__ = [
     "OsFiles",
     "OverlayFiles",
     "ReadOnlyError",
+    "SnapshotFiles",
 ]
 
 _LATER = {
@@ -41,6 +43,7 @@ _LATER = {
     "FaultyFiles": "kops.files.faulty",
     "MemoryFiles": "kops.files.tree",
     "OverlayFiles": "kops.files.tree",
+    "SnapshotFiles": "kops.files.tree",
 }
 
 

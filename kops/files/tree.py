@@ -1,4 +1,5 @@
-"""Files in memory: a tree of their own (`MemoryFiles`) or copy-on-write over another tree (`OverlayFiles`).
+"""Files in memory: a tree of their own (`MemoryFiles`), copy-on-write over another tree (`OverlayFiles`), or another tree as it was first
+seen (`SnapshotFiles`).
 
 A file in memory is a base (some leading bytes of a file of the tree below, which is never changed) and extents written over it, so
 truncating or appending to a log of many GiB costs nothing. Handles keep their file when it is renamed or unlinked, as POSIX does.
@@ -133,10 +134,11 @@ class _FileNode:
 class _DirNode:
     """One directory: names changed or looked at here (None: removed) over the entries of `base_path`, if there is one."""
 
-    __slots__ = ("base_path", "children", "mode", "mtime_ms")
+    __slots__ = ("base_path", "children", "mode", "mtime_ms", "seen")
 
     def __init__(self, base_path: str | None, mtime_ms: int, mode: int) -> None:
         self.base_path = base_path
+        self.seen: list[str] | None = None  # of SnapshotFiles
         self.mtime_ms = mtime_ms
         self.mode = mode
         self.children: dict[str, _Node | None] = {}
@@ -482,6 +484,26 @@ class OverlayFiles(_TreeFiles):
             return False
         with self.base.open(path) as file:
             return all(node.read(self.base, at, length) == file.read(at, length) for at, length in _differing(node, path))
+
+
+class SnapshotFiles(OverlayFiles):
+    """A base that somebody else may be writing to, for reading: which names a directory has and how long a file is stay as they were
+    when they were first asked for. What is appended behind that, or comes new, is not seen; bytes that are overwritten are, and a file
+    that is taken away meanwhile is missing when it is read.
+    """
+
+    def _names(self, node: _DirNode) -> Names:
+        if node.seen is None:
+            node.seen = super()._names(node)
+        return list(node.seen)
+
+    def _child(self, parent: _DirNode, name: str) -> _Node | None:
+        if parent.seen is not None and name not in parent.children and name not in parent.seen:
+            return None
+        child = super()._child(parent, name)
+        if child is None:
+            parent.children[name] = None
+        return child
 
 
 def _differing(node: _FileNode, path: str) -> Iterator[tuple[int, int]]:

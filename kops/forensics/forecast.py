@@ -2,8 +2,8 @@
 overlay.
 
 Nothing here is a second opinion: `kops.storage.log_dirs` and `kops.storage.loader` run as a broker runs them, only that every write stays
-in
-memory (`OverlayFiles`). Around them: which paths belong together, what was readable before, what is served after.
+in memory (`OverlayFiles`). Around them: which paths belong together, what was readable before, what is served after. Before and after look
+at the same bytes, also where a broker is writing (`SnapshotFiles`): what it appends meanwhile is no loss.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kops.config.java import NumberFormatError, parse_int
 from kops.config.properties import read_properties
 from kops.config.topic import TOPIC_CONFIG_DEF, TopicConfig, topic_config
 from kops.errors import DecodeError, NotFoundError, UsageError
-from kops.files import Files, OverlayFiles
+from kops.files import Files, OverlayFiles, SnapshotFiles
 from kops.forensics.consumer import Consumer, Served
 from kops.forensics.metadata_log import NO_TOPIC_ID, check_voter, load_metadata_log, stray_rule
 from kops.forensics.offset_ranges import clip, merge, subtract
@@ -141,6 +141,7 @@ def forecast(files: Files, paths: Sequence[str], options: ForecastOptions) -> Fo
     kinds = {path: _kind(files, path) for path in paths}
     if len(set(kinds.values())) > 1:
         raise UsageError("forecast takes the log directories of one broker, or partition directories, not both at once")
+    files = SnapshotFiles(files)
     overlay = OverlayFiles(files)
     if "partition" in kinds.values():
         result = Forecast()

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from kops.cli.exit_codes import CLEAN, FAILED, PROBLEMS, USAGE
-from kops.files import OsFiles
+from kops.files import Files, OsFiles
+from kops.forensics import forecast as module
+from kops.forensics.on_disk import OnDisk, offsets_on_disk
 from tests.cli.conftest import Ran
 from tests.support import corpus
 
@@ -157,3 +159,31 @@ def test_a_symlink_that_leads_nowhere_is_no_file(kops: Kops, tmp_path: Path) -> 
         (folder / "loop").symlink_to("loop")
         (folder / "nothing.log").symlink_to("nowhere")
     assert kops("log", "forecast", "--format", "json", str(log_dir)).out == before
+
+
+@pytest.mark.parametrize("arguments", [[], ["--assume", "crash"]])
+def test_what_a_broker_appends_meanwhile_is_no_loss(
+    kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    """Behind the loading, before it is compared with what lies on disk: a batch more, and a segment more."""
+    target = tmp_path / "kafka"
+    shutil.copytree(_folder("broker-damage-4.3.0-none"), target, copy_function=corpus.copy_writable)
+    partition = target / "disk1" / "orders-0"
+    log = partition / "00000000000000000030.log"
+    batch = log.read_bytes()
+    batch = batch[: 12 + int.from_bytes(batch[8:12], "big")]
+
+    def growing(files: Files, path: str) -> OnDisk:
+        if path == str(partition):
+            with log.open("ab") as file:
+                file.write((36).to_bytes(8, "big") + batch[8:])
+            (partition / "00000000000000000050.log").write_bytes((50).to_bytes(8, "big") + batch[8:])
+        return offsets_on_disk(files, path)
+
+    monkeypatch.setattr(module, "offsets_on_disk", growing)
+    ran = kops("log", "forecast", "--format", "json", *arguments, str(target / "disk1"))
+    document = json.loads(ran.out)
+    orders = next(each for each in document["partitions"] if each["topic"] == "orders")
+    assert (partition / "00000000000000000050.log").exists()
+    assert (ran.code, orders["lost"], orders["segments_removed"], orders["segments_truncated"]) == (CLEAN, [], [], [])
+    assert orders["log_end_offset"] == 36

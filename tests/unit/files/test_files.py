@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kops.errors import KopsError, LockHeldError
-from kops.files import CrashFiles, File, Files, Lock, MemoryFiles, OsFiles, OverlayFiles, ReadOnlyError
+from kops.files import CrashFiles, File, Files, Lock, MemoryFiles, OsFiles, OverlayFiles, ReadOnlyError, SnapshotFiles
 from kops.files.os_files import SYSTEM
 
 
@@ -467,6 +467,29 @@ def test_overlay_of_a_large_file_costs_nothing(tmp_path: Path) -> None:
         log.truncate(1 << 41)
         assert log.read((1 << 40) + 5, 3) == bytes(3)
     assert files.changes(str(tmp_path)).changed == [str(path)]
+
+
+def test_a_snapshot_stays_as_it_was_first_seen(tmp_path: Path) -> None:
+    for name in ("log", "later"):
+        (tmp_path / name).write_bytes(b"abc")
+    files = SnapshotFiles(OsFiles(read_only=True))
+    root = str(tmp_path)
+    assert files.list(root) == ["later", "log"]
+    assert files.stat(f"{root}/log").size == 3
+    assert not files.exists(f"{root}/gone")
+    with (tmp_path / "log").open("ab") as file:
+        file.write(b"def")
+    (tmp_path / "new").write_bytes(b"")
+    (tmp_path / "gone").write_bytes(b"")
+    (tmp_path / "later").unlink()
+    assert files.list(root) == ["later", "log"]
+    assert not files.exists(f"{root}/new")
+    assert not files.exists(f"{root}/gone")
+    assert not files.exists(f"{root}/later"), "it was named, but never looked at"
+    assert files.stat(f"{root}/log").size == 3
+    with files.open(f"{root}/log") as log:
+        assert (log.size(), log.read(0, 100)) == (3, b"abc")
+    assert files.read_all(f"{root}/log") == b"abc"
 
 
 def test_a_time_of_its_own() -> None:
