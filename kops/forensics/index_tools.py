@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from kops.errors import DecodeError, KopsError, UsageError
 from kops.files import Files, OsFiles
 from kops.forensics.findings import Finding, finding, sort_findings
-from kops.forensics.inventory import FileEntry, PartitionDir, Segment
+from kops.forensics.inventory import PartitionDir, Segment
 from kops.forensics.verify import PartitionPlan, VerifyPlan, plan_verify
 from kops.forensics.verify_facts import CRC
 from kops.forensics.verify_index import IndexFile, check_spacing, read_index
@@ -85,8 +85,7 @@ def check_indexes(
     """Every index of the paths against its log; reads only. Raises `NotFoundError` for a missing path."""
     reader = files if files is not None else OsFiles(read_only=True)
     plan = plan_verify(paths, CRC, reader)
-    report, _ = _check(plan, jobs if files is None else 1, reader, progress, on_start)
-    return report
+    return _check(plan, jobs if files is None else 1, reader, progress, on_start)
 
 
 def _check(
@@ -95,14 +94,14 @@ def _check(
     files: Files,
     progress: Callable[[int], None] | None = None,
     on_start: Callable[[int], None] | None = None,
-) -> tuple[IndexReport, dict[str, SegmentResult]]:
+) -> IndexReport:
     for task in plan.tasks:
         task.indexes_only = True
     if on_start is not None:
         on_start(sum(task.size for task in plan.tasks))
     results = {result.task.path: result for result in run_tasks(plan.tasks, files, jobs, None, progress)}
     report = IndexReport(plan.paths)
-    findings = [finding("file-unreadable", problem.path, problem.reason) for problem in plan.inventory.problems]
+    findings = _unlisted(plan)
     for each in plan.partitions:
         found = [results[task.path] for task in each.tasks]
         report.segments += len(found)
@@ -110,7 +109,12 @@ def _check(
         report.indexes += sum(1 for segment in each.partition.segments for kind in KINDS if segment.suffix == "" and kind in segment.files)
         findings += _check_partition(each, found, files)
     report.findings = sort_findings(found for found in findings if found.code in CODES)
-    return report, results
+    return report
+
+
+def _unlisted(plan: VerifyPlan) -> list[Finding]:
+    """What could not even be looked into."""
+    return [finding("file-unreadable", problem.path, problem.reason) for problem in plan.inventory.problems]
 
 
 def _check_partition(each: PartitionPlan, results: list[SegmentResult], files: Files) -> Iterator[Finding]:
@@ -139,13 +143,14 @@ def has_time_indexes(partition: PartitionDir, results: list[SegmentResult]) -> b
 @dataclass(slots=True)
 class Rebuilt:
     """One segment's indexes as they should be, beside those that are there (None: no such file). `note` says why less than the whole log is
-    in them."""
+    in them; `unreadable` names the files that could not be read: what hangs on them is not in `indexes`."""
 
     segment: Segment
     partition: PartitionDir
-    indexes: dict[str, bytes]
-    existing: dict[str, bytes | None]
+    indexes: dict[str, bytes] = field(default_factory=dict)
+    existing: dict[str, bytes | None] = field(default_factory=dict)
     note: str = ""
+    unreadable: list[Finding] = field(default_factory=list)
 
     def path(self, kind: str) -> str:
         """Where an index of this kind is, or would be."""
@@ -164,55 +169,70 @@ def rebuild_partition(
 ) -> Iterator[Rebuilt]:
     """The indexes of each live segment as a broker would have written them.
 
-    `interval`: `index.interval.bytes` (None: as the intact indexes tell, else 4096). A damaged log gives entries up to the damage.
+    `interval`: `index.interval.bytes` (None: as the intact indexes tell, else 4096). A damaged log gives entries up to the damage, one that
+    can't be read none; behind it the producers are those of the next snapshot, and without one no transaction index is made.
     """
     from kops.forensics.repair_index import infer_index_interval
     from kops.storage.load_errors import LoadError
+    from kops.storage.producer_state import ProducerState
     from kops.storage.recovery import rebuild_indexes
 
     wanted = infer_index_interval(files, partition) if interval is None else interval
-    state: ProducerState | None = _state_before(partition, files)
-    for segment in partition.live_segments:
+    state: ProducerState | None = None
+    for number, segment in enumerate(partition.live_segments):
         log = segment.log
         assert log is not None, "a live segment has a log"
-        existing = {kind: _read(files, segment.files.get(kind)) for kind in KINDS}
-        with files.open(log.path) as source:
-            try:
-                rebuilt: RebuiltIndexes = rebuild_indexes(source, segment.base_offset, wanted, producers=state, path=log.path)
-            except LoadError as error:
-                yield Rebuilt(segment, partition, {}, existing, f"{log.path}: no index can be made: {error}")
-                state = None
-                continue
-            size = source.size()
-        note = ""
-        if rebuilt.damage is not None or rebuilt.valid_bytes < size:
-            note = f"{log.path}: the log is damaged at {rebuilt.valid_bytes}, so its indexes end there"
-        if progress is not None:
-            progress(size)
-        contents = {"index": rebuilt.index, "timeindex": rebuilt.timeindex, "txnindex": rebuilt.txnindex}
-        yield Rebuilt(segment, partition, contents, existing, note)
-
-
-def _state_before(partition: PartitionDir, files: Files) -> ProducerState:
-    """The producers at the beginning of the first segment, from the snapshot there, if there is one."""
-    from kops.storage.producer_snapshot import read_producer_snapshot
-    from kops.storage.producer_state import ProducerState, load_snapshot
-
-    live = partition.live_segments
-    entry = live[0].files.get("snapshot") if live else None
-    if entry is not None:
+        made = Rebuilt(segment, partition)
+        if state is None:
+            state = _state_before(segment, files)
+        producers = state if state is not None else ProducerState()
         try:
-            state = load_snapshot(read_producer_snapshot(files.read_all(entry.path), file=entry.path))
-        except DecodeError:
-            pass  # as a broker does: without it
+            with files.open(log.path) as source:
+                size = source.size()
+                rebuilt: RebuiltIndexes = rebuild_indexes(source, segment.base_offset, wanted, producers=producers, path=log.path)
+        except LoadError as error:
+            made.note = f"{log.path}: no index can be made: {error}"
+            state = None
+        except OSError as error:
+            made.unreadable.append(unreadable(log.path, error))
+            state = None
         else:
-            state.map_end_offset = live[0].base_offset
-            return state
-    return ProducerState()
+            made.indexes = {"index": rebuilt.index, "timeindex": rebuilt.timeindex}
+            if state is not None or not number:
+                made.indexes["txnindex"] = rebuilt.txnindex
+                state = producers
+            if rebuilt.damage is not None or rebuilt.valid_bytes < size:
+                made.note = f"{log.path}: the log is damaged at {rebuilt.valid_bytes}, so its indexes end there"
+            if progress is not None:
+                progress(size)
+        _read_existing(made, files)
+        yield made
 
 
-def _read(files: Files, entry: FileEntry | None) -> bytes | None:
-    return files.read_all(entry.path) if entry is not None else None
+def _state_before(segment: Segment, files: Files) -> ProducerState | None:
+    """The producers at the beginning of a segment, from the snapshot there; None where there is none."""
+    from kops.storage.producer_snapshot import read_producer_snapshot
+    from kops.storage.producer_state import load_snapshot
+
+    entry = segment.files.get("snapshot")
+    if entry is None:
+        return None
+    try:
+        state = load_snapshot(read_producer_snapshot(files.read_all(entry.path), file=entry.path))
+    except (DecodeError, OSError):
+        return None  # as a broker does: without it
+    state.map_end_offset = segment.base_offset
+    return state
+
+
+def _read_existing(made: Rebuilt, files: Files) -> None:
+    for kind in KINDS:
+        entry = made.segment.files.get(kind)
+        try:
+            made.existing[kind] = files.read_all(entry.path) if entry is not None else None
+        except OSError as error:
+            made.unreadable.append(unreadable(made.path(kind), error))
+            made.indexes.pop(kind, None)
 
 
 @dataclass(slots=True)
@@ -252,7 +272,8 @@ def plan_rebuild(
     if not checked.partitions and checked.inventory.problems:
         raise KopsError(f"{checked.inventory.problems[0].path}: {checked.inventory.problems[0].reason}")
     report = RebuildReport()
-    found, readable = _check_or_open(checked, reader, progress, look=not everything)
+    # Where all is made anew there is no need to look first: a pass over the logs less.
+    found = IndexReport(checked.paths, findings=_unlisted(checked)) if everything else _check(checked, 1, reader, progress)
     wrong_paths = {problem.file for problem in found.problems}
     by_dir: dict[str, Plan] = {}
     for each in checked.partitions:
@@ -260,28 +281,12 @@ def plan_rebuild(
             continue
         plan = by_dir.setdefault(_lock_dir(each), Plan(_lock_dir(each)))
         if everything or any(os.path.dirname(path) == each.partition.path for path in wrong_paths):
-            _plan_partition(each, plan, report, reader, everything, interval, wrong_paths, readable)
+            _plan_partition(each, plan, report, reader, everything, interval, wrong_paths)
         plan.findings += [problem for problem in found.problems if os.path.dirname(problem.file) == each.partition.path]
     report.plans = [plan for plan in by_dir.values() if plan.steps or plan.findings]
     planned = {step.path for step in report.steps}
-    report.left = [problem for problem in found.problems if problem.file not in planned]
+    report.left = sort_findings([*report.left, *(problem for problem in found.problems if problem.file not in planned)])
     return report
-
-
-def _check_or_open(plan: VerifyPlan, files: Files, progress: Callable[[int], None] | None, *, look: bool) -> tuple[IndexReport, set[str]]:
-    """What is wrong, and which logs can be read. Where all is made anew there is no need to `look`: a pass over the logs less."""
-    if look:
-        report, results = _check(plan, 1, files, progress)
-        return report, {path for path, result in results.items() if result.facts is not None}
-    readable: set[str] = set()
-    report = IndexReport(plan.paths)
-    for task in plan.tasks:
-        try:
-            files.open(task.path).close()
-            readable.add(task.path)
-        except OSError as error:
-            report.findings.append(unreadable(task.path, error))
-    return report, readable
 
 
 def _plan_partition(
@@ -292,7 +297,6 @@ def _plan_partition(
     everything: bool,
     interval: int | None,
     wrong: set[str],
-    readable: set[str],
 ) -> None:
     from kops.forensics.plan import Data, Put, Remove
 
@@ -300,9 +304,7 @@ def _plan_partition(
         each.partition.file("leader-epoch-checkpoint") is not None
     )
     for rebuilt in rebuild_partition(each.partition, files, interval):
-        log = rebuilt.segment.log
-        if log is None or log.path not in readable:
-            continue
+        report.left += [each for each in rebuilt.unreadable if each.file not in wrong]
         touched = False
         for kind in KINDS:
             path = rebuilt.path(kind)
@@ -368,14 +370,23 @@ class EntryDifference:
 
 
 def diff_indexes(
-    paths: Sequence[str | PathLike[str]], *, interval: int | None = None, files: Files | None = None
+    paths: Sequence[str | PathLike[str]],
+    *,
+    interval: int | None = None,
+    files: Files | None = None,
+    on_unreadable: Callable[[Finding], None] | None = None,
 ) -> Iterator[EntryDifference]:
     """The entries in which the indexes that are there differ from what a broker would write now, file by file. Not each difference is a
-    mistake: followers and older versions write other entries that are as good. Raises `NotFoundError`."""
+    mistake: followers and older versions write other entries that are as good. Each file that can't be read, so that nothing is known of
+    the indexes that hang on it, is given to `on_unreadable`; without that, KopsError. Raises `NotFoundError`."""
     reader = files if files is not None else OsFiles(read_only=True)
     plan = plan_verify(paths, CRC, reader)
     for each in plan.partitions:
         for rebuilt in rebuild_partition(each.partition, reader, interval):
+            for found in rebuilt.unreadable:
+                if on_unreadable is None:
+                    raise KopsError(f"{found.file}: {found.detail}")
+                on_unreadable(found)
             for kind in KINDS:
                 if kind in rebuilt.indexes and rebuilt.differs(kind):
                     yield from _entries_that_differ(rebuilt, kind)

@@ -51,14 +51,17 @@ def _bounds(files: Files, segment: Segment) -> tuple[int, int] | None:
     except (DecodeError, OSError):
         return None
     positions: list[int] = []
-    with files.open(log.path) as file:
-        for found in scan_columns(file, check_crc=False, resync=False):
-            if isinstance(found, Damage):
-                return None
-            positions += found.positions
-            if found.end >= _BYTES:
-                del entries[bisect_right(entries, positions[-1]) :]
-                break
+    try:
+        with files.open(log.path) as file:
+            for found in scan_columns(file, check_crc=False, resync=False):
+                if isinstance(found, Damage):
+                    return None
+                positions += found.positions
+                if found.end >= _BYTES:
+                    del entries[bisect_right(entries, positions[-1]) :]
+                    break
+    except OSError:
+        return None
     return spacing(positions, entries)
 
 

@@ -336,3 +336,37 @@ def test_a_file_that_cannot_be_read_adds_8(kops: Kops, tmp_path: Path, monkeypat
     ran = kops("log", "index", "check", str(target))
     assert ran.code == PROBLEMS | FAILED
     assert "Permission denied" in ran.text
+    ran = kops("log", "index", "diff", str(target))
+    assert ran.code == FAILED
+    assert f"{unreadable}: Permission denied" in ran.err
+
+
+@pytest.mark.parametrize("kind", ["log", "index"])
+@pytest.mark.parametrize("flags", [(), ("--all",)])
+def test_indexes_are_rebuilt_beside_a_file_that_cannot_be_read(
+    kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, flags: tuple[str, ...]
+) -> None:
+    """What hangs on it stays as it was and is told, once; all others are mended, in this partition and in the others."""
+    target = damaged("none", tmp_path)
+    indexes = {path: path.read_bytes() for path in sorted(target.glob("*/*index"))}
+    refused = next(target.glob(f"*/00000000000000000021.{kind}"))
+
+    def refusing(original: Callable[..., object]) -> Callable[..., object]:
+        def refuse(self: OsFiles, path: str, *mode: str) -> object:
+            if path == str(refused):
+                raise PermissionError(13, "Permission denied", path)
+            return original(self, path, *mode)
+
+        return refuse
+
+    for method in ("open", "read_all"):  # compiled, the one does not go through the other's name
+        monkeypatch.setattr(OsFiles, method, refusing(getattr(OsFiles, method)))
+    lost = [path for path in indexes if path.suffix == ".timeindex" and path.stem != refused.stem]
+    for path in lost:
+        path.unlink()
+    ran = kops("log", "index", "rebuild", "--yes", *flags, str(target))
+    assert ran.code == FIXED | PROBLEMS | FAILED
+    assert ran.err.count("Permission denied") == 1
+    assert f"left: file-unreadable {refused}: Permission denied" in ran.err
+    assert {path: path.read_bytes() for path in indexes} == indexes
+    assert lost

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kops.cli.exit_codes import FAILED
 from kops.cli.options import command
 from kops.cli.output import Column, Output
+
+if TYPE_CHECKING:
+    from kops.forensics.findings import Finding
 
 SCHEMA = "kops.index-diff/v1"
 
@@ -29,7 +33,8 @@ def diff(
 
     An entry is (offset, position) in an .index, (offset, timestamp) in a .timeindex, (producer id, first offset, last offset, last stable
     offset, version) in a .txnindex; "existing" is in the file only, "rebuilt" would be. A difference need not be a mistake: followers and
-    older versions write other entries that are as good ("kops log index check" tells). The exit code is 0 either way.
+    older versions write other entries that are as good ("kops log index check" tells). The exit code is 0 either way, and 8 when a file
+    could not be read.
     """
     from kops.forensics.index_tools import diff_indexes
 
@@ -37,7 +42,7 @@ def diff(
 
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal count
-        for each in diff_indexes(paths, interval=index_interval_bytes):
+        for each in diff_indexes(paths, interval=index_interval_bytes, on_unreadable=tell):
             count += 1
             yield {
                 "file": each.file,
@@ -45,6 +50,10 @@ def diff(
                 "existing": None if each.existing is None else list(each.existing),
                 "rebuilt": None if each.rebuilt is None else list(each.rebuilt),
             }
+
+    def tell(found: Finding) -> None:
+        out.status |= FAILED
+        out.fail(f"{found.file}: {found.detail}: what hangs on it is not compared")
 
     columns = [Column("file"), Column("entry", kind="int"), Column("existing", kind="list"), Column("rebuilt", kind="list")]
     out.rows(rows(), columns, schema=SCHEMA, key="differences")

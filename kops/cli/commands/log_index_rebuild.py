@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kops.cli.commands.log_verify import status_of
 from kops.cli.exit_codes import FIXED, PROBLEMS
 from kops.cli.options import command
 from kops.cli.output import Column, Output, can_ask
@@ -47,7 +48,8 @@ def rebuild(
 
     Only what "index check" finds wrong is written, unless --all is given. The lock of the log directory is taken; while a broker runs
     nothing is done (exit code 8). Each index is written beside the old one, forced to the disk and renamed into its place, with a journal
-    that "kops log repair --rollback" undoes. The exit code is 1 when something was mended, and the next check gives 0.
+    that "kops log repair --rollback" undoes. The exit code is 1 when something was mended, and the next check gives 0; 8 is added when a
+    file could not be read, 4 when anything is left.
     """
     from kops.errors import UsageError
     from kops.forensics.index_tools import apply_rebuild, plan_rebuild
@@ -72,7 +74,8 @@ def rebuild(
     _print(out, report)
     if report.applied:
         out.status |= FIXED
-    if report.left or (report.steps and not report.applied):
+    out.status |= status_of(report.left)
+    if report.steps and not report.applied:
         out.status |= PROBLEMS
     return out.status
 
