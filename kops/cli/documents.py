@@ -14,6 +14,7 @@ from typing import Any
 
 # What a plain YAML scalar may look like so that every parser of YAML 1.1 and 1.2 reads the same string.
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@+()-]*(?: [A-Za-z0-9_./@+()-]+)*\Z")
+_TO_QUOTE = re.compile('[,"\r\n]').search
 _YAML_WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null", "none", "nan", "inf"))
 
 
@@ -69,14 +70,22 @@ def settled(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def csv_cell(value: Any) -> Any:
-    """A value as one csv cell: empty for null, JSON for what is nested, `true` and `false`."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
+    """A value as one csv cell: None for null, JSON for what is nested, `true` and `false`."""
+    if value is None or isinstance(value, str):
         return value
     if isinstance(value, (bytes, bytearray, memoryview)):
         return plain(value)
     return compact(value) if isinstance(value, (bool, list, tuple, dict, set)) else value
+
+
+def csv_line(cells: list[Any]) -> str:
+    """A line as `csv.writer` would write it, but that the empty text is `""`, so that it isn't null (RFC 4180 knows no null; PostgreSQL
+    and Spark read it so)."""
+    return ",".join("" if cell is None else _quoted(str(cell)) for cell in cells) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if not text or _TO_QUOTE(text) else text
 
 
 class JsonDocument:

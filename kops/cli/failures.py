@@ -22,11 +22,12 @@ DEBUG = "KOPS_DEBUG"
 
 
 def say(text: str) -> None:
-    """A line on stderr; a stderr that is closed or full can't be told anything, so that is ignored."""
+    """A line on stderr, one also where a name in it has line breaks; a stderr that is closed or full can't be told anything, so that is
+    ignored."""
     if sys.stderr is None:
         return
     try:
-        print(printable(text), file=sys.stderr, flush=True)
+        print(one_line(text), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         return
 
@@ -59,7 +60,8 @@ def handle(error: BaseException, path: tuple[str, ...], out: Output | None) -> i
     if os.environ.get(DEBUG):
         import traceback
 
-        say("".join(traceback.format_exception(error)).rstrip())
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            say(line)
     message, code = _describe(error, path)
     if out is not None and out.resume:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -228,7 +228,7 @@ class Output:
     def _csv(self, rows: Iterable[Mapping[str, Any]], keys: list[str]) -> None:
         import csv
 
-        from kops.cli.documents import csv_cell
+        from kops.cli.documents import csv_cell, csv_line
 
         class Lines:
             write = staticmethod(self.write)
@@ -237,7 +237,11 @@ class Output:
         writer.writerow(keys)
         for row in rows:
             values = map(row.get, keys)
-            writer.writerow([value if value.__class__ is str or value.__class__ is int else csv_cell(value) for value in values])
+            cells = [value if value.__class__ is str or value.__class__ is int else csv_cell(value) for value in values]
+            if "" in cells:
+                self.write(csv_line(cells))
+            else:
+                writer.writerow(cells)
 
     # The end
 

@@ -102,9 +102,8 @@ def _start(builder: SparkSession.Builder) -> SparkSession:
             # What Spark says of the reason; not where in its sources that was.
             said = words.read().decode(errors="replace").strip().splitlines()
             last = [line for line in said if not line.startswith(("\tat ", "WARNING: Using incubator"))][-8:]
-            raise KopsError(
-                "Spark did not start: " + "\n".join([str(error).splitlines()[0] if str(error) else type(error).__name__, *last])
-            ) from error
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise KopsError(f"Spark did not start: {'; '.join([why, *(line.strip() for line in last)])}") from error
         finally:
             os.dup2(kept, 2)
             os.close(kept)

@@ -121,3 +121,5 @@ def test_a_process_ends_with_the_code_and_no_traceback() -> None:
 
 def test_control_characters_in_words_are_escaped(kops: Kops) -> None:
     assert kops("\x1b[31mred").err == "kops: error: no such command: kops \\x1b[31mred (see kops --help)\n"
+    ran = kops("log", "verify", "/no\nwhere")
+    assert ran.err == "kops: error: /no\\nwhere: no such file or directory\n"

@@ -66,6 +66,22 @@ def test_csv_has_every_column_and_quotes(kops: Kops) -> None:
     ]
 
 
+def test_csv_tells_null_from_the_empty_text(kops: Kops, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "ROWS", ({"name": "", "size": None, "time": 0, "note": 'a "b"'}, {"name": None, "size": 1, "time": 0}))
+    lines = kops("log", "rows", "--format", "csv").text.splitlines()
+    assert lines == ["name,size,time,note", '"",,0,"a ""b"""', ",1,0,"]
+
+
+@given(cells=st.lists(st.none() | st.integers() | st.text(), min_size=2))
+def test_a_csv_line_is_read_back(cells: list[Any]) -> None:
+    line = documents.csv_line(cells)
+    assert next(csv.reader(io.StringIO(line, newline=""))) == ["" if cell is None else str(cell) for cell in cells]
+    written = io.StringIO()
+    csv.writer(written, lineterminator="\n").writerow([cell if cell != "" else None for cell in cells])
+    if not any(isinstance(cell, str) and "\r" in cell for cell in cells):
+        assert written.getvalue() == documents.csv_line([cell if cell != "" else None for cell in cells])
+
+
 @pytest.mark.parametrize("text_format", ["json", "yaml"])
 @given(document=st.dictionaries(st.text(), VALUES, max_size=5))
 def test_documents_round_trip(text_format: str, document: dict[str, Any]) -> None:
