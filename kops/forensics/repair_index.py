@@ -13,8 +13,8 @@ from kops.errors import DecodeError
 from kops.files import Files
 from kops.forensics.inventory import PartitionDir, Segment
 from kops.records import Damage, scan_columns
+from kops.storage.index_bytes import DEFAULT_INDEX_INTERVAL_BYTES
 from kops.storage.offset_index import read_offset_index
-from kops.storage.recovery import DEFAULT_INDEX_INTERVAL_BYTES
 
 __all__ = ["infer_index_interval"]
 

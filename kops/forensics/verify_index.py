@@ -20,7 +20,7 @@ from operator import lt
 from typing import TypeVar
 
 from kops.forensics.findings import Finding, finding
-from kops.storage.recovery import DEFAULT_INDEX_INTERVAL_BYTES
+from kops.storage.index_bytes import DEFAULT_INDEX_INTERVAL_BYTES
 
 T = TypeVar("T")
 OFFSET_ENTRY_SIZE = 8

@@ -6,7 +6,7 @@ an entry.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kops.errors import DecodeError
 from kops.storage.index_entries import E, EntryKind, IndexEntries, relative_offset
@@ -14,6 +14,8 @@ from kops.storage.index_entries import E, EntryKind, IndexEntries, relative_offs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Self
+
+DEFAULT_INDEX_INTERVAL_BYTES: Final = 4096
 
 
 class IndexBytes(IndexEntries[E]):

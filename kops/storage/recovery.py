@@ -15,6 +15,7 @@ from kops.files import MemoryFiles
 from kops.records.batch import HEADER_V2, LOG_OVERHEAD, Batch
 from kops.records.columns import read_headers
 from kops.storage.file_records import LogView, ensure_valid
+from kops.storage.index_bytes import DEFAULT_INDEX_INTERVAL_BYTES
 from kops.storage.index_entries import TimestampOffset
 from kops.storage.load_errors import CorruptRecordError, InvalidRecordError, LoadError
 from kops.storage.mapped_index import MappedOffsetIndex, MappedTimeIndex
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from kops.records.columns import Row
     from kops.storage.epoch_cache import LeaderEpochFileCache
 
-DEFAULT_INDEX_INTERVAL_BYTES = 4096
 DEFAULT_MAX_INDEX_SIZE = 10 * 1024 * 1024
 _WINDOW = 1 << 20
 _FIRST_WINDOW = 1 << 12
