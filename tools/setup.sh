@@ -50,4 +50,6 @@ if ! KOPS_NO_COMPILE=1 $py -m pip install -q --disable-pip-version-check -e '.[s
   say "pip failed: is a package registry reachable (network, proxy, pip's configuration)?"
   exit 1
 fi
+# As pip does for what it installs: under PYTHONDONTWRITEBYTECODE a checkout is else compiled at every start of kops.
+$py -m compileall -q kops
 say "done: $($py -V), $venv"

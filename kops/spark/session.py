@@ -5,6 +5,7 @@ Under `spark-submit` the session that was asked for there is taken as it is.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import sys
@@ -62,7 +63,10 @@ def spark_session(
         unix = {"spark.python.unix.domain.socket.enabled": str(can_be_wide()).lower()}
         for key, value in {**SETTINGS, **unix, **(settings or {})}.items():
             builder = builder.config(key, value)
-        return _start(builder)
+        session = _start(builder)
+        # A program that ends without stopping it would leave Spark's socket (of its accumulators) in /tmp; stopping twice does nothing.
+        atexit.register(session.sparkContext.stop)
+        return session
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session

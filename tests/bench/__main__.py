@@ -8,6 +8,7 @@ slows all of them. Clusters have a program of their own, `tests.bench.cluster`. 
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import platform
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+import kops as kops_package
 from tests.bench import data
 from tests.bench.measure import ENVIRONMENT, Contender, Figure, compare, dump_log_segments
 
@@ -139,8 +141,9 @@ def spark_verify(size: int, rounds: int) -> list[Figure]:
 
 
 def spark_records(size: int, rounds: int) -> list[Figure]:
-    """Rows of records of four segments through Spark, and the same Arrow batches without it, warm; CPU of JVM and workers counted. Kafka's
-    tool on one of them tells how fast the machine is: the 3 s were asked where that takes 1.69 s."""
+    """Rows of records of four segments through Spark, and the same Arrow batches without it, warm; CPU of JVM and workers counted.
+
+    Kafka's tool on one of them tells how fast the machine is: the 3 s were asked where that takes 1.69 s."""
     folder = data.linked("plain", size, 4)
     figures = _spark("records", str(folder / "bench-0" / f"{0:020d}.log"), "local[1]", rounds)
     over = (figures[0].cpu_s - figures[1].cpu_s) / (sum(log.stat().st_size for log in folder.glob("*/*.log")) / 1e9)
@@ -282,6 +285,8 @@ def main() -> None:
     unknown = [name for name in options.names if name not in BENCHES]
     if unknown:
         parser.error(f"no such benchmark: {', '.join(unknown)}")
+    # As an install does; a checkout under PYTHONDONTWRITEBYTECODE would compile its sources at every start.
+    compileall.compile_dir(Path(kops_package.__file__).parent, quiet=1)
     print(f"{time.strftime('%Y-%m-%d %H:%M')}, {platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, ", end="")
     print(f"load {os.getloadavg()[0]:.1f}; segments of {options.size} MiB, medians of {options.rounds}")
     found: dict[str, list[dict[str, object]]] = {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,18 @@ def test_a_task_widens_its_worker_s_socket(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(TaskContext, "get", classmethod(lambda cls: object()))
         assert list(reader.read(Task([]))) == []
         assert ours.getsockopt(*BUFFER) == given()
+
+
+@pytest.mark.slow
+def test_a_program_that_does_not_stop_its_session_leaves_no_socket(tmp_path: Path) -> None:
+    program = (
+        "import os, sys\n"
+        "from kops.spark import register, spark_session\n"
+        "spark = spark_session('local[1]', settings={'spark.python.unix.domain.socket.enabled': 'true',"
+        " 'spark.python.unix.domain.socket.dir': sys.argv[1]})\n"
+        "register(spark)\n"
+        "print(len(os.listdir(sys.argv[1])), spark.range(3).count())\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "1 3\n"), ran.stderr
+    assert list(tmp_path.iterdir()) == []
