@@ -274,7 +274,10 @@ class Consumer:
         batches = list(self._read(partition, data))
         if self._committed:
             aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
-            visible = {id(batch) for batch in read_committed(batches, aborted)}
+            try:
+                visible = {id(batch) for batch in read_committed(batches, aborted)}
+            except DecodeError as error:
+                raise _damage(partition.key, batches[0], error) from None
         else:
             visible = {id(batch) for batch in read_uncommitted(batches)}
         for batch in batches:

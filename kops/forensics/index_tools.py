@@ -123,7 +123,7 @@ def _check_partition(each: PartitionPlan, results: list[SegmentResult], files: F
     yield from check_spacing([result.spacing for result in results if result.spacing is not None])
     if each.is_loose:
         return  # what was not named is not missing
-    yield from check_files(each.partition, needs_time_index=has_time_indexes(each.partition, results))
+    yield from check_files(each.partition, files, needs_time_index=has_time_indexes(each.partition, results))
     if each.partition.state != "delete":
         yield from check_transactions(each.partition, partition_view(each.partition, results, each.context), files)
 

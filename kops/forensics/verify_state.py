@@ -440,8 +440,8 @@ def check_partition_metadata(partition: PartitionDir, view: LogView, files: File
         yield finding("partition-metadata-malformed", entry.path, error.reason)
 
 
-def check_files(partition: PartitionDir, *, needs_time_index: bool) -> Iterator[Finding]:
-    """Which files are there and which are not (every level)."""
+def check_files(partition: PartitionDir, files: Files, *, needs_time_index: bool) -> Iterator[Finding]:
+    """Which files are there and which are not (every level). An index that a running broker has made since is there."""
     dead = partition.state == "delete"
     for segment in partition.segments:
         entry = next(iter(segment.files.values()), None)
@@ -462,9 +462,9 @@ def check_files(partition: PartitionDir, *, needs_time_index: bool) -> Iterator[
                 yield finding("log-file-missing", path, f"its {', '.join(orphans)} stand there without it", base_offset=segment.base_offset)
         else:
             stem = log.path[: -len("log")]
-            if "index" not in segment.files:
+            if "index" not in segment.files and not files.exists(stem + "index"):
                 yield finding("index-missing", stem + "index", base_offset=segment.base_offset)
-            if "timeindex" not in segment.files and needs_time_index:
+            if "timeindex" not in segment.files and needs_time_index and not files.exists(stem + "timeindex"):
                 yield finding("time-index-missing", stem + "timeindex", base_offset=segment.base_offset)
     for each in partition.files:
         if each.offset is None and (each.kind in ("log", "index", "timeindex", "txnindex") or _ends_a_start(each.name)):

@@ -100,8 +100,13 @@ def _bad(codec: str, reason: object) -> DecodeError:
 # gzip ---------------------------------------------------------------------------------------------------------------------------------
 
 
+_GZIP_IGNORED: Final = 18
+_FHCRC, _FEXTRA, _FNAME, _FCOMMENT = 2, 4, 8, 16
+
+
 def _read_gzip(data: Buffer, limit: int) -> bytes:
-    """All members (RFC 1952). As in Java's GZIPInputStream, bytes behind a member that begin no other member are ignored."""
+    """All members (RFC 1952). As in Java's GZIPInputStream (readTrailer, readHeader), what is behind a member is read as another one only
+    if there are more than 18 bytes of it, and they begin with a whole header; else it is ignored."""
     parts: list[bytes] = []
     room = limit
     rest: Buffer = data
@@ -110,8 +115,6 @@ def _read_gzip(data: Buffer, limit: int) -> bytes:
         try:
             part = stream.decompress(rest, room + 1)
         except zlib.error as error:
-            if parts and bytes(rest[:2]) != b"\x1f\x8b":
-                break
             raise _bad("gzip", error) from None
         if len(part) > room:
             raise _too_large(limit)
@@ -120,9 +123,28 @@ def _read_gzip(data: Buffer, limit: int) -> bytes:
         parts.append(part)
         room -= len(part)
         rest = stream.unused_data
-        if not rest:
+        if len(rest) <= _GZIP_IGNORED or not _begins_gzip(rest):
             break
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _begins_gzip(data: bytes) -> bool:
+    """Whether a whole header of a member stands there."""
+    if data[:3] != b"\x1f\x8b\x08":
+        return False
+    flags, position = data[3], 10
+    if flags & _FEXTRA:
+        position += 2 + int.from_bytes(data[position : position + 2], "little")
+    for flag in (_FNAME, _FCOMMENT):
+        if flags & flag:
+            position = data.find(b"\0", position) + 1
+            if not position:
+                return False
+    if flags & _FHCRC:
+        if data[position : position + 2] != (zlib.crc32(data[:position]) & 0xFFFF).to_bytes(2, "little"):
+            return False
+        position += 2
+    return position <= len(data)
 
 
 # snappy -------------------------------------------------------------------------------------------------------------------------------
@@ -146,9 +168,11 @@ def _read_snappy(data: Buffer, limit: int) -> bytes:
         if bytes(view[position : position + 8]) == _XERIAL_MAGIC:
             # Streams may stand one behind the other.
             position += 16
+            if position > len(view):
+                raise _bad("snappy", "the stream is cut")
             continue
         if position + 4 > len(view):
-            raise _bad("snappy", "the stream is cut")
+            break  # as in SnappyInputStream: too few bytes for another block are none
         size = int.from_bytes(view[position : position + 4], "big", signed=True)
         position += 4
         if size < 0 or position + size > len(view):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kops.records.batch import Batch
-from kops.records.record import ABORT, ControlRecord, read_control_record
+from kops.records.record import ABORT, CONTROL_TYPES, ControlRecord, control_type_id, read_control_record
 
 AbortedTransaction = tuple[int, int]
 """(producer id, offset of the transaction's first record)"""
@@ -18,6 +18,12 @@ def control_record(batch: Batch) -> ControlRecord | None:
     """The first control record of a control batch, None for an empty one. DecodeError as its records raise."""
     records = batch.records()
     return read_control_record(records[0]) if records else None
+
+
+def _aborts(batch: Batch) -> bool:
+    """Whether a control batch aborts a transaction. A consumer looks at the key alone (CompletedFetch.containsAbortMarker)."""
+    records = batch.records()
+    return bool(records) and control_type_id(records[0].key)[1] == CONTROL_TYPES.index(ABORT)
 
 
 def aborted_transactions(batches: Iterable[Batch]) -> list[AbortedTransaction]:
@@ -46,7 +52,7 @@ def read_committed(
 ) -> Iterator[Batch]:
     """The batches whose records a consumer with `isolation.level=read_committed` gets: below the last stable offset, not aborted.
 
-    `aborted` as `aborted_transactions` or the `.txnindex` files tell them, in any order.
+    `aborted` as `aborted_transactions` or the `.txnindex` files tell them, in any order. DecodeError where a control batch can't be read.
     """
     waiting = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
     producers: set[int] = set()
@@ -57,8 +63,7 @@ def read_committed(
             while waiting and waiting[-1][1] <= batch.last_offset:
                 producers.add(waiting.pop()[0])
             if batch.is_control:
-                marker = control_record(batch)
-                if marker is not None and marker.type == ABORT:
+                if _aborts(batch):
                     producers.discard(batch.producer_id)
             elif batch.is_transactional and batch.producer_id in producers:
                 continue

@@ -147,6 +147,14 @@ def control_type_id(key: bytes | None) -> tuple[int, int]:
     return version, type_id
 
 
+def java_string(data: bytes) -> str:
+    """What Java's `new String(data, UTF_8)` makes of bytes that need not be UTF-8: as Python, but the two or three bytes of a surrogate are
+    one U+FFFD, not one each."""
+    import re
+
+    return re.sub(rb"\xed[\xa0-\xbf][\x80-\xbf]?", b"\xef\xbf\xbd", data).decode(errors="replace")
+
+
 def read_control_record(record: Record) -> ControlRecord:
     """The meaning of a record of a control batch. DecodeError (`bad-control-record`) where key or value are not what the type wants."""
     version, type_id = control_type_id(record.key)

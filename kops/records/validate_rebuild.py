@@ -24,7 +24,7 @@ from kops.records.batch import (
 from kops.records.build import BatchBuilder, write_batch
 from kops.records.compression import DEFAULT_LIMIT, NONE, compress
 from kops.records.decode import body
-from kops.records.record import LOG_APPEND_TIME, Record
+from kops.records.record import LOG_APPEND_TIME, Record, java_string
 from kops.records.validate_each import Seen, check_record, readable
 from kops.records.validate_legacy import Message, check_message, messages, patch
 from kops.records.validate_rules import (
@@ -258,4 +258,4 @@ def _headers(record: Record) -> list[tuple[str | bytes, bytes | None]]:
     """The headers as Java gives them back: what is not UTF-8 in a name has become U+FFFD."""
     if all(isinstance(name, str) for name, _ in record.headers):
         return record.headers
-    return [(name if isinstance(name, str) else name.decode(errors="replace"), value) for name, value in record.headers]
+    return [(name if isinstance(name, str) else java_string(name), value) for name, value in record.headers]

@@ -14,6 +14,7 @@ from mypy_extensions import i64
 
 from kops.records import _hot
 from kops.records.build import write_record
+from kops.records.record import java_string
 from kops.records.varint import write_varint
 
 try:
@@ -369,7 +370,7 @@ def _written(data: bytes, position: i64, stop: i64, offset: i64, delta: i64) -> 
     _hot.decode_records(data, position, stop, 1, 0, 0, "", -1, None, rows)
     _, _, _, key, value, headers, _, _, _, _ = rows[0]
     # Java's string of a header's name replaces what is no UTF-8.
-    named = [(name if isinstance(name, str) else name.decode(errors="replace"), content) for name, content in headers]
+    named = [(name if isinstance(name, str) else java_string(name), content) for name, content in headers]
     return write_record(offset, delta, key, value, named)
 
 

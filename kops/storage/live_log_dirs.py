@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from kops.errors import ApiError, KopsError
 from kops.storage.load_errors import KafkaStorageError
-from kops.storage.log_dirs import LogDirStart, StartRefusedError
+from kops.storage.log_dirs import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    LogDirStart,
+    StartRefusedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
 MIGRATING: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 UNASSIGNED: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 LOST: Final = "AAAAAAAAAAAAAAAAAAAAAg"
+_CHECKPOINTS: Final = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
 
 
 class LogDirsFailedError(KopsError):
@@ -50,6 +57,7 @@ class LiveLogDirs:
         try:
             for path, start in self.starts.items():
                 self._take(path, start)
+            self._make_checkpoints()
         except BaseException:
             self.release_locks()
             raise
@@ -79,6 +87,17 @@ class LiveLogDirs:
             return
         if start.meta is not None and start.meta.directory_id is not None:
             self.ids[path] = start.meta.directory_id
+
+    def _make_checkpoints(self) -> None:
+        """The checkpoints that are not there, empty (LogManager's and ReplicaManager's constructors); where one can't be made, no start."""
+        for log_dir in self._live:
+            for name in _CHECKPOINTS:
+                path = posixpath.join(log_dir, name)
+                try:
+                    if not self._files.exists(path):
+                        self._files.open(path, "create").close()
+                except OSError as error:
+                    raise StartRefusedError(f"Fatal error during broker startup: {path}: {error.strerror or error}") from error
 
     def _make(self, path: str) -> None:
         if self._files.exists(path):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,9 @@ from py4j.protocol import Py4JJavaError
 
 from kops.errors import DecodeError
 from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, file_batches, scan
+from kops.records.build import write_batch, write_record
+from kops.records.compression import CODEC_IDS, compress
+from kops.records.record import java_string
 from tests.fuzz.records_worker import mutate, seeds, with_right_checksums
 from tests.support.oracle import Oracle
 
@@ -115,6 +120,54 @@ def test_uncompressed_batches_are_kafkas_byte_for_byte(oracle: Oracle, magic: in
 
 
 SUMMARY = re.compile(r"offset=(-?\d+)|timestamp=(-?\d+)|key=(-?\d+) bytes|value=(-?\d+) bytes")
+
+
+GZIP_FLAGS = bytes.fromhex("1f8b080f000000000003") + b"\x02\0ab" + b"name\0" + b"comment\0"
+TAILS = {
+    "gzip": (
+        *(b"x", b"\0", b"\x1f", b"\x1f\x8b", b"rubbish", bytes(18), bytes(19), bytes(300)),
+        *(gzip.compress(b"")[:cut] for cut in (3, 9, 10, 17, 18, 19)),
+        b"\x1f\x8b\x08" + bytes(16),
+        b"\x1f\x8b\x07" + bytes(40),
+        b"\x1f\x8b\x08\x08" + bytes([0, 0, 0, 0, 0, 3]) + b"no end of a name" * 3,
+        b"\x1f\x8b\x08\x04" + bytes([0, 0, 0, 0, 0, 3, 255, 255]) + b"cut" * 9,
+        GZIP_FLAGS + b"\0\0" + gzip.compress(b"")[10:],
+        GZIP_FLAGS + (zlib.crc32(GZIP_FLAGS) & 0xFFFF).to_bytes(2, "little") + gzip.compress(b"")[10:],
+        gzip.compress(b""),
+    ),
+    "snappy": (
+        *(b"x", b"xx", b"xxx", b"\0\0\0\0", b"\0\0\0\1", b"rubbish"),
+        *(compress("snappy", b"")[:cut] for cut in (4, 7, 8, 10, 15, 16)),
+    ),
+}
+
+
+@pytest.mark.parametrize("codec", TAILS)
+def test_what_lies_behind_a_compressed_stream(oracle: Oracle, codec: str) -> None:
+    """Kafka reads on, ignores it, or refuses the batch."""
+    record = write_record(0, 0, b"key", b"value", [])
+    utils = oracle.java_class("org.apache.kafka.common.utils.Utils")
+    for tail in TAILS[codec]:
+        numbers = {"base_offset": 7, "last_offset": 7, "count": 1, "base_timestamp": 1, "max_timestamp": 1}
+        data = write_batch(compress(codec, record) + tail, attributes=CODEC_IDS[codec], **numbers)
+        try:
+            ours = [each.offset for each in Batch(data).records()]
+        except DecodeError:
+            ours = []
+        try:
+            java = [each.offset() for each in utils.toList(memory_records(oracle, data).records().iterator())]
+        except Py4JJavaError:
+            java = []
+        assert ours == java, tail
+
+
+def test_text_that_is_no_utf_8(oracle: Oracle) -> None:
+    rng = random.Random(5)
+    utils = oracle.java_class("org.apache.kafka.common.utils.Utils")
+    bytes_of = (0x41, 0x80, 0x9F, 0xA0, 0xBF, 0xC1, 0xC3, 0xE0, 0xE1, 0xED, 0xED, 0xEF, 0xF0, 0xF4, 0xF5, 0xFF)
+    for _ in range(1500):
+        data = bytes(rng.choice(bytes_of) for _ in range(rng.randrange(1, 7)))
+        assert java_string(data) == utils.utf8(data), data
 
 
 def summary(record: Record) -> list[int]:

@@ -63,3 +63,20 @@ def test_other_names_are_no_problem(tmp_path: Path, name: str) -> None:
     directory = partition(tmp_path)
     (directory / name).write_bytes(b"")
     assert loads(directory) and not verify([directory], level="full").has_problems
+
+
+def test_an_index_that_came_since_the_look_at_the_folder_is_not_missing(tmp_path: Path) -> None:
+    """A running broker makes a segment's indexes when it first writes to them."""
+    directory = partition(tmp_path)
+    late = {directory / f"{0:020d}.{kind}" for kind in ("index", "timeindex")}
+
+    class Growing(OsFiles):
+        def list(self, path: str) -> list[str]:
+            return [name for name in super().list(path) if directory / name not in late]
+
+    assert {path.name for path in late} <= set(OsFiles().list(str(directory)))
+    assert not verify([directory], level="full", files=Growing(read_only=True)).has_problems
+    for path in late:
+        path.unlink()
+    found = verify([directory], level="full", files=Growing(read_only=True)).findings
+    assert {each.code for each in found if each.is_problem} == {"index-missing", "time-index-missing"}

@@ -13,6 +13,8 @@ from kops.records import Batch, BatchBuilder, BytesSource, decrement_sequence, i
 from kops.records.batch import BATCH_OVERHEAD, FIELDS, HEADER_V2, read_header
 from kops.records.build import write_batch, write_message, write_record
 from kops.records.compression import compress
+from kops.records.isolation import read_committed
+from kops.records.record import ABORT, CONTROL_TYPES
 from kops.records.varint import write_varint
 
 
@@ -314,3 +316,13 @@ def test_a_moved_batch_is_what_its_bytes_say() -> None:
     data = struct.pack(">qii", 70, batch.size - 12, 9) + batch.data()[16:]
     moved, read = batch.moved(data, 70, 9), Batch(data)
     assert [getattr(moved, field) for field in FIELDS] == [getattr(read, field) for field in FIELDS]
+
+
+@pytest.mark.parametrize("value", [struct.pack(">hi", 0, 5), None, b"", struct.pack(">hi", -1, 5)])
+def test_an_abort_marker_is_known_by_its_key(value: bytes | None) -> None:
+    """As Kafka's consumer takes it: what the value says is not asked."""
+    producer = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
+    lost, kept = (made(write_record(0, 0, b"k", b"v", []), base_offset=at, last_offset=at, attributes=0x10, **producer) for at in (10, 12))
+    key = struct.pack(">hh", 0, CONTROL_TYPES.index(ABORT))
+    marker = made(write_record(0, 0, key, value, []), base_offset=11, last_offset=11, attributes=0x30, producer_id=9, producer_epoch=0)
+    assert list(read_committed([lost, marker, kept], [(9, 10)])) == [kept]

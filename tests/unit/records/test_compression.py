@@ -94,7 +94,11 @@ def test_every_cut_is_an_error(codec: str) -> None:
 def test_gzip_members_follow_one_another_and_rubbish_behind_them_is_ignored() -> None:
     data = gzip.compress(b"one") + gzip.compress(b"two")
     assert decompress("gzip", data) == b"onetwo"
-    assert decompress("gzip", data + b"rubbish") == b"onetwo"
+    for rubbish in (b"rubbish", b"\x1f", data[:18], b"rubbish" * 9, b"\x1f\x8b\x08\x08" + b"a name without end" * 3):
+        assert decompress("gzip", data + rubbish) == b"onetwo"
+    for member in (data[:19], data[:10] + b"\xff" * 30):
+        with pytest.raises(DecodeError):
+            decompress("gzip", data + member)
 
 
 def test_gzip_with_a_wrong_checksum_is_refused() -> None:
@@ -120,7 +124,11 @@ def test_snappy_is_framed_in_blocks_of_32_kib() -> None:
 
 
 def test_xerial_streams_may_stand_one_behind_the_other() -> None:
-    assert decompress("snappy", compress("snappy", b"one") + compress("snappy", b"two")) == b"onetwo"
+    data = compress("snappy", b"one") + compress("snappy", b"two")
+    assert decompress("snappy", data) == b"onetwo"
+    assert decompress("snappy", data + b"\0\0\0") == b"onetwo", "less than a block's size is none"
+    with pytest.raises(DecodeError):
+        decompress("snappy", data + data[:15])
 
 
 def test_lz4_is_a_frame_that_java_reads() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kops.errors import ApiError, KopsError, LockHeldError, UsageError
-from kops.files import MemoryFiles, OsFiles
+from kops.files import MemoryFiles, Mode, OsFiles
+from kops.files.tree import TreeFile
 from kops.storage.checkpoints import TopicPartition, write_offset_checkpoint
 from kops.storage.epoch_cache import LeaderEpochFileCache
 from kops.storage.live_log_dirs import LOST, UNASSIGNED
@@ -165,6 +166,31 @@ def test_a_directory_has_one_owner() -> None:
         Broker(broker.files, ["/c", "/b"])
     broker.manager.dirs.release_locks()
     Broker(broker.files, ["/c", "/b"])  # nothing of it was kept by the one that was refused
+
+
+def test_checkpoints_are_there_from_the_start() -> None:
+    """Empty, as Kafka's constructors make them; what is there stays. Where one can't be made there is no start, and nothing is locked."""
+    files = MemoryFiles()
+    for log_dir in ("/a", "/b"):
+        files.mkdir(log_dir)
+    kept = write_offset_checkpoint({ORDERS: 3})
+    files.write_all(f"/b/{LOG_STARTS}", kept)
+    broker = Broker(files, ["/a", "/b"])
+    for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS):
+        assert broker.files.read_all(f"/a/{name}") == b""
+    assert broker.files.read_all(f"/b/{LOG_STARTS}") == kept
+    broker.manager.dirs.release_locks()
+
+    class Full(MemoryFiles):
+        def open(self, path: str, mode: Mode = "r") -> TreeFile:
+            if path == f"/b/{HIGH_WATERMARKS}":
+                raise OSError(28, "No space left on device", path)
+            return super().open(path, mode)
+
+    full = Full()
+    with pytest.raises(StartRefusedError, match=f"/b/{HIGH_WATERMARKS}: No space left on device"):
+        Broker(full, ["/a", "/b"])
+    full.lock("/a").release()
 
 
 def test_a_directory_is_named_once() -> None:
