@@ -462,9 +462,9 @@ def check_files(partition: PartitionDir, files: Files, *, needs_time_index: bool
                 yield finding("log-file-missing", path, f"its {', '.join(orphans)} stand there without it", base_offset=segment.base_offset)
         else:
             stem = log.path[: -len("log")]
-            if "index" not in segment.files and not files.exists(stem + "index"):
+            if "index" not in segment.files and not _has_come(stem + "index", files):
                 yield finding("index-missing", stem + "index", base_offset=segment.base_offset)
-            if "timeindex" not in segment.files and needs_time_index and not files.exists(stem + "timeindex"):
+            if "timeindex" not in segment.files and needs_time_index and not _has_come(stem + "timeindex", files):
                 yield finding("time-index-missing", stem + "timeindex", base_offset=segment.base_offset)
     for each in partition.files:
         if each.offset is None and (each.kind in ("log", "index", "timeindex", "txnindex") or _ends_a_start(each.name)):
@@ -476,6 +476,14 @@ def check_files(partition: PartitionDir, files: Files, *, needs_time_index: bool
             yield finding("file-name-invalid", each.path, f"{each.name} ends like a file of a segment, but begins with no offset")
         else:
             yield finding("file-unknown", each.path, f"{each.name} is none of Kafka's files")
+
+
+def _has_come(path: str, files: Files) -> bool:
+    """Whether a file is there by now (a directory in its place is none)."""
+    try:
+        return files.stat(path).is_file
+    except FileNotFoundError:
+        return False
 
 
 def _ends_a_start(name: str) -> bool:
