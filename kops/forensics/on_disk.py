@@ -6,7 +6,6 @@ bring back.
 
 from __future__ import annotations
 
-import errno
 import posixpath
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ from kops.files import Files
 from kops.forensics.offset_ranges import Ranges, merge, subtract
 from kops.forensics.repair_chain import Bad, Item, chain, item_batch, stream_items
 from kops.storage.names import parse_log_file
+from kops.storage.segment_files import is_file
 
 
 @dataclass(slots=True)
@@ -31,15 +31,8 @@ def live_segments(files: Files, path: str) -> list[tuple[int, str]]:
         parsed = parse_log_file(name)
         if parsed is not None and parsed.kind == "log" and parsed.suffix == "":
             segment = posixpath.join(path, name)
-            try:
-                if not files.stat(segment).is_file:
-                    continue
-            except OSError as error:
-                # A symlink that leads nowhere.
-                if error.errno not in (errno.ENOENT, errno.ELOOP):
-                    raise
-                continue
-            found.append((parsed.offset, segment))
+            if is_file(files, segment):
+                found.append((parsed.offset, segment))
     return sorted(found)
 
 

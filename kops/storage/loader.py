@@ -9,7 +9,6 @@ the recovery point on. Then the epoch cache is cut to the log, and the producers
 
 from __future__ import annotations
 
-import errno
 import posixpath
 from typing import TYPE_CHECKING, TypeVar
 
@@ -31,7 +30,7 @@ from kops.storage.loaded_log import ActionKind, LoadAction, LoadedLog
 from kops.storage.names import is_index_file, parse_partition_dir
 from kops.storage.producer_state import DEFAULT_EXPIRATION_MS, ProducerStateManager
 from kops.storage.segment import LogSegment, LogSegments
-from kops.storage.segment_files import CLEANED, DELETED, LOG, SWAP, TIME_INDEX, offset_from_file, segment_path
+from kops.storage.segment_files import CLEANED, DELETED, LOG, SWAP, TIME_INDEX, is_file, offset_from_file, segment_path
 from kops.storage.segment_split import split_overflowed_segment
 
 if TYPE_CHECKING:
@@ -195,13 +194,7 @@ class LogLoader:
         return [name for name in self._files.list(self._path) if self._is_file(name)]
 
     def _is_file(self, name: str) -> bool:
-        try:
-            return self._files.stat(self._join(name)).is_file
-        except OSError as error:
-            # A symlink to nothing or to itself is no file to Java, either.
-            if error.errno not in (errno.ENOENT, errno.ELOOP):
-                raise
-            return False
+        return is_file(self._files, self._join(name))
 
     def _join(self, name: str) -> str:
         return posixpath.join(self._path, name)
@@ -229,13 +222,13 @@ class LogLoader:
                 cleaned.append((offset_from_file(name), name))
             elif name.endswith(SWAP):
                 swaps.append(name)
-        first_cleaned = min(cleaned, default=None)
-        valid = []
+        first_cleaned, there = min(cleaned, default=(LONG_MAX, "no .cleaned file"))
+        valid: list[str] = []
+        invalid: list[str] = []
         for name in swaps:
-            if first_cleaned is not None and offset_from_file(name) >= first_cleaned[0]:
-                self._unlink(name, f"it belongs to a swap that was not complete ({first_cleaned[1]} is there)")
-            else:
-                valid.append(name)
+            (invalid if offset_from_file(name) >= first_cleaned else valid).append(name)
+        for name in invalid:
+            self._unlink(name, f"it belongs to a swap that was not complete ({there} is there)")
         for _, name in cleaned:
             self._unlink(name, "its cleaning was not finished")
         return valid

@@ -108,6 +108,12 @@ def _batch_at(data: bytes, position: int, end: int) -> Batch | None:
         raise ApiError("CORRUPT_MESSAGE", f"Record batch is too small for its header: {size + LOG_OVERHEAD} bytes") from error
 
 
+def _walk(data: bytes, position: int, end: int) -> None:
+    """Look at the sizes of the batches that are left, as Kafka does also where it takes none of them; ApiError as `memory_batches`."""
+    while (batch := _batch_at(data, position, end)) is not None:
+        position += batch.size
+
+
 def analyze_records(
     data: bytes,
     origin: AppendOrigin,
@@ -134,6 +140,7 @@ def analyze_records(
             if origin is not _CLIENT or batch.base_offset:
                 _check_origin(batch, origin, leader_epoch, topic_partition)
         elif batch.partition_leader_epoch > leader_epoch:
+            _walk(data, valid_bytes, end)
             break
         if last_offset >= batch.last_offset:
             monotonic = False

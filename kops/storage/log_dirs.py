@@ -23,6 +23,7 @@ from kops.storage.load_errors import LoadError
 from kops.storage.loader import LoadedLog, load_partition
 from kops.storage.meta_properties import MetaProperties, read_meta_properties
 from kops.storage.names import PartitionDir, parse_partition_dir
+from kops.storage.segment_files import is_directory
 
 if TYPE_CHECKING:
     from kops.config.topic import TopicConfig
@@ -266,7 +267,7 @@ def list_unloaded(files: Files, starts: list[LogDirStart]) -> None:
             except DecodeError:
                 continue  # what the folder's name says of the start is told with the directory
             path = posixpath.join(start.path, name)
-            if parsed.topic != METADATA_TOPIC and files.stat(path).is_dir:
+            if parsed.topic != METADATA_TOPIC and is_directory(files, path):
                 outcome: PartitionOutcome = "log-dir-offline" if start.outcome == "log-dir-offline" else "broker-does-not-start"
                 state = "clean" if files.exists(posixpath.join(start.path, CLEAN_SHUTDOWN)) else "full"
                 start.partitions.append(PartitionStart(path, parsed, state, 0, 0, outcome, start.reason))
@@ -329,7 +330,7 @@ def _jobs_of_dir(files: Files, start: LogDirStart, options: LoadOptions) -> list
     folders: list[tuple[str, PartitionDir]] = []
     for name in files.list(start.path):
         path = posixpath.join(start.path, name)
-        if name == REMOTE_INDEX_CACHE or not files.stat(path).is_dir:
+        if name == REMOTE_INDEX_CACHE or not is_directory(files, path):
             continue
         try:
             parsed = parse_partition_dir(name)

@@ -78,7 +78,7 @@ def analyze_append(
         if ended is not None:
             completed.append(ended)
         if batch.is_transactional:
-            _end_verification(state, batch)
+            state.end_verification(batch)
     return ProducerAnalysis(_in_order(updated, asked), completed, None)
 
 
@@ -97,13 +97,6 @@ def _check_transaction(state: ProducerState, batch: Batch, guard: VerificationGu
     state.check_not_older(producer_id, epoch)
     if state.verification_enabled and not batch.is_control and not state.verification_guard(producer_id).verify(guard):
         raise ApiError("INVALID_TXN_STATE", "Record was not part of an ongoing transaction")
-
-
-def _end_verification(state: ProducerState, batch: Batch) -> None:
-    """A batch or marker is written: nothing is left to verify, unless the next transaction is under verification already (version 2)."""
-    entry = state.verifications.get(batch.producer_id)
-    if entry is not None and not (entry.supports_epoch_bump and batch.is_control and batch.producer_epoch == entry.epoch):
-        del state.verifications[batch.producer_id]
 
 
 class CheckedAppendInfo(ProducerAppendInfo):

@@ -10,13 +10,14 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, NamedTuple
 
+from kops.config.java import to_long
 from kops.config.java_hash import HashOrder
 from kops.errors import ApiError, DecodeError
 from kops.storage.load_errors import CorruptSnapshotError, illegal_argument, io_error
 from kops.storage.producer_append import BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateEntry, TxnMetadata
 from kops.storage.producer_snapshot import ProducerSnapshotEntry, read_producer_snapshot, write_producer_snapshot
 from kops.storage.producer_verification import NO_GUARD, VerificationGuard, VerificationStateEntry
-from kops.storage.segment_files import DELETED, SNAPSHOT, offset_from_file, segment_path
+from kops.storage.segment_files import DELETED, SNAPSHOT, is_file, offset_from_file, segment_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -192,6 +193,13 @@ class ProducerState:
         entry = self.verifications.get(producer_id)
         return NO_GUARD if entry is None else entry.guard
 
+    def end_verification(self, batch: Batch) -> None:
+        """A transactional batch or marker is in the log: nothing is left to verify, unless the next transaction is under verification
+        already (version 2)."""
+        entry = self.verifications.get(batch.producer_id)
+        if entry is not None and not (entry.supports_epoch_bump and batch.is_control and batch.producer_epoch == entry.epoch):
+            del self.verifications[batch.producer_id]
+
     def _clear(self) -> None:
         self.producers.clear()
         self._order.clear()
@@ -217,6 +225,8 @@ class ProducerState:
             txn = info.append(batch)
             if txn is not None:
                 completed.append(txn)
+            if batch.is_transactional:
+                self.end_verification(batch)
         for producer_id in order:
             self.update(loaded[producer_id])
         for txn in completed:
@@ -249,7 +259,7 @@ class ProducerStateManager(ProducerState):
         found = {}
         for name in self._files.list(self._directory):
             path = posixpath.join(self._directory, name)
-            if name.endswith(SNAPSHOT) and not self._files.stat(path).is_dir:
+            if name.endswith(SNAPSHOT) and is_file(self._files, path):
                 found[offset_from_file(name)] = path
         return found
 
@@ -323,7 +333,7 @@ class ProducerStateManager(ProducerState):
             raise CorruptSnapshotError(str(error)) from error
 
     def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
-        return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp >= self.expiration_ms
+        return entry.current_txn_first_offset is None and to_long(now_ms - entry.last_timestamp) >= self.expiration_ms
 
     def remove_expired_producers(self, now_ms: int) -> None:
         """Forget the producers that wrote nothing for the time of expiry and have no transaction open, and verifications as old."""

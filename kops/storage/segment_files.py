@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import posixpath
+from typing import TYPE_CHECKING
 
 from kops.config.java import NumberFormatError
 from kops.errors import DecodeError
 from kops.storage.load_errors import NUMBER_FORMAT, LoadError
 from kops.storage.names import offset_digits, offset_from_file_name
+
+if TYPE_CHECKING:
+    from kops.files import Files, FileStat
 
 LOG = ".log"
 INDEX = ".index"
@@ -22,6 +27,27 @@ DELETED = ".deleted"
 def segment_path(directory: str, base_offset: int, kind: str, suffix: str = "") -> str:
     """The path of a segment's file."""
     return posixpath.join(directory, f"{offset_digits(base_offset)}{kind}{suffix}")
+
+
+def is_file(files: Files, path: str) -> bool:
+    """As java.io.File.isFile: a symlink to nothing or to itself is none."""
+    found = _stat(files, path)
+    return found is not None and found.is_file
+
+
+def is_directory(files: Files, path: str) -> bool:
+    """As java.io.File.isDirectory: a symlink to nothing or to itself is none."""
+    found = _stat(files, path)
+    return found is not None and found.is_dir
+
+
+def _stat(files: Files, path: str) -> FileStat | None:
+    try:
+        return files.stat(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP):
+            raise
+        return None
 
 
 def offset_from_file(name: str) -> int:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kops.config.topic import TopicConfig
-from kops.files import MemoryFiles
+from kops.files import MemoryFiles, OsFiles, OverlayFiles
 from kops.records import BatchBuilder
 from kops.storage.load_errors import LoadError
 from kops.storage.loader import LoadedLog, load_partition
+from kops.storage.log_dirs import LoadOptions, LogDirStart, start_log_dirs
 
 DIRECTORY = "/logs/orders-3"
 NOW_MS = 1_700_000_000_000
@@ -254,3 +257,27 @@ def test_closing_handlers_writes_nothing(files: MemoryFiles) -> None:
     log.close_handlers()
     assert before == {name: files.read_all(f"{DIRECTORY}/{name}") for name in names(files)}
     assert files.stat(f"{DIRECTORY}/00000000000000000000.index").size == 2400
+
+
+@pytest.mark.parametrize(("name", "words"), [("foo.swap", 'For input string: "foo"'), ("notes.txt.swap", 'For input string: "notes"')])
+def test_a_swap_file_needs_an_offset(files: MemoryFiles, name: str, words: str) -> None:
+    write(files, 0, log_of(0, 1))
+    files.write_all(f"{DIRECTORY}/{name}", b"")
+    with pytest.raises(LoadError, match=words):
+        load(files)
+    assert name in names(files)
+
+
+def test_links_that_lead_nowhere_are_passed_over(tmp_path: Path) -> None:
+    """As java.io.File: neither a directory among the partitions, nor a snapshot of producers."""
+    partition = tmp_path / "orders-3"
+    partition.mkdir()
+    (partition / f"{0:020d}.log").write_bytes(log_of(0, 1))
+    (tmp_path / "backup-link").symlink_to("/nowhere")
+    (partition / f"{1:020d}.snapshot").symlink_to("/nowhere")
+    (partition / f"{9:020d}.snapshot").symlink_to(f"{9:020d}.snapshot")
+    files = OverlayFiles(OsFiles(read_only=True))
+    start = LogDirStart(str(tmp_path))
+    broker = start_log_dirs(files, [start], LoadOptions(config=lambda topic: TopicConfig(), now_ms=NOW_MS))
+    assert (broker.outcome, start.outcome) == ("started", "started")
+    assert [(each.name.topic, each.outcome, each.log and each.log.log_end_offset) for each in start.partitions] == [("orders", "loaded", 2)]

@@ -15,6 +15,7 @@ from kops.records.validate import AppendOrigin
 from kops.storage.leader_epoch_checkpoint import EpochEntry
 from kops.storage.load_errors import KafkaStorageError, LoadError
 from kops.storage.log_append import OffsetsOutOfOrderError, UnexpectedAppendOffsetError, memory_batches
+from kops.storage.producer_snapshot import ProducerSnapshotEntry, write_producer_snapshot
 from kops.storage.transaction_index import AbortedTxn
 from tests.support.open_log import DIRECTORY, NOW, OpenLog, batch, marker
 
@@ -373,3 +374,43 @@ def test_an_epoch_below_zero_is_refused() -> None:
     log = OpenLog()
     with pytest.raises(LoadError, match="IllegalArgument"):
         log.log.append_as_follower(batch(), 0)
+
+
+class TestWhatIsReadBack:
+    def test_a_verification_ends_where_a_truncation_reads_its_producer_back(self) -> None:
+        log = OpenLog()
+        log.append()
+        log.begin(1)
+        log.end(1, commit=True)
+        log.append()
+        log.append()
+        guard = log.log.maybe_start_transaction_verification(1, 1, 0, supports_epoch_bump=False)
+        log.log.truncate_to(4)
+        data = batch(1, producer_id=1, epoch=0, sequence=1, transactional=True)
+        error = refused("INVALID_TXN_STATE", log, data, verification_guard=guard)
+        assert error.message == "Record was not part of an ongoing transaction"
+
+    @pytest.mark.parametrize(
+        ("position", "value", "words"),
+        [(8, b"\0\0\0\3", "Record size 3 is less than the minimum record overhead (14)"), (16, b"\7", "Invalid magic found in record: 7")],
+    )
+    def test_a_follower_looks_behind_what_it_does_not_take(self, position: int, value: bytes, words: str) -> None:
+        log = OpenLog()
+        mine, later = batch(1, base_offset=0, partition_leader_epoch=1), batch(1, base_offset=1, partition_leader_epoch=5)
+        wrong = bytearray(batch(1, base_offset=2, partition_leader_epoch=5))
+        wrong[position : position + len(value)] = value
+        with pytest.raises(ApiError, match=words.replace("(", ".").replace(")", ".")) as error:
+            log.log.append_as_follower(mine + later + bytes(wrong), 1)
+        assert (error.value.name, log.log.log_end_offset) == ("CORRUPT_MESSAGE", 0)
+        assert log.log.append_as_follower(mine + later, 1).last_offset == 0
+
+    @pytest.mark.parametrize(("timestamp", "stays"), [(-(1 << 63), True), (NOW - 86_400_000, False), (NOW - 86_400_000 + 1, True)])
+    def test_a_producer_expires_by_javas_difference_of_times(self, timestamp: int, stays: bool) -> None:
+        log = OpenLog()
+        log.append()
+        log.log.close()
+        (name,) = (name for name in log.names() if name.endswith(".snapshot"))
+        entry = ProducerSnapshotEntry(7, 0, 0, 0, 0, timestamp, -1, -1)
+        log.files.write_all(f"{DIRECTORY}/{name}", write_producer_snapshot([entry]))
+        log.open(had_clean_shutdown=True, recovery_point=1)
+        assert [each.producer_id for each in log.log.producers.active_producers()] == [7] * stays
