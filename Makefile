@@ -2,9 +2,9 @@
 # Needs a Python 3.11 or newer and access to the package registries; KOPS_PYTHON=/path/to/python names one that is not found by itself.
 
 PY = .venv/bin/python
-HOT = $(wildcard kops/files/api.py kops/files/os_files.py kops/records/_hot.py kops/records/batch.py kops/storage/_hot_clean.py kops/storage/log_append.py \
-  kops/storage/index_entries.py kops/storage/mapped_index.py kops/storage/segment.py kops/storage/epoch_cache.py kops/storage/log_end.py \
-  kops/storage/readable_log.py kops/storage/appendable_log.py kops/forensics/_hot_dump.py kops/spark/_hot_columns.py)
+HOT = $(wildcard kops/files/api.py kops/files/os_files.py kops/records/_hot.py kops/records/batch.py kops/storage/cleaning/_hot_clean.py kops/storage/log_append.py \
+  kops/storage/segment_files/index_entries.py kops/storage/segment_files/mapped_index.py kops/storage/segments/segment.py kops/storage/segments/epoch_cache.py kops/storage/log_end.py \
+  kops/storage/readable_log.py kops/storage/appendable_log.py kops/forensics/dump/_hot_dump.py kops/spark/_hot_columns.py)
 
 .PHONY: help setup compile demo test test-slow lint format bench man docs messages clean distclean
 
@@ -63,7 +63,8 @@ format: setup
 
 clean:
 	rm -rf build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
-	rm -f *__mypyc.*.so kops/files/*.so kops/records/*.so kops/storage/*.so kops/forensics/*.so
+	rm -f *__mypyc.*.so
+	find kops -name '*.so' -delete
 	find kops tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean

@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Literal
 from kops._compiled import document
 from kops.errors import DecodeError, KopsError, LockHeldError, MissingDependencyError, NotFoundError, UsageError
 from kops.files import Files, OsFiles
-from kops.forensics.inventory import FileEntry, Inventory, LogDir, PartitionDir, Segment, open_partition, open_paths
+from kops.forensics.inventory.tree import FileEntry, Inventory, LogDir, PartitionDir, Segment, open_partition, open_paths
 from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, build_batch, scan
 
 if TYPE_CHECKING:
     from kops.cluster.embedded import AsyncCluster, Cluster
-    from kops.forensics.append_lines import AppendReport
     from kops.forensics.compact import CompactReport
-    from kops.forensics.export_lines import Document
-    from kops.forensics.forecast import Forecast
-    from kops.forensics.import_lines import ImportReport
-    from kops.forensics.index_tools import RebuildReport
-    from kops.forensics.recover import RecoverReport
-    from kops.forensics.repair import RepairReport
+    from kops.forensics.forecast.run import Forecast
+    from kops.forensics.index.tools import RebuildReport
+    from kops.forensics.lines.appending import AppendReport
+    from kops.forensics.lines.exporting import Document
+    from kops.forensics.lines.importing import ImportReport
+    from kops.forensics.recover.run import RecoverReport
+    from kops.forensics.repair.run import RepairReport
     from kops.forensics.truncate import TruncateReport
-    from kops.forensics.verify import VerifyReport
+    from kops.forensics.verify.run import VerifyReport
 
 Path = str | os.PathLike[str]
 
@@ -170,7 +170,7 @@ def verify(
     `level`: `quick` headers and sizes, `crc` and every checksum, `deep` and every record, `full` and every check across files. `jobs`:
     processes (None: as many as pay off). Raises NotFoundError, UsageError.
     """
-    from kops.forensics.verify import verify as run
+    from kops.forensics.verify.run import verify as run
 
     return run(paths, level, jobs=jobs, files=files)
 
@@ -189,8 +189,8 @@ def forecast(
     another state than the one found on disk, `config` holds topic settings (`segment.bytes`, ...), `now_ms` is the time of the start
     (default: now). The loader itself runs, on a copy-on-write overlay in memory. Raises NotFoundError, UsageError.
     """
-    from kops.forensics.forecast import ForecastOptions
-    from kops.forensics.forecast import forecast as run
+    from kops.forensics.forecast.run import ForecastOptions
+    from kops.forensics.forecast.run import forecast as run
 
     options = ForecastOptions(
         now_ms=int(time.time() * 1000) if now_ms is None else now_ms,
@@ -208,7 +208,7 @@ def recover(
 
     `shape`: `segment` (directories that Apache Kafka opens), `jsonl` or `parquet`. Raises NotFoundError, UsageError, OSError.
     """
-    from kops.forensics.recover import recover as run
+    from kops.forensics.recover.run import recover as run
 
     return run(paths, out, shape=shape, renumber=renumber, files=files)
 
@@ -251,9 +251,9 @@ def append_lines(
     where a leader refuses one (those before it are appended), OSError, and LockHeldError while a broker runs on the log directory.
     """
     from kops.config.topic import topic_config
-    from kops.forensics.append_lines import AppendOptions, AppendReport
-    from kops.forensics.append_lines import append_lines as run
-    from kops.forensics.journal import locked
+    from kops.forensics.lines.appending import AppendOptions, AppendReport
+    from kops.forensics.lines.appending import append_lines as run
+    from kops.forensics.plans.journal import locked
 
     writer = files if files is not None else OsFiles()
     name = writer.absolute(os.fspath(directory))
@@ -269,8 +269,8 @@ def export_lines(*paths: Path, raw: bool = False, files: Files | None = None) ->
 
     `raw`: compressed batches carry their bytes, too. Raises NotFoundError, UsageError where nothing is Kafka's, OSError.
     """
-    from kops.forensics.export_lines import ExportCounts, export_documents
-    from kops.forensics.inventory import refuse_foreign
+    from kops.forensics.inventory.tree import refuse_foreign
+    from kops.forensics.lines.exporting import ExportCounts, export_documents
 
     source = files if files is not None else OsFiles(read_only=True)
     inventory = open_paths(paths, source)
@@ -286,9 +286,9 @@ def import_lines(
     Raises UsageError where a partition exists, DecodeError for a document that makes no sense (what came before it is there, closed as
     after a clean stop), OSError, LockHeldError.
     """
-    from kops.forensics.import_lines import ImportReport, import_config
-    from kops.forensics.import_lines import import_lines as run
-    from kops.forensics.journal import locked
+    from kops.forensics.lines.importing import ImportReport, import_config
+    from kops.forensics.lines.importing import import_lines as run
+    from kops.forensics.plans.journal import locked
 
     writer = files if files is not None else OsFiles()
     name, settings = writer.absolute(os.fspath(out)), import_config(config or {})
@@ -324,7 +324,7 @@ def rebuild_indexes(*paths: Path, everything: bool = False, dry_run: bool = Fals
     With `dry_run` only the plan is made. What is replaced stays in a journal, which `rollback` takes. Raises NotFoundError, UsageError,
     OSError, and LockHeldError while a broker runs on the log directory.
     """
-    from kops.forensics.index_tools import apply_rebuild, plan_rebuild
+    from kops.forensics.index.tools import apply_rebuild, plan_rebuild
 
     names = [os.fspath(path) for path in paths]
     report = plan_rebuild(names, everything=everything, files=files)
@@ -340,7 +340,7 @@ def repair(*paths: Path, mode: Literal["plan", "preen", "all"] = "plan", files: 
     `rollback` takes; a repair that was interrupted is brought to its end. Raises NotFoundError, UsageError, OSError, and LockHeldError
     while a broker runs on one of the directories.
     """
-    from kops.forensics.repair import repair as run
+    from kops.forensics.repair.run import repair as run
 
     return run([os.fspath(path) for path in paths], mode=mode, files=files)
 
@@ -351,8 +351,8 @@ def rollback(journal: Path, *, force: bool = False, files: Files | None = None) 
     Raises ChangedSinceError (a KopsError), before anything is touched, where a file is not as the repair left it, unless `force`;
     NotFoundError, and LockHeldError while a broker runs on the directory.
     """
-    from kops.forensics.journal import locked, open_journal
-    from kops.forensics.journal import rollback as run
+    from kops.forensics.plans.journal import locked, open_journal
+    from kops.forensics.plans.journal import rollback as run
 
     writer = files if files is not None else OsFiles()
     found = open_journal(writer, os.fspath(journal))

@@ -22,7 +22,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
 from kops import forecast  # noqa: E402 - the project's folder has to be on the path first
-from kops.cli import exit_codes  # noqa: E402
+from kops.cli.running import exit_codes  # noqa: E402
 from kops.files import OsFiles  # noqa: E402
 from kops.records import Batch, scan  # noqa: E402
 from tests.support import corpus  # noqa: E402

@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from kops.cluster.ports import find_base
+from kops.cluster.layout.ports import find_base
 from tools.demo_show import Demo
 
 TOPIC = "orders"

@@ -11,11 +11,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from kops.config import broker_keys_coordinators, broker_keys_node, broker_keys_security
-from kops.config.broker_dynamic_keys import CLUSTER_WIDE, PER_BROKER, QUOTA_KEYS
-from kops.config.broker_keys import MARKS, SETTINGS
-from kops.config.broker_marks import Setting
-from kops.config.definition import ConfigKey, java_text
+from kops.config.broker.dynamic_keys import CLUSTER_WIDE, PER_BROKER, QUOTA_KEYS
+from kops.config.broker_keys import coordinators as broker_keys_coordinators
+from kops.config.broker_keys import node as broker_keys_node
+from kops.config.broker_keys import security as broker_keys_security
+from kops.config.broker_keys.marks import Setting
+from kops.config.broker_keys.table import MARKS, SETTINGS
+from kops.config.values.definition import ConfigKey, java_text
 from kops.protocol.errors import ERRORS, ErrorCode, Reaction
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -62,7 +64,7 @@ def configuration() -> str:
         "allowed is told with Kafka's words.",
         "",
         "*At run time*: `broker` may be changed for one broker, `cluster` also for all (`kafka-configs.sh --entity-type brokers`).",
-        "This page is written by `make docs` from the tables in `kops/config/broker_keys*.py`; a test compares it.",
+        "This page is written by `make docs` from the tables in `kops/config/broker_keys`; a test compares it.",
         "",
     ]
     for module in (broker_keys_node, broker_keys_coordinators, broker_keys_security):

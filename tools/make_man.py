@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import kops
-from kops.cli import exit_codes, tree
-from kops.cli.pages import Page, Parameter, pages
-from kops.forensics.finding_codes import CODES
+from kops.cli.running import exit_codes, tree
+from kops.cli.running.pages import Page, Parameter, pages
+from kops.forensics.findings.codes import CODES
 
 MAN = Path(__file__).resolve().parent.parent / "man"
 

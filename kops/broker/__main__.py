@@ -8,9 +8,9 @@ USAGE = "usage: python -m kops.broker FILE.properties [--status FILE]"
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code, see `kops.broker.process`."""
-    from kops.broker.process import run_node
-    from kops.config.properties import read_properties
+    """The exit code, see `kops.broker.life.process`."""
+    from kops.broker.life.process import run_node
+    from kops.config.values.properties import read_properties
 
     match arguments:
         case [path]:

@@ -1,6 +1,6 @@
 """The entry point `kops`: finds the command, runs it, turns whatever happens into an exit code and at most one line of words.
 
-Help of `kops` and of its groups is printed from `kops.cli.tree` alone. Typer is imported when one command is really built, and that
+Help of `kops` and of its groups is printed from `kops.cli.running.tree` alone. Typer is imported when one command is really built, and that
 command's module only. Words (errors, progress) go to stderr, data to stdout; a reader that goes away (`| head`) is no error.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 import gc
 import sys
 
-from kops.cli import exit_codes, tree
+from kops.cli.running import exit_codes, tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from kops.cli.output import Output
+    from kops.cli.printing.output import Output
 
 # A command makes millions of objects and hardly a cycle: looking for those every 700 objects is a tenth of the start and of a dump.
 GC_THRESHOLD = 20_000
@@ -84,7 +84,7 @@ def _dispatch(arguments: list[str], boundary: Boundary) -> int:
         boundary.path = path
         entry = tree.find(path)
         if entry is not None:
-            from kops.cli.options import run
+            from kops.cli.running.options import run
 
             return run(entry, hoisted + arguments, boundary)
         if not tree.is_group(path):
@@ -150,7 +150,7 @@ def group_help(path: tuple[str, ...]) -> str:
 
 
 def _print(text: str) -> int:
-    from kops.cli.sink import StdoutSink
+    from kops.cli.printing.sink import StdoutSink
 
     sink = StdoutSink()
     sink.write(text.encode())
@@ -176,7 +176,7 @@ class Boundary:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
         if error is None or isinstance(error, (SystemExit, GeneratorExit)):
             return False
-        from kops.cli.failures import handle
+        from kops.cli.running.failures import handle
 
         self.code = handle(error, self.path, self.out)
         return True

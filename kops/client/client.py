@@ -15,7 +15,7 @@ from kops.client.metadata import Metadata
 from kops.client.network import Done, NetworkClient, Node
 from kops.client.settings import parse_addresses
 from kops.errors import ApiError, KopsError, UnreachableError
-from kops.protocol.backoff import ExponentialBackoff
+from kops.protocol.connections.backoff import ExponentialBackoff
 from kops.protocol.errors import Reaction, by_code, by_name
 
 if TYPE_CHECKING:

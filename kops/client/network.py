@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kops.errors import ApiError, DecodeError
 from kops.protocol import api_keys
 from kops.protocol.api_keys import API_VERSIONS
-from kops.protocol.backoff import ConnectionAttempts, ExponentialBackoff
-from kops.protocol.connection import ClientConnection
+from kops.protocol.connections.backoff import ConnectionAttempts, ExponentialBackoff
+from kops.protocol.connections.connection import ClientConnection
+from kops.protocol.connections.node_versions import NodeVersions
 from kops.protocol.errors import by_code
-from kops.protocol.node_versions import NodeVersions
 
 if TYPE_CHECKING:
     from kops.client.settings import ClientSettings

@@ -24,7 +24,7 @@ from kops.client.partitions import (
 )
 from kops.client.topics import DELETE, SET, ResourceType, TopicInfo, alter_configs, describe_topics
 from kops.errors import ApiError, DecodeError, KopsError, NotFoundError, UnreachableError
-from kops.metadata.controller.placement import UsableBroker, place
+from kops.metadata.controller.cluster.placement import UsableBroker, place
 from kops.records.log_offsets import TopicPartition
 
 if TYPE_CHECKING:

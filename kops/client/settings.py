@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from kops.config.definition import ConfigDef, ConfigKey, Kind, Validator, Value, at_least, between, one_of
-from kops.config.java import INT_MAX
+from kops.config.values.definition import ConfigDef, ConfigKey, Kind, Validator, Value, at_least, between, one_of
+from kops.config.values.java import INT_MAX
 from kops.errors import UsageError
 
 if TYPE_CHECKING:

@@ -12,18 +12,18 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from kops.cluster import ports, settings
-from kops.cluster.directory import ClusterDirectory, Undo, check_name, check_usable
+from kops.cluster.layout import ports, settings
+from kops.cluster.layout.directory import ClusterDirectory, Undo, check_name, check_usable
 from kops.errors import DecodeError, KopsError, LockHeldError, NotFoundError, UsageError
 from kops.files import OsFiles
-from kops.storage.meta_properties import read_meta_properties
-from kops.storage.quorum_state import read_quorum_state
+from kops.storage.formats.meta_properties import read_meta_properties
+from kops.storage.formats.quorum_state import read_quorum_state
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kops.files import Files
-    from kops.metadata.raft.voter_set import VoterSet
+    from kops.metadata.raft.voters.voter_set import VoterSet
 
 _METADATA_DIR: Final = "__cluster_metadata-0"
 _SNAPSHOT: Final = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint\Z")
@@ -132,8 +132,8 @@ def _owner(files: Files, path: str) -> tuple[int, str]:
 def _look_into_quorum(files: Files, node: FoundNode) -> None:
     """What the metadata log says: who votes, and whether this node is registered as a broker."""
     from kops.files.tree import OverlayFiles
-    from kops.forensics.metadata_log import load_metadata_log
-    from kops.storage.log_dirs import StartRefusedError
+    from kops.forensics.forecast.metadata_log import load_metadata_log
+    from kops.storage.start.log_dirs import StartRefusedError
 
     assert node.metadata_dir is not None
     path = os.path.join(node.metadata_dir, _METADATA_DIR)
@@ -158,7 +158,7 @@ def _look_into_quorum(files: Files, node: FoundNode) -> None:
 
 def _last_voters(files: Files, path: str) -> VoterSet | None:
     """The voters of a dynamic quorum: the last that a snapshot or the log has; None in a static one."""
-    from kops.metadata.raft.control_records import quorum_changes
+    from kops.metadata.raft.log.control_records import quorum_changes
     from kops.records import Batch, scan
 
     names = files.list(path)
@@ -198,7 +198,7 @@ def _voter_port(voters: VoterSet, node_id: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FormatRequest:
-    """What `kops cluster format` was asked for; see `kops.broker.format.FormatOptions`."""
+    """What `kops cluster format` was asked for; see `kops.broker.quorum.format.FormatOptions`."""
 
     log_dirs: Sequence[str]
     properties: Mapping[str, str] | None
@@ -214,10 +214,10 @@ class FormatRequest:
 
 def format_directories(request: FormatRequest, *, now_ms: int) -> tuple[str, list[str]]:
     """Format log directories as kafka-storage does -> the cluster's id and what there is to say. KopsError, OSError; nothing is left."""
-    from kops.broker.draws import random_uuid
-    from kops.broker.format import FormatOptions, format_node
+    from kops.broker.quorum.draws import random_uuid
+    from kops.broker.quorum.format import FormatOptions, format_node
     from kops.config import BrokerConfig
-    from kops.storage.kafka_uuid import uuid_text
+    from kops.storage.formats.kafka_uuid import uuid_text
 
     properties = _properties_to_format(request)
     config = BrokerConfig.from_properties(properties)

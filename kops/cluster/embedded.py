@@ -19,12 +19,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from kops.broker.acceptor import BindError
-from kops.broker.loop import Loop
-from kops.broker.node import Node
-from kops.cluster import ports, settings
-from kops.cluster.directory import ClusterDirectory, Undo, check_nodes, check_usable, follow_a_move
+from kops.broker.life.node import Node
+from kops.broker.network.acceptor import BindError
+from kops.broker.network.loop import Loop
 from kops.cluster.launch import format_nodes, supervision
+from kops.cluster.layout import ports, settings
+from kops.cluster.layout.directory import ClusterDirectory, Undo, check_nodes, check_usable, follow_a_move
 from kops.cluster.questions import active_controller, create_topics
 from kops.config import BrokerConfig
 from kops.errors import KopsError, UsageError

@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from kops.cluster import ports, settings
-from kops.cluster.control import ControlClient
-from kops.cluster.directory import DEFAULT_PATH, ClusterDirectory, Undo, check_nodes, check_usable, follow_a_move, move_ports
-from kops.cluster.processes import MARK, ProcessIdentity, identity_of, supervised
+from kops.cluster.layout import ports, settings
+from kops.cluster.layout.directory import DEFAULT_PATH, ClusterDirectory, Undo, check_nodes, check_usable, follow_a_move, move_ports
+from kops.cluster.processes.control import ControlClient
+from kops.cluster.processes.processes import MARK, ProcessIdentity, identity_of, supervised
 from kops.errors import KopsError, NotFoundError, UnreachableError, UsageError
 
 ANSWER_TIMEOUT_S: Final = 10.0
@@ -29,7 +29,7 @@ _ORPHAN_STOP_S: Final = 30.0
 _POLL_S: Final = 0.005
 # In one line: a command line that is listed by ps is one.
 _PROGRAM: Final = (
-    "import sys; sys.path.append(sys.argv[1]); from kops.cluster.supervisor import main; "
+    "import sys; sys.path.append(sys.argv[1]); from kops.cluster.processes.supervisor import main; "
     "sys.exit(main(sys.argv[4:], starter=int(sys.argv[2])))"
 )
 
@@ -338,10 +338,10 @@ def _update(directory: ClusterDirectory, request: UpRequest) -> None:
 
 def format_nodes(directory: ClusterDirectory, cluster_id: str | None, undo: Undo) -> str:
     """Format the log directories that are not yet; the cluster's id, which is made where it is None. KopsError, OSError."""
-    from kops.broker.draws import random_uuid
-    from kops.broker.format import FormatOptions, format_node
+    from kops.broker.quorum.draws import random_uuid
+    from kops.broker.quorum.format import FormatOptions, format_node
     from kops.config import BrokerConfig
-    from kops.storage.kafka_uuid import uuid_text
+    from kops.storage.formats.kafka_uuid import uuid_text
 
     cluster_id = cluster_id or uuid_text(random_uuid())
     for node_id in directory.node_ids():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kops.cluster import ports, settings
-from kops.cluster.directory import Undo, check_nodes
 from kops.cluster.launch import STOP_TIMEOUT_S, exclusive, format_nodes, remove_node, start_brokers
+from kops.cluster.layout import ports, settings
+from kops.cluster.layout.directory import Undo, check_nodes
 from kops.cluster.questions import partitions_on, unregister_broker
 from kops.errors import KopsError, UsageError
 

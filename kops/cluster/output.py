@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kops.cluster.directory import ClusterDirectory
+    from kops.cluster.layout.directory import ClusterDirectory
 
 _STAMP: Final = re.compile(r"\[([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:,]+)\]")
 _POLL_S: Final = 0.1

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kops.client.client import Client
-    from kops.cluster.settings import SeedTopic
+    from kops.cluster.layout.settings import SeedTopic
 
 _LOOK_TIMEOUT_MS: Final = 3_000
 _CHANGE_TIMEOUT_MS: Final = 30_000

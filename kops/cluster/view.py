@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kops.cluster import settings
-from kops.cluster.directory import ClusterDirectory
 from kops.cluster.launch import orphans, supervision
+from kops.cluster.layout import settings
+from kops.cluster.layout.directory import ClusterDirectory
 from kops.cluster.questions import active_controller
 from kops.errors import KopsError
 
@@ -73,7 +73,7 @@ def _broker(directory: ClusterDirectory, node_id: int, process: dict[str, Any]) 
 
 
 def _formatted_cluster_id(directory: ClusterDirectory, node_id: int) -> str | None:
-    from kops.storage.meta_properties import read_meta_properties
+    from kops.storage.formats.meta_properties import read_meta_properties
 
     for log_dir in directory.log_dirs(node_id):
         try:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kops.config.broker import BrokerConfig
-    from kops.config.broker_listeners import Endpoint
-    from kops.config.definition import ConfigDef, ConfigKey
-    from kops.config.properties import read_properties, write_properties
+    from kops.config.broker.broker import BrokerConfig
+    from kops.config.broker.listeners import Endpoint
     from kops.config.topic import TOPIC_CONFIG_DEF, TopicConfig, broker_defaults, parse_settings, topic_config
+    from kops.config.values.definition import ConfigDef, ConfigKey
+    from kops.config.values.properties import read_properties, write_properties
 
 __all__ = [
     "TOPIC_CONFIG_DEF",
@@ -28,13 +28,13 @@ __all__ = [
     "write_properties",
 ]
 
-_DEFINITION, _PROPERTIES, _TOPIC = "kops.config.definition", "kops.config.properties", "kops.config.topic"
+_DEFINITION, _PROPERTIES, _TOPIC = "kops.config.values.definition", "kops.config.values.properties", "kops.config.topic"
 _LATER = {
     "TOPIC_CONFIG_DEF": _TOPIC,
-    "BrokerConfig": "kops.config.broker",
+    "BrokerConfig": "kops.config.broker.broker",
     "ConfigDef": _DEFINITION,
     "ConfigKey": _DEFINITION,
-    "Endpoint": "kops.config.broker_listeners",
+    "Endpoint": "kops.config.broker.listeners",
     "TopicConfig": _TOPIC,
     "broker_defaults": _TOPIC,
     "parse_settings": _TOPIC,
@@ -45,7 +45,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> object:
-    """Imported when asked for: `kops.storage` needs the numbers of `kops.config.java` all the time, the definitions hardly ever."""
+    """Imported when asked for: `kops.storage` needs the numbers of `kops.config.values.java` all the time, the definitions hardly ever."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

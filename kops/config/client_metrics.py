@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from kops.config.definition import ConfigDef, ConfigKey, any_list
-from kops.config.java import split, trim
-from kops.config.java_hash import put_order
+from kops.config.values.definition import ConfigDef, ConfigKey, any_list
+from kops.config.values.java import split, trim
+from kops.config.values.java_hash import put_order
 from kops.errors import ApiError
 
 if TYPE_CHECKING:

@@ -11,16 +11,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from kops.config.broker_keys import KAFKA_CONFIG_DEF
-from kops.config.definition import ConfigDef, ConfigKey, Validator, at_least, invalid, one_of
-from kops.config.java import LONG_MAX
-from kops.config.java_hash import put_order
+from kops.config.broker_keys.table import KAFKA_CONFIG_DEF
+from kops.config.values.definition import ConfigDef, ConfigKey, Validator, at_least, invalid, one_of
+from kops.config.values.java import LONG_MAX
+from kops.config.values.java_hash import put_order
 from kops.errors import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kops.config.definition import Value
+    from kops.config.values.definition import Value
 
 _SESSION, _HEARTBEAT, _ASSIGNMENT = "session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"
 _KINDS: Final = ("consumer", "share", "streams")

@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kops.config.broker_keys import KAFKA_CONFIG_DEF
-from kops.config.definition import GZIP_LEVEL, ConfigDef, ConfigKey, Validator, Value, at_least, between, invalid, list_of, one_of
-from kops.config.java import LONG_MAX, trim
+from kops.config.broker_keys.table import KAFKA_CONFIG_DEF
+from kops.config.values.definition import GZIP_LEVEL, ConfigDef, ConfigKey, Validator, Value, at_least, between, invalid, list_of, one_of
+from kops.config.values.java import LONG_MAX, trim
 from kops.errors import ApiError, UsageError
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from kops.config.definition import invalid
 from kops.config.topic import TOPIC_CONFIG_DEF
+from kops.config.values.definition import invalid
 from kops.errors import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kops.config.definition import Value
+    from kops.config.values.definition import Value
 
 _DERIVED = -2
 _NO_LIMIT = -1

@@ -83,7 +83,8 @@ class File(ABC):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FileView:
-    """Bytes of a file, `size` of them: what compiled code reaches of a class that is interpreted (`kops.storage.file_records.LogView`)."""
+    """Bytes of a file, `size` of them: what compiled code reaches of a class that is interpreted
+    (`kops.storage.segment_files.file_records.LogView`)."""
 
     def __init__(self, size: int) -> None:
         self.size = size

@@ -1,6 +1,7 @@
 """Compaction offline: what a broker's cleaner would make of logs, written to a new directory (Kafka Cleaner).
 
-Each partition's folder is copied, opened as a broker opens it, and cleaned there (`kops.storage.cleaner`) until nothing dirty is left below
+Each partition's folder is copied, opened as a broker opens it, and cleaned there (`kops.storage.cleaning.cleaner`) until nothing dirty
+is left below
 its active segment; then it appears under its name. Checkpoints of the new directory tell a broker how far it is clean. A log with a batch
 that is damaged is left out: the cleaner of Kafka does not look at checksums, and would write a damaged record under a new, right one.
 """
@@ -17,18 +18,18 @@ from typing import Any, Final, NamedTuple
 from kops.config.topic import TopicConfig, topic_config
 from kops.errors import DecodeError, KopsError, UsageError
 from kops.files import Files, OsFiles
-from kops.forensics.inventory import Inventory, PartitionDir, open_paths, refuse_foreign
-from kops.forensics.recover_write import remove_tree
+from kops.forensics.inventory.tree import Inventory, PartitionDir, open_paths, refuse_foreign
+from kops.forensics.recover.write import remove_tree
 from kops.records import Batch, scan
-from kops.storage._hot_clean import OffsetMap
-from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
-from kops.storage.cleaner import DEFAULT_DEDUPE_BUFFER_BYTES, Cleaner, CleaningAbortedError
-from kops.storage.cleaner_manager import OffsetsToClean, cleanable_offsets, log_to_clean
+from kops.storage.cleaning._hot_clean import OffsetMap
+from kops.storage.cleaning.cleaner import DEFAULT_DEDUPE_BUFFER_BYTES, Cleaner, CleaningAbortedError
+from kops.storage.cleaning.cleaner_manager import OffsetsToClean, cleanable_offsets, log_to_clean
+from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
+from kops.storage.formats.names import CLEANER_OFFSET_CHECKPOINT
 from kops.storage.log_dir_failure import LogDirFailureChannel
-from kops.storage.log_dirs import CLEAN_SHUTDOWN, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from kops.storage.names import CLEANER_OFFSET_CHECKPOINT
 from kops.storage.scheduler import Scheduler
-from kops.storage.segment_files import DELETED, LOG
+from kops.storage.segment_files.paths import DELETED, LOG
+from kops.storage.start.log_dirs import CLEAN_SHUTDOWN, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from kops.storage.unified_log import UnifiedLog
 
 __all__ = ["CompactOptions", "CompactReport", "CompactedPartition", "compact"]

@@ -1,7 +1,8 @@
 """Cutting a partition's log at an offset, as a plan: what `kops log truncate` does.
 
 The log engine itself truncates a copy in memory (`UnifiedLog.truncate_to` on `OverlayFiles`); what differs then are the steps. They are
-carried out with a journal (`kops.forensics.journal`), so everything that goes is kept in it and a rollback undoes them. The checkpoints of
+carried out with a journal (`kops.forensics.plans.journal`), so everything that goes is kept in it and a rollback undoes them. The
+checkpoints of
 the log directory that speak of offsets behind the cut are set back to it, the cleaner's to the last segment, which is never clean.
 """
 
@@ -13,17 +14,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from kops.config import TopicConfig
-from kops.config.java import LONG_MAX
+from kops.config.values.java import LONG_MAX
 from kops.errors import UsageError
 from kops.files import Files, OsFiles, OverlayFiles
-from kops.forensics.append_lines import partition_state, read_checkpoint
-from kops.forensics.import_lines import open_log
-from kops.forensics.inventory import open_partition
-from kops.forensics.journal import apply_plan, locked, resume, unfinished_journals
-from kops.forensics.plan import Copy, Data, Part, Plan, Put, Remove
+from kops.forensics.inventory.tree import open_partition
+from kops.forensics.lines.appending import partition_state, read_checkpoint
+from kops.forensics.lines.importing import open_log
+from kops.forensics.plans.journal import apply_plan, locked, resume, unfinished_journals
+from kops.forensics.plans.plan import Copy, Data, Part, Plan, Put, Remove
 from kops.records import Damage, scan
-from kops.storage.checkpoints import write_offset_checkpoint
-from kops.storage.names import (
+from kops.storage.formats.checkpoints import write_offset_checkpoint
+from kops.storage.formats.names import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from kops.config.java import double_text
+from kops.config.values.java import double_text
 from kops.protocol.declaration import Field, Struct, parse_versions, size_of
 from kops.protocol.primitives import not_carried
 

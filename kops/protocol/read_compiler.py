@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from kops.config.java import JAVA_UTF8
+from kops.config.values.java import JAVA_UTF8
 from kops.protocol import primitives
 from kops.protocol.declaration import Field, Message, Reader, Struct, parse_versions
 

@@ -71,7 +71,7 @@ class Batch:
 
     __slots__ = FIELDS
 
-    __deletable__ = ("max_timestamp",)  # for mypyc: `kops.storage.file_records.FileBatch` takes it away
+    __deletable__ = ("max_timestamp",)  # for mypyc: `kops.storage.segment_files.file_records.FileBatch` takes it away
 
     _base_offset: int | None  # None: a compressed set of v0 or v1, nobody asked yet
     attributes: int

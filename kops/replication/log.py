@@ -1,5 +1,5 @@
 """What replication needs of a partition's log and of whoever keeps the logs: interfaces, which `kops.storage.unified_log.UnifiedLog` and a
-thin shell over `kops.storage.log_manager.LogManager` fill.
+thin shell over `kops.storage.manager.log_manager.LogManager` fill.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kops.records.log_offsets import Isolation, LogOffsetMetadata, LogOffsetSnapshot, TopicPartition
-    from kops.records.validate import AppendOrigin
+    from kops.records.validation.validate import AppendOrigin
 
 UNDEFINED_EPOCH: Final = -1
 UNDEFINED_EPOCH_OFFSET: Final = -1
@@ -65,7 +65,7 @@ class Fetched(Protocol):
 
 
 class TimestampedOffset(Protocol):
-    """A record found by its timestamp (`kops.storage.file_records.TimestampAndOffset`)."""
+    """A record found by its timestamp (`kops.storage.segment_files.file_records.TimestampAndOffset`)."""
 
     @property
     def timestamp(self) -> int: ...
@@ -76,7 +76,7 @@ class TimestampedOffset(Protocol):
 
 
 class EpochCache(Protocol):
-    """Which leader epoch begins where (`kops.storage.epoch_cache.LeaderEpochFileCache`)."""
+    """Which leader epoch begins where (`kops.storage.segments.epoch_cache.LeaderEpochFileCache`)."""
 
     def assign(self, epoch: int, start_offset: int) -> None: ...
     def epoch_for_offset(self, offset: int) -> int | None: ...

@@ -1,6 +1,7 @@
 """Parts of segments as Arrow record batches: what the data source's tasks do; needs no Spark.
 
-The scanner is `kops.records.scan`. A damage that reaches to the end of a part is read again without that end, so that it is told as in a
+The scanner is `kops.records.scanning.scanner`. A damage that reaches to the end of a part is read again without that end, so that it
+is told as in a
 scan of the whole file.
 """
 
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kops.errors import DecodeError, MissingDependencyError
 from kops.files import Files
-from kops.forensics.verify_parts import Part
+from kops.forensics.verify.parts import Part
 from kops.records import Batch, ByteSource, Damage, scan
 from kops.spark.schemas import SCHEMAS, TIMESTAMP_TYPES, arrow_schema
 

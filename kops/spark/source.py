@@ -31,8 +31,8 @@ from pyspark.sql.datasource import (
 
 from kops.errors import UsageError
 from kops.files import OsFiles
-from kops.forensics.inventory import FileEntry, Inventory, PartitionDir, open_paths, partition_from
-from kops.forensics.verify_parts import TASK_BYTES, Part, pack, split_segment
+from kops.forensics.inventory.tree import FileEntry, Inventory, PartitionDir, open_paths, partition_from
+from kops.forensics.verify.parts import TASK_BYTES, Part, pack, split_segment
 from kops.spark.rows import Source, Wanted, read_parts, read_segments
 from kops.spark.schemas import SCHEMAS, ddl
 from kops.spark.sockets import widen

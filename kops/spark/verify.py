@@ -1,6 +1,6 @@
 """`kops scan verify`: the checks of `kops log verify` with the reading spread over a Spark cluster.
 
-The driver plans and judges with the code of `kops.forensics.verify`; tasks read parts of segments into facts (which are merged on the
+The driver plans and judges with the code of `kops.forensics.verify.run`; tasks read parts of segments into facts (which are merged on the
 driver), so the verdict is the same whoever read. Every executor must see the paths (a shared file system, or one machine).
 """
 
@@ -13,10 +13,10 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from kops.files import OsFiles
-from kops.forensics.verify import VerifyReport, check_plan, count_results, plan_verify
-from kops.forensics.verify_facts import CRC
-from kops.forensics.verify_partition import SegmentResult, SegmentTask
-from kops.forensics.verify_parts import TASK_BYTES, Answer, Part, index_beside, join_parts, pack, part_bytes, read_part, split_segment
+from kops.forensics.verify.facts.facts import CRC
+from kops.forensics.verify.partition import SegmentResult, SegmentTask
+from kops.forensics.verify.parts import TASK_BYTES, Answer, Part, index_beside, join_parts, pack, part_bytes, read_part, split_segment
+from kops.forensics.verify.run import VerifyReport, check_plan, count_results, plan_verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from kops.config.java import INT_MAX, LONG_MAX
+from kops.config.values.java import INT_MAX, LONG_MAX
 from kops.errors import ApiError
 from kops.records.batch import Batch
 from kops.records.crc import crc32c_function
-from kops.records.validate import AppendOrigin, ValidationRules, validate_records
+from kops.records.validation.validate import AppendOrigin, ValidationRules, validate_records
 from kops.storage.log_append import OFFSETS_GIVEN, LogAppendInfo, analyze_records, check_given_offsets, continue_epoch, have_producers
 from kops.storage.log_end import STORAGE_ERRORS, LogEnd, append_to
 from kops.storage.log_offsets import UNKNOWN_OFFSET
-from kops.storage.producer_append import TV_UNKNOWN
-from kops.storage.producer_checks import ProducerAnalysis, analyze_append
-from kops.storage.producer_verification import NO_GUARD
+from kops.storage.producers.append import TV_UNKNOWN
+from kops.storage.producers.checks import ProducerAnalysis, analyze_append
+from kops.storage.producers.verification import NO_GUARD
 from kops.storage.readable_log import ReadableLog
-from kops.storage.segment import LogSegment
-from kops.storage.transaction_index import AbortedTxn
+from kops.storage.segment_files.transaction_index import AbortedTxn
+from kops.storage.segments.segment import LogSegment
 
 if TYPE_CHECKING:
     from kops.config import TopicConfig
-    from kops.storage.loaded_log import LoadedLog
     from kops.storage.local_log import LocalLog
-    from kops.storage.producer_append import CompletedTxn
-    from kops.storage.producer_verification import VerificationGuard
+    from kops.storage.producers.append import CompletedTxn
+    from kops.storage.producers.verification import VerificationGuard
+    from kops.storage.start.loaded_log import LoadedLog
 
 _REPLICATION: Final = AppendOrigin.REPLICATION
 _NO_GUARD: Final = NO_GUARD

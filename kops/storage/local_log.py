@@ -9,14 +9,14 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING
 
-from kops.config.java import INT_MIN
+from kops.config.values.java import INT_MIN
 from kops.errors import ApiError
-from kops.storage.load_errors import ILLEGAL_STATE, KAFKA_EXCEPTION, KafkaStorageError, LoadError
+from kops.storage.failures.load_errors import ILLEGAL_STATE, KAFKA_EXCEPTION, KafkaStorageError, LoadError
 from kops.storage.log_end import STORAGE_ERRORS, LogEnd
 from kops.storage.log_offsets import FetchedData, LogOffsetMetadata
-from kops.storage.segment import LogSegment, LogSegments
-from kops.storage.segment_files import DELETED, INDEX, LOG, TIME_INDEX, TXN_INDEX, segment_path
-from kops.storage.transaction_index import collect_aborted_txns
+from kops.storage.segment_files.paths import DELETED, INDEX, LOG, TIME_INDEX, TXN_INDEX, segment_path
+from kops.storage.segment_files.transaction_index import collect_aborted_txns
+from kops.storage.segments.segment import LogSegment, LogSegments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kops.files import Files
     from kops.storage.log_dir_failure import LogDirFailureChannel
     from kops.storage.scheduler import Scheduler
-    from kops.storage.transaction_index import AbortedTxn
+    from kops.storage.segment_files.transaction_index import AbortedTxn
 
 FUTURE = "-future"
 

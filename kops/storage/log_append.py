@@ -13,12 +13,12 @@ from kops.records.batch import BATCH_OVERHEAD, CODEC_MASK, HEADER_SIZE_UP_TO_MAG
 from kops.records.compression import CODEC_NAMES
 from kops.records.log_offsets import UNKNOWN_OFFSET
 from kops.records.log_offsets import UnexpectedAppendOffsetError as UnexpectedAppendOffsetError
-from kops.records.validate import AppendOrigin
+from kops.records.validation.validate import AppendOrigin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kops.storage.leader_epoch_checkpoint import EpochEntry
+    from kops.storage.formats.leader_epoch_checkpoint import EpochEntry
 
 _CURRENT_MAGIC: Final = 2
 NO_TIMESTAMP: Final = -1

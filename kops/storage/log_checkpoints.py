@@ -9,15 +9,15 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING
 
-from kops.config.java import to_int
-from kops.config.java_hash import string_hash
-from kops.storage.checkpoints import write_offset_checkpoint
+from kops.config.values.java import to_int
+from kops.config.values.java_hash import string_hash
+from kops.storage.formats.checkpoints import write_offset_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kops.files import Files
-    from kops.storage.checkpoints import TopicPartition
+    from kops.storage.formats.checkpoints import TopicPartition
     from kops.storage.log_dir_failure import LogDirFailureChannel
 
 _LOAD_FACTOR = 0.75

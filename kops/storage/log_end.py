@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from kops.storage.load_errors import KafkaStorageError, StorageIOError
+from kops.storage.failures.load_errors import KafkaStorageError, StorageIOError
 from kops.storage.log_offsets import LogOffsetMetadata
-from kops.storage.segment import LogSegment, LogSegments
+from kops.storage.segments.segment import LogSegment, LogSegments
 
 if TYPE_CHECKING:
     from kops.config import TopicConfig

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kops.storage.file_records import TimestampAndOffset, leader_epoch
 from kops.storage.log_offsets import UNKNOWN_OFFSET
+from kops.storage.segment_files.file_records import TimestampAndOffset, leader_epoch
 
 if TYPE_CHECKING:
     from kops.storage.readable_log import ReadableLog

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kops.records.log_offsets import UNKNOWN_OFFSET, Isolation, LogOffsetMetadata, LogOffsetSnapshot
 
 if TYPE_CHECKING:
-    from kops.storage.file_records import LogView
-    from kops.storage.transaction_index import AbortedTxn
+    from kops.storage.segment_files.file_records import LogView
+    from kops.storage.segment_files.transaction_index import AbortedTxn
 
 __all__ = ["UNKNOWN_OFFSET", "FetchedData", "Isolation", "LogOffsetMetadata", "LogOffsetSnapshot"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kops.storage.segment import LogSegment
+    from kops.storage.segments.segment import LogSegment
     from kops.storage.unified_log import UnifiedLog
 
     Condition = Callable[[LogSegment, LogSegment | None], bool]

@@ -12,20 +12,20 @@ from mypy_extensions import mypyc_attr
 
 from kops.errors import ApiError
 from kops.storage import log_lookup
-from kops.storage.epoch_cache import UNDEFINED_EPOCH_OFFSET
-from kops.storage.load_errors import illegal_argument
+from kops.storage.failures.load_errors import illegal_argument
+from kops.storage.formats.names import parse_partition_dir
 from kops.storage.log_offsets import FetchedData, Isolation, LogOffsetMetadata, LogOffsetSnapshot
-from kops.storage.names import parse_partition_dir
+from kops.storage.segments.epoch_cache import UNDEFINED_EPOCH_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kops.config import TopicConfig
-    from kops.storage.file_records import TimestampAndOffset
-    from kops.storage.loaded_log import LoadedLog
     from kops.storage.local_log import LocalLog
-    from kops.storage.segment import LogSegments
-    from kops.storage.transaction_index import AbortedTxn
+    from kops.storage.segment_files.file_records import TimestampAndOffset
+    from kops.storage.segment_files.transaction_index import AbortedTxn
+    from kops.storage.segments.segment import LogSegments
+    from kops.storage.start.loaded_log import LoadedLog
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

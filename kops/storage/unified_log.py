@@ -1,6 +1,6 @@
 """One partition's log: append, read, roll, truncate, retain, with its producers, leader epochs and high watermark (Kafka UnifiedLog).
 
-`UnifiedLog.open` loads (and recovers) the directory with `kops.storage.loader`, then owns everything in it. There is no lock and no
+`UnifiedLog.open` loads (and recovers) the directory with `kops.storage.start.loader`, then owns everything in it. There is no lock and no
 thread: whoever owns the log calls it from one place, and runs the scheduler it was given. Answers for a client are `ApiError`, an error of
 the operating system is `KafkaStorageError` and told to the failure channel.
 """
@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING
 from kops.errors import ApiError
 from kops.storage import log_retention
 from kops.storage.appendable_log import AppendableLog
-from kops.storage.load_errors import illegal_argument
-from kops.storage.loader import load_partition, rebuild_producer_state
+from kops.storage.failures.load_errors import illegal_argument
+from kops.storage.formats.names import PARTITION_METADATA, parse_partition_dir
+from kops.storage.formats.partition_metadata import PartitionMetadata, write_partition_metadata
 from kops.storage.local_log import LocalLog, draw_nothing, warn_nobody
-from kops.storage.names import PARTITION_METADATA, parse_partition_dir
-from kops.storage.partition_metadata import PartitionMetadata, write_partition_metadata
-from kops.storage.producer_state import DEFAULT_EXPIRATION_MS, DEFAULT_MAX_TRANSACTION_TIMEOUT_MS
-from kops.storage.segment_split import replace_segments, split_overflowed_segment
+from kops.storage.producers.state import DEFAULT_EXPIRATION_MS, DEFAULT_MAX_TRANSACTION_TIMEOUT_MS
+from kops.storage.segments.split import replace_segments, split_overflowed_segment
+from kops.storage.start.loader import load_partition, rebuild_producer_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kops.config import TopicConfig
     from kops.files import Files
-    from kops.storage.loaded_log import LoadedLog
     from kops.storage.log_dir_failure import LogDirFailureChannel
-    from kops.storage.producer_verification import VerificationGuard
+    from kops.storage.producers.verification import VerificationGuard
     from kops.storage.scheduler import Scheduler
-    from kops.storage.segment import LogSegment
+    from kops.storage.segments.segment import LogSegment
+    from kops.storage.start.loaded_log import LoadedLog
 
 EXPIRATION_CHECK_INTERVAL_MS = 600_000
 

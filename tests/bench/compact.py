@@ -16,8 +16,8 @@ from pathlib import Path
 
 from kops.config.topic import topic_config
 from kops.records import BatchBuilder
-from kops.storage._hot_clean import OffsetMap, is_compiled
-from kops.storage.cleaner import DEFAULT_DEDUPE_BUFFER_BYTES, Cleaner, CleanRange
+from kops.storage.cleaning._hot_clean import OffsetMap, is_compiled
+from kops.storage.cleaning.cleaner import DEFAULT_DEDUPE_BUFFER_BYTES, Cleaner, CleanRange
 from tests.bench.data import CACHE, FIRST_TIMESTAMP
 from tests.support import cleaning
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kops.files import OsFiles
 from kops.records import BatchBuilder, crc32c
-from kops.storage.recovery import rebuild_indexes
+from kops.storage.segments.recovery import rebuild_indexes
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 CACHE = PROJECT / ".cache" / "bench"

@@ -28,12 +28,12 @@ from kops.config.topic import topic_config
 from kops.files import OsFiles
 from kops.records import BatchBuilder
 from kops.records._hot import is_compiled
+from kops.storage.formats.meta_properties import MetaProperties
 from kops.storage.log_dir_failure import LogDirFailureChannel
-from kops.storage.log_dirs import LogDirStart
-from kops.storage.log_manager import LogManager
-from kops.storage.log_settings import LogManagerConfig, TopicConfigs
-from kops.storage.meta_properties import MetaProperties
+from kops.storage.manager.log_manager import LogManager
+from kops.storage.manager.log_settings import LogManagerConfig, TopicConfigs
 from kops.storage.scheduler import Scheduler
+from kops.storage.start.log_dirs import LogDirStart
 from kops.storage.unified_log import UnifiedLog
 from tests.bench.data import CACHE, FIRST_TIMESTAMP, VARIANTS, segment, text
 

@@ -18,19 +18,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from kops.broker.loop import Loop
+from kops.broker.network.loop import Loop
 from kops.files import OsFiles
 from kops.protocol.messages import PartitionRecord, TopicRecord
 from kops.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from kops.records import BatchBuilder
 from kops.records.log_offsets import Isolation, TopicPartition
-from kops.replication.fetch import FetchInfo, FetchParams
-from kops.replication.fetch_state import InitialFetchState
-from kops.replication.fetcher import Fetcher, FetchSent
-from kops.replication.followers import FollowerReplicas
-from kops.replication.leader_endpoint import FetcherSettings, RemoteLeader
+from kops.replication.following.fetch_state import InitialFetchState
+from kops.replication.following.fetcher import Fetcher, FetchSent
+from kops.replication.following.followers import FollowerReplicas
+from kops.replication.following.leader_endpoint import FetcherSettings, RemoteLeader
+from kops.replication.leading.fetch import FetchInfo, FetchParams
 from kops.replication.quota import UnboundedQuota
-from kops.storage.kafka_uuid import uuid_bytes
+from kops.storage.formats.kafka_uuid import uuid_bytes
 from tests.support.managing import DIRECTORY_IDS
 from tests.support.managing import Broker as Disks
 from tests.support.replicas import TOPIC_ID, TP, World

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kops.files import OsFiles
-from kops.forensics.verify import verify
-from kops.forensics.verify_parts import Part
+from kops.forensics.verify.parts import Part
+from kops.forensics.verify.run import verify
 from kops.spark import register, spark_session
 from kops.spark.rows import Source, Wanted, read_parts
 from kops.spark.verify import scan_verify

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kops.cli import tree
 from kops.cli.main import main
+from kops.cli.running import tree
 from tests.cli import probe
 
 PROJECT = Path(__file__).resolve().parent.parent.parent

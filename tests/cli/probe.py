@@ -15,10 +15,10 @@ from typing import Annotated, Any
 import typer
 
 from kops.cli import main as frame
-from kops.cli import tree
-from kops.cli.exit_codes import PROBLEMS
-from kops.cli.options import command
-from kops.cli.output import Column, Output
+from kops.cli.printing.output import Column, Output
+from kops.cli.running import tree
+from kops.cli.running.exit_codes import PROBLEMS
+from kops.cli.running.options import command
 from kops.errors import DecodeError, NotFoundError, UsageError
 
 FORMATS = ("table", "wide", "json", "jsonl", "yaml", "csv")

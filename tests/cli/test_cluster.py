@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from kops.cluster.directory import ClusterDirectory
 from kops.cluster.launch import UpRequest, bring_up, clean_up, orphans, stop_supervisor, supervision
-from kops.cluster.ports import find_base
-from kops.cluster.processes import supervised
+from kops.cluster.layout.directory import ClusterDirectory
+from kops.cluster.layout.ports import find_base
+from kops.cluster.processes.processes import supervised
 from kops.files import OsFiles
 from tests.cli.conftest import PROJECT, Ran
 from tests.support import librdkafka as kafka

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kops.cluster.directory import ClusterDirectory
 from kops.cluster.launch import UpRequest, bring_up, take_down
+from kops.cluster.layout.directory import ClusterDirectory
 from kops.files import OsFiles
 from tests.cli.conftest import Ran
 from tests.support import corpus

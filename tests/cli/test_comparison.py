@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import kops as package
-from kops.cli.exit_codes import CLEAN, FIXED, LOST, PROBLEMS
+from kops.cli.running.exit_codes import CLEAN, FIXED, LOST, PROBLEMS
 from tests.cli.conftest import Ran
 
 Kops = Callable[..., Ran]

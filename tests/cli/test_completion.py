@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kops.cli import completion, tree
-from kops.cli.pages import pages
+from kops.cli.running import completion, tree
+from kops.cli.running.pages import pages
 from tests.cli.conftest import Ran
 
 Kops = Callable[..., Ran]

@@ -14,8 +14,8 @@ import pytest
 
 import kops as package
 from kops import api
-from kops.cli import tree
-from kops.cli.options import build, words
+from kops.cli.running import tree
+from kops.cli.running.options import build, words
 from tests.cli.conftest import PROJECT, Ran
 from tests.support import corpus
 from tools import demo

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import kops as package
-from kops.cli import exit_codes
+from kops.cli.running import exit_codes
 from kops.errors import KopsError
 from tests.cli.conftest import Ran, kops_process
 
@@ -29,17 +29,17 @@ CODES = {
         "LockHeldError": (8, 1),
         "MissingDependencyError": (8, 1),
     },
-    "kops.broker.acceptor": {"BindError": (8, 1)},
-    "kops.broker.format": {"FormatError": (8, 1)},
-    "kops.cli.sink": {"OutputError": (8, 1)},
+    "kops.broker.network.acceptor": {"BindError": (8, 1)},
+    "kops.broker.quorum.format": {"FormatError": (8, 1)},
+    "kops.cli.printing.sink": {"OutputError": (8, 1)},
     "kops.files.api": {"ReadOnlyError": (8, 1)},
-    "kops.forensics.journal": {"ChangedSinceError": (8, 1)},
+    "kops.forensics.plans.journal": {"ChangedSinceError": (8, 1)},
     "kops.records.log_offsets": {"UnexpectedAppendOffsetError": (8, 1)},
-    "kops.storage.cleaner": {"CleaningAbortedError": (8, 1)},
-    "kops.storage.cleaner_manager": {"UncleanableError": (8, 1)},
-    "kops.storage.live_log_dirs": {"LogDirsFailedError": (8, 1)},
+    "kops.storage.cleaning.cleaner": {"CleaningAbortedError": (8, 1)},
+    "kops.storage.cleaning.cleaner_manager": {"UncleanableError": (8, 1)},
+    "kops.storage.manager.live_log_dirs": {"LogDirsFailedError": (8, 1)},
     # What the log loader raises is an outcome for `forecast`; it would only reach a person through a mistake.
-    "kops.storage.load_errors": {
+    "kops.storage.failures.load_errors": {
         "CorruptIndexError": (8, 1),
         "CorruptRecordError": (8, 1),
         "CorruptSnapshotError": (8, 1),

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from kops.cli import exit_codes, tree
 from kops.cli.main import main
-from kops.cli.options import build, load, spec_of, words
-from kops.cli.output import FORMATS
+from kops.cli.printing.output import FORMATS
+from kops.cli.running import exit_codes, tree
+from kops.cli.running.options import build, load, spec_of, words
 from tests.cli.conftest import PROJECT, Ran
 
 Kops = Callable[..., Ran]
@@ -56,7 +56,7 @@ def imported(*arguments: str) -> set[str]:
 def test_help_of_groups_imports_next_to_nothing(arguments: list[str]) -> None:
     modules = imported(*arguments)
     assert not modules & (HEAVY | {"typer", "typing", "dataclasses", "inspect", "re", "json", "pathlib"})
-    frame = {"main", "tree", "exit_codes", "sink"}
+    frame = {"main", "running", "running.tree", "running.exit_codes", "printing", "printing.sink"}
     assert {name for name in modules if name.startswith("kops.")} <= {
         "kops._compiled",
         "kops.errors",
@@ -110,7 +110,7 @@ def test_the_formats_of_a_command_are_known_or_its_own(entry: tree.Entry) -> Non
 
 @ENTRIES
 def test_every_option_has_a_help_text(entry: tree.Entry) -> None:
-    from kops.cli.pages import page
+    from kops.cli.running.pages import page
 
     made = page(entry)
     for parameter in (*made.arguments, *made.options):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint
+from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint
 from tests.cli.conftest import Ran
 from tests.support import cleaning, corpus
 

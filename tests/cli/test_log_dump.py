@@ -211,7 +211,7 @@ def test_a_log_that_becomes_shorter_while_it_is_read(
     kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, left: int
 ) -> None:
     """What is left is shown, and it is told that it is not all there was."""
-    from kops.forensics.dump_text import WatchedFile
+    from kops.forensics.dump.text import WatchedFile
 
     segment = sorted(part("v2-4.3.0-codec-none").glob("*.log"))[0].read_bytes()
     log = tmp_path / "00000000000000000000.log"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kops.cli.exit_codes import CLEAN, FAILED, PROBLEMS, USAGE
+from kops.cli.running.exit_codes import CLEAN, FAILED, PROBLEMS, USAGE
 from kops.files import Files, OsFiles
-from kops.forensics import forecast as module
-from kops.forensics.on_disk import OnDisk, offsets_on_disk
+from kops.forensics.forecast import run as module
+from kops.forensics.forecast.on_disk import OnDisk, offsets_on_disk
 from tests.cli.conftest import Ran
 from tests.support import corpus
 

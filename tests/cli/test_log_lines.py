@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kops.files import OsFiles
-from kops.forensics.journal import locked
+from kops.forensics.plans.journal import locked
 from tests.cli.conftest import PROJECT, Ran
 from tests.support import corpus
 

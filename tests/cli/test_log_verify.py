@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kops.cli.exit_codes import CLEAN, FAILED, FIXED, INTERRUPTED, PROBLEMS, USAGE
+from kops.cli.running.exit_codes import CLEAN, FAILED, FIXED, INTERRUPTED, PROBLEMS, USAGE
 from kops.files import OsFiles
 from tests.cli.conftest import PROJECT, Ran
 from tests.support import corpus

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from kops.cli import tree
-from kops.forensics.finding_codes import CODES
+from kops.cli.running import tree
+from kops.forensics.findings.codes import CODES
 from tools import make_man
 
 

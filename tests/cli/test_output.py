@@ -15,10 +15,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kops.cli import documents
-from kops.cli.output import Column, Output, human_bytes, iso_time
-from kops.cli.sink import FileSink, OutputError
-from kops.cli.table import table, width
+from kops.cli.printing import documents
+from kops.cli.printing.output import Column, Output, human_bytes, iso_time
+from kops.cli.printing.sink import FileSink, OutputError
+from kops.cli.printing.table import table, width
 from tests.cli import probe
 from tests.cli.conftest import Ran
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kops.cli.exit_codes import FAILED, USAGE
+from kops.cli.running.exit_codes import FAILED, USAGE
 from tests.cli.conftest import Ran
 from tests.support import corpus
 from tools import demo

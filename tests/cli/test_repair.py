@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kops.files import OsFiles
-from kops.forensics.repair import locked
+from kops.forensics.repair.run import locked
 from tests.cli.conftest import PROJECT, Ran
 from tests.support import corpus
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kops.cli.progress import Progress
+from kops.cli.printing.progress import Progress
 from tests.cli.conftest import PROJECT
 from tests.support import corpus
 

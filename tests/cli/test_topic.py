@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from kops.client.offsets import LATEST, list_offsets
-from kops.cluster.directory import ClusterDirectory
 from kops.cluster.embedded import Cluster
+from kops.cluster.layout.directory import ClusterDirectory
 from kops.cluster.questions import client_of
 from kops.records.log_offsets import TopicPartition
 from tests.cli.conftest import PROJECT, Ran, kops_process
@@ -334,7 +334,7 @@ def test_a_server_that_hangs_is_passed_over_for_the_next(kops: Kops, cluster: Cl
 
 
 def test_who_does_not_say_where_the_cluster_is_hears_how(kops: Kops, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("kops.cli.connecting.DEFAULT_SERVER", "localhost:1")
+    monkeypatch.setattr("kops.cli.inputs.connecting.DEFAULT_SERVER", "localhost:1")
     monkeypatch.delenv("BOOTSTRAP_SERVERS", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("kops.cluster.launch.running_directories", set)

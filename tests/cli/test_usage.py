@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-import kops.cli.exit_codes as codes
+import kops.cli.running.exit_codes as codes
 from tests.cli.conftest import Ran
 
 pytestmark = pytest.mark.usefixtures("probes")
@@ -116,8 +116,8 @@ def test_a_value_may_look_like_an_option(kops: Kops, arguments: list[str], tags:
 
 
 def test_every_option_with_a_value_refuses_an_option_as_its_value(kops: Kops) -> None:
-    from kops.cli import tree
-    from kops.cli.options import build
+    from kops.cli.running import tree
+    from kops.cli.running.options import build
 
     count = 0
     for entry in tree.COMMANDS:

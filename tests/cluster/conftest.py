@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kops.cluster.directory import ClusterDirectory
 from kops.cluster.launch import clean_up, stop_supervisor, supervision
+from kops.cluster.layout.directory import ClusterDirectory
 
 
 @pytest.fixture

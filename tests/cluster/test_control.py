@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kops.broker.loop import Loop
-from kops.cluster.control import Caller, ControlClient, ControlServer, raise_error
+from kops.broker.network.loop import Loop
+from kops.cluster.processes.control import Caller, ControlClient, ControlServer, raise_error
 from kops.errors import KopsError, NotFoundError, UnreachableError, UsageError
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import kops
-from kops.cluster import ports
-from kops.cluster.directory import ClusterDirectory
 from kops.cluster.launch import UpRequest, bring_up, take_down
+from kops.cluster.layout import ports
+from kops.cluster.layout.directory import ClusterDirectory
 from kops.errors import KopsError, NotFoundError, UsageError
 from tests.support import librdkafka as kafka
 

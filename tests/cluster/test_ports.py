@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kops.cluster import ports
+from kops.cluster.layout import ports
 from kops.errors import KopsError, UsageError
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from kops.cluster import launch
-from kops.cluster.directory import ClusterDirectory
 from kops.cluster.launch import clean_up, locate, orphans, running_directories, stop_supervisor, supervision
-from kops.cluster.processes import MARK, ProcessIdentity, identify, identity_of, start_time, supervised
+from kops.cluster.layout.directory import ClusterDirectory
+from kops.cluster.processes.processes import MARK, ProcessIdentity, identify, identity_of, start_time, supervised
 from kops.errors import NotFoundError
 
 TOKEN = "0123456789abcdef"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kops.cli.main import main
-from kops.cli.options import words
-from kops.cluster.directory import ClusterDirectory
+from kops.cli.running.options import words
+from kops.cluster.layout.directory import ClusterDirectory
 from tests.cli.conftest import PROJECT
 from tests.cli.test_docs import as_shown
 

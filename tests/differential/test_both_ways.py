@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kops.cluster.directory import ClusterDirectory
 from kops.cluster.launch import UpRequest, bring_up, take_down
-from kops.cluster.ports import find_base
-from kops.forensics.verify import verify
+from kops.cluster.layout.directory import ClusterDirectory
+from kops.cluster.layout.ports import find_base
+from kops.forensics.verify.run import verify
 from tests.support import librdkafka as kafka
 from tests.support.oracle import Oracle
 from tests.support.real_broker import RealCluster

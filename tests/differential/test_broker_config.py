@@ -11,9 +11,9 @@ from py4j.java_gateway import get_field
 from py4j.protocol import Py4JJavaError
 
 from kops.config import BrokerConfig, read_properties
-from kops.config.broker_keys import KAFKA_CONFIG_DEF
-from kops.config.broker_listeners import Endpoint
-from kops.config.definition import HIDDEN, ConfigKey, Value, java_text
+from kops.config.broker.listeners import Endpoint
+from kops.config.broker_keys.table import KAFKA_CONFIG_DEF
+from kops.config.values.definition import HIDDEN, ConfigKey, Value, java_text
 from kops.errors import ApiError
 from tests.support.node_properties import BASES, KAFKA_FILES, ODD_SETS, some_properties
 from tests.support.oracle import Oracle

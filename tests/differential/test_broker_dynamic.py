@@ -13,10 +13,10 @@ from py4j.java_gateway import get_field
 from py4j.protocol import Py4JJavaError
 
 from kops.config import BrokerConfig, read_properties
-from kops.config.broker_describe import DescribedSetting, describe_broker, describe_cluster, describe_topic
-from kops.config.broker_dynamic import DynamicConfig
-from kops.config.broker_dynamic_keys import CLUSTER_WIDE, DYNAMIC, DYNAMIC_CONFIG_DEF, PER_BROKER, config_key, synonyms
-from kops.config.broker_keys import KAFKA_CONFIG_DEF
+from kops.config.broker.describe import DescribedSetting, describe_broker, describe_cluster, describe_topic
+from kops.config.broker.dynamic import DynamicConfig
+from kops.config.broker.dynamic_keys import CLUSTER_WIDE, DYNAMIC, DYNAMIC_CONFIG_DEF, PER_BROKER, config_key, synonyms
+from kops.config.broker_keys.table import KAFKA_CONFIG_DEF
 from kops.config.topic import TOPIC_CONFIG_DEF
 from kops.errors import ApiError
 from tests.support.manual_jvm import constant, proxy

@@ -9,13 +9,13 @@ import pytest
 from py4j.java_gateway import get_field
 from py4j.protocol import Py4JJavaError
 
-from kops.broker.apis.error_responses import error_response
 from kops.broker.apis.table import served_apis
-from kops.broker.envelope import envelope, envelope_response, open_envelope, read_response
+from kops.broker.controller_link.envelope import envelope, envelope_response, open_envelope, read_response
+from kops.broker.controller_link.error_responses import error_response
 from kops.errors import ApiError
 from kops.protocol import errors
 from kops.protocol.api_keys import BY_NAME, ApiKey
-from kops.protocol.connection import Request
+from kops.protocol.connections.connection import Request
 from kops.protocol.declaration import Message, Struct
 from kops.protocol.messages import DescribeUserScramCredentialsRequest, ProduceRequest
 from kops.protocol.registry import request_class, response_class

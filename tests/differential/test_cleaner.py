@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kops.records import Batch
-from kops.records.scan import read_batches
-from kops.storage._hot_clean import OffsetMap
-from kops.storage.cleaner import Cleaner, CleanRange
+from kops.records.scanning.scanner import read_batches
+from kops.storage.cleaning._hot_clean import OffsetMap
+from kops.storage.cleaning.cleaner import Cleaner, CleanRange
 from tests.support import cleaning
 from tests.support.cleaning import NOW_MS, Shape
 from tests.support.kafka_cleaner import KafkaCleaner

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from kops.metadata.controller.base.result import ControllerResult, Record, RequestContext
+from kops.metadata.controller.cluster.feature_versions import bootstrap_records
+from kops.metadata.controller.cluster.settings import ControllerSettings
 from kops.metadata.controller.controller import Controller
-from kops.metadata.controller.feature_versions import bootstrap_records
-from kops.metadata.controller.result import ControllerResult, Record, RequestContext
-from kops.metadata.controller.settings import ControllerSettings
 from kops.metadata.metadata_version import LATEST_PRODUCTION, from_level
 from kops.metadata.partition_registration import PartitionRegistration
 from kops.metadata.records import write_record

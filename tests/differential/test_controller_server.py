@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kops.broker.format import FormatOptions
-from kops.broker.raft_log import METADATA_DIR
+from kops.broker.quorum.format import FormatOptions
+from kops.broker.quorum.raft_log import METADATA_DIR
 from kops.metadata.records import read_record
 from kops.protocol.declaration import ZERO_UUID, Message
 from kops.protocol.messages import (

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kops.files import OsFiles
-from kops.forensics.dump_kafka import KafkaDump
-from kops.forensics.dump_text import DumpOptions, DumpText
+from kops.forensics.dump.kafka_text import KafkaDump
+from kops.forensics.dump.text import DumpOptions, DumpText
 from kops.records import BatchBuilder, crc32c
 from tests.support import corpus
 from tests.support.oracle import Oracle
@@ -176,7 +176,7 @@ def test_records_of_one_layout_and_of_many(oracle: Oracle, tmp_path: Path, codec
 
 @pytest.mark.parametrize("decoder", ["IntegerDecoder", "LongDecoder", "StringDecoder"])
 def test_kafkas_decoders(oracle: Oracle, tmp_path: Path, decoder: str) -> None:
-    from kops.forensics.dump_decoders import find_decoder
+    from kops.forensics.dump.decoders import find_decoder
 
     builder = BatchBuilder(base_offset=0)
     for value in (0, 1, -1, 1 << 62, -(1 << 63)):

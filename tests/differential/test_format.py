@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kops.broker.format import FormatError, FormatOptions, format_node
-from kops.broker.metadata_directory import open_directories
+from kops.broker.quorum.format import FormatError, FormatOptions, format_node
+from kops.broker.quorum.metadata_directory import open_directories
 from kops.config import BrokerConfig
 from kops.files import OsFiles
-from kops.metadata.raft.control_records import read_snapshot_header
+from kops.metadata.raft.log.control_records import read_snapshot_header
 from kops.records import read_batches
 from tests.support.oracle import Oracle
 

@@ -10,8 +10,8 @@ from py4j.protocol import Py4JJavaError
 
 from kops.config import BrokerConfig
 from kops.config.client_metrics import CLIENT_METRICS_CONFIG_DEF, validate_client_metrics
-from kops.config.definition import ConfigDef
 from kops.config.groups import GROUP_CONFIG_DEF, broker_group_settings, broker_synonym, group_defaults, validate_group_config
+from kops.config.values.definition import ConfigDef
 from kops.errors import ApiError
 from tests.support.oracle import Oracle
 

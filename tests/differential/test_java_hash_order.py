@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kops.config.java_hash import HashOrder
+from kops.config.values.java_hash import HashOrder
 
 if TYPE_CHECKING:
     from tests.support.oracle import Oracle

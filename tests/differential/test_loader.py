@@ -14,8 +14,8 @@ import pytest
 
 from kops.config.topic import topic_config
 from kops.files import OsFiles, OverlayFiles
-from kops.storage.load_errors import LoadError
-from kops.storage.loader import load_partition
+from kops.storage.failures.load_errors import LoadError
+from kops.storage.start.loader import load_partition
 from tests.support import corpus, loading, synthetic
 from tests.support.damage import Trial, damage
 

@@ -16,7 +16,7 @@ import pytest
 from kops.files import MemoryFiles
 from kops.files.crash import LOSSES
 from kops.records import BatchBuilder
-from kops.storage.names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kops.storage.formats.names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from tests.support.crash_log import CONFIG, DIRECTORY, History, batches_of, kafkas_order, read_checkpoint
 from tests.support.oracle import Oracle
 from tests.support.twin_logs import Refused, Twin

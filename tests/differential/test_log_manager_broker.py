@@ -18,16 +18,16 @@ from typing import Any
 import pytest
 
 from kops.files import OsFiles, OverlayFiles
-from kops.forensics.metadata_log import load_metadata_log, stray_rule
+from kops.forensics.forecast.metadata_log import load_metadata_log, stray_rule
 from kops.metadata import ClusterImage
 from kops.records import BatchBuilder, end_txn_marker
-from kops.records.validate import AppendOrigin
-from kops.storage.checkpoints import TopicPartition
-from kops.storage.log_cleaner import CleanerConfig, LogCleaner
-from kops.storage.log_dirs import check_meta_properties
-from kops.storage.log_manager import LogManager
-from kops.storage.log_settings import LogManagerConfig, TopicConfigs
+from kops.records.validation.validate import AppendOrigin
+from kops.storage.cleaning.log_cleaner import CleanerConfig, LogCleaner
+from kops.storage.formats.checkpoints import TopicPartition
+from kops.storage.manager.log_manager import LogManager
+from kops.storage.manager.log_settings import LogManagerConfig, TopicConfigs
 from kops.storage.scheduler import Scheduler
+from kops.storage.start.log_dirs import check_meta_properties
 from kops.storage.unified_log import UnifiedLog
 from tests.support.oracle import Oracle, java_command
 from tests.support.real_broker import LOGGERS, RealBroker

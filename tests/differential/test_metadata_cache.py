@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from kops.metadata.image.metadata_cache import MetadataCache
 from kops.metadata.image.metadata_delta import MetadataDelta
 from kops.metadata.image.metadata_image import EMPTY, MetadataImage, MetadataProvenance
-from kops.metadata.metadata_cache import MetadataCache
 from kops.metadata.records import write_record
 from kops.protocol.messages import DescribeTopicPartitionsRequest, FeatureLevelRecord, MetadataResponse
 from kops.protocol.messages.describe_topic_partitions_request import Cursor, TopicRequest

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from kops.broker.raft_log import METADATA_DIR
+from kops.broker.quorum.raft_log import METADATA_DIR
 from kops.protocol.messages import (
     BrokerHeartbeatRequest,
     BrokerRegistrationResponse,

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from kops.broker.connection_limits import Rate
-from kops.broker.memory_pool import MemoryPool
-from kops.broker.peer import Peer
+from kops.broker.network.connection_limits import Rate
+from kops.broker.network.memory_pool import MemoryPool
+from kops.broker.network.peer import Peer
 from kops.errors import ApiError
 from kops.protocol import api_keys
-from kops.protocol.backoff import ExponentialBackoff
+from kops.protocol.connections.backoff import ExponentialBackoff
+from kops.protocol.connections.node_versions import NodeVersions
 from kops.protocol.declaration import Message
 from kops.protocol.messages import ApiVersionsResponse, MetadataRequest, MetadataResponse
 from kops.protocol.messages.api_versions_response import ApiVersion
-from kops.protocol.node_versions import NodeVersions
 from tests.support.networking import LoopThread
 from tests.support.oracle import Oracle
 from tests.support.real_broker import RealBroker

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kops.metadata.raft import control_records as control
-from kops.metadata.raft.accumulator import BatchAccumulator
-from kops.metadata.raft.replica import Address, Endpoints, OffsetAndEpoch, ReplicaKey
-from kops.metadata.raft.snapshot import SnapshotWriter
-from kops.metadata.raft.voter_set import VoterNode, VoterSet
+from kops.metadata.raft.log import control_records as control
+from kops.metadata.raft.log.accumulator import BatchAccumulator
+from kops.metadata.raft.log.snapshot import SnapshotWriter
+from kops.metadata.raft.voters.replica import Address, Endpoints, OffsetAndEpoch, ReplicaKey
+from kops.metadata.raft.voters.voter_set import VoterNode, VoterSet
 from kops.records import read_batches
 from tests.simulation.raft_log import MemoryLog, MemorySnapshot
 from tests.support.oracle import Oracle

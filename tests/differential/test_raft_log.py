@@ -12,11 +12,11 @@ import pytest
 from py4j.java_gateway import get_field
 from py4j.protocol import Py4JJavaError
 
-from kops.broker.raft_log import METADATA_DIR, METADATA_TOPIC_ID, KafkaRaftLog, MetadataLogSettings
+from kops.broker.quorum.raft_log import METADATA_DIR, METADATA_TOPIC_ID, KafkaRaftLog, MetadataLogSettings
 from kops.errors import KopsError
 from kops.files import OsFiles
-from kops.metadata.raft.replica import OffsetAndEpoch
-from kops.metadata.raft.snapshot import SnapshotWriter
+from kops.metadata.raft.log.snapshot import SnapshotWriter
+from kops.metadata.raft.voters.replica import OffsetAndEpoch
 from kops.records import BatchBuilder
 from kops.storage.scheduler import Scheduler
 from tests.simulation.raft_log import MemoryLog, MemorySnapshot

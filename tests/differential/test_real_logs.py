@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kops.files import OsFiles
-from kops.forensics.index_tools import KINDS, rebuild_partition
-from kops.forensics.inventory import open_partition
-from kops.forensics.recover import recover
-from kops.forensics.repair import repair
-from kops.forensics.verify import verify
+from kops.forensics.index.tools import KINDS, rebuild_partition
+from kops.forensics.inventory.tree import open_partition
+from kops.forensics.recover.run import recover
+from kops.forensics.repair.run import repair
+from kops.forensics.verify.run import verify
 from kops.records import Batch, BytesSource, scan
 from tests.differential.test_loader import compare
 from tests.support.damage import append, damage, delete, drop_batch, epoch_text, flip_bit, overwrite, truncate

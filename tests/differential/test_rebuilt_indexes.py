@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kops.forensics.index_tools import apply_rebuild, plan_rebuild
+from kops.forensics.index.tools import apply_rebuild, plan_rebuild
 from tests.support import corpus
 from tests.support.oracle import Oracle
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from kops.forensics.repair import repair
-from kops.forensics.verify import verify
-from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
-from kops.storage.partition_metadata import PartitionMetadata, read_partition_metadata, write_partition_metadata
+from kops.forensics.repair.run import repair
+from kops.forensics.verify.run import verify
+from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
+from kops.storage.formats.partition_metadata import PartitionMetadata, read_partition_metadata, write_partition_metadata
 from tests.support import corpus
 from tests.support.oracle import Oracle
 from tests.support.real_broker import RealBroker

@@ -11,11 +11,11 @@ import pytest
 from kops.protocol import errors
 from kops.protocol.messages.fetch_response import FetchResponse, PartitionData
 from kops.records.log_offsets import TopicPartition
-from kops.replication.fetch import FetchInfo
-from kops.replication.fetch_context import FetchManager, fetch_response
-from kops.replication.fetch_session import INITIAL, FetchMetadata, FetchSessionCache, TopicIdPartition
-from kops.replication.fetch_session_handler import FetchSessionHandler
-from kops.replication.fetcher_manager import fetcher_number
+from kops.replication.following.fetch_session_handler import FetchSessionHandler
+from kops.replication.following.fetcher_manager import fetcher_number
+from kops.replication.leading.fetch import FetchInfo
+from kops.replication.leading.fetch_context import FetchManager, fetch_response
+from kops.replication.leading.fetch_session import INITIAL, FetchMetadata, FetchSessionCache, TopicIdPartition
 from kops.replication.quota import ReplicationQuotaManager
 from tests.support.manual_jvm import ManualClock
 from tests.support.oracle import Oracle

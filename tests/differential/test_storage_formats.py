@@ -14,24 +14,24 @@ import pytest
 from py4j.java_gateway import get_field
 from py4j.protocol import Py4JJavaError
 
-from kops.config.definition import Kind, _parse
-from kops.config.java import parse_int, parse_long
-from kops.config.java_hash import store_order, string_hash
-from kops.config.properties import read_properties, write_properties
 from kops.config.topic import TOPIC_CONFIG_DEF, TopicConfig, topic_config
+from kops.config.values.definition import Kind, _parse
+from kops.config.values.java import parse_int, parse_long
+from kops.config.values.java_hash import store_order, string_hash
+from kops.config.values.properties import read_properties, write_properties
 from kops.errors import DecodeError, UsageError
-from kops.storage import names
-from kops.storage.checkpoints import read_offset_checkpoint
-from kops.storage.clean_shutdown import read_clean_shutdown
-from kops.storage.kafka_uuid import parse_uuid
-from kops.storage.leader_epoch_checkpoint import EpochEntry, effective_epochs, read_leader_epoch_checkpoint
-from kops.storage.meta_properties import read_meta_properties
-from kops.storage.offset_index import OffsetIndex
-from kops.storage.partition_metadata import read_partition_metadata
-from kops.storage.producer_snapshot import ProducerSnapshotEntry, read_producer_snapshot, write_producer_snapshot
-from kops.storage.quorum_state import read_quorum_state
-from kops.storage.time_index import TimeIndex
-from kops.storage.transaction_index import read_transaction_index
+from kops.storage.formats import names
+from kops.storage.formats.checkpoints import read_offset_checkpoint
+from kops.storage.formats.clean_shutdown import read_clean_shutdown
+from kops.storage.formats.kafka_uuid import parse_uuid
+from kops.storage.formats.leader_epoch_checkpoint import EpochEntry, effective_epochs, read_leader_epoch_checkpoint
+from kops.storage.formats.meta_properties import read_meta_properties
+from kops.storage.formats.partition_metadata import read_partition_metadata
+from kops.storage.formats.producer_snapshot import ProducerSnapshotEntry, read_producer_snapshot, write_producer_snapshot
+from kops.storage.formats.quorum_state import read_quorum_state
+from kops.storage.segment_files.offset_index import OffsetIndex
+from kops.storage.segment_files.time_index import TimeIndex
+from kops.storage.segment_files.transaction_index import read_transaction_index
 from tests.support.oracle import Oracle
 
 LOG = "org.apache.kafka.storage.internals.log"

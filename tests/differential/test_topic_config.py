@@ -9,10 +9,10 @@ import pytest
 from py4j.java_gateway import get_field
 from py4j.protocol import Py4JJavaError
 
-from kops.config.definition import ConfigKey
-from kops.config.java import double_text
 from kops.config.topic import TOPIC_CONFIG_DEF, TopicConfig, server_synonyms
 from kops.config.topic_validation import validate_topic_config
+from kops.config.values.definition import ConfigKey
+from kops.config.values.java import double_text
 from kops.errors import ApiError
 from tests.support.oracle import Oracle
 

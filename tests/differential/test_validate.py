@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 
 from kops.errors import ApiError
 from kops.records import Batch
-from kops.records.validate import ValidatedRecords, validate_records
+from kops.records.validation.validate import ValidatedRecords, validate_records
 from tests.support.oracle import Oracle
 from tests.support.validating import Sent, header, random_append
 

@@ -10,7 +10,7 @@ import pytest
 
 from kops.files import FaultyFiles, MemoryFiles
 from kops.forensics.compact import CompactOptions, CompactReport, compact
-from kops.storage.checkpoints import read_offset_checkpoint
+from kops.storage.formats.checkpoints import read_offset_checkpoint
 from tests.support import cleaning
 
 SETTINGS = {"internal.segment.bytes": "2000", "index.interval.bytes": "200", "segment.index.bytes": "1200"}

@@ -8,8 +8,8 @@ import pytest
 
 from kops.config.topic import TopicConfig
 from kops.files import Crash, FaultyFiles, Files, MemoryFiles
-from kops.storage.load_errors import LoadError
-from kops.storage.loader import LoadedLog, load_partition
+from kops.storage.failures.load_errors import LoadError
+from kops.storage.start.loader import LoadedLog, load_partition
 from tests.support import corpus, loading
 
 OLD_DAMAGE = "damage-4.3.0-flip-body-old"

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from kops.files.crash import LOSSES, Fault, Operation
-from kops.storage.load_errors import KafkaStorageError
+from kops.storage.failures.load_errors import KafkaStorageError
 from kops.storage.local_log import LocalLog
-from kops.storage.segment import LogSegment
+from kops.storage.segments.segment import LogSegment
 from tests.support.crash_log import LOG_DIR, History, create_first, remove_in_order, roll_first
 
 

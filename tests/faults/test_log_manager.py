@@ -9,11 +9,11 @@ import pytest
 
 from kops.errors import KopsError
 from kops.files import Crash, FaultyFiles, Files, MemoryFiles
-from kops.storage.checkpoints import TopicPartition
-from kops.storage.live_log_dirs import LogDirsFailedError
-from kops.storage.load_errors import KafkaStorageError
-from kops.storage.log_dirs import StartRefusedError
-from kops.storage.log_settings import LogManagerConfig
+from kops.storage.failures.load_errors import KafkaStorageError
+from kops.storage.formats.checkpoints import TopicPartition
+from kops.storage.manager.live_log_dirs import LogDirsFailedError
+from kops.storage.manager.log_settings import LogManagerConfig
+from kops.storage.start.log_dirs import StartRefusedError
 from tests.support.managing import Broker, batch
 
 IN_A = TopicPartition("orders", 0)

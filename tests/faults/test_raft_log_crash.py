@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kops.broker.election_store import FileElectionStore
-from kops.broker.raft_log import METADATA_DIR, KafkaRaftLog, MetadataLogSettings
+from kops.broker.quorum.election_store import FileElectionStore
+from kops.broker.quorum.raft_log import METADATA_DIR, KafkaRaftLog, MetadataLogSettings
 from kops.files import CrashFiles, Files
 from kops.files.crash import LOSSES, Loss
-from kops.metadata.raft.election import ElectionState
-from kops.metadata.raft.replica import OffsetAndEpoch
-from kops.metadata.raft.snapshot import SnapshotWriter
+from kops.metadata.raft.log.snapshot import SnapshotWriter
+from kops.metadata.raft.roles.election import ElectionState
+from kops.metadata.raft.voters.replica import OffsetAndEpoch
 from kops.records import BatchBuilder, read_batches
 from kops.storage.scheduler import Scheduler
 

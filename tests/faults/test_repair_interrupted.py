@@ -8,8 +8,8 @@ import pytest
 
 from kops.errors import KopsError, LockHeldError
 from kops.files import Crash, FaultyFiles, OsFiles, OverlayFiles
-from kops.forensics.journal import journal_root
-from kops.forensics.repair import locked, open_journal, repair, rollback
+from kops.forensics.plans.journal import journal_root
+from kops.forensics.repair.run import locked, open_journal, repair, rollback
 from tests.support import corpus
 
 CASES = (

@@ -11,7 +11,7 @@ import pytest
 
 from kops.errors import DecodeError, KopsError, LockHeldError, NotFoundError
 from kops.files import Crash, FaultyFiles, Files, MemoryFiles, OsFiles
-from kops.forensics.journal import (
+from kops.forensics.plans.journal import (
     ChangedSinceError,
     apply_plan,
     journal_root,
@@ -21,7 +21,7 @@ from kops.forensics.journal import (
     rollback,
     unfinished_journals,
 )
-from kops.forensics.plan import Copy, Data, Move, Plan, PlannedFiles, Put, Remove, Step
+from kops.forensics.plans.plan import Copy, Data, Move, Plan, PlannedFiles, Put, Remove, Step
 
 NOW = 1_700_000_000_123
 

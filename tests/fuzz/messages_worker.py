@@ -14,7 +14,7 @@ import struct
 import sys
 
 from kops.errors import ApiError, DecodeError
-from kops.protocol.connection import ServerConnection
+from kops.protocol.connections.connection import ServerConnection
 from tests.support.messages import all_versions, random_message
 
 MEMORY = 512 << 20

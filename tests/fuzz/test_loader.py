@@ -10,8 +10,8 @@ import pytest
 
 from kops.config.topic import topic_config
 from kops.files import OverlayFiles
-from kops.storage.load_errors import LoadError
-from kops.storage.loader import load_partition
+from kops.storage.failures.load_errors import LoadError
+from kops.storage.start.loader import load_partition
 from tests.support import corpus, loading
 from tests.support.damage import Trial, damage
 

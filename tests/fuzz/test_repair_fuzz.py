@@ -9,11 +9,11 @@ import pytest
 
 from kops.config.topic import TopicConfig
 from kops.files import Files, MemoryFiles, OsFiles, OverlayFiles
-from kops.forensics.plan import PlannedFiles
-from kops.forensics.recover import recover
-from kops.forensics.repair import plan_repair
+from kops.forensics.plans.plan import PlannedFiles
+from kops.forensics.recover.run import recover
+from kops.forensics.repair.run import plan_repair
 from kops.records import Damage, scan
-from kops.storage.loader import load_partition
+from kops.storage.start.loader import load_partition
 from tests.support import corpus
 from tests.support.loading import apply_operations
 

@@ -8,19 +8,24 @@ from collections.abc import Callable
 
 import pytest
 
-from kops.config.properties import read_properties
+from kops.config.values.properties import read_properties
 from kops.errors import DecodeError
-from kops.storage.checkpoints import read_offset_checkpoint
-from kops.storage.clean_shutdown import read_clean_shutdown
-from kops.storage.leader_epoch_checkpoint import effective_epochs, read_leader_epoch_checkpoint
-from kops.storage.meta_properties import read_meta_properties
-from kops.storage.names import offset_from_file_name, parse_log_file, parse_partition_dir
-from kops.storage.offset_index import build_offset_index, read_offset_index
-from kops.storage.partition_metadata import read_partition_metadata
-from kops.storage.producer_snapshot import ProducerSnapshotEntry, read_producer_snapshot, write_producer_snapshot
-from kops.storage.quorum_state import read_quorum_state
-from kops.storage.time_index import build_time_index, read_time_index
-from kops.storage.transaction_index import AbortedTxn, check_transaction_index, read_transaction_index, write_transaction_index
+from kops.storage.formats.checkpoints import read_offset_checkpoint
+from kops.storage.formats.clean_shutdown import read_clean_shutdown
+from kops.storage.formats.leader_epoch_checkpoint import effective_epochs, read_leader_epoch_checkpoint
+from kops.storage.formats.meta_properties import read_meta_properties
+from kops.storage.formats.names import offset_from_file_name, parse_log_file, parse_partition_dir
+from kops.storage.formats.partition_metadata import read_partition_metadata
+from kops.storage.formats.producer_snapshot import ProducerSnapshotEntry, read_producer_snapshot, write_producer_snapshot
+from kops.storage.formats.quorum_state import read_quorum_state
+from kops.storage.segment_files.offset_index import build_offset_index, read_offset_index
+from kops.storage.segment_files.time_index import build_time_index, read_time_index
+from kops.storage.segment_files.transaction_index import (
+    AbortedTxn,
+    check_transaction_index,
+    read_transaction_index,
+    write_transaction_index,
+)
 
 
 def use_offset_index(data: bytes) -> None:

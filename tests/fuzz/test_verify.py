@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from kops.files import MemoryFiles
-from kops.forensics.finding_codes import CODES
-from kops.forensics.findings import SEVERITIES, Finding
-from kops.forensics.index_tools import check_indexes, diff_indexes, plan_rebuild
-from kops.forensics.verify import verify
-from kops.forensics.verify_facts import LEVELS
+from kops.forensics.findings.codes import CODES
+from kops.forensics.findings.finding import SEVERITIES, Finding
+from kops.forensics.index.tools import check_indexes, diff_indexes, plan_rebuild
+from kops.forensics.verify.facts.facts import LEVELS
+from kops.forensics.verify.run import verify
 from tests.support import corpus
 from tests.support.damage import damage
 from tests.support.loading import apply_operations

@@ -9,9 +9,9 @@ import pytest
 
 from kops.config.topic import TopicConfig, topic_config
 from kops.records import Batch
-from kops.records.scan import read_batches
-from kops.storage._hot_clean import OffsetMap
-from kops.storage.cleaner import Cleaner, CleanRange
+from kops.records.scanning.scanner import read_batches
+from kops.storage.cleaning._hot_clean import OffsetMap
+from kops.storage.cleaning.cleaner import Cleaner, CleanRange
 from tests.support import cleaning, corpus
 
 DELETED = ".log.deleted"

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kops.files import OsFiles
-from kops.forensics.dump_documents import DocumentOptions, Documents, chosen_files
-from kops.forensics.dump_isolation import ISOLATIONS
-from kops.forensics.filters import RecordFilter
-from kops.forensics.inventory import open_paths
+from kops.forensics.dump.documents import DocumentOptions, Documents, chosen_files
+from kops.forensics.dump.filters import RecordFilter
+from kops.forensics.dump.isolation import ISOLATIONS
+from kops.forensics.inventory.tree import open_paths
 from tests.support import corpus
 
 KEYS = ("offset", "timestamp", "tsType", "key", "value", "headers", "leaderEpoch")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kops.files import Files, OsFiles, OverlayFiles
-from kops.forensics.dump_kafka import KafkaDump
-from kops.forensics.dump_messages import PARSERS
-from kops.forensics.dump_text import DumpOptions, DumpProblem, DumpText
+from kops.forensics.dump.kafka_text import KafkaDump
+from kops.forensics.dump.messages import PARSERS
+from kops.forensics.dump.text import DumpOptions, DumpProblem, DumpText
 from tests.support import corpus
 
 MODES = {

@@ -11,9 +11,9 @@ import pytest
 
 from kops.config.topic import topic_config
 from kops.files import Files, MemoryFiles, OsFiles
-from kops.forensics.export_lines import SEGMENT, ExportCounts, export_documents
-from kops.forensics.import_lines import ImportReport, import_lines
-from kops.forensics.inventory import open_paths
+from kops.forensics.inventory.tree import open_paths
+from kops.forensics.lines.exporting import SEGMENT, ExportCounts, export_documents
+from kops.forensics.lines.importing import ImportReport, import_lines
 from tests.support import corpus
 
 # Kafka of these versions writes indexes and snapshots as 4.3 does.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kops.files import Files, MemoryFiles, OsFiles
-from kops.forensics.forecast import Forecast, ForecastOptions, PartitionForecast, forecast
+from kops.forensics.forecast.run import Forecast, ForecastOptions, PartitionForecast, forecast
 from tests.support import corpus
 from tests.support.broker_cases import broker_files
 

@@ -16,13 +16,13 @@ import pytest
 
 from kops.config.topic import TopicConfig
 from kops.files import OverlayFiles
-from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint
-from kops.storage.epoch_cache import FILE_NAME as EPOCHS
-from kops.storage.leader_epoch_checkpoint import read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
-from kops.storage.load_errors import LoadError
-from kops.storage.loaded_log import LoadedLog
-from kops.storage.loader import load_partition
-from kops.storage.producer_snapshot import read_producer_snapshot
+from kops.storage.failures.load_errors import LoadError
+from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint
+from kops.storage.formats.leader_epoch_checkpoint import read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
+from kops.storage.formats.producer_snapshot import read_producer_snapshot
+from kops.storage.segments.epoch_cache import FILE_NAME as EPOCHS
+from kops.storage.start.loaded_log import LoadedLog
+from kops.storage.start.loader import load_partition
 from kops.storage.unified_log import UnifiedLog
 from tests.support import corpus, loading
 

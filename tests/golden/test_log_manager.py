@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from kops.files import Files, OsFiles, OverlayFiles
-from kops.forensics.metadata_log import check_voter, load_metadata_log, stray_rule
-from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint
-from kops.storage.live_log_dirs import LogDirsFailedError
+from kops.forensics.forecast.metadata_log import check_voter, load_metadata_log, stray_rule
+from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint
 from kops.storage.log_checkpoints import scala_map_order
-from kops.storage.log_dirs import METADATA_DIR, LogDirStart, StartRefusedError, check_meta_properties
-from kops.storage.log_manager import LogManager
-from kops.storage.log_settings import TopicConfigs
+from kops.storage.manager.live_log_dirs import LogDirsFailedError
+from kops.storage.manager.log_manager import LogManager
+from kops.storage.manager.log_settings import TopicConfigs
 from kops.storage.scheduler import Scheduler
+from kops.storage.start.log_dirs import METADATA_DIR, LogDirStart, StartRefusedError, check_meta_properties
 from tests.support import corpus
 from tests.support.broker_cases import broker_files
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kops.broker.election_store import FileElectionStore
-from kops.broker.raft_log import METADATA_DIR, KafkaRaftLog, MetadataLogSettings
+from kops.broker.quorum.election_store import FileElectionStore
+from kops.broker.quorum.raft_log import METADATA_DIR, KafkaRaftLog, MetadataLogSettings
 from kops.files import OsFiles
-from kops.metadata.raft.control_state import ControlState, snapshot_batches
-from kops.metadata.raft.replica import OffsetAndEpoch
-from kops.metadata.raft.voter_set import NO_VOTERS
+from kops.metadata.raft.log.control_state import ControlState, snapshot_batches
+from kops.metadata.raft.voters.replica import OffsetAndEpoch
+from kops.metadata.raft.voters.voter_set import NO_VOTERS
 from kops.records import read_batches
-from kops.storage.quorum_state import read_quorum_state
+from kops.storage.formats.quorum_state import read_quorum_state
 from kops.storage.scheduler import Scheduler
 from tests.support import corpus
 

@@ -14,7 +14,7 @@ from kops.metadata.image.batch_loader import LoadedBatch
 from kops.metadata.image.loader import MetadataLoader
 from kops.metadata.image.metadata_image import MetadataImage, MetadataProvenance
 from kops.metadata.image.writer import WriterOptions, write_image
-from kops.metadata.raft.control_records import read_snapshot_header
+from kops.metadata.raft.log.control_records import read_snapshot_header
 from kops.metadata.records import read_record, write_record
 from kops.protocol.declaration import Message
 from kops.protocol.json_text import uuid_text

@@ -9,9 +9,9 @@ import pytest
 from kops.errors import KopsError
 from kops.files import OsFiles, OverlayFiles
 from kops.protocol.messages import MetadataRequest, MetadataResponse
-from kops.storage.log_dirs import LogDirStart
-from kops.storage.log_manager import LogManager
+from kops.storage.manager.log_manager import LogManager
 from kops.storage.scheduler import Scheduler
+from kops.storage.start.log_dirs import LogDirStart
 from tests.support import corpus
 from tests.support.embedded_nodes import EmbeddedNodes
 from tests.support.real_broker import free_ports

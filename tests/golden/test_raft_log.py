@@ -7,13 +7,13 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from kops.metadata.raft.control_records import read_snapshot_header
-from kops.metadata.raft.control_state import ControlState, snapshot_batches
-from kops.metadata.raft.log import EndKind, validate_end
-from kops.metadata.raft.replica import OffsetAndEpoch
-from kops.metadata.raft.voter_set import NO_VOTERS
+from kops.metadata.raft.log.control_records import read_snapshot_header
+from kops.metadata.raft.log.control_state import ControlState, snapshot_batches
+from kops.metadata.raft.log.log import EndKind, validate_end
+from kops.metadata.raft.voters.replica import OffsetAndEpoch
+from kops.metadata.raft.voters.voter_set import NO_VOTERS
 from kops.records import read_batches
-from kops.storage.quorum_state import read_quorum_state
+from kops.storage.formats.quorum_state import read_quorum_state
 from tests.simulation.raft_log import MemoryLog, MemorySnapshot
 from tests.support import corpus
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kops.records import BytesSource
-from kops.storage.producer_state import ProducerState
-from kops.storage.recovery import rebuild_indexes
-from kops.storage.transaction_index import read_transaction_index
+from kops.storage.producers.state import ProducerState
+from kops.storage.segment_files.transaction_index import read_transaction_index
+from kops.storage.segments.recovery import rebuild_indexes
 from tests.support import corpus
 
 NEW = [case for case in corpus.cases("format") if case.startswith(("v2-3.9.1-", "v2-4.3.0-"))]

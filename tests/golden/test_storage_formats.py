@@ -10,17 +10,17 @@ from typing import NamedTuple
 import pytest
 
 from kops.errors import DecodeError
-from kops.storage import names
-from kops.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from kops.storage.clean_shutdown import read_clean_shutdown, write_clean_shutdown
-from kops.storage.leader_epoch_checkpoint import effective_epochs, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
-from kops.storage.meta_properties import read_meta_properties, write_meta_properties
-from kops.storage.offset_index import OffsetIndex, read_offset_index, write_offset_index
-from kops.storage.partition_metadata import read_partition_metadata, write_partition_metadata
-from kops.storage.producer_snapshot import read_producer_snapshot, write_producer_snapshot
-from kops.storage.quorum_state import read_quorum_state, write_quorum_state
-from kops.storage.time_index import TimeIndex, read_time_index, write_time_index
-from kops.storage.transaction_index import check_transaction_index, read_transaction_index, write_transaction_index
+from kops.storage.formats import names
+from kops.storage.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
+from kops.storage.formats.clean_shutdown import read_clean_shutdown, write_clean_shutdown
+from kops.storage.formats.leader_epoch_checkpoint import effective_epochs, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
+from kops.storage.formats.meta_properties import read_meta_properties, write_meta_properties
+from kops.storage.formats.partition_metadata import read_partition_metadata, write_partition_metadata
+from kops.storage.formats.producer_snapshot import read_producer_snapshot, write_producer_snapshot
+from kops.storage.formats.quorum_state import read_quorum_state, write_quorum_state
+from kops.storage.segment_files.offset_index import OffsetIndex, read_offset_index, write_offset_index
+from kops.storage.segment_files.time_index import TimeIndex, read_time_index, write_time_index
+from kops.storage.segment_files.transaction_index import check_transaction_index, read_transaction_index, write_transaction_index
 from tests.support import corpus
 
 # The damaged files that can't be read, by case; all others of the corpus read without an error.

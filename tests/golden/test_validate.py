@@ -8,7 +8,7 @@ import pytest
 
 from kops.records import Batch, BytesSource, file_batches
 from kops.records.build import write_batch
-from kops.records.validate import AppendOrigin, ValidationRules, validate_records
+from kops.records.validation.validate import AppendOrigin, ValidationRules, validate_records
 from tests.support import corpus
 
 FORMATS = corpus.cases("format")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kops.forensics.verify import verify
-from kops.forensics.verify_facts import LEVELS
+from kops.forensics.verify.facts.facts import LEVELS
+from kops.forensics.verify.run import verify
 from tests.support import corpus
 from tests.support.verifying import problems
 

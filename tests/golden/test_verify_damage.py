@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kops.forensics.findings import Finding
-from kops.forensics.verify import verify
-from kops.forensics.verify_facts import CRC, DEEP, FULL, LEVELS, QUICK
+from kops.forensics.findings.finding import Finding
+from kops.forensics.verify.facts.facts import CRC, DEEP, FULL, LEVELS, QUICK
+from kops.forensics.verify.run import verify
 from tests.support import corpus
 from tests.support.verifying import codes, folder, problems
 

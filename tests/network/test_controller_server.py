@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from kops.broker.controller_apis.questions import Questions
-from kops.broker.controller_server import ControllerServer
-from kops.broker.envelope import envelope, read_response
-from kops.broker.loop import Loop
-from kops.broker.raft_log import METADATA_DIR
-from kops.broker.shared_server import SharedServer
+from kops.broker.controller.controller_server import ControllerServer
+from kops.broker.controller.questions import Questions
+from kops.broker.controller_link.envelope import envelope, read_response
+from kops.broker.network.loop import Loop
+from kops.broker.quorum.raft_log import METADATA_DIR
+from kops.broker.quorum.shared_server import SharedServer
 from kops.files import FaultyFiles, OsFiles
-from kops.metadata.controller.result import ControllerResult
+from kops.metadata.controller.base.result import ControllerResult
 from kops.metadata.image.metadata_image import MetadataImage
 from kops.protocol.api_keys import BY_NAME
-from kops.protocol.connection import Request
+from kops.protocol.connections.connection import Request
 from kops.protocol.messages import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
@@ -39,8 +39,8 @@ from kops.protocol.messages import (
 )
 from kops.protocol.messages import describe_quorum_request as quorum
 from kops.records import Batch, BytesSource, scan
-from kops.storage.kafka_uuid import uuid_bytes
-from kops.storage.load_errors import KafkaStorageError
+from kops.storage.failures.load_errors import KafkaStorageError
+from kops.storage.formats.kafka_uuid import uuid_bytes
 from tests.support.controllers import Controllers, ask, register_broker
 from tests.support.controlling import CLUSTER_ID, creation, error_name
 

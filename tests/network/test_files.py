@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from kops.broker.channel import RequestContext
+from kops.broker.network.channel import RequestContext
 from kops.files import OsFiles
 from kops.protocol.messages import FetchRequest, FetchResponse
 from kops.protocol.messages.fetch_response import FetchableTopicResponse, PartitionData
-from kops.storage.file_records import FileRecords, LogView
+from kops.storage.segment_files.file_records import FileRecords, LogView
 from tests.support.networking import Client, Served
 
 SIZE = 9_000_000

@@ -8,9 +8,9 @@ import struct
 
 import pytest
 
-from kops.broker.channel import RequestContext
-from kops.broker.network_settings import NetworkSettings
-from kops.protocol.connection import ClientConnection
+from kops.broker.network.channel import RequestContext
+from kops.broker.network.network_settings import NetworkSettings
+from kops.protocol.connections.connection import ClientConnection
 from kops.protocol.messages import MetadataRequest, MetadataResponse
 from tests.support.hostile import frame, mutated, requests
 from tests.support.messages import random_message

@@ -11,9 +11,9 @@ from functools import partial
 
 import pytest
 
-from kops.broker.channel import Channel, RequestContext
-from kops.broker.network_settings import ListenerSettings, NetworkSettings
-from kops.broker.socket_server import SocketServer
+from kops.broker.network.channel import Channel, RequestContext
+from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+from kops.broker.network.socket_server import SocketServer
 from kops.protocol.messages import MetadataResponse, ProduceRequest, ProduceResponse
 from tests.support.networking import Client, Served, echo, loopback, metadata_request
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from kops.broker.status import BrokerState
+from kops.broker.controller_link.status import BrokerState
 from kops.errors import KopsError
 from kops.files import FaultyFiles, OsFiles
 from kops.protocol.errors import by_name
 from kops.protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse, DescribeClusterRequest, DescribeClusterResponse
 from kops.protocol.messages.delete_topics_request import DeleteTopicState
-from kops.storage.clean_shutdown import read_clean_shutdown
+from kops.storage.formats.clean_shutdown import read_clean_shutdown
 from kops.storage.unified_log import UnifiedLog
 from tests.support.embedded_nodes import EARLIEST, EmbeddedNodes
 from tests.support.managing import batch

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kops.broker.raft_log import METADATA_DIR
+from kops.broker.quorum.raft_log import METADATA_DIR
 from kops.errors import LockHeldError
-from kops.metadata.raft.replica import OffsetAndEpoch
-from kops.storage.load_errors import LoadError
-from kops.storage.quorum_state import read_quorum_state
+from kops.metadata.raft.voters.replica import OffsetAndEpoch
+from kops.storage.failures.load_errors import LoadError
+from kops.storage.formats.quorum_state import read_quorum_state
 from tests.support.raft_quorum import LocalQuorum, Told
 
 ALL = (1, 2, 3)

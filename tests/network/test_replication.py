@@ -10,17 +10,17 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from kops.broker.apis.produce import handle_produce
-from kops.broker.network_settings import NetworkSettings
-from kops.broker.peer import PeerSettings
-from kops.broker.replica_fetcher import LeaderConnection, connect_by
-from kops.broker.socket_server import RequestContext, SocketServer
+from kops.broker.apis.data.produce import handle_produce
+from kops.broker.network.network_settings import NetworkSettings
+from kops.broker.network.peer import PeerSettings
+from kops.broker.network.socket_server import RequestContext, SocketServer
+from kops.broker.replicas.replica_fetcher import LeaderConnection, connect_by
 from kops.files import OsFiles
 from kops.protocol import api_keys
 from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, FenceBrokerRecord, ProduceRequest, ProduceResponse
 from kops.protocol.messages.api_versions_response import ApiVersion
 from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
-from kops.replication.fetcher_manager import BrokerEndPoint
+from kops.replication.following.fetcher_manager import BrokerEndPoint
 from tests.support.managing import Broker as Disks
 from tests.support.managing import batch
 from tests.support.networking import Client, LoopThread, loopback

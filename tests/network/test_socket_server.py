@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from kops.broker.acceptor import BindError
-from kops.broker.channel import RequestContext
-from kops.broker.network_settings import ListenerSettings, NetworkSettings
-from kops.broker.outbox import Outbox
+from kops.broker.network.acceptor import BindError
+from kops.broker.network.channel import RequestContext
+from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+from kops.broker.network.outbox import Outbox
 from kops.protocol.api_keys import Listener
 from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, MetadataResponse, ProduceRequest, ProduceResponse
 from tests.support.networking import PATIENCE_S, Client, Served, answer_to, echo, loopback, metadata_request, open_fds, reset

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kops.files import MemoryFiles
-from kops.forensics.dump_kafka import KafkaDump
-from kops.forensics.dump_text import DumpOptions, DumpText
+from kops.forensics.dump.kafka_text import KafkaDump
+from kops.forensics.dump.text import DumpOptions, DumpText
 from kops.records import Batch, BatchBuilder, decode
 from tests.support.hot import hot, variants
 
-NAME = "kops.forensics._hot_dump"
+NAME = "kops.forensics.dump._hot_dump"
 BYTES = st.none() | st.binary(max_size=40)
 
 

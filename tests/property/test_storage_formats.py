@@ -8,14 +8,19 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kops.config.properties import read_properties, write_properties
+from kops.config.values.properties import read_properties, write_properties
 from kops.errors import DecodeError
-from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
-from kops.storage.clean_shutdown import CleanShutdown, read_clean_shutdown, write_clean_shutdown
-from kops.storage.kafka_uuid import ZERO_UUID, uuid_bytes, uuid_text
-from kops.storage.leader_epoch_checkpoint import EpochEntry, effective_epochs, read_leader_epoch_checkpoint, write_leader_epoch_checkpoint
-from kops.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
-from kops.storage.names import (
+from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
+from kops.storage.formats.clean_shutdown import CleanShutdown, read_clean_shutdown, write_clean_shutdown
+from kops.storage.formats.kafka_uuid import ZERO_UUID, uuid_bytes, uuid_text
+from kops.storage.formats.leader_epoch_checkpoint import (
+    EpochEntry,
+    effective_epochs,
+    read_leader_epoch_checkpoint,
+    write_leader_epoch_checkpoint,
+)
+from kops.storage.formats.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from kops.storage.formats.names import (
     FileKind,
     log_file_name,
     offset_from_file_name,
@@ -24,12 +29,12 @@ from kops.storage.names import (
     partition_dir_name,
     topic_name_error,
 )
-from kops.storage.offset_index import build_offset_index, read_offset_index, write_offset_index
-from kops.storage.partition_metadata import PartitionMetadata, read_partition_metadata, write_partition_metadata
-from kops.storage.producer_snapshot import ProducerSnapshotEntry, read_producer_snapshot, write_producer_snapshot
-from kops.storage.quorum_state import QuorumState, read_quorum_state, write_quorum_state
-from kops.storage.time_index import build_time_index, read_time_index, write_time_index
-from kops.storage.transaction_index import AbortedTxn, read_transaction_index, write_transaction_index
+from kops.storage.formats.partition_metadata import PartitionMetadata, read_partition_metadata, write_partition_metadata
+from kops.storage.formats.producer_snapshot import ProducerSnapshotEntry, read_producer_snapshot, write_producer_snapshot
+from kops.storage.formats.quorum_state import QuorumState, read_quorum_state, write_quorum_state
+from kops.storage.segment_files.offset_index import build_offset_index, read_offset_index, write_offset_index
+from kops.storage.segment_files.time_index import build_time_index, read_time_index, write_time_index
+from kops.storage.segment_files.transaction_index import AbortedTxn, read_transaction_index, write_transaction_index
 
 LONG = st.integers(-(2**63), 2**63 - 1)
 INT = st.integers(-(2**31), 2**31 - 1)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kops.errors import ApiError
 from kops.records import BatchBuilder, read_batches
-from kops.records.validate import AppendOrigin, ValidationRules, validate_records
+from kops.records.validation.validate import AppendOrigin, ValidationRules, validate_records
 
 NOW = 1_700_000_000_000
 FIELDS = st.none() | st.binary(max_size=70)

@@ -20,7 +20,7 @@ from kops.storage.log_offsets import Isolation
 from kops.storage.unified_log import UnifiedLog
 
 if TYPE_CHECKING:
-    from kops.replication.partition import Partition
+    from kops.replication.leading.partition import Partition
     from tests.simulation.node_world import NodeWorld, SimNode
 
 READ_BYTES = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kops.broker.peer import Peer, PeerSettings
+from kops.broker.network.peer import Peer, PeerSettings
 from kops.errors import ApiError
 from kops.protocol.declaration import Message
 from kops.protocol.errors import by_code

@@ -14,19 +14,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
-from kops.broker import acceptor, broker_server, log_start, metadata_directory, peer
-from kops.broker import format as node_format
-from kops.broker.format import FormatOptions, format_node
-from kops.broker.node import Node
+from kops.broker.life import broker_server, log_start
+from kops.broker.life.node import Node
+from kops.broker.network import acceptor, peer
+from kops.broker.quorum import format as node_format
+from kops.broker.quorum import metadata_directory
+from kops.broker.quorum.format import FormatOptions, format_node
 from kops.config import BrokerConfig
 from kops.files.tree import MemoryFiles
 from kops.metadata.image.metadata_image import MetadataImage
 from kops.metadata.partition_registration import PartitionRegistration
-from kops.metadata.raft import node as raft_node
+from kops.metadata.raft.node import node as raft_node
 from kops.records.log_offsets import TopicPartition
-from kops.replication.partition import Partition
-from kops.storage.kafka_uuid import uuid_text
-from kops.storage.log_dirs import Runner, run_in_turn
+from kops.replication.leading.partition import Partition
+from kops.storage.formats.kafka_uuid import uuid_text
+from kops.storage.start.log_dirs import Runner, run_in_turn
 from kops.storage.unified_log import UnifiedLog
 from tests.simulation.node_admin import CHANGING, MIN_INSYNC, STABLE, SimAdmin
 from tests.simulation.node_checks import Checks, Ledger

@@ -6,9 +6,9 @@ import zlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kops.metadata.raft.election import ElectionState
-from kops.metadata.raft.leader import LeaderState
-from kops.metadata.raft.replica import OffsetAndEpoch, ReplicaKey
+from kops.metadata.raft.roles.election import ElectionState
+from kops.metadata.raft.roles.leader import LeaderState
+from kops.metadata.raft.voters.replica import OffsetAndEpoch, ReplicaKey
 from kops.records import Batch, read_batches
 from tests.simulation.raft_log import Entry
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kops.metadata.raft.replica import OffsetAndEpoch
+from kops.metadata.raft.voters.replica import OffsetAndEpoch
 from kops.records import read_batches
 
 

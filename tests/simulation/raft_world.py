@@ -18,8 +18,9 @@ from typing import Any
 
 from kops.errors import ApiError, DecodeError
 from kops.metadata.raft import RaftNode
-from kops.metadata.raft import control_records as control
-from kops.metadata.raft.actions import (
+from kops.metadata.raft.log import control_records as control
+from kops.metadata.raft.log.log import BOOTSTRAP_SNAPSHOT_ID
+from kops.metadata.raft.node.actions import (
     Action,
     Committed,
     Identity,
@@ -28,13 +29,12 @@ from kops.metadata.raft.actions import (
     Respond,
     SendRequest,
 )
-from kops.metadata.raft.election import ElectionState
-from kops.metadata.raft.leader import LeaderState
-from kops.metadata.raft.log import BOOTSTRAP_SNAPSHOT_ID
-from kops.metadata.raft.messages import error_response
-from kops.metadata.raft.replica import Address, Endpoints, Node, OffsetAndEpoch, ReplicaKey
-from kops.metadata.raft.settings import QuorumSettings
-from kops.metadata.raft.voter_set import NO_VOTERS, VoterNode, VoterSet
+from kops.metadata.raft.node.messages import error_response
+from kops.metadata.raft.roles.election import ElectionState
+from kops.metadata.raft.roles.leader import LeaderState
+from kops.metadata.raft.voters.replica import Address, Endpoints, Node, OffsetAndEpoch, ReplicaKey
+from kops.metadata.raft.voters.settings import QuorumSettings
+from kops.metadata.raft.voters.voter_set import NO_VOTERS, VoterNode, VoterSet
 from kops.protocol import messages as wire
 from kops.protocol.messages import add_raft_voter_request, api_versions_response
 from tests.simulation.raft_checks import PromiseError, Promises, fold, last_epoch, promise, snapshot_state

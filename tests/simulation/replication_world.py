@@ -37,19 +37,26 @@ from kops.protocol.messages.offset_for_leader_epoch_response import (
     OffsetForLeaderTopicResult,
 )
 from kops.records.log_offsets import Isolation, TopicPartition
-from kops.replication.alter_partition import AlterPartitionManager
-from kops.replication.delayed import AwaitedFetch, DelayedDeleteRecords, DelayedFetch, DelayedProduce, PartitionResponse, Purgatories
-from kops.replication.fetch import FetchInfo, FetchParams
-from kops.replication.fetch_context import FetchContext, FetchManager
-from kops.replication.fetch_session import FetchMetadata, FetchSessionCache, TopicIdPartition
-from kops.replication.fetch_state import InitialFetchState
-from kops.replication.fetcher import Fetcher, Sent
-from kops.replication.fetcher_manager import BrokerEndPoint, FetcherId, FetcherManager
-from kops.replication.followers import FollowerReplicas
-from kops.replication.leader_endpoint import FetcherSettings, RemoteLeader
-from kops.replication.partition import Partition, Surroundings
-from kops.replication.purgatory import DelayedOperationPurgatory, OperationTimer
+from kops.replication.following.fetch_state import InitialFetchState
+from kops.replication.following.fetcher import Fetcher, Sent
+from kops.replication.following.fetcher_manager import BrokerEndPoint, FetcherId, FetcherManager
+from kops.replication.following.followers import FollowerReplicas
+from kops.replication.following.leader_endpoint import FetcherSettings, RemoteLeader
+from kops.replication.leading.alter_partition import AlterPartitionManager
+from kops.replication.leading.fetch import FetchInfo, FetchParams
+from kops.replication.leading.fetch_context import FetchContext, FetchManager
+from kops.replication.leading.fetch_session import FetchMetadata, FetchSessionCache, TopicIdPartition
+from kops.replication.leading.partition import Partition, Surroundings
 from kops.replication.quota import UnboundedQuota
+from kops.replication.waiting.delayed import (
+    AwaitedFetch,
+    DelayedDeleteRecords,
+    DelayedFetch,
+    DelayedProduce,
+    PartitionResponse,
+    Purgatories,
+)
+from kops.replication.waiting.purgatory import DelayedOperationPurgatory, OperationTimer
 from tests.support.replicating import TOPIC_ID, TP, MemoryLog, Registration, Settings, values
 
 VERSION = 18

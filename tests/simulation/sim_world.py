@@ -20,7 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from kops.broker.loop import Loop, Timer, Watch
+from kops.broker.network.loop import Loop, Timer, Watch
 from kops.errors import KopsError
 
 START_MS = 1_760_000_000_000

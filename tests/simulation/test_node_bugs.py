@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from kops.broker.raft_log import KafkaRaftLog
+from kops.broker.quorum.raft_log import KafkaRaftLog
 from kops.metadata.partition_registration import NO_LEADER_CHANGE, PartitionRegistration
-from kops.metadata.raft.leader import LeaderState
-from kops.metadata.raft.states import Candidate, Follower, Prospective, Unattached
+from kops.metadata.raft.roles.leader import LeaderState
+from kops.metadata.raft.roles.states import Candidate, Follower, Prospective, Unattached
 from kops.protocol.messages import PartitionChangeRecord
 from kops.storage import log_retention
-from kops.storage.producer_state import ProducerState
+from kops.storage.producers.state import ProducerState
 from kops.storage.unified_log import UnifiedLog
 from tests.simulation.node_life import live_all
 from tests.simulation.test_replication import (

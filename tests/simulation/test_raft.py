@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from kops.metadata.raft import core, leader, polling, quorum, requests, serving, voter_changes
-from kops.metadata.raft.election import ElectionState
-from kops.metadata.raft.log import EndKind, ValidatedEnd
-from kops.metadata.raft.replica import OffsetAndEpoch
-from kops.metadata.raft.states import Follower
+from kops.metadata.raft.log.log import EndKind, ValidatedEnd
+from kops.metadata.raft.node import core, polling, requests, serving, voter_changes
+from kops.metadata.raft.roles import leader, quorum
+from kops.metadata.raft.roles.election import ElectionState
+from kops.metadata.raft.roles.states import Follower
+from kops.metadata.raft.voters.replica import OffsetAndEpoch
 from tests.simulation.raft_checks import PromiseError
 from tests.simulation.raft_log import MemoryLog
 from tests.simulation.raft_world import SimulatedStore, World
@@ -78,7 +79,7 @@ def forget_the_vote(patch: Patch) -> None:
 
 def vote_twice(patch: Patch) -> None:
     """Whoever asks gets the vote."""
-    patch.setattr("kops.metadata.raft.states._leaderless_vote", lambda *_, is_up_to_date, pre_vote: is_up_to_date)
+    patch.setattr("kops.metadata.raft.roles.states._leaderless_vote", lambda *_, is_up_to_date, pre_vote: is_up_to_date)
     patch.setattr(quorum.QuorumState, "add_vote", lambda self, candidate, now_ms: None)
 
 

@@ -14,9 +14,9 @@ import pytest
 from kops.protocol.messages import FenceBrokerRecord
 from kops.records import BatchBuilder
 from kops.records.log_offsets import Isolation
-from kops.replication import partition_reads
-from kops.replication.isr import LeaderAndIsr, ProposedIsr
-from kops.storage.kafka_uuid import uuid_bytes
+from kops.replication.leading import partition_reads
+from kops.replication.leading.isr import LeaderAndIsr, ProposedIsr
+from kops.storage.formats.kafka_uuid import uuid_bytes
 from kops.storage.log_append import memory_batches
 from kops.storage.unified_log import UnifiedLog
 from tests.support.managing import DIRECTORY_IDS

@@ -10,14 +10,14 @@ import pytest
 
 from kops.protocol.declaration import Message
 from kops.records.log_offsets import TopicPartition
-from kops.replication.fetch import EpochEndOffset
-from kops.replication.fetch_state import FetchState, InitialFetchState, Phase, Truncation
-from kops.replication.fetcher import Fetcher, Sent
-from kops.replication.followers import FollowerReplicas
-from kops.replication.isr import PendingShrinkIsr
+from kops.replication.following.fetch_state import FetchState, InitialFetchState, Phase, Truncation
+from kops.replication.following.fetcher import Fetcher, Sent
+from kops.replication.following.followers import FollowerReplicas
+from kops.replication.leading.fetch import EpochEndOffset
+from kops.replication.leading.isr import PendingShrinkIsr
+from kops.replication.leading.partition import Partition
+from kops.replication.leading.partition_reads import PartitionReads
 from kops.replication.log import ReplicaLog
-from kops.replication.partition import Partition
-from kops.replication.partition_reads import PartitionReads
 from tests.simulation.replication_world import PromiseError, World
 
 FAST, SLOW = range(40), range(40, 2040)

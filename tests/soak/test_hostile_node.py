@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from kops.protocol.api_keys import Listener
-from kops.protocol.connection import ClientConnection
+from kops.protocol.connections.connection import ClientConnection
 from kops.protocol.messages import MetadataRequest
 from kops.protocol.messages.metadata_request import MetadataRequestTopic
 from tests.support.hostile import frame, mutated, requests

@@ -11,7 +11,7 @@ import pytest
 
 from kops.errors import DecodeError
 from kops.files import OsFiles
-from kops.forensics.verify_parts import Part
+from kops.forensics.verify.parts import Part
 from kops.records import Batch, BatchBuilder, scan
 from kops.spark.rows import Source, Wanted, columns_of, header_text, microseconds, read_parts
 from kops.spark.schemas import TIMESTAMP_TYPES
@@ -93,7 +93,7 @@ def test_without_librt_the_remedy_is_told() -> None:
 import sys
 sys.modules["librt.strings"] = None
 from kops.files import OsFiles
-from kops.forensics.verify_parts import Part
+from kops.forensics.verify.parts import Part
 from kops.spark.rows import Source, Wanted, read_parts
 list(read_parts(OsFiles(read_only=True), [(Part(0, "x", 0, 0), Source("x", "t", 3, 0, "live", 0))], Wanted("records", ("offset",))))
 """

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kops.environment import java_environment
-from kops.forensics.verify import verify
+from kops.forensics.verify.run import verify
 from tests.support import corpus
 
 pytestmark = pytest.mark.serial
@@ -52,7 +52,7 @@ def test_the_verdict_over_the_rest_of_the_corpus(spark: Any, level: str) -> None
 
 
 def test_splitting_does_not_change_the_verdict(spark: Any) -> None:
-    from kops.forensics import verify_parts as splits
+    from kops.forensics.verify import parts as splits
     from kops.spark.verify import scan_verify
 
     case = corpus.load("v2-4.3.0-large")

@@ -11,7 +11,7 @@ import pytest
 
 from kops.errors import DecodeError
 from kops.files import OsFiles
-from kops.forensics.inventory import PartitionDir, open_paths
+from kops.forensics.inventory.tree import PartitionDir, open_paths
 from kops.records import Batch, Damage, scan
 from kops.spark.schemas import ddl
 from tests.support import corpus

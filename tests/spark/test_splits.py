@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kops.files import OsFiles
-from kops.forensics.verify_parts import Part, pack, part_bytes, split_segment
+from kops.forensics.verify.parts import Part, pack, part_bytes, split_segment
 from kops.records import Batch, Damage, scan
 from kops.spark.rows import items
 from tests.support import corpus

@@ -8,27 +8,27 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from kops.broker.apis.dispatch import dispatcher
-from kops.broker.log_dir_moves import LogDirDescription
-from kops.broker.parts import BrokerParts
-from kops.broker.replica_reads import FetchPartitionData
-from kops.broker.socket_server import RequestContext
-from kops.broker.topic_stats import BrokerTopicStats
+from kops.broker.network.socket_server import RequestContext
+from kops.broker.parts.parts import BrokerParts
+from kops.broker.replicas.log_dir_moves import LogDirDescription
+from kops.broker.replicas.replica_reads import FetchPartitionData
+from kops.broker.replicas.topic_stats import BrokerTopicStats
 from kops.errors import ApiError
+from kops.metadata.image.metadata_cache import MetadataCache
 from kops.metadata.image.metadata_delta import MetadataDelta
 from kops.metadata.image.metadata_image import EMPTY, MetadataProvenance
-from kops.metadata.metadata_cache import MetadataCache
 from kops.protocol import api_keys
-from kops.protocol.connection import Request
+from kops.protocol.connections.connection import Request
 from kops.protocol.declaration import Message
 from kops.protocol.messages import PartitionRecord, RegisterBrokerRecord, TopicRecord
 from kops.protocol.messages.register_broker_record import BrokerEndpoint
 from kops.records.log_offsets import TopicPartition
-from kops.replication.delayed import AwaitedDeletion, PartitionResponse
-from kops.replication.fetch import EpochEndOffset, FetchInfo, FetchParams
-from kops.replication.fetch_context import FetchManager
-from kops.replication.fetch_session import FetchSession, FetchSessionCache
-from kops.replication.partition_reads import OffsetFound
+from kops.replication.leading.fetch import EpochEndOffset, FetchInfo, FetchParams
+from kops.replication.leading.fetch_context import FetchManager
+from kops.replication.leading.fetch_session import FetchSession, FetchSessionCache
+from kops.replication.leading.partition_reads import OffsetFound
 from kops.replication.quota import ReplicationQuotaManager
+from kops.replication.waiting.delayed import AwaitedDeletion, PartitionResponse
 
 ORDERS, CLICKS, UNKNOWN_ID = bytes([1]) * 16, bytes([2]) * 16, bytes([9]) * 16
 O0, O1, C0 = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("clicks", 0)

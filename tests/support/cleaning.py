@@ -11,7 +11,7 @@ from kops.config.topic import TopicConfig, topic_config
 from kops.files import Files, OsFiles
 from kops.records import BatchBuilder
 from kops.records.build import empty_batch
-from kops.storage.cleaner import CleanRange
+from kops.storage.cleaning.cleaner import CleanRange
 from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.scheduler import Scheduler
 from kops.storage.unified_log import UnifiedLog

@@ -8,15 +8,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from kops.broker.controller_server import ControllerServer
-from kops.broker.draws import random_uuid
-from kops.broker.format import FormatOptions, format_node
-from kops.broker.shared_server import SharedServer
+from kops.broker.controller.controller_server import ControllerServer
+from kops.broker.quorum.draws import random_uuid
+from kops.broker.quorum.format import FormatOptions, format_node
+from kops.broker.quorum.shared_server import SharedServer
 from kops.config import BrokerConfig
 from kops.files import OsFiles
 from kops.protocol.declaration import Message
 from kops.protocol.messages import BrokerHeartbeatRequest, BrokerHeartbeatResponse, BrokerRegistrationResponse
-from kops.storage.kafka_uuid import uuid_text
+from kops.storage.formats.kafka_uuid import uuid_text
 
 from .controlling import CLUSTER_ID, registration
 from .networking import PATIENCE_S, Client, LoopThread

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from kops.metadata.broker_registration import VersionRange
+from kops.metadata.controller.base.result import ControllerResult, Record, RequestContext
+from kops.metadata.controller.cluster.feature_versions import bootstrap_records, production_features
+from kops.metadata.controller.cluster.settings import ControllerSettings
 from kops.metadata.controller.controller import Controller
-from kops.metadata.controller.feature_versions import bootstrap_records, production_features
-from kops.metadata.controller.result import ControllerResult, Record, RequestContext
-from kops.metadata.controller.settings import ControllerSettings
 from kops.metadata.metadata_version import LATEST_PRODUCTION
 from kops.protocol.declaration import Message
 from kops.protocol.errors import by_code

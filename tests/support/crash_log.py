@@ -19,18 +19,18 @@ import pytest
 from kops.config.topic import TopicConfig
 from kops.files import CrashFiles, Files, MemoryFiles
 from kops.files.crash import Fault, Operation
-from kops.forensics.verify import verify
+from kops.forensics.verify.run import verify
 from kops.records import Batch, BatchBuilder
-from kops.records.validate import AppendOrigin
-from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
-from kops.storage.load_errors import LoadError
+from kops.records.validation.validate import AppendOrigin
+from kops.storage.failures.load_errors import LoadError
+from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
+from kops.storage.formats.names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from kops.storage.local_log import LocalLog
 from kops.storage.log_append import memory_batches
 from kops.storage.log_dir_failure import LogDirFailureChannel
-from kops.storage.names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from kops.storage.producer_state import ProducerState
+from kops.storage.producers.state import ProducerState
 from kops.storage.scheduler import Scheduler
-from kops.storage.segment import LogSegment
+from kops.storage.segments.segment import LogSegment
 from kops.storage.unified_log import UnifiedLog
 
 LOG_DIR: Final = "/logs"

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from kops.broker.format import FormatOptions, format_node
-from kops.broker.loop import Loop
-from kops.broker.node import Node
-from kops.broker.status import BrokerState, NodeStatus
+from kops.broker.controller_link.status import BrokerState, NodeStatus
+from kops.broker.life.node import Node
+from kops.broker.network.loop import Loop
+from kops.broker.quorum.format import FormatOptions, format_node
 from kops.config import BrokerConfig
 from kops.errors import KopsError
 from kops.files import Files, OsFiles

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from kops.broker.format import FormatOptions, format_node
+from kops.broker.quorum.format import FormatOptions, format_node
 from kops.config import BrokerConfig
 from kops.files import OsFiles
 

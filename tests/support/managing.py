@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from kops.files import Files, MemoryFiles
 from kops.records import BatchBuilder
-from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint
+from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint
+from kops.storage.formats.meta_properties import MetaProperties
 from kops.storage.log_dir_failure import LogDirFailureChannel
-from kops.storage.log_dirs import LogDirStart
-from kops.storage.log_manager import LogManager
-from kops.storage.log_settings import LogManagerConfig, TopicConfigs
-from kops.storage.meta_properties import MetaProperties
+from kops.storage.manager.log_manager import LogManager
+from kops.storage.manager.log_settings import LogManagerConfig, TopicConfigs
 from kops.storage.scheduler import Scheduler
+from kops.storage.start.log_dirs import LogDirStart
 
 START_MS = 1_700_000_000_000
 DIRECTORY_IDS = {"/a": "AaaaaaaaaaaaaaaaaaaaaA", "/b": "BbbbbbbbbbbbbbbbbbbbbA", "/c": "CccccccccccccccccccccA"}

@@ -13,12 +13,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Self
 
-from kops.broker.draws import random_uuid
-from kops.broker.format import FormatOptions, format_node
+from kops.broker.quorum.draws import random_uuid
+from kops.broker.quorum.format import FormatOptions, format_node
 from kops.config import BrokerConfig
 from kops.files import OsFiles
-from kops.storage.kafka_uuid import uuid_text
-from kops.storage.names import partition_dir_name
+from kops.storage.formats.kafka_uuid import uuid_text
+from kops.storage.formats.names import partition_dir_name
 
 from . import librdkafka as kafka
 from .controlling import CLUSTER_ID

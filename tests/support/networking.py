@@ -10,11 +10,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TypeVar
 
-from kops.broker.loop import Loop
-from kops.broker.network_settings import ListenerSettings, NetworkSettings
-from kops.broker.socket_server import RequestContext, SocketServer
+from kops.broker.network.loop import Loop
+from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+from kops.broker.network.socket_server import RequestContext, SocketServer
 from kops.errors import KopsError
-from kops.protocol.connection import ClientConnection, Response
+from kops.protocol.connections.connection import ClientConnection, Response
 from kops.protocol.declaration import Message
 from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 

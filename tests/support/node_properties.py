@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from kops.config.broker_keys import KAFKA_CONFIG_DEF
-from kops.config.definition import ConfigKey
+from kops.config.broker_keys.table import KAFKA_CONFIG_DEF
+from kops.config.values.definition import ConfigKey
 
 _COMMON: Final = """
 num.network.threads=3

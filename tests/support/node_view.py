@@ -26,7 +26,7 @@ from kops.protocol.messages.list_offsets_request import ListOffsetsPartition, Li
 from kops.protocol.record_values import read_coordinator_key, read_coordinator_value
 from kops.protocol.registry import GROUP_RECORDS
 from kops.records import Batch, BytesSource, Damage, Record, scan
-from kops.storage.kafka_uuid import uuid_text
+from kops.storage.formats.kafka_uuid import uuid_text
 from tests.support.controllers import ask
 from tests.support.networking import Client
 

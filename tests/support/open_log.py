@@ -7,7 +7,7 @@ from typing import Any
 from kops.config.topic import TopicConfig
 from kops.files import Files, MemoryFiles
 from kops.records import BatchBuilder
-from kops.records.validate import AppendOrigin
+from kops.records.validation.validate import AppendOrigin
 from kops.storage.log_append import LogAppendInfo
 from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.log_offsets import FetchedData

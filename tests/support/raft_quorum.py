@@ -9,24 +9,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kops.broker.network_settings import ListenerSettings, NetworkSettings
-from kops.broker.raft_log import METADATA_DIR, METADATA_TOPIC_ID, MetadataLogSettings
-from kops.broker.raft_manager import RAFT_REQUESTS, RaftManager
-from kops.broker.socket_server import RequestContext, SocketServer
+from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+from kops.broker.network.socket_server import RequestContext, SocketServer
+from kops.broker.quorum.raft_log import METADATA_DIR, METADATA_TOPIC_ID, MetadataLogSettings
+from kops.broker.quorum.raft_manager import RAFT_REQUESTS, RaftManager
 from kops.files import OsFiles
-from kops.metadata.raft import control_records as control
-from kops.metadata.raft.actions import Identity
-from kops.metadata.raft.log import BOOTSTRAP_SNAPSHOT_ID, SnapshotSource
-from kops.metadata.raft.replica import Address, Endpoints, LeaderAndEpoch, Node, ReplicaKey
-from kops.metadata.raft.settings import QuorumSettings
-from kops.metadata.raft.voter_set import NO_VOTERS, VoterNode, VoterSet
+from kops.metadata.raft.log import control_records as control
+from kops.metadata.raft.log.log import BOOTSTRAP_SNAPSHOT_ID, SnapshotSource
+from kops.metadata.raft.node.actions import Identity
+from kops.metadata.raft.voters.replica import Address, Endpoints, LeaderAndEpoch, Node, ReplicaKey
+from kops.metadata.raft.voters.settings import QuorumSettings
+from kops.metadata.raft.voters.voter_set import NO_VOTERS, VoterNode, VoterSet
 from kops.protocol.api_keys import API_KEYS, Listener
 from kops.protocol.declaration import Message
 from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse
 from kops.protocol.messages.api_versions_response import ApiVersion, SupportedFeatureKey
 from kops.records import Batch
-from kops.storage.kafka_uuid import uuid_bytes
-from kops.storage.names import METADATA_TOPIC, log_file_name
+from kops.storage.formats.kafka_uuid import uuid_bytes
+from kops.storage.formats.names import METADATA_TOPIC, log_file_name
 
 from .networking import PATIENCE_S, LoopThread
 

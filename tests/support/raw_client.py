@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from kops.protocol.connection import ClientConnection
+from kops.protocol.connections.connection import ClientConnection
 from kops.protocol.declaration import Message, Struct
 from kops.records.batch import LOG_OVERHEAD, Batch
 

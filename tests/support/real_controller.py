@@ -10,7 +10,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from kops.metadata.controller.result import Record
+from kops.metadata.controller.base.result import Record
 from kops.metadata.records import read_record, write_record
 from kops.protocol.declaration import Message
 from kops.protocol.errors import by_exception

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from kops.broker.format import FormatOptions, format_node
+from kops.broker.quorum.format import FormatOptions, format_node
 from kops.config import BrokerConfig
 from kops.files import OsFiles
 

@@ -12,33 +12,33 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-from kops.broker.apis.fetch import handle_fetch
-from kops.broker.apis.leader_epochs import handle_offset_for_leader_epoch
-from kops.broker.apis.list_offsets import handle_list_offsets
-from kops.broker.loop import Loop, Timer
-from kops.broker.parts import BrokerParts
-from kops.broker.peer import PeerSettings
-from kops.broker.replica_fetcher import LeaderConnection
-from kops.broker.replica_manager import ReplicaManager
-from kops.broker.replica_settings import ReplicaSettings
-from kops.broker.socket_server import RequestContext
+from kops.broker.apis.data.fetch import handle_fetch
+from kops.broker.apis.data.leader_epochs import handle_offset_for_leader_epoch
+from kops.broker.apis.data.list_offsets import handle_list_offsets
+from kops.broker.network.loop import Loop, Timer
+from kops.broker.network.peer import PeerSettings
+from kops.broker.network.socket_server import RequestContext
+from kops.broker.parts.parts import BrokerParts
+from kops.broker.replicas.replica_fetcher import LeaderConnection
+from kops.broker.replicas.replica_manager import ReplicaManager
+from kops.broker.replicas.replica_settings import ReplicaSettings
 from kops.errors import ApiError
 from kops.files import MemoryFiles
+from kops.metadata.image.metadata_cache import MetadataCache
 from kops.metadata.image.metadata_delta import MetadataDelta
 from kops.metadata.image.metadata_image import EMPTY, MetadataImage, MetadataProvenance
-from kops.metadata.metadata_cache import MetadataCache
 from kops.protocol.declaration import Message
 from kops.protocol.messages import FeatureLevelRecord, PartitionChangeRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
 from kops.protocol.messages.register_broker_record import BrokerEndpoint
 from kops.records.log_offsets import TopicPartition
-from kops.replication.delayed import AwaitedDeletion, PartitionResponse
-from kops.replication.fetch_context import FetchManager
-from kops.replication.fetch_session import FetchSessionCache
-from kops.replication.fetcher_manager import BrokerEndPoint
-from kops.replication.isr import LeaderAndIsr, ProposedIsr
-from kops.storage.file_records import LogView
-from kops.storage.kafka_uuid import uuid_bytes
-from kops.storage.log_manager import LogManager
+from kops.replication.following.fetcher_manager import BrokerEndPoint
+from kops.replication.leading.fetch_context import FetchManager
+from kops.replication.leading.fetch_session import FetchSessionCache
+from kops.replication.leading.isr import LeaderAndIsr, ProposedIsr
+from kops.replication.waiting.delayed import AwaitedDeletion, PartitionResponse
+from kops.storage.formats.kafka_uuid import uuid_bytes
+from kops.storage.manager.log_manager import LogManager
+from kops.storage.segment_files.file_records import LogView
 from kops.storage.unified_log import UnifiedLog
 from tests.support.answering import Asked
 from tests.support.managing import DIRECTORY_IDS, START_MS

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from kops.errors import ApiError
 from kops.records.log_offsets import Isolation, LogOffsetMetadata, LogOffsetSnapshot, TopicPartition, UnexpectedAppendOffsetError
-from kops.records.validate import AppendOrigin
-from kops.replication.isr import LeaderAndIsr, ProposedIsr
-from kops.replication.partition import Partition, Surroundings
+from kops.records.validation.validate import AppendOrigin
+from kops.replication.leading.isr import LeaderAndIsr, ProposedIsr
+from kops.replication.leading.partition import Partition, Surroundings
 
 ENTRY = struct.Struct(">qiq")
 TP = TopicPartition("orders", 0)

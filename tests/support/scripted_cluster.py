@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from kops.broker.channel import RequestContext
+from kops.broker.network.channel import RequestContext
 from kops.client.client import Client
 from kops.client.network import NetworkClient
 from kops.client.settings import ClientSettings

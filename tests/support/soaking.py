@@ -21,7 +21,7 @@ from typing import Generic, Protocol, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import NewPartitions
 
-from kops.storage.names import partition_dir_name
+from kops.storage.formats.names import partition_dir_name
 
 from .librdkafka import admin, create_topic, read_all, read_rows
 

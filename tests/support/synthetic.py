@@ -8,7 +8,7 @@ from pathlib import Path
 from kops.config.topic import TopicConfig
 from kops.files import OsFiles
 from kops.records import BatchBuilder
-from kops.storage.loader import load_partition
+from kops.storage.start.loader import load_partition
 
 START_MS = 1_700_000_000_000
 

@@ -19,13 +19,13 @@ from kops.config.topic import TopicConfig
 from kops.errors import ApiError, KopsError
 from kops.files import OsFiles
 from kops.records.compression import codec_name
-from kops.records.validate import AppendOrigin
-from kops.storage._hot_clean import OffsetMap
-from kops.storage.cleaner import Cleaner, CleanRange
-from kops.storage.load_errors import LoadError
+from kops.records.validation.validate import AppendOrigin
+from kops.storage.cleaning._hot_clean import OffsetMap
+from kops.storage.cleaning.cleaner import Cleaner, CleanRange
+from kops.storage.failures.load_errors import LoadError
 from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.log_offsets import Isolation
-from kops.storage.producer_verification import NO_GUARD, VerificationGuard
+from kops.storage.producers.verification import NO_GUARD, VerificationGuard
 from kops.storage.scheduler import Scheduler
 from kops.storage.unified_log import UnifiedLog
 

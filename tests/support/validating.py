@@ -10,7 +10,7 @@ from kops.records import Batch, BytesSource, compress, scan
 from kops.records.batch import HEADER_V2
 from kops.records.build import write_batch, write_message, write_record
 from kops.records.compression import CODEC_IDS
-from kops.records.validate import AppendOrigin, ValidationRules
+from kops.records.validation.validate import AppendOrigin, ValidationRules
 from tests.fuzz.records_worker import mutate, with_right_checksums
 
 CODECS = ("none", "none", "gzip", "snappy", "lz4", "zstd")

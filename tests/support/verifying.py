@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from kops.forensics.findings import Finding
+from kops.forensics.findings.finding import Finding
 from tests.support import corpus
 
 

@@ -1,7 +1,7 @@
 """ApiVersions: what is served here, in which versions, and the features of node and cluster.
 
 Source: Kafka's DefaultApiVersionManager, ApiVersionsResponse, ApiVersionsRequest.isValid (KIP-511, KIP-584); KafkaApis for the order of
-the checks. A request of a version that is not known is answered by the connection itself (`kops.protocol.connection`).
+the checks. A request of a version that is not known is answered by the connection itself (`kops.protocol.connections.connection`).
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from kops.errors import ApiError
-from kops.metadata.controller.feature_versions import production_features
+from kops.metadata.controller.cluster.feature_versions import production_features
 from kops.protocol.api_keys import Listener
 from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse
 from kops.protocol.messages.api_versions_response import ApiVersion, FinalizedFeatureKey, SupportedFeatureKey
 
 if TYPE_CHECKING:
-    from kops.broker.parts import BrokerParts
-    from kops.broker.socket_server import RequestContext
-    from kops.metadata.metadata_cache import MetadataCache
+    from kops.broker.network.socket_server import RequestContext
+    from kops.broker.parts.parts import BrokerParts
+    from kops.metadata.image.metadata_cache import MetadataCache
     from kops.protocol.api_keys import ApiKey
-    from kops.protocol.node_versions import NodeVersions
+    from kops.protocol.connections.node_versions import NodeVersions
 
 _SOFTWARE_SINCE: Final = 3
 _FEATURES_FROM_0_SINCE: Final = 4  # older Java clients can't read a feature that begins at level 0 (KAFKA-17492)

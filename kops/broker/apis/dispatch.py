@@ -8,18 +8,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from kops.broker.apis.error_responses import error_response
 from kops.broker.apis.table import HANDLERS
+from kops.broker.controller_link.error_responses import error_response
 from kops.errors import ApiError
 from kops.protocol.errors import by_exception
-from kops.storage.load_errors import LoadError
+from kops.storage.failures.load_errors import LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kops.broker.apis.table import Handler
-    from kops.broker.parts import BrokerParts
-    from kops.broker.socket_server import RequestContext
+    from kops.broker.network.socket_server import RequestContext
+    from kops.broker.parts.parts import BrokerParts
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kops.metadata.metadata_cache import error_code
+from kops.metadata.image.metadata_cache import error_code
 from kops.protocol.messages import SaslAuthenticateResponse, SaslHandshakeResponse
 
 if TYPE_CHECKING:
-    from kops.broker.parts import BrokerParts
-    from kops.broker.socket_server import RequestContext
+    from kops.broker.network.socket_server import RequestContext
+    from kops.broker.parts.parts import BrokerParts
 
 
 def handle_sasl_handshake(_parts: BrokerParts, context: RequestContext) -> None:

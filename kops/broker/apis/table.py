@@ -8,28 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kops.broker.apis.alter_configs import handle_alter_configs, handle_incremental_alter_configs
 from kops.broker.apis.api_versions import handle_api_versions
-from kops.broker.apis.delete_records import handle_delete_records
-from kops.broker.apis.describe_cluster import handle_describe_cluster, handle_describe_topic_partitions
-from kops.broker.apis.describe_configs import handle_describe_configs
-from kops.broker.apis.describe_producers import handle_describe_producers
-from kops.broker.apis.describe_users import handle_describe_client_quotas, handle_describe_user_scram_credentials
-from kops.broker.apis.fetch import handle_fetch
-from kops.broker.apis.init_producer_id import handle_init_producer_id
-from kops.broker.apis.leader_epochs import handle_offset_for_leader_epoch
-from kops.broker.apis.list_config_resources import handle_list_config_resources
-from kops.broker.apis.list_offsets import handle_list_offsets
-from kops.broker.apis.log_dirs import handle_alter_replica_log_dirs, handle_describe_log_dirs
-from kops.broker.apis.metadata import handle_metadata
-from kops.broker.apis.produce import handle_produce
+from kops.broker.apis.cluster.alter_configs import handle_alter_configs, handle_incremental_alter_configs
+from kops.broker.apis.cluster.describe_cluster import handle_describe_cluster, handle_describe_topic_partitions
+from kops.broker.apis.cluster.describe_configs import handle_describe_configs
+from kops.broker.apis.cluster.describe_users import handle_describe_client_quotas, handle_describe_user_scram_credentials
+from kops.broker.apis.cluster.list_config_resources import handle_list_config_resources
+from kops.broker.apis.cluster.log_dirs import handle_alter_replica_log_dirs, handle_describe_log_dirs
+from kops.broker.apis.cluster.metadata import handle_metadata
+from kops.broker.apis.data.delete_records import handle_delete_records
+from kops.broker.apis.data.describe_producers import handle_describe_producers
+from kops.broker.apis.data.fetch import handle_fetch
+from kops.broker.apis.data.init_producer_id import handle_init_producer_id
+from kops.broker.apis.data.leader_epochs import handle_offset_for_leader_epoch
+from kops.broker.apis.data.list_offsets import handle_list_offsets
+from kops.broker.apis.data.produce import handle_produce
 from kops.broker.apis.sasl import handle_sasl_authenticate, handle_sasl_handshake
-from kops.broker.forwarding import handle_forwarded
+from kops.broker.controller_link.forwarding import handle_forwarded
 from kops.protocol.api_keys import BY_NAME, ApiKey
 
 if TYPE_CHECKING:
-    from kops.broker.parts import BrokerParts
-    from kops.broker.socket_server import RequestContext
+    from kops.broker.network.socket_server import RequestContext
+    from kops.broker.parts.parts import BrokerParts
 
 Handler = Callable[["BrokerParts", "RequestContext"], None]
 

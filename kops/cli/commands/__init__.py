@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from kops.cli.exit_codes import PROBLEMS
-from kops.cli.options import command
-from kops.cli.output import Column, Output
+from kops.cli.running.exit_codes import PROBLEMS
+from kops.cli.running.options import command
+from kops.cli.printing.output import Column, Output
 
 
 @command(
@@ -35,7 +35,8 @@ def ls(
     return PROBLEMS                                                    # the exit code, or None for 0
 ```
 
-Then one line in `kops/cli/tree.py`, `COMMANDS`: `Entry("log ls", "log_ls:ls", "Segments and their states, ranges, epochs")`. That is all:
+Then one line in `kops/cli/running/tree.py`, `COMMANDS`: `Entry("log ls", "log_ls:ls", "Segments and their states, ranges, epochs")`.
+That is all:
 help, manual page (`make man`), completion, common options and exit codes follow from it.
 
 What a command may count on, and has to do:
@@ -49,7 +50,7 @@ What a command may count on, and has to do:
 - Words: `out.say` (hidden by `-q`), `out.detail` (shown by `-v`), `out.warn`. They go to stderr.
 - Progress: `with out.progress("verify", total_bytes) as bar: bar.update(n)`, or `unit="batches"`. It shows itself only on a terminal.
 - Exit code: return it, or `out.status |= PROBLEMS` as soon as it is known; both are joined. Say it early: when the reader of stdout goes
-  away (`| head`) or Ctrl-C comes, `out.status` is what counts. Names of codes: `kops.cli.exit_codes`.
+  away (`| head`) or Ctrl-C comes, `out.status` is what counts. Names of codes: `kops.cli.running.exit_codes`.
 - Errors: raise `KopsError`s (`UsageError` for a wrong value: 16 or 2). The frame prints one line and chooses the code. `OSError`s may
   pass, too.
 - Ctrl-C: `KeyboardInterrupt` may pass; the frame keeps what was printed (also `-o FILE`; an open JSON document is closed with

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from kops.cli.options import command
-from kops.cli.output import Output
+from kops.cli.printing.output import Output
+from kops.cli.running.options import command
 from kops.errors import UsageError
 
 
@@ -24,7 +24,7 @@ def completion(out: Output, shell: Annotated[str, typer.Argument(metavar="bash|z
 
     The script holds every command, option and choice itself, so completing starts no program; print it again after an update of kops.
     """
-    from kops.cli.completion import SHELLS, script
+    from kops.cli.running.completion import SHELLS, script
 
     if shell not in SHELLS:
         raise UsageError(f"no completion for {shell}; there is one for {', '.join(SHELLS)}")

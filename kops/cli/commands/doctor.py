@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kops.cli.options import command
-from kops.cli.output import Column, Output
+from kops.cli.printing.output import Column, Output
+from kops.cli.running.options import command
 
 COLORS = {"ok": "green", "missing": "red", "optional": "yellow"}
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kops.metadata.controller.config_schema import BROKER
-from kops.metadata.controller.configuration_control import MIN_ISR
-from kops.metadata.controller.feature_versions import ELR_FEATURE
-from kops.metadata.controller.result import ControllerResult
+from kops.metadata.controller.base.result import ControllerResult
+from kops.metadata.controller.cluster.config_schema import BROKER
+from kops.metadata.controller.cluster.configuration_control import MIN_ISR
+from kops.metadata.controller.cluster.feature_versions import ELR_FEATURE
 from kops.metadata.metadata_version import FEATURE_NAME, MetadataVersion, from_level
 from kops.protocol.messages import (
     AbortTransactionRecord,
@@ -23,7 +23,7 @@ from kops.protocol.messages import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kops.metadata.controller.result import Record
+    from kops.metadata.controller.base.result import Record
 
 _REASON = "Controller failover"
 _NAME = "Bootstrap records"

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Final
 
 from kops.errors import ApiError
 from kops.metadata.controller.activation import activation_result
+from kops.metadata.controller.base.result import ControllerResult
 from kops.metadata.controller.error_responses import error_response
 from kops.metadata.controller.parts import Parts
 from kops.metadata.controller.periodic import PeriodicTask, PeriodicTasks
 from kops.metadata.controller.requests import Requests
-from kops.metadata.controller.result import ControllerResult
 from kops.protocol.messages import AbortTransactionRecord, BeginTransactionRecord, BrokerHeartbeatRequest, EndTransactionRecord, NoOpRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kops.metadata.controller.result import Record, RequestContext
-    from kops.metadata.controller.settings import ControllerSettings, Draws
+    from kops.metadata.controller.base.result import Record, RequestContext
+    from kops.metadata.controller.cluster.settings import ControllerSettings, Draws
     from kops.metadata.metadata_version import MetadataVersion
     from kops.protocol.declaration import Message
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kops.metadata.controller.result import code, text
+from kops.metadata.controller.base.result import code, text
 from kops.protocol import messages
 from kops.protocol.messages import (
     alter_configs_response,

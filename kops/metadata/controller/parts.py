@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kops.config.java import NumberFormatError, parse_int
+from kops.config.values.java import NumberFormatError, parse_int
 from kops.errors import ApiError
-from kops.metadata.controller.broker_events import BrokerEvents
-from kops.metadata.controller.cluster_control import ClusterControl
-from kops.metadata.controller.config_schema import BROKER, TOPIC
-from kops.metadata.controller.configuration_control import ConfigurationControl
-from kops.metadata.controller.elections import Elections
-from kops.metadata.controller.feature_control import FeatureControl
-from kops.metadata.controller.isr_changes import IsrChanges
-from kops.metadata.controller.partition_changes import PartitionChanges
-from kops.metadata.controller.producer_ids import ProducerIdControl
-from kops.metadata.controller.reassignments import Reassignments
-from kops.metadata.controller.replication_state import ReplicationState
-from kops.metadata.controller.timeline import Timeline
-from kops.metadata.controller.topic_control import TopicControl
+from kops.metadata.controller.base.timeline import Timeline
+from kops.metadata.controller.cluster.cluster_control import ClusterControl
+from kops.metadata.controller.cluster.config_schema import BROKER, TOPIC
+from kops.metadata.controller.cluster.configuration_control import ConfigurationControl
+from kops.metadata.controller.cluster.feature_control import FeatureControl
+from kops.metadata.controller.cluster.producer_ids import ProducerIdControl
+from kops.metadata.controller.partitions.broker_events import BrokerEvents
+from kops.metadata.controller.partitions.elections import Elections
+from kops.metadata.controller.partitions.isr_changes import IsrChanges
+from kops.metadata.controller.partitions.partition_changes import PartitionChanges
+from kops.metadata.controller.partitions.reassignments import Reassignments
+from kops.metadata.controller.partitions.replication_state import ReplicationState
+from kops.metadata.controller.partitions.topic_control import TopicControl
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kops.metadata.controller.configuration_control import Resource
-    from kops.metadata.controller.settings import ControllerSettings, Draws
+    from kops.metadata.controller.cluster.configuration_control import Resource
+    from kops.metadata.controller.cluster.settings import ControllerSettings, Draws
     from kops.protocol.declaration import Message
 
 

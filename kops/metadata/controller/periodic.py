@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from kops.metadata.controller.result import Record
+    from kops.metadata.controller.base.result import Record
 
 _IMMEDIATE_MS: Final = 10
 

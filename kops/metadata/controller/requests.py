@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from kops.errors import ApiError
-from kops.metadata.controller.config_schema import BROKER_LOGGER, TYPE_NAMES
-from kops.metadata.controller.feature_versions import KRAFT_FEATURE
-from kops.metadata.controller.result import ControllerResult, check_record_count, code, text
+from kops.metadata.controller.base.result import ControllerResult, check_record_count, code, text
+from kops.metadata.controller.cluster.config_schema import BROKER_LOGGER, TYPE_NAMES
+from kops.metadata.controller.cluster.feature_versions import KRAFT_FEATURE
 from kops.protocol.declaration import ZERO_UUID
 from kops.protocol.errors import by_name
 from kops.protocol.messages import (
@@ -37,11 +37,11 @@ from kops.protocol.messages.update_features_response import UpdatableFeatureResu
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kops.metadata.controller.configuration_control import Resource
+    from kops.metadata.controller.base.result import Record, RequestContext
+    from kops.metadata.controller.cluster.configuration_control import Resource
+    from kops.metadata.controller.cluster.settings import ControllerSettings
+    from kops.metadata.controller.partitions.replication_state import Topic
     from kops.metadata.controller.parts import Parts
-    from kops.metadata.controller.replication_state import Topic
-    from kops.metadata.controller.result import Record, RequestContext
-    from kops.metadata.controller.settings import ControllerSettings
     from kops.protocol.declaration import Message
     from kops.protocol.messages import (
         AllocateProducerIdsRequest,

@@ -7,10 +7,10 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from kops.errors import DecodeError
-from kops.metadata.image.changes import contradiction
-from kops.metadata.image.configs import SupportedConfig, any_config
 from kops.metadata.image.metadata_delta import MetadataDelta
 from kops.metadata.image.metadata_image import EMPTY, MetadataImage, MetadataProvenance
+from kops.metadata.image.parts.changes import contradiction
+from kops.metadata.image.parts.configs import SupportedConfig, any_config
 from kops.protocol.declaration import Message
 
 

@@ -7,9 +7,9 @@ from typing import Protocol
 
 from kops.errors import DecodeError
 from kops.metadata.image.batch_loader import BatchLoader, Fault, LoadedBatch, Manifest
-from kops.metadata.image.configs import SupportedConfig, any_config
 from kops.metadata.image.metadata_delta import MetadataDelta
 from kops.metadata.image.metadata_image import EMPTY, MetadataImage, MetadataProvenance
+from kops.metadata.image.parts.configs import SupportedConfig, any_config
 from kops.metadata.image.writer import WriterOptions, write_image
 from kops.protocol.declaration import Message
 

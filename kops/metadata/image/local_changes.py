@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from kops.metadata.image.topics import TopicDelta, TopicsDelta
+    from kops.metadata.image.parts.topics import TopicDelta, TopicsDelta
     from kops.metadata.partition_registration import PartitionRegistration
 
 TopicPartition = tuple[str, int]

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final
 
-from kops.metadata.image.changes import contradiction
-from kops.metadata.image.cluster import ClusterDelta
-from kops.metadata.image.configs import ConfigurationsDelta, SupportedConfig, any_config
-from kops.metadata.image.features import FeaturesDelta
 from kops.metadata.image.metadata_image import MetadataImage, MetadataProvenance
-from kops.metadata.image.quotas import ClientQuotasDelta
-from kops.metadata.image.security import AclsDelta, DelegationTokensDelta, ScramDelta
-from kops.metadata.image.topics import TopicsDelta
+from kops.metadata.image.parts.changes import contradiction
+from kops.metadata.image.parts.cluster import ClusterDelta
+from kops.metadata.image.parts.configs import ConfigurationsDelta, SupportedConfig, any_config
+from kops.metadata.image.parts.features import FeaturesDelta
+from kops.metadata.image.parts.quotas import ClientQuotasDelta
+from kops.metadata.image.parts.security import AclsDelta, DelegationTokensDelta, ScramDelta
+from kops.metadata.image.parts.topics import TopicsDelta
 from kops.metadata.metadata_version import MetadataVersion
 from kops.protocol.declaration import Message
 from kops.protocol.messages import ProducerIdsRecord, RemoveTopicRecord

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from kops.metadata.image.cluster import ClusterImage
-from kops.metadata.image.configs import ConfigurationsImage
-from kops.metadata.image.features import FeaturesImage
-from kops.metadata.image.quotas import ClientQuotasImage
-from kops.metadata.image.security import AclsImage, DelegationTokensImage, ScramImage
-from kops.metadata.image.topics import TopicsImage
+from kops.metadata.image.parts.cluster import ClusterImage
+from kops.metadata.image.parts.configs import ConfigurationsImage
+from kops.metadata.image.parts.features import FeaturesImage
+from kops.metadata.image.parts.quotas import ClientQuotasImage
+from kops.metadata.image.parts.security import AclsImage, DelegationTokensImage, ScramImage
+from kops.metadata.image.parts.topics import TopicsImage
 
 NO_PRODUCER_ID: Final = -1
 

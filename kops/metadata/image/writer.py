@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from kops.config.java_hash import HashOrder
+from kops.config.values.java_hash import HashOrder
 from kops.metadata.directory_id import MIGRATING
 from kops.metadata.metadata_version import FEATURE_NAME, MetadataVersion
 from kops.protocol.messages import (
@@ -32,11 +32,11 @@ from kops.protocol.messages.register_controller_record import ControllerEndpoint
 
 if TYPE_CHECKING:
     from kops.metadata.broker_registration import BrokerRegistration, ControllerRegistration
-    from kops.metadata.image.cluster import ClusterImage
-    from kops.metadata.image.features import FeaturesImage
     from kops.metadata.image.metadata_image import MetadataImage
-    from kops.metadata.image.security import DelegationTokensImage, ScramImage
-    from kops.metadata.image.topics import TopicsImage
+    from kops.metadata.image.parts.cluster import ClusterImage
+    from kops.metadata.image.parts.features import FeaturesImage
+    from kops.metadata.image.parts.security import DelegationTokensImage, ScramImage
+    from kops.metadata.image.parts.topics import TopicsImage
     from kops.protocol.declaration import Message
 
 Record = tuple["Message", int]

@@ -3,6 +3,6 @@
 Source: Apache Kafka 4.3's `raft` module; KIP-595 (KRaft), KIP-630 (snapshots), KIP-853 (dynamic voters), KIP-996 (pre-vote).
 """
 
-from kops.metadata.raft.node import RaftNode
+from kops.metadata.raft.node.node import RaftNode
 
 __all__ = ["RaftNode"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kops.broker.alter_partition_manager import AlterPartitionSender
+from kops.broker.controller_link.alter_partition_manager import AlterPartitionSender
 from kops.errors import ApiError
 from kops.protocol.errors import by_name
 from kops.protocol.messages import AlterPartitionRequest, AlterPartitionResponse
 from kops.protocol.messages.alter_partition_response import PartitionData, TopicData
-from kops.replication.alter_partition import RETRY_DELAY_MS
-from kops.replication.isr import BrokerState, LeaderAndIsr, ProposedIsr
+from kops.replication.leading.alter_partition import RETRY_DELAY_MS
+from kops.replication.leading.isr import BrokerState, LeaderAndIsr, ProposedIsr
 from tests.support.controller_stub import StubChannel
 from tests.support.manual_loop import ManualLoop
 

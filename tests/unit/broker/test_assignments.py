@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kops.broker.assignments import MAX_ASSIGNMENTS_PER_REQUEST, AssignmentsManager
+from kops.broker.controller_link.assignments import MAX_ASSIGNMENTS_PER_REQUEST, AssignmentsManager
 from kops.errors import ApiError
 from kops.metadata.image.metadata_delta import MetadataDelta
 from kops.metadata.image.metadata_image import EMPTY, MetadataImage, MetadataProvenance

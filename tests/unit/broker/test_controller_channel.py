@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from kops.broker import controller_channel
-from kops.broker.controller_channel import ControllerChannel
-from kops.broker.loop import Loop
-from kops.broker.peer import PeerSettings
+from kops.broker.controller_link import controller_channel
+from kops.broker.controller_link.controller_channel import ControllerChannel
+from kops.broker.network.loop import Loop
+from kops.broker.network.peer import PeerSettings
 from kops.errors import ApiError
-from kops.metadata.metadata_cache import error_code
-from kops.metadata.raft.replica import Node
+from kops.metadata.image.metadata_cache import error_code
+from kops.metadata.raft.voters.replica import Node
 from kops.protocol.declaration import Message
 from kops.protocol.messages import (
     AllocateProducerIdsRequest,

@@ -7,15 +7,15 @@ from typing import Any, cast
 
 import pytest
 
-from kops.broker.dynamic_config import DynamicBrokerConfig
-from kops.broker.parts import BrokerParts
+from kops.broker.parts.dynamic_config import DynamicBrokerConfig
+from kops.broker.parts.parts import BrokerParts
 from kops.config import BrokerConfig
-from kops.metadata.image.configs import ConfigResource, ConfigurationsImage, ResourceType
 from kops.metadata.image.metadata_image import MetadataImage
-from kops.metadata.image.shared_map import SharedMap
+from kops.metadata.image.parts.configs import ConfigResource, ConfigurationsImage, ResourceType
+from kops.metadata.image.parts.shared_map import SharedMap
 from kops.records.log_offsets import TopicPartition
 from kops.replication.quota import UNLIMITED, ReplicationQuotaManager
-from kops.storage.log_settings import LogManagerConfig, TopicConfigs
+from kops.storage.manager.log_settings import LogManagerConfig, TopicConfigs
 from tests.support.node_properties import COMBINED
 
 

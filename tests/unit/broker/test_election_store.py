@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kops.broker.election_store import FileElectionStore
+from kops.broker.quorum.election_store import FileElectionStore
 from kops.errors import DecodeError
 from kops.files import MemoryFiles
-from kops.metadata.raft.election import ElectionState
-from kops.metadata.raft.replica import ReplicaKey
+from kops.metadata.raft.roles.election import ElectionState
+from kops.metadata.raft.voters.replica import ReplicaKey
 
 DIRECTORY_ID = bytes(range(16))
 STATES = (

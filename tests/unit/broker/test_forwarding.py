@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import pytest
 
-from kops.broker.auto_topics import AutoTopics, creatable_topic
-from kops.broker.controller_channel import ControllerChannel
-from kops.broker.envelope import envelope_response, open_envelope
-from kops.broker.forwarding import Forwarding
+from kops.broker.controller_link.auto_topics import AutoTopics, creatable_topic
+from kops.broker.controller_link.controller_channel import ControllerChannel
+from kops.broker.controller_link.envelope import envelope_response, open_envelope
+from kops.broker.controller_link.forwarding import Forwarding
 from kops.config import BrokerConfig
 from kops.errors import ApiError
-from kops.metadata.metadata_cache import error_code
+from kops.metadata.image.metadata_cache import error_code
 from kops.protocol.declaration import Message
 from kops.protocol.messages import (
     CreateTopicsRequest,

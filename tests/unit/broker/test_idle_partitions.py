@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from kops.broker.apis.fetch import handle_fetch
-from kops.broker.peer import PeerSettings
-from kops.broker.replica_fetcher import LeaderConnection
-from kops.broker.replica_reads import ReplicaReads
-from kops.broker.socket_server import RequestContext
+from kops.broker.apis.data.fetch import handle_fetch
+from kops.broker.network.peer import PeerSettings
+from kops.broker.network.socket_server import RequestContext
+from kops.broker.replicas.replica_fetcher import LeaderConnection
+from kops.broker.replicas.replica_reads import ReplicaReads
 from kops.protocol import errors
 from kops.protocol.declaration import Message
 from kops.protocol.messages import PartitionRecord, TopicRecord
@@ -20,14 +20,14 @@ from kops.protocol.messages.fetch_request import FetchRequest
 from kops.protocol.messages.fetch_response import FetchResponse
 from kops.protocol.messages.partition_change_record import PartitionChangeRecord
 from kops.records.log_offsets import TopicPartition
-from kops.replication.fetch import FetchInfo
-from kops.replication.fetch_session import CachedPartition
-from kops.replication.fetch_session_handler import FetchSessionHandler, response_data
-from kops.replication.fetcher_manager import BrokerEndPoint
-from kops.replication.followers import FollowerReplicas
-from kops.replication.leader_endpoint import RemoteLeader
-from kops.replication.partition_reads import PartitionReads
-from kops.storage.kafka_uuid import uuid_bytes
+from kops.replication.following.fetch_session_handler import FetchSessionHandler, response_data
+from kops.replication.following.fetcher_manager import BrokerEndPoint
+from kops.replication.following.followers import FollowerReplicas
+from kops.replication.following.leader_endpoint import RemoteLeader
+from kops.replication.leading.fetch import FetchInfo
+from kops.replication.leading.fetch_session import CachedPartition
+from kops.replication.leading.partition_reads import PartitionReads
+from kops.storage.formats.kafka_uuid import uuid_bytes
 from tests.support.managing import DIRECTORY_IDS, batch
 from tests.support.replicas import TOPIC_ID, TP, Answered, Wire, World
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kops.broker.lifecycle import BrokerLifecycle, LifecycleSettings, Registration
-from kops.broker.status import BrokerState
+from kops.broker.controller_link.lifecycle import BrokerLifecycle, LifecycleSettings, Registration
+from kops.broker.controller_link.status import BrokerState
 from kops.errors import ApiError
 from kops.protocol.errors import by_name
 from kops.protocol.messages import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kops.broker.log_dir_moves import LogDirDescription, ReplicaInDir
+from kops.broker.replicas.log_dir_moves import LogDirDescription, ReplicaInDir
 from kops.protocol.messages import RemoveTopicRecord
 from kops.records.log_offsets import TopicPartition
-from kops.storage.kafka_uuid import uuid_bytes
+from kops.storage.formats.kafka_uuid import uuid_bytes
 from tests.support.managing import DIRECTORY_IDS, batch
 from tests.support.replicas import TOPIC_ID, TP, ReplicaBroker, World
 

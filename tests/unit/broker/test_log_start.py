@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from kops.broker.log_start import stray_rule, threads_runner
+from kops.broker.life.log_start import stray_rule, threads_runner
 from kops.metadata.image.metadata_delta import MetadataDelta
 from kops.metadata.image.metadata_image import EMPTY, MetadataProvenance
 from kops.protocol.messages import PartitionRecord, TopicRecord
-from kops.storage.kafka_uuid import uuid_text
+from kops.storage.formats.kafka_uuid import uuid_text
 
 TOPIC = b"t" * 16
 

@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from kops.broker.loop import Loop, Timer
+from kops.broker.network.loop import Loop, Timer
 
 Clock = Callable[[float], None]
 

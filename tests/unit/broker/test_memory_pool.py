@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kops.broker.memory_pool import MemoryPool
+from kops.broker.network.memory_pool import MemoryPool
 
 
 def test_without_a_bound_everything_is_granted() -> None:

@@ -9,28 +9,28 @@ from typing import Any
 
 import pytest
 
-from kops.broker.committed_records import CommittedRecords, snapshot_provenance, snapshot_records
-from kops.broker.controller_registration import ControllerRegistrationManager
-from kops.broker.format import FormatError, FormatOptions, format_node
-from kops.broker.metadata_directory import open_directories
-from kops.broker.metadata_reader import MetadataReader
-from kops.broker.network_settings import ListenerSettings, NetworkSettings
-from kops.broker.node_settings import controller_settings, metadata_log_settings, network_settings, quorum_settings, raft_identity
-from kops.broker.raft_log import MetadataLogSettings
-from kops.broker.snapshot_generator import SnapshotGenerator
+from kops.broker.controller.controller_registration import ControllerRegistrationManager
+from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+from kops.broker.quorum.committed_records import CommittedRecords, snapshot_provenance, snapshot_records
+from kops.broker.quorum.format import FormatError, FormatOptions, format_node
+from kops.broker.quorum.metadata_directory import open_directories
+from kops.broker.quorum.metadata_reader import MetadataReader
+from kops.broker.quorum.node_settings import controller_settings, metadata_log_settings, network_settings, quorum_settings, raft_identity
+from kops.broker.quorum.raft_log import MetadataLogSettings
+from kops.broker.quorum.snapshot_generator import SnapshotGenerator
 from kops.config import BrokerConfig
 from kops.errors import ApiError, DecodeError
 from kops.files import FaultyFiles, MemoryFiles
 from kops.metadata.broker_registration import Endpoint
-from kops.metadata.controller.feature_versions import bootstrap_records
+from kops.metadata.controller.cluster.feature_versions import bootstrap_records
 from kops.metadata.image.batch_loader import Manifest
 from kops.metadata.image.loader import MetadataLoader
 from kops.metadata.image.metadata_delta import MetadataDelta
 from kops.metadata.image.metadata_image import EMPTY, MetadataImage, MetadataProvenance
 from kops.metadata.metadata_version import LATEST_PRODUCTION
-from kops.metadata.raft.replica import NO_ENDPOINTS, Node, OffsetAndEpoch
-from kops.metadata.raft.settings import QuorumSettings
-from kops.metadata.raft.snapshot import SnapshotWriter
+from kops.metadata.raft.log.snapshot import SnapshotWriter
+from kops.metadata.raft.voters.replica import NO_ENDPOINTS, Node, OffsetAndEpoch
+from kops.metadata.raft.voters.settings import QuorumSettings
 from kops.metadata.records import write_record
 from kops.protocol.api_keys import Listener
 from kops.protocol.declaration import Message
@@ -42,9 +42,9 @@ from kops.protocol.messages import (
     TopicRecord,
 )
 from kops.records import BatchBuilder, read_batches
-from kops.storage.load_errors import LoadError
-from kops.storage.log_dirs import StartRefusedError
-from kops.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from kops.storage.failures.load_errors import LoadError
+from kops.storage.formats.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from kops.storage.start.log_dirs import StartRefusedError
 from tests.support.manual_loop import ManualLoop
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"

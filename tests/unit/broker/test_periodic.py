@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 
-from kops.broker.loop import Loop
-from kops.broker.periodic import BROKER_TASKS, PeriodicTasks, describe_tasks
+from kops.broker.life.periodic import BROKER_TASKS, PeriodicTasks, describe_tasks
+from kops.broker.network.loop import Loop
 from kops.config import BrokerConfig
 from kops.errors import KopsError
-from kops.storage.log_cleaner import LogCleaner
+from kops.storage.cleaning.log_cleaner import LogCleaner
 from tests.support.manual_loop import ManualLoop
 from tests.support.node_properties import COMBINED
 

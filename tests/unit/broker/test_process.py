@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kops.broker.__main__ import main
-from kops.broker.process import KafkaFormatter, StatusFile, keep_collector_out
-from kops.broker.status import BrokerState, DirRecovery, NodeStatus
+from kops.broker.controller_link.status import BrokerState, DirRecovery, NodeStatus
+from kops.broker.life.process import KafkaFormatter, StatusFile, keep_collector_out
 
 
 @pytest.fixture(autouse=True)
@@ -27,12 +27,12 @@ def _keep_logging() -> object:
 
 def line(level: int, text: str, *arguments: object) -> str:
     """One line of the log."""
-    return KafkaFormatter().format(logging.LogRecord("kops.broker.node", level, "node.py", 1, text, arguments, None))
+    return KafkaFormatter().format(logging.LogRecord("kops.broker.life.node", level, "node.py", 1, text, arguments, None))
 
 
 def test_lines_look_as_kafkas() -> None:
     moment = r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\] "
-    assert re.fullmatch(moment + r"INFO node 3 is up \(kops\.broker\.node\)", line(logging.INFO, "node %d is %s", 3, "up"))
+    assert re.fullmatch(moment + r"INFO node 3 is up \(kops\.broker\.life\.node\)", line(logging.INFO, "node %d is %s", 3, "up"))
     assert "] WARN careful (" in line(logging.WARNING, "careful")
     assert "] ERROR broken (" in line(logging.ERROR, "broken")
     assert "] FATAL over (" in line(logging.CRITICAL, "over")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kops.broker.publishers import BrokerPublisher, BrokerRegistrationTracker
+from kops.broker.life.publishers import BrokerPublisher, BrokerRegistrationTracker
 from kops.errors import UsageError
 from kops.metadata.image.batch_loader import Manifest
+from kops.metadata.image.metadata_cache import MetadataCache
 from kops.metadata.image.metadata_delta import MetadataDelta
 from kops.metadata.image.metadata_image import EMPTY, MetadataImage, MetadataProvenance
-from kops.metadata.image.topics import TopicsDelta
-from kops.metadata.metadata_cache import MetadataCache
+from kops.metadata.image.parts.topics import TopicsDelta
 from kops.protocol.declaration import Message
 from kops.protocol.messages import ConfigRecord, FeatureLevelRecord, RegisterBrokerRecord, TopicRecord
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from kops.broker.committed_records import CommittedRecords
-from kops.broker.quorum_controller import MAX_RECORDS_PER_BATCH, QuorumController
+from kops.broker.controller.quorum_controller import MAX_RECORDS_PER_BATCH, QuorumController
+from kops.broker.quorum.committed_records import CommittedRecords
 from kops.errors import ApiError, DecodeError
+from kops.metadata.controller.base.result import ControllerResult, RequestContext
 from kops.metadata.controller.controller import Controller
-from kops.metadata.controller.result import ControllerResult, RequestContext
-from kops.metadata.raft import control_records as control
-from kops.metadata.raft.replica import LeaderAndEpoch, OffsetAndEpoch
+from kops.metadata.raft.log import control_records as control
+from kops.metadata.raft.voters.replica import LeaderAndEpoch, OffsetAndEpoch
 from kops.metadata.records import write_record
 from kops.protocol.declaration import Message
 from kops.protocol.messages import (

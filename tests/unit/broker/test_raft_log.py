@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kops.broker.raft_log import METADATA_DIR, KafkaRaftLog, MetadataLogSettings
+from kops.broker.quorum.raft_log import METADATA_DIR, KafkaRaftLog, MetadataLogSettings
 from kops.errors import DecodeError
 from kops.files import MemoryFiles
-from kops.metadata.raft import control_records as control
-from kops.metadata.raft.log import EndKind, validate_end
-from kops.metadata.raft.replica import OffsetAndEpoch
-from kops.metadata.raft.snapshot import SnapshotWriter
+from kops.metadata.raft.log import control_records as control
+from kops.metadata.raft.log.log import EndKind, validate_end
+from kops.metadata.raft.log.snapshot import SnapshotWriter
+from kops.metadata.raft.voters.replica import OffsetAndEpoch
 from kops.records import BatchBuilder, read_batches
-from kops.storage.load_errors import LoadError
+from kops.storage.failures.load_errors import LoadError
 from kops.storage.scheduler import Scheduler
 
 ROOT = "/data"

@@ -12,7 +12,7 @@ from kops.metadata.image.metadata_image import EMPTY
 from kops.protocol.messages import PartitionRecord, RemoveTopicRecord, TopicRecord
 from kops.records import BatchBuilder
 from kops.records.log_offsets import TopicPartition
-from kops.storage.kafka_uuid import uuid_bytes, uuid_text
+from kops.storage.formats.kafka_uuid import uuid_bytes, uuid_text
 from tests.support.managing import DIRECTORY_IDS, batch
 from tests.support.replicas import TOPIC_ID, TP, World
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kops.broker.replica_manager import selector_of
-from kops.broker.replica_reads import FetchPartitionData
+from kops.broker.replicas.replica_manager import selector_of
+from kops.broker.replicas.replica_reads import FetchPartitionData
 from kops.errors import ApiError, UsageError
 from kops.records.log_offsets import Isolation, TopicPartition
-from kops.replication.fetch import ClientMetadata, FetchInfo, FetchParams
-from kops.replication.partition_reads import OffsetFound
+from kops.replication.leading.fetch import ClientMetadata, FetchInfo, FetchParams
+from kops.replication.leading.partition_reads import OffsetFound
 from kops.replication.quota import UnboundedQuota
 from tests.support.managing import batch
 from tests.support.open_log import batch as producer_batch

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kops.cluster.directory import ClusterDirectory, Undo, check_nodes, check_usable, follow_a_move, move_ports
 from kops.cluster.launch import UpRequest, format_nodes, prepare
+from kops.cluster.layout.directory import ClusterDirectory, Undo, check_nodes, check_usable, follow_a_move, move_ports
 from kops.errors import KopsError, NotFoundError, UsageError
 from kops.files import OsFiles
 from kops.files.faulty import FaultyFiles

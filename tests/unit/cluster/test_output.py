@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kops.cluster import output
-from kops.cluster.directory import ClusterDirectory
+from kops.cluster.layout.directory import ClusterDirectory
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kops.cluster import settings
+from kops.cluster.layout import settings
 from kops.config import BrokerConfig
 from kops.errors import UsageError
 

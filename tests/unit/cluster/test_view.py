@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kops.cluster import view
-from kops.cluster.directory import ClusterDirectory
-from kops.cluster.processes import identify
+from kops.cluster.layout.directory import ClusterDirectory
+from kops.cluster.processes.processes import identify
 from kops.errors import KopsError
 from tests.unit.cluster.test_directory import make
 

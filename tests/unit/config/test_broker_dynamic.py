@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kops.config import BrokerConfig
-from kops.config.broker_describe import (
+from kops.config.broker.describe import (
     BROKER_SOURCE,
     CLUSTER_SOURCE,
     DEFAULT_SOURCE,
@@ -15,8 +15,8 @@ from kops.config.broker_describe import (
     describe_cluster,
     describe_topic,
 )
-from kops.config.broker_dynamic import DynamicConfig
-from kops.config.broker_dynamic_keys import config_key, synonyms
+from kops.config.broker.dynamic import DynamicConfig
+from kops.config.broker.dynamic_keys import config_key, synonyms
 from kops.errors import ApiError
 from tests.support.node_properties import COMBINED
 

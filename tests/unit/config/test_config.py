@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from kops.config.definition import ConfigDef, ConfigKey
-from kops.config.java import NumberFormatError, double_text, parse_int, parse_long, read_lines, split_spaces, trim
-from kops.config.java_hash import hash_map_order, put_order, store_order, string_hash
-from kops.config.properties import java_date, read_properties, write_properties
 from kops.config.topic import (
     TOPIC_CONFIG_DEF,
     TopicConfig,
@@ -17,6 +13,10 @@ from kops.config.topic import (
     topic_config,
 )
 from kops.config.topic_validation import validate_topic_config
+from kops.config.values.definition import ConfigDef, ConfigKey
+from kops.config.values.java import NumberFormatError, double_text, parse_int, parse_long, read_lines, split_spaces, trim
+from kops.config.values.java_hash import hash_map_order, put_order, store_order, string_hash
+from kops.config.values.properties import java_date, read_properties, write_properties
 from kops.errors import ApiError, DecodeError, UsageError
 
 

@@ -533,9 +533,9 @@ def test_hard_links(tree: tuple[Files, str]) -> None:
 
 def test_importing_the_interface_is_cheap() -> None:
     """Every command imports these two: nothing of what is slow to import, and only what an inspection needs."""
-    code = "import kops.files, kops.storage.names, sys; print(*sys.modules)"
+    code = "import kops.files, kops.storage.formats.names, sys; print(*sys.modules)"
     loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
-    assert "kops.storage.names" in loaded
+    assert "kops.storage.formats.names" in loaded
     slow = {
         "dataclasses",
         "inspect",

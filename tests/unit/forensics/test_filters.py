@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kops.errors import UsageError
-from kops.forensics.filters import RecordFilter, check_encoding, encode_bytes, parse_headers, parse_key, parse_time
+from kops.forensics.dump.filters import RecordFilter, check_encoding, encode_bytes, parse_headers, parse_key, parse_time
 from kops.records import Batch, BatchBuilder, Record
 
 RECORD = Record(10, 5000, "CreateTime", b"eu-1", b"v", [("source", b"web"), ("empty", None)])

@@ -10,14 +10,14 @@ import pytest
 
 import kops.forensics
 from kops.errors import UsageError
-from kops.forensics.finding_codes import CODES
-from kops.forensics.findings import SEVERITIES, Finding, finding, from_json, has_problems, sort_findings
-from kops.forensics.verify import verify
-from kops.forensics.verify_jobs import choose
-from kops.forensics.verify_partition import SegmentTask
-from kops.forensics.verify_producers import Seen, sequence_break
+from kops.forensics.findings.codes import CODES
+from kops.forensics.findings.finding import SEVERITIES, Finding, finding, from_json, has_problems, sort_findings
+from kops.forensics.verify.facts.producers import Seen, sequence_break
+from kops.forensics.verify.jobs import choose
+from kops.forensics.verify.partition import SegmentTask
+from kops.forensics.verify.run import verify
 
-SOURCES = sorted(Path(next(iter(kops.forensics.__path__))).glob("*.py"))
+SOURCES = sorted(Path(next(iter(kops.forensics.__path__))).rglob("*.py"))
 
 
 def test_a_finding_has_the_ten_keys() -> None:

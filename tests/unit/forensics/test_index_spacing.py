@@ -1,5 +1,6 @@
-"""Offset indexes that lost entries, told by their neighbours' spacing (`kops.forensics.verify_index.check_spacing`), and the setting that a
-rebuilt one is written with (`kops.forensics.repair_index`).
+"""Offset indexes that lost entries, told by their neighbours' spacing (`kops.forensics.verify.facts.index.check_spacing`), and the
+setting that a
+rebuilt one is written with (`kops.forensics.plans.index_interval`).
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from kops.files import OsFiles
-from kops.forensics.journal import rollback
-from kops.forensics.repair import repair
-from kops.forensics.verify import verify
-from kops.forensics.verify_index import IndexSpacing, check_spacing
+from kops.forensics.plans.journal import rollback
+from kops.forensics.repair.run import repair
+from kops.forensics.verify.facts.index import IndexSpacing, check_spacing
+from kops.forensics.verify.run import verify
 from tests.support import corpus
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kops.errors import NotFoundError
 from kops.files import MemoryFiles, OsFiles
-from kops.forensics.inventory import classify, open_partition, open_paths
+from kops.forensics.inventory.tree import classify, open_partition, open_paths
 from tests.support import corpus
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kops.files import OsFiles
-from kops.forensics.inventory import open_paths
-from kops.forensics.ls import SegmentRow, segment_rows
+from kops.forensics.inventory.ls import SegmentRow, segment_rows
+from kops.forensics.inventory.tree import open_paths
 from kops.records import Batch, scan
 from tests.support import corpus
 

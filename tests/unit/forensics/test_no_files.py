@@ -13,10 +13,10 @@ import pytest
 
 from kops.errors import KopsError
 from kops.files import OsFiles
-from kops.forensics.forecast import ForecastOptions, forecast
-from kops.forensics.journal import rollback
-from kops.forensics.repair import repair
-from kops.forensics.verify import verify
+from kops.forensics.forecast.run import ForecastOptions, forecast
+from kops.forensics.plans.journal import rollback
+from kops.forensics.repair.run import repair
+from kops.forensics.verify.run import verify
 from tests.support import corpus
 
 

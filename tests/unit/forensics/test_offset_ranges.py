@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kops.forensics import offset_ranges as serve
+from kops.forensics.forecast import offset_ranges as serve
 
 ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=8)
 

@@ -14,14 +14,14 @@ import pytest
 from kops.config.topic import TopicConfig
 from kops.errors import MissingDependencyError, NotFoundError, UsageError
 from kops.files import FaultyFiles, OsFiles, OverlayFiles
-from kops.forensics import recover_tables
-from kops.forensics.recover import recover
-from kops.forensics.repair import repair
-from kops.forensics.verify import verify
+from kops.forensics.recover import tables as recover_tables
+from kops.forensics.recover.run import recover
+from kops.forensics.repair.run import repair
+from kops.forensics.verify.run import verify
 from kops.records import BytesSource, Damage, Record, scan
 from kops.records.build import build_batch
-from kops.storage.loader import load_partition
-from kops.storage.names import log_file_name
+from kops.storage.formats.names import log_file_name
+from kops.storage.start.loader import load_partition
 from tests.support import corpus
 
 

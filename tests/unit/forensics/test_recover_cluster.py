@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kops.files import MemoryFiles, OsFiles
-from kops.forensics.recover import recover
+from kops.forensics.recover.run import recover
 from kops.records import Damage, scan
 from tests.support import corpus
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kops.files import OsFiles
-from kops.forensics.recover import recover
+from kops.forensics.recover.run import recover
 from kops.records import Damage, Record, scan
 from tests.support import corpus
 

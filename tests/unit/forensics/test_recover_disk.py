@@ -13,9 +13,9 @@ import pytest
 from kops.files import MemoryFiles, OsFiles
 from kops.files.api import Mode
 from kops.files.os_files import OsFile
-from kops.forensics.recover import RecoverReport, recover
-from kops.forensics.recover_disk import PatientFiles
-from kops.forensics.verify import verify
+from kops.forensics.recover.disk import PatientFiles
+from kops.forensics.recover.run import RecoverReport, recover
+from kops.forensics.verify.run import verify
 from kops.records import Batch, BatchBuilder, BytesSource, scan
 
 PAGE = 4096

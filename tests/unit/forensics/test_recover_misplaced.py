@@ -7,8 +7,8 @@ from pathlib import Path
 from kops.files import OsFiles
 from kops.files.api import Mode
 from kops.files.os_files import OsFile
-from kops.forensics.recover import recover
-from kops.forensics.repair import repair
+from kops.forensics.recover.run import recover
+from kops.forensics.repair.run import repair
 from kops.records import Batch, BatchBuilder, BytesSource, scan
 from kops.records.build import empty_batch, write_batch, write_record
 

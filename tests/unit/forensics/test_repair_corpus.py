@@ -9,10 +9,10 @@ import pytest
 
 from kops.config.topic import TopicConfig
 from kops.files import OsFiles, OverlayFiles
-from kops.forensics.repair import RepairReport, open_journal, plan_repair, repair, rollback
-from kops.forensics.verify import verify
+from kops.forensics.repair.run import RepairReport, open_journal, plan_repair, repair, rollback
+from kops.forensics.verify.run import verify
 from kops.records import Damage, Record, scan
-from kops.storage.loader import load_partition
+from kops.storage.start.loader import load_partition
 from tests.support import corpus
 
 CLEAN = "truth/records/clean.read_uncommitted.jsonl"

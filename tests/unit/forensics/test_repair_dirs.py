@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from kops.files import OsFiles
-from kops.forensics.forecast import ForecastOptions, forecast
-from kops.forensics.repair import open_journal, plan_repair, repair, rollback
-from kops.forensics.verify import verify
+from kops.forensics.forecast.run import ForecastOptions, forecast
+from kops.forensics.repair.run import open_journal, plan_repair, repair, rollback
+from kops.forensics.verify.run import verify
 from kops.records import Damage, scan
-from kops.storage.meta_properties import read_meta_properties
+from kops.storage.formats.meta_properties import read_meta_properties
 from tests.support import corpus
 
 UNKNOWABLE = {

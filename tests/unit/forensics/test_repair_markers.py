@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kops.forensics.repair import repair
-from kops.forensics.verify import verify
+from kops.forensics.repair.run import repair
+from kops.forensics.verify.run import verify
 from kops.records import Batch, BytesSource, Damage, scan
 from tests.support import corpus
 

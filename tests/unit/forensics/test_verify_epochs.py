@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from kops.files import OsFiles
-from kops.forensics.inventory import open_partition
-from kops.forensics.verify import plan_verify
-from kops.forensics.verify_jobs import run_tasks
-from kops.forensics.verify_log import LogView, PartitionContext
-from kops.forensics.verify_partition import partition_view
-from kops.forensics.verify_state import check_epoch_file, check_epoch_order
+from kops.forensics.inventory.tree import open_partition
+from kops.forensics.verify.checks.log import LogView, PartitionContext
+from kops.forensics.verify.checks.state import check_epoch_file, check_epoch_order
+from kops.forensics.verify.jobs import run_tasks
+from kops.forensics.verify.partition import partition_view
+from kops.forensics.verify.run import plan_verify
 from kops.records import BatchBuilder
 
 EPOCHS = [(7, 2), (8, 2), (9, 2), (12, 5), (15, 5), (16, 5)]  # (base offset, leader epoch), up to offset 18

@@ -8,11 +8,11 @@ import pytest
 
 from kops.config.topic import TopicConfig
 from kops.files import OsFiles, OverlayFiles
-from kops.forensics.repair import repair
-from kops.forensics.verify import verify
+from kops.forensics.repair.run import repair
+from kops.forensics.verify.run import verify
 from kops.records import BatchBuilder
-from kops.storage.load_errors import LoadError
-from kops.storage.loader import load_partition
+from kops.storage.failures.load_errors import LoadError
+from kops.storage.start.loader import load_partition
 
 BAD = (
     ".log",

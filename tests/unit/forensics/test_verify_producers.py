@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kops.forensics.verify import verify
-from kops.forensics.verify_producers import ProducerFacts, Seen
+from kops.forensics.verify.facts.producers import ProducerFacts, Seen
+from kops.forensics.verify.run import verify
 from kops.records import BatchBuilder
 from kops.records.build import end_txn_marker
 

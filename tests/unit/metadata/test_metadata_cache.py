@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kops.errors import ApiError
-from kops.metadata.image.configs import ResourceType
+from kops.metadata.image.metadata_cache import NO_BROKER, MetadataCache, error_code
 from kops.metadata.image.metadata_delta import MetadataDelta
 from kops.metadata.image.metadata_image import EMPTY, MetadataProvenance
-from kops.metadata.metadata_cache import NO_BROKER, MetadataCache, error_code
+from kops.metadata.image.parts.configs import ResourceType
 from kops.protocol.messages import (
     ConfigRecord,
     DescribeClusterRequest,

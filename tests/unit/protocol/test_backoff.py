@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kops.protocol.backoff import ConnectionAttempts, ExponentialBackoff
+from kops.protocol.connections.backoff import ConnectionAttempts, ExponentialBackoff
 
 
 @pytest.mark.parametrize(("draw", "expected"), [(0.0, [40, 80, 160, 320, 640, 800, 800]), (0.5, [50, 100, 200, 400, 800, 1000, 1000])])

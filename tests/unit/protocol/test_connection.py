@@ -8,9 +8,9 @@ import pytest
 
 from kops.errors import ApiError, DecodeError
 from kops.protocol.api_keys import Listener
-from kops.protocol.connection import ClientConnection, Request, ServerConnection, api_versions_refusal
+from kops.protocol.connections.connection import ClientConnection, Request, ServerConnection, api_versions_refusal
+from kops.protocol.connections.frames import FrameReader
 from kops.protocol.declaration import Encoded, Message
-from kops.protocol.frames import FrameReader
 from kops.protocol.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,

@@ -9,7 +9,7 @@ import pytest
 
 from kops.records import Batch, BytesSource, Damage, scan
 from kops.records.build import write_batch
-from kops.records.resync import leading_zeroes
+from kops.records.scanning.resync import leading_zeroes
 
 SIZE = 1 << 20
 

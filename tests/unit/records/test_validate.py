@@ -10,7 +10,7 @@ import pytest
 from kops.errors import ApiError
 from kops.records import Batch, BatchBuilder, compress, read_batches
 from kops.records.build import write_batch, write_message, write_record
-from kops.records.validate import AppendOrigin, ValidatedRecords, ValidationRules, validate_records
+from kops.records.validation.validate import AppendOrigin, ValidatedRecords, ValidationRules, validate_records
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000

@@ -11,12 +11,12 @@ from kops.protocol.messages.alter_partition_response import AlterPartitionRespon
 from kops.protocol.messages.alter_partition_response import PartitionData as AnsweredPartition
 from kops.protocol.messages.fetch_response import FetchResponse, PartitionData
 from kops.records.log_offsets import TopicPartition
-from kops.replication.alter_partition import AlterPartitionManager
-from kops.replication.fetch import FetchInfo
-from kops.replication.fetch_context import FetchContext, FetchManager, IncrementalFetchContext, SessionErrorContext
-from kops.replication.fetch_session import INITIAL, LEGACY, FetchMetadata, FetchSessionCache, TopicIdPartition, next_epoch
-from kops.replication.fetch_session_handler import FetchSessionHandler
-from kops.replication.isr import BrokerState, LeaderAndIsr, ProposedIsr
+from kops.replication.following.fetch_session_handler import FetchSessionHandler
+from kops.replication.leading.alter_partition import AlterPartitionManager
+from kops.replication.leading.fetch import FetchInfo
+from kops.replication.leading.fetch_context import FetchContext, FetchManager, IncrementalFetchContext, SessionErrorContext
+from kops.replication.leading.fetch_session import INITIAL, LEGACY, FetchMetadata, FetchSessionCache, TopicIdPartition, next_epoch
+from kops.replication.leading.isr import BrokerState, LeaderAndIsr, ProposedIsr
 
 ID = bytes(range(16))
 OTHER_ID = bytes(range(1, 17))

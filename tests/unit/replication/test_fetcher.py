@@ -15,15 +15,15 @@ from kops.protocol.messages.offset_for_leader_epoch_request import OffsetForLead
 from kops.protocol.messages.offset_for_leader_epoch_response import EpochEndOffset as AnsweredEpoch
 from kops.protocol.messages.offset_for_leader_epoch_response import OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult
 from kops.records.log_offsets import TopicPartition
-from kops.replication.fetch import ClientMetadata
-from kops.replication.fetch_state import InitialFetchState, Phase
-from kops.replication.fetcher import Fetcher, Sent
-from kops.replication.fetcher_manager import BrokerEndPoint, FetcherId, FetcherManager, fetcher_number
-from kops.replication.followers import FollowerReplicas, FutureReplicas
-from kops.replication.leader_endpoint import FetcherSettings, LocalLeader, RemoteLeader
-from kops.replication.partition import Partition
+from kops.replication.following.fetch_state import InitialFetchState, Phase
+from kops.replication.following.fetcher import Fetcher, Sent
+from kops.replication.following.fetcher_manager import BrokerEndPoint, FetcherId, FetcherManager, fetcher_number
+from kops.replication.following.followers import FollowerReplicas, FutureReplicas
+from kops.replication.following.leader_endpoint import FetcherSettings, LocalLeader, RemoteLeader
+from kops.replication.leading.fetch import ClientMetadata
+from kops.replication.leading.partition import Partition
+from kops.replication.leading.selector import RackAwareReplicaSelector, ReplicaView, find_preferred_read_replica
 from kops.replication.quota import ReplicationQuotaManager, UnboundedQuota
-from kops.replication.selector import RackAwareReplicaSelector, ReplicaView, find_preferred_read_replica
 from tests.support.replicating import TOPIC_ID, TP, MemoryLog, Registration, World, pack
 
 VERSION = 18

@@ -6,8 +6,8 @@ import pytest
 
 from kops.errors import ApiError
 from kops.records.log_offsets import Isolation
-from kops.replication.fetch import ClientMetadata, FetchInfo, FetchParams
-from kops.replication.partition import Partition
+from kops.replication.leading.fetch import ClientMetadata, FetchInfo, FetchParams
+from kops.replication.leading.partition import Partition
 from tests.support.replicating import MemoryLog, Registration, Settings, World, values
 
 NEVER = -1

@@ -8,7 +8,9 @@ import pytest
 
 from kops.errors import ApiError
 from kops.records.log_offsets import Isolation, LogOffsetMetadata, TopicPartition
-from kops.replication.delayed import (
+from kops.replication.leading.fetch import FetchInfo, FetchParams
+from kops.replication.leading.partition import Partition
+from kops.replication.waiting.delayed import (
     AwaitedDeletion,
     AwaitedFetch,
     DelayedDeleteRecords,
@@ -17,9 +19,7 @@ from kops.replication.delayed import (
     PartitionResponse,
     Purgatories,
 )
-from kops.replication.fetch import FetchInfo, FetchParams
-from kops.replication.partition import Partition
-from kops.replication.purgatory import DelayedOperation, DelayedOperationPurgatory, OperationTimer
+from kops.replication.waiting.purgatory import DelayedOperation, DelayedOperationPurgatory, OperationTimer
 from tests.support.replicating import TP, MemoryLog, Registration, World, values
 
 

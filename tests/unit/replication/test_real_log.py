@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from kops.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
 from kops.records.log_offsets import Isolation, TopicPartition
-from kops.replication.fetch import FetchInfo, FetchParams
-from kops.replication.fetch_state import InitialFetchState
-from kops.replication.fetcher import Fetcher, FetchSent
-from kops.replication.followers import FollowerReplicas
-from kops.replication.leader_endpoint import FetcherSettings, RemoteLeader
+from kops.replication.following.fetch_state import InitialFetchState
+from kops.replication.following.fetcher import Fetcher, FetchSent
+from kops.replication.following.followers import FollowerReplicas
+from kops.replication.following.leader_endpoint import FetcherSettings, RemoteLeader
+from kops.replication.leading.fetch import FetchInfo, FetchParams
+from kops.replication.leading.partition import Partition
 from kops.replication.log import ReplicaLog
-from kops.replication.partition import Partition
 from kops.replication.quota import UnboundedQuota
 from tests.support.open_log import OpenLog, batch
 from tests.support.replicating import TOPIC_ID, TP, Registration, World

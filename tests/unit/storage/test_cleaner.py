@@ -14,16 +14,16 @@ from kops.errors import DecodeError
 from kops.files import Crash, FaultyFiles, MemoryFiles, OverlayFiles
 from kops.records import BatchBuilder
 from kops.records.build import write_batch, write_record
-from kops.records.scan import read_batches
-from kops.storage._hot_clean import OffsetMap
-from kops.storage.cleaner import Cleaner, CleaningAbortedError, CleanRange, group_segments_by_size
-from kops.storage.load_errors import CorruptRecordError, LoadError
+from kops.records.scanning.scanner import read_batches
+from kops.storage.cleaning._hot_clean import OffsetMap
+from kops.storage.cleaning.cleaner import Cleaner, CleaningAbortedError, CleanRange, group_segments_by_size
+from kops.storage.failures.load_errors import CorruptRecordError, LoadError
 from kops.storage.unified_log import UnifiedLog
 from tests.support import cleaning
 from tests.support.cleaning import NOW_MS, SETTINGS
 from tests.support.hot import hot, variants
 
-HOT = "kops.storage._hot_clean"
+HOT = "kops.storage.cleaning._hot_clean"
 
 
 @pytest.fixture(params=variants())

@@ -7,9 +7,9 @@ import errno
 import pytest
 
 from kops.files import FaultyFiles, MemoryFiles
-from kops.storage.epoch_cache import FILE_NAME, LeaderEpochFileCache
-from kops.storage.leader_epoch_checkpoint import EpochEntry
-from kops.storage.load_errors import KafkaStorageError, LoadError
+from kops.storage.failures.load_errors import KafkaStorageError, LoadError
+from kops.storage.formats.leader_epoch_checkpoint import EpochEntry
+from kops.storage.segments.epoch_cache import FILE_NAME, LeaderEpochFileCache
 
 DIRECTORY = "/t-0"
 PATH = f"{DIRECTORY}/{FILE_NAME}"

@@ -8,10 +8,10 @@ import pytest
 
 from kops.errors import DecodeError
 from kops.files import FaultyFiles, MemoryFiles
-from kops.storage.mapped_index import MappedOffsetIndex
-from kops.storage.offset_index import OffsetIndex, OffsetPosition, build_offset_index, read_offset_index, write_offset_index
-from kops.storage.time_index import TimeIndex, TimestampOffset, build_time_index, read_time_index, write_time_index
-from kops.storage.transaction_index import (
+from kops.storage.segment_files.mapped_index import MappedOffsetIndex
+from kops.storage.segment_files.offset_index import OffsetIndex, OffsetPosition, build_offset_index, read_offset_index, write_offset_index
+from kops.storage.segment_files.time_index import TimeIndex, TimestampOffset, build_time_index, read_time_index, write_time_index
+from kops.storage.segment_files.transaction_index import (
     AbortedTxn,
     check_transaction_index,
     collect_aborted_txns,

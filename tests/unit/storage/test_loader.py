@@ -9,9 +9,9 @@ import pytest
 from kops.config.topic import TopicConfig
 from kops.files import MemoryFiles, OsFiles, OverlayFiles
 from kops.records import BatchBuilder
-from kops.storage.load_errors import LoadError
-from kops.storage.loader import LoadedLog, load_partition
-from kops.storage.log_dirs import LoadOptions, LogDirStart, start_log_dirs
+from kops.storage.failures.load_errors import LoadError
+from kops.storage.start.loader import LoadedLog, load_partition
+from kops.storage.start.log_dirs import LoadOptions, LogDirStart, start_log_dirs
 
 DIRECTORY = "/logs/orders-3"
 NOW_MS = 1_700_000_000_000

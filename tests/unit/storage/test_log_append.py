@@ -8,7 +8,7 @@ from kops.errors import ApiError
 from kops.records import BatchBuilder
 from kops.records.build import write_batch
 from kops.records.crc import crc32c
-from kops.records.validate import AppendOrigin
+from kops.records.validation.validate import AppendOrigin
 from kops.storage.log_append import UnexpectedAppendOffsetError, analyze_records, check_given_offsets
 
 

@@ -10,11 +10,11 @@ import pytest
 from kops.config.topic import TopicConfig, topic_config
 from kops.files import OsFiles
 from kops.records import BatchBuilder
-from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint
-from kops.storage.cleaner_manager import Busy, Paused
-from kops.storage.cleaner_stats import Throttler
-from kops.storage.load_errors import KafkaStorageError, LoadError
-from kops.storage.log_cleaner import CleanerConfig, LogCleaner, cleaner_config
+from kops.storage.cleaning.cleaner_manager import Busy, Paused
+from kops.storage.cleaning.cleaner_stats import Throttler
+from kops.storage.cleaning.log_cleaner import CleanerConfig, LogCleaner, cleaner_config
+from kops.storage.failures.load_errors import KafkaStorageError, LoadError
+from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint
 from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.unified_log import UnifiedLog
 from tests.support import cleaning

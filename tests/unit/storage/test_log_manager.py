@@ -10,15 +10,15 @@ import pytest
 from kops.errors import ApiError, KopsError, LockHeldError, UsageError
 from kops.files import MemoryFiles, Mode, OsFiles
 from kops.files.tree import TreeFile
-from kops.storage.checkpoints import TopicPartition, write_offset_checkpoint
-from kops.storage.epoch_cache import LeaderEpochFileCache
-from kops.storage.live_log_dirs import LOST, UNASSIGNED
-from kops.storage.load_errors import KafkaStorageError
-from kops.storage.log_dirs import Job, StartRefusedError
-from kops.storage.log_settings import PERIODIC_TASKS, LogManagerConfig, TopicConfigs, log_manager_config
-from kops.storage.partition_metadata import read_partition_metadata
-from kops.storage.producer_state import ProducerState
-from kops.storage.segment import LogSegment
+from kops.storage.failures.load_errors import KafkaStorageError
+from kops.storage.formats.checkpoints import TopicPartition, write_offset_checkpoint
+from kops.storage.formats.partition_metadata import read_partition_metadata
+from kops.storage.manager.live_log_dirs import LOST, UNASSIGNED
+from kops.storage.manager.log_settings import PERIODIC_TASKS, LogManagerConfig, TopicConfigs, log_manager_config
+from kops.storage.producers.state import ProducerState
+from kops.storage.segments.epoch_cache import LeaderEpochFileCache
+from kops.storage.segments.segment import LogSegment
+from kops.storage.start.log_dirs import Job, StartRefusedError
 from kops.storage.unified_log import UnifiedLog
 from tests.support.managing import DIRECTORY_IDS, START_MS, Broker, batch
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kops.storage.checkpoints import TopicPartition
-from kops.storage.log_cleaner import CleanerConfig, LogCleaner
-from kops.storage.log_manager import LogManager
+from kops.storage.cleaning.log_cleaner import CleanerConfig, LogCleaner
+from kops.storage.formats.checkpoints import TopicPartition
+from kops.storage.manager.log_manager import LogManager
 from tests.support.managing import Broker, batch
 
 ORDERS = TopicPartition("orders", 0)

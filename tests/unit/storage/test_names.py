@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kops.errors import DecodeError
-from kops.storage.names import (
+from kops.storage.formats.names import (
     LogFileName,
     PartitionDir,
     is_index_file,

@@ -7,12 +7,12 @@ import pytest
 from kops.errors import ApiError
 from kops.files import MemoryFiles
 from kops.records import Batch, BatchBuilder, BytesSource
-from kops.records.validate import AppendOrigin
-from kops.storage.file_records import LogView
-from kops.storage.producer_append import TV_UNKNOWN
-from kops.storage.producer_checks import ProducerAnalysis, analyze_append
-from kops.storage.producer_state import ActiveProducer, ProducerState, ProducerStateManager
-from kops.storage.producer_verification import NO_GUARD, VerificationGuard
+from kops.records.validation.validate import AppendOrigin
+from kops.storage.producers.append import TV_UNKNOWN
+from kops.storage.producers.checks import ProducerAnalysis, analyze_append
+from kops.storage.producers.state import ActiveProducer, ProducerState, ProducerStateManager
+from kops.storage.producers.verification import NO_GUARD, VerificationGuard
+from kops.storage.segment_files.file_records import LogView
 
 CLIENT, COORDINATOR, REPLICATION = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR, AppendOrigin.REPLICATION
 INT_MAX = 2**31 - 1

@@ -8,11 +8,8 @@ from kops.config.topic import TopicConfig
 from kops.files import MemoryFiles
 from kops.records import BatchBuilder, BytesSource
 from kops.records.crc import crc32, crc32c
-from kops.records.scan import HELD_UNCHECKED
-from kops.storage.epoch_cache import LeaderEpochFileCache
-from kops.storage.file_records import LogView, ensure_valid
-from kops.storage.index_entries import OffsetPosition, TimestampOffset
-from kops.storage.load_errors import (
+from kops.records.scanning.scanner import HELD_UNCHECKED
+from kops.storage.failures.load_errors import (
     CorruptIndexError,
     CorruptRecordError,
     InvalidOffsetError,
@@ -21,11 +18,14 @@ from kops.storage.load_errors import (
     SegmentOverflowError,
 )
 from kops.storage.log_append import memory_batches
-from kops.storage.mapped_index import MappedOffsetIndex, MappedTimeIndex
-from kops.storage.producer_state import ProducerState
-from kops.storage.recovery import rebuild_indexes
-from kops.storage.segment import LogSegment, LogSegments
-from kops.storage.transaction_index import AbortedTxn, TransactionIndex
+from kops.storage.producers.state import ProducerState
+from kops.storage.segment_files.file_records import LogView, ensure_valid
+from kops.storage.segment_files.index_entries import OffsetPosition, TimestampOffset
+from kops.storage.segment_files.mapped_index import MappedOffsetIndex, MappedTimeIndex
+from kops.storage.segment_files.transaction_index import AbortedTxn, TransactionIndex
+from kops.storage.segments.epoch_cache import LeaderEpochFileCache
+from kops.storage.segments.recovery import rebuild_indexes
+from kops.storage.segments.segment import LogSegment, LogSegments
 
 DIRECTORY = "/t-0"
 ZERO = f"{DIRECTORY}/{0:020d}"

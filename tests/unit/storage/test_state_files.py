@@ -8,19 +8,19 @@ import pytest
 
 from kops.errors import DecodeError
 from kops.records.crc import crc32c
-from kops.storage.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
-from kops.storage.clean_shutdown import CleanShutdown, read_clean_shutdown, write_clean_shutdown
-from kops.storage.kafka_uuid import ZERO_UUID, parse_uuid, uuid_bytes, uuid_text
-from kops.storage.leader_epoch_checkpoint import (
+from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
+from kops.storage.formats.clean_shutdown import CleanShutdown, read_clean_shutdown, write_clean_shutdown
+from kops.storage.formats.kafka_uuid import ZERO_UUID, parse_uuid, uuid_bytes, uuid_text
+from kops.storage.formats.leader_epoch_checkpoint import (
     EpochEntry,
     effective_epochs,
     read_leader_epoch_checkpoint,
     write_leader_epoch_checkpoint,
 )
-from kops.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
-from kops.storage.partition_metadata import PartitionMetadata, read_partition_metadata, write_partition_metadata
-from kops.storage.producer_snapshot import ProducerSnapshotEntry, read_producer_snapshot, write_producer_snapshot
-from kops.storage.quorum_state import QuorumState, read_quorum_state, write_quorum_state
+from kops.storage.formats.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from kops.storage.formats.partition_metadata import PartitionMetadata, read_partition_metadata, write_partition_metadata
+from kops.storage.formats.producer_snapshot import ProducerSnapshotEntry, read_producer_snapshot, write_producer_snapshot
+from kops.storage.formats.quorum_state import QuorumState, read_quorum_state, write_quorum_state
 
 UUID = "Ds3iqmQAgjvEyL7G37aV-w"
 

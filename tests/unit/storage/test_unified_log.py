@@ -11,12 +11,12 @@ from kops.errors import ApiError
 from kops.files import MemoryFiles
 from kops.files.faulty import FaultyFiles
 from kops.records.batch import Batch
-from kops.records.validate import AppendOrigin
-from kops.storage.leader_epoch_checkpoint import EpochEntry
-from kops.storage.load_errors import KafkaStorageError, LoadError
+from kops.records.validation.validate import AppendOrigin
+from kops.storage.failures.load_errors import KafkaStorageError, LoadError
+from kops.storage.formats.leader_epoch_checkpoint import EpochEntry
+from kops.storage.formats.producer_snapshot import ProducerSnapshotEntry, write_producer_snapshot
 from kops.storage.log_append import OffsetsOutOfOrderError, UnexpectedAppendOffsetError, memory_batches
-from kops.storage.producer_snapshot import ProducerSnapshotEntry, write_producer_snapshot
-from kops.storage.transaction_index import AbortedTxn
+from kops.storage.segment_files.transaction_index import AbortedTxn
 from tests.support.open_log import DIRECTORY, NOW, OpenLog, batch, marker
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from kops.config.java import INT_MAX
+from kops.config.values.java import INT_MAX
 from kops.errors import ApiError
-from kops.records.scan import read_batches
-from kops.storage.leader_epoch_checkpoint import EpochEntry
-from kops.storage.load_errors import LoadError
+from kops.records.scanning.scanner import read_batches
+from kops.storage.failures.load_errors import LoadError
+from kops.storage.formats.leader_epoch_checkpoint import EpochEntry
 from kops.storage.log_offsets import Isolation
-from kops.storage.segment_files import CLEANED
-from kops.storage.segment_split import create_cleaned_segment
+from kops.storage.segment_files.paths import CLEANED
+from kops.storage.segments.split import create_cleaned_segment
 from tests.support.open_log import DIRECTORY, NOW, OpenLog, batch
 
 SIZE = len(batch())

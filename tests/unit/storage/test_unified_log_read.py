@@ -11,9 +11,9 @@ from kops.errors import ApiError
 from kops.files import File, OsFiles
 from kops.records import BatchBuilder
 from kops.storage import log_lookup
-from kops.storage.file_records import TimestampAndOffset
-from kops.storage.load_errors import LoadError
+from kops.storage.failures.load_errors import LoadError
 from kops.storage.log_offsets import Isolation, LogOffsetMetadata
+from kops.storage.segment_files.file_records import TimestampAndOffset
 from kops.storage.unified_log import UnifiedLog
 from tests.support.open_log import NOW, OpenLog, batch, offsets
 

@@ -10,11 +10,12 @@ import pytest
 
 from kops.broker.apis import table
 from kops.broker.apis.dispatch import dispatcher
-from kops.broker.socket_server import RequestContext
+from kops.broker.network.socket_server import RequestContext
 from kops.config import BrokerConfig
 from kops.errors import ApiError
-from kops.metadata.metadata_cache import error_code
+from kops.metadata.image.metadata_cache import error_code
 from kops.protocol.api_keys import API_KEYS, BY_NAME, Listener
+from kops.protocol.connections.node_versions import NodeVersions
 from kops.protocol.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -41,8 +42,7 @@ from kops.protocol.messages.api_versions_response import ApiVersion
 from kops.protocol.messages.describe_client_quotas_request import ComponentData
 from kops.protocol.messages.describe_topic_partitions_request import Cursor, TopicRequest
 from kops.protocol.messages.describe_user_scram_credentials_request import UserName
-from kops.protocol.node_versions import NodeVersions
-from kops.storage.load_errors import KafkaStorageError
+from kops.storage.failures.load_errors import KafkaStorageError
 from tests.support.answering import Asked, Broker
 
 NODE = {"process.roles": "broker", "node.id": "1", "controller.listener.names": "CONTROLLER", "controller.quorum.voters": "9@c:9093"}

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kops.broker.dynamic_config import DynamicBrokerConfig
+from kops.broker.parts.dynamic_config import DynamicBrokerConfig
 from kops.config import BrokerConfig
-from kops.metadata.image.configs import ResourceType
+from kops.metadata.image.metadata_cache import error_code
 from kops.metadata.image.metadata_delta import MetadataDelta
 from kops.metadata.image.metadata_image import MetadataProvenance
-from kops.metadata.metadata_cache import error_code
+from kops.metadata.image.parts.configs import ResourceType
 from kops.protocol.declaration import Message
 from kops.protocol.errors import by_name
 from kops.protocol.messages import (

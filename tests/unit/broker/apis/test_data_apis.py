@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from kops.broker.log_dir_moves import LogDirDescription, ReplicaInDir
-from kops.broker.producer_ids import ProducerIds
+from kops.broker.controller_link.producer_ids import ProducerIds
+from kops.broker.replicas.log_dir_moves import LogDirDescription, ReplicaInDir
 from kops.errors import ApiError
 from kops.metadata.metadata_version import from_level
 from kops.protocol.declaration import Message
@@ -38,10 +38,10 @@ from kops.protocol.messages.describe_producers_request import TopicRequest
 from kops.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsTopic
 from kops.protocol.messages.list_offsets_response import ListOffsetsPartitionResponse
 from kops.protocol.messages.offset_for_leader_epoch_request import OffsetForLeaderPartition, OffsetForLeaderTopic
-from kops.replication.delayed import AwaitedDeletion
-from kops.replication.fetch import EpochEndOffset
-from kops.replication.partition_reads import NO_OFFSET
-from kops.storage.producer_state import ActiveProducer
+from kops.replication.leading.fetch import EpochEndOffset
+from kops.replication.leading.partition_reads import NO_OFFSET
+from kops.replication.waiting.delayed import AwaitedDeletion
+from kops.storage.producers.state import ActiveProducer
 from tests.support.answering import C0, O0, O1, Broker, Replicas
 
 

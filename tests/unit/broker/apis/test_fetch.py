@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kops.broker.replica_reads import FetchPartitionData
+from kops.broker.replicas.replica_reads import FetchPartitionData
 from kops.protocol.errors import by_code
 from kops.protocol.messages import FetchRequest, FetchResponse
 from kops.protocol.messages.fetch_request import FetchPartition, FetchTopic, ForgottenTopic, ReplicaState
 from kops.protocol.messages.fetch_response import NodeEndpoint, PartitionData
 from kops.records.log_offsets import Isolation
-from kops.replication.fetch import ClientMetadata, EpochEndOffset, FetchParams
-from kops.storage.transaction_index import AbortedTxn
+from kops.replication.leading.fetch import ClientMetadata, EpochEndOffset, FetchParams
+from kops.storage.segment_files.transaction_index import AbortedTxn
 from tests.support.answering import C0, CLICKS, O0, O1, ORDERS, UNKNOWN_ID, Broker, Replicas
 
 VERSIONS = FetchRequest.VERSIONS

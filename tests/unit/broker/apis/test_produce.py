@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kops.broker.apis.produce_records import check_records
+from kops.broker.apis.data.produce_records import check_records
 from kops.errors import ApiError
 from kops.protocol.errors import by_code
 from kops.protocol.messages import ProduceRequest, ProduceResponse
 from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
 from kops.protocol.messages.produce_response import NodeEndpoint, PartitionProduceResponse
 from kops.records.build import BatchBuilder
-from kops.replication.delayed import PartitionResponse
+from kops.replication.waiting.delayed import PartitionResponse
 from tests.support.answering import C0, CLICKS, O0, O1, ORDERS, UNKNOWN_ID, Broker, Replicas
 
 VERSIONS = ProduceRequest.VERSIONS

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kops.errors import ApiError
-from kops.metadata.controller.feature_versions import bootstrap_records, default_level
+from kops.metadata.controller.cluster.feature_versions import bootstrap_records, default_level
 from kops.metadata.metadata_version import LATEST_PRODUCTION, VERSIONS, from_level, metadata_changed_between
 from kops.protocol import messages
 from kops.protocol.messages.alter_configs_request import AlterableConfig as LegacyConfig

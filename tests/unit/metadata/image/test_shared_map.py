@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from kops.metadata.image.shared_map import SharedMap
+from kops.metadata.image.parts.shared_map import SharedMap
 
 
 def test_it_is_a_map_after_any_changes() -> None:

@@ -8,13 +8,13 @@ import pytest
 
 from kops.errors import ApiError
 from kops.metadata.raft import RaftNode
-from kops.metadata.raft.actions import Action, Committed, Identity, LeaderChanged, Request, Respond, SendRequest, ShutDown
-from kops.metadata.raft.election import ElectionState
-from kops.metadata.raft.messages import error_code, error_name, error_response
-from kops.metadata.raft.replica import Address, Endpoints, LeaderAndEpoch, Node, OffsetAndEpoch, ReplicaKey
-from kops.metadata.raft.settings import CLEAN_PERIOD_MS, QuorumSettings
-from kops.metadata.raft.states import Candidate, Follower, Prospective, Resigned, Unattached
-from kops.metadata.raft.voter_set import VoterSet
+from kops.metadata.raft.node.actions import Action, Committed, Identity, LeaderChanged, Request, Respond, SendRequest, ShutDown
+from kops.metadata.raft.node.messages import error_code, error_name, error_response
+from kops.metadata.raft.roles.election import ElectionState
+from kops.metadata.raft.roles.states import Candidate, Follower, Prospective, Resigned, Unattached
+from kops.metadata.raft.voters.replica import Address, Endpoints, LeaderAndEpoch, Node, OffsetAndEpoch, ReplicaKey
+from kops.metadata.raft.voters.settings import CLEAN_PERIOD_MS, QuorumSettings
+from kops.metadata.raft.voters.voter_set import VoterSet
 from kops.protocol import messages as wire
 from kops.protocol.messages import (
     begin_quorum_epoch_request,

@@ -1,0 +1,28 @@
+"""DescribeClientQuotas and DescribeUserScramCredentials: what the metadata has of them. Nothing here changes them, or depends on them yet.
+
+Source: Kafka's KafkaApis.handleDescribeClientQuotasRequest and handleDescribeUserScramCredentialsRequest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kops.protocol.messages import DescribeClientQuotasRequest, DescribeUserScramCredentialsRequest
+
+if TYPE_CHECKING:
+    from kops.broker.network.socket_server import RequestContext
+    from kops.broker.parts.parts import BrokerParts
+
+
+def handle_describe_client_quotas(parts: BrokerParts, context: RequestContext) -> None:
+    """Answers at once; ApiError for a filter that makes no sense."""
+    request = context.request.message
+    assert isinstance(request, DescribeClientQuotasRequest)
+    context.respond(parts.cache.image.client_quotas.describe(request))
+
+
+def handle_describe_user_scram_credentials(parts: BrokerParts, context: RequestContext) -> None:
+    """Answers at once."""
+    request = context.request.message
+    assert isinstance(request, DescribeUserScramCredentialsRequest)
+    context.respond(parts.cache.image.scram.describe(request))

@@ -1,0 +1,32 @@
+"""Where a partition's leader is, for clients that asked the wrong broker (KIP-951; Kafka's KafkaApis.getCurrentLeader)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kops.errors import ApiError
+
+if TYPE_CHECKING:
+    from kops.broker.parts.parts import BrokerParts
+    from kops.metadata.image.metadata_cache import BrokerNode
+    from kops.records.log_offsets import TopicPartition
+
+
+class Leader(NamedTuple):
+    """A leader: -1 for what is not known, `node` is None where clients can't reach it."""
+
+    id: int
+    epoch: int
+    node: BrokerNode | None
+
+
+def current_leader(parts: BrokerParts, key: TopicPartition, listener: str) -> Leader:
+    """The leader as this broker's replica knows it, without a replica as the metadata have it; its address is that of the listener."""
+    try:
+        replica = parts.replica_manager.get_partition_or_raise(key)
+    except ApiError:
+        registered = parts.cache.partition(key.topic, key.partition)
+        leader_id, epoch = (-1, -1) if registered is None else (registered.leader, registered.leader_epoch)
+    else:
+        leader_id, epoch = -1 if replica.leader_id is None else replica.leader_id, replica.leader_epoch
+    return Leader(leader_id, epoch, parts.cache.alive_broker(leader_id, listener))

@@ -1,0 +1,179 @@
+"""Produce, versions 3 to 13 (Kafka's KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend; KIP-467, KIP-516, KIP-951).
+
+The bytes of the records go to the log as they came, and the request forgets them as soon as they are appended: what waits for replicas
+holds none. There is no transaction coordinator yet; a transaction's records get the answer that Kafka has while it can't reach one.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, cast
+
+from kops.broker.apis.data.leaders import current_leader
+from kops.broker.apis.data.produce_records import check_records, is_transactional, transactional_producer
+from kops.errors import ApiError
+from kops.protocol.declaration import ZERO_UUID
+from kops.protocol.errors import BY_NAME
+from kops.protocol.messages.produce_response import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kops.records.log_offsets import TopicPartition
+from kops.replication.waiting.delayed import PartitionResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kops.broker.network.channel import RequestContext
+    from kops.broker.parts.parts import BrokerParts
+    from kops.protocol.messages.produce_request import ProduceRequest, TopicProduceData
+
+log = logging.getLogger(__name__)
+
+ADMIN_CLIENT_ID: Final = "__admin_client"
+_FIRST_VERSION_WITH_LEADERS: Final = 10
+_FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+_NO_COORDINATOR: Final = "Unable to verify the partition has been added to the transaction. Underlying error: COORDINATOR_NOT_AVAILABLE"
+
+Statuses = dict[TopicPartition, PartitionResponse]
+
+
+def handle_produce(parts: BrokerParts, context: RequestContext) -> None:
+    """Append the records and answer when as many replicas have them as `acks` says.
+
+    ApiError TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transaction without an id, CORRUPT_MESSAGE, INVALID_PRODUCER_ID_MAPPING.
+    """
+    request = cast("ProduceRequest", context.request.message)
+    if _has_transaction(request) and request.transactional_id is None:
+        raise ApiError("TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+    produce = _Produce(parts, context, request.acks)
+    records = produce.take(request.topic_data)
+    if records and request.transactional_id is not None:
+        records = produce.refuse_transactions(records)
+    if not records:
+        produce.answer({})
+        return
+    parts.replica_manager.append_records(
+        records,
+        request.acks,
+        request.timeout_ms,
+        produce.answer,
+        internal_topics_allowed=context.client_id == ADMIN_CLIENT_ID,
+        topic_ids=produce.ids,
+    )
+
+
+def _has_transaction(request: ProduceRequest) -> bool:
+    return any(is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data)  # type: ignore[arg-type]
+
+
+class _Produce:
+    """A request on its way: what was refused before the log saw it, and `ids`, by which its version names topics, by name."""
+
+    __slots__ = ("_acks", "_context", "_parts", "_refused", "_unknown_ids", "_version", "ids")
+
+    def __init__(self, parts: BrokerParts, context: RequestContext, acks: int) -> None:
+        self._parts = parts
+        self._context = context
+        self._acks = acks
+        self._version = context.request.version
+        self.ids: dict[str, bytes] = {}
+        self._refused: Statuses = {}
+        self._unknown_ids: list[tuple[bytes, int]] = []
+
+    def take(self, topics: list[TopicProduceData]) -> dict[TopicPartition, bytes]:
+        """The records of all partitions that there are, taken out of the request."""
+        taken: dict[TopicPartition, bytes] = {}
+        by_id = self._version >= _FIRST_VERSION_WITH_TOPIC_IDS
+        images = self._parts.cache.image.topics
+        for topic in topics:
+            image = images.by_id.get(topic.topic_id) if by_id else images.by_name.get(topic.name)
+            if image is None and by_id:
+                self._unknown_ids += [(topic.topic_id, data.index) for data in topic.partition_data]
+                continue
+            name = topic.name if image is None else image.name
+            if by_id:
+                self.ids[name] = topic.topic_id
+            for data in topic.partition_data:
+                key = TopicPartition(name, data.index)
+                if image is None or image.partitions.get(data.index) is None:
+                    self._refused[key] = PartitionResponse("UNKNOWN_TOPIC_OR_PARTITION")
+                    continue
+                records = cast("bytes", data.records)  # a view of what was read
+                data.records = None
+                try:
+                    check_records(records, self._version)
+                except ApiError as error:
+                    if error.name == "UNKNOWN_SERVER_ERROR":
+                        raise
+                    self._refused[key] = PartitionResponse(error.name)
+                else:
+                    taken[key] = records
+        return taken
+
+    def refuse_transactions(self, records: dict[TopicPartition, bytes]) -> dict[TopicPartition, bytes]:
+        """What is left without the batches whose transaction would have to be asked for."""
+        producers = {key: transactional_producer(batch) for key, batch in records.items()}
+        if len(set(producers.values()) - {None}) > 1:
+            raise ApiError("INVALID_PRODUCER_ID_MAPPING", "Transactional records contained more than one producer ID")
+        if not self._parts.config["transaction.partition.verification.enable"]:
+            return records
+        refused = [key for key, producer in producers.items() if producer is not None]
+        self._refused.update(dict.fromkeys(refused, PartitionResponse("NOT_ENOUGH_REPLICAS", error_message=_NO_COORDINATOR)))
+        return {key: batch for key, batch in records.items() if producers[key] is None}
+
+    def answer(self, appended: Mapping[TopicPartition, PartitionResponse]) -> None:
+        """Tell the client."""
+        statuses = {**appended, **self._refused} if self._refused else appended
+        if self._acks == 0:
+            self._end(statuses)
+            return
+        response = ProduceResponse()
+        topics: dict[str, TopicProduceResponse] = {}
+        nodes: dict[int, NodeEndpoint] = {}
+        for key, status in statuses.items():
+            topic = topics.get(key.topic)
+            if topic is None:
+                topic = topics[key.topic] = TopicProduceResponse(name=key.topic, topic_id=self.ids.get(key.topic, ZERO_UUID))
+            topic.partition_responses.append(self._partition(key, status, nodes))
+        response.responses = [*topics.values(), *self._unknown_topics()]
+        response.node_endpoints = list(nodes.values())
+        self._context.respond(response)
+
+    def _partition(self, key: TopicPartition, status: PartitionResponse, nodes: dict[int, NodeEndpoint]) -> PartitionProduceResponse:
+        answer = PartitionProduceResponse(
+            key.partition, BY_NAME[status.error].code, status.base_offset, status.log_append_time_ms, status.log_start_offset
+        )
+        answer.error_message = status.error_message
+        if status.record_errors:
+            answer.record_errors = [BatchIndexAndErrorMessage(index, reason) for index, reason in status.record_errors]
+        if status.error == "NOT_LEADER_OR_FOLLOWER" and self._version >= _FIRST_VERSION_WITH_LEADERS:
+            leader = current_leader(self._parts, key, self._context.listener_name)
+            answer.current_leader = LeaderIdAndEpoch(leader.id, leader.epoch)
+            if leader.node is not None:
+                nodes[leader.id] = NodeEndpoint(leader.id, leader.node.host, leader.node.port, leader.node.rack)
+        return answer
+
+    def _unknown_topics(self) -> list[TopicProduceResponse]:
+        topics: dict[bytes, TopicProduceResponse] = {}
+        code = BY_NAME["UNKNOWN_TOPIC_ID"].code
+        for topic_id, index in dict.fromkeys(self._unknown_ids):
+            topic = topics.setdefault(topic_id, TopicProduceResponse(topic_id=topic_id))
+            topic.partition_responses.append(PartitionProduceResponse(index, code, -1))
+        return list(topics.values())
+
+    def _end(self, statuses: Mapping[TopicPartition, PartitionResponse]) -> None:
+        """With acks=0 a client is told nothing; so that it learns of an error its connection ends."""
+        errors = {key: status.error for key, status in statuses.items() if status.error != "NONE"}
+        if not errors and not self._unknown_ids:
+            self._context.respond_nothing()
+            return
+        what = ", ".join(f"{key.topic}-{key.partition}: {error}" for key, error in errors.items())
+        log.info(
+            "Closing the connection of %s for errors of a Produce with acks=0: %s", self._context.client_id, what or "UNKNOWN_TOPIC_ID"
+        )
+        self._context.close_connection()

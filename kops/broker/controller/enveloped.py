@@ -1,0 +1,49 @@
+"""A client's request out of an envelope, as a request of its own: its answer goes back in an envelope (KIP-590).
+
+Source: Kafka's EnvelopeUtils and RequestContext.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kops.broker.controller_link.envelope import envelope_response
+from kops.broker.network.channel import RequestContext
+
+if TYPE_CHECKING:
+    from kops.broker.controller_link.envelope import Forwarded
+    from kops.protocol.declaration import Message
+
+
+class EnvelopedContext(RequestContext):
+    """The connection is the broker's; who asks, from where and what is the client's."""
+
+    __slots__ = ("_envelope", "_forwarded")
+
+    def __init__(self, envelope: RequestContext, forwarded: Forwarded) -> None:
+        super().__init__(envelope._channel, forwarded.request)
+        self._envelope = envelope
+        self._forwarded = forwarded
+
+    @property
+    def client_host(self) -> str:
+        """The client's address, as the broker tells it."""
+        return self._forwarded.client_host
+
+    @property
+    def principal(self) -> str:
+        """Who asks, as the broker tells it."""
+        return self._forwarded.principal
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the envelope is."""
+        return self._envelope.is_answered
+
+    def respond(self, message: Message, *, throttle_ms: int = 0) -> None:
+        """Answer the envelope."""
+        self._envelope.respond(envelope_response(self._forwarded.request, message), throttle_ms=throttle_ms)
+
+    def close_connection(self) -> None:
+        """End the broker's connection."""
+        self._envelope.close_connection()

@@ -1,1 +1,0 @@
-"""The APIs of a controller's listener: what Kafka's ControllerApis does."""

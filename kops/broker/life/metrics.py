@@ -1,0 +1,103 @@
+"""What a node counts, by Kafka's names (`kafka.server:type=ReplicaManager,name=LeaderCount`).
+
+Source: Kafka's KafkaBroker, ReplicaManager, LogManager, LogCleaner, Partition, SocketServer, RequestMetrics, BrokerServerMetrics,
+ControllerMetadataMetrics and AssignmentsManager. Nothing is computed before somebody asks: the parts have the numbers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kops.metadata.partition_registration import NO_LEADER
+from kops.storage.cleaning.log_cleaner import LogCleaner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kops.broker.life.broker_server import BrokerServer
+    from kops.metadata.image.metadata_image import MetadataImage
+
+_REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
+_CLEANER: Final = "kafka.log:type=LogCleaner,name="
+_CONTROLLER: Final = "kafka.controller:type=KafkaController,name="
+
+
+def _partitions(image: MetadataImage) -> int:
+    return sum(len(topic.partitions) for topic in image.topics.by_id.values())
+
+
+def _without_leader(image: MetadataImage) -> int:
+    return sum(partition.leader == NO_LEADER for topic in image.topics.by_id.values() for partition in topic.partitions.values())
+
+
+def _sum_of(name: str) -> Callable[[BrokerServer], float]:
+    return lambda broker: sum(getattr(partition, name) for partition in broker.parts.replica_manager.hosted.online.values())
+
+
+def _led(name: str) -> Callable[[BrokerServer], float]:
+    return lambda broker: broker.parts.replica_manager.count_leaders(lambda partition: bool(getattr(partition, name)))
+
+
+BROKER_GAUGES: Final[Mapping[str, Callable[[BrokerServer], float]]] = {
+    "kafka.server:type=KafkaServer,name=BrokerState": lambda broker: broker.state.value,
+    f"{_REPLICAS}PartitionCount": lambda broker: broker.parts.replica_manager.partition_count,
+    f"{_REPLICAS}LeaderCount": lambda broker: broker.parts.replica_manager.leader_count,
+    f"{_REPLICAS}OfflineReplicaCount": lambda broker: broker.parts.replica_manager.offline_count,
+    f"{_REPLICAS}UnderReplicatedPartitions": lambda broker: broker.parts.replica_manager.count_leaders(
+        lambda each: each.is_under_replicated
+    ),
+    f"{_REPLICAS}UnderMinIsrPartitionCount": _led("is_under_min_isr"),
+    f"{_REPLICAS}AtMinIsrPartitionCount": _led("is_at_min_isr"),
+    f"{_REPLICAS}IsrExpandsPerSec": _sum_of("isr_expands"),
+    f"{_REPLICAS}IsrShrinksPerSec": _sum_of("isr_shrinks"),
+    f"{_REPLICAS}FailedIsrUpdatesPerSec": _sum_of("failed_isr_updates"),
+    "kafka.server:type=ReplicaFetcherManager,name=FailedPartitionsCount,clientId=Replica": lambda broker: len(
+        broker.parts.replica_manager.fetchers.failed
+    ),
+    "kafka.server:type=AssignmentsManager,name=QueuedReplicaToDirAssignments": lambda broker: broker.assignments.pending_count,
+    "kafka.log:type=LogManager,name=OfflineLogDirectoryCount": lambda broker: len(broker.parts.logs.dirs.offline),
+    "kafka.log:type=LogManager,name=CordonedLogDirectoryCount": lambda broker: len(broker.parts.logs.dirs.cordoned),
+    "kafka.log:type=LogManager,name=remainingLogsToRecover": lambda broker: sum(each.remaining_logs for each in broker.recovery),
+    "kafka.log:type=LogManager,name=remainingSegmentsToRecover": lambda broker: sum(each.remaining_segments for each in broker.recovery),
+    "kafka.network:type=RequestMetrics,name=RequestsPerSec": lambda broker: broker.parts.socket_server.request_count,
+    "kafka.server:type=socket-server-metrics,name=connection-count": lambda broker: broker.parts.socket_server.connection_count,
+    "kafka.network:type=SocketServer,name=MemoryPoolUsed": lambda broker: (
+        broker.parts.socket_server.memory.size - broker.parts.socket_server.memory.available
+    ),
+    "kafka.server:type=broker-metadata-metrics,name=last-applied-record-offset": lambda broker: broker.parts.cache.image.offset,
+}
+"""What a broker counts. A rate of Kafka's (`…PerSec`) is told as the number since the start, which is its `Count`."""
+CLEANER_GAUGES: Final[Mapping[str, Callable[[LogCleaner], float]]] = {
+    f"{_CLEANER}max-buffer-utilization-percent": lambda cleaner: cleaner.max_buffer_utilization_percent,
+    f"{_CLEANER}cleaner-recopy-percent": lambda cleaner: cleaner.cleaner_recopy_percent,
+    f"{_CLEANER}max-clean-time-secs": lambda cleaner: cleaner.max_clean_time_s,
+    f"{_CLEANER}max-compaction-delay-secs": lambda cleaner: cleaner.max_compaction_delay_s,
+    "kafka.log:type=LogCleanerManager,name=max-dirty-percent": lambda cleaner: cleaner.max_dirty_percent,
+    "kafka.log:type=LogCleanerManager,name=time-since-last-run-ms": lambda cleaner: cleaner.time_since_last_run_ms,
+}
+"""What its cleaner counts, where it has one."""
+CLUSTER_GAUGES: Final[Mapping[str, Callable[[MetadataImage], float]]] = {
+    f"{_CONTROLLER}ActiveBrokerCount": lambda image: sum(not broker.fenced for broker in image.cluster.brokers.values()),
+    f"{_CONTROLLER}FencedBrokerCount": lambda image: sum(broker.fenced for broker in image.cluster.brokers.values()),
+    f"{_CONTROLLER}GlobalTopicCount": lambda image: len(image.topics.by_id),
+    f"{_CONTROLLER}GlobalPartitionCount": _partitions,
+    f"{_CONTROLLER}OfflinePartitionsCount": _without_leader,
+}
+"""What a controller counts of the metadata."""
+ACTIVE_CONTROLLER_COUNT: Final = f"{_CONTROLLER}ActiveControllerCount"
+
+
+def broker_metrics(broker: BrokerServer) -> dict[str, float]:
+    """A broker's numbers now; those of its replicas from the time on that it has its parts."""
+    if not broker.is_started:
+        return {"kafka.server:type=KafkaServer,name=BrokerState": broker.state.value}
+    found = {name: gauge(broker) for name, gauge in BROKER_GAUGES.items()} | broker.parts.replica_manager.topic_metrics()
+    cleaner = broker.parts.logs.cleaner
+    if isinstance(cleaner, LogCleaner):
+        found |= {name: gauge(cleaner) for name, gauge in CLEANER_GAUGES.items()}
+    return found
+
+
+def cluster_metrics(image: MetadataImage) -> dict[str, float]:
+    """A controller's numbers of the metadata."""
+    return {name: gauge(image) for name, gauge in CLUSTER_GAUGES.items()}

@@ -1,0 +1,159 @@
+"""A node as a process: its loop, its signals, its log lines, its status file, its exit code.
+
+Source: Kafka's Kafka.main and config/log4j2.yaml (the shape of a line). The first SIGTERM or SIGINT is a controlled shutdown, with a
+second one it waits for no other node any more, a third one ends the process as it is. Where Kafka has JMX, SIGUSR1 has it put what it
+counts (`kops.broker.life.metrics`) into its log, as one line of JSON. Exit codes: 0 after a shutdown that was asked for, 1 where the
+node could
+not start or go on, 2 for settings that make no sense.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from kops.broker.life.node import Node
+from kops.broker.network.loop import Loop
+from kops.config import BrokerConfig
+from kops.errors import KopsError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kops.broker.controller_link.status import NodeStatus
+
+log = logging.getLogger(__name__)
+
+DONE: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+_YOUNG_OBJECTS: Final = 20_000
+_PATIENCE: Final = 2  # signals that end a node in good order
+_LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+
+
+class KafkaFormatter(logging.Formatter):
+    """`[2026-01-31 12:00:00,123] INFO text (kops.broker.life.node)`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, with a traceback below it where there is one."""
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        level = _LEVELS.get(record.levelname, record.levelname)
+        line = f"[{moment},{int(record.msecs):03}] {level} {record.getMessage()} ({record.name})"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def log_to_stderr() -> None:
+    """Everything from INFO on goes to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(KafkaFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+
+
+class StatusFile:
+    """What a node tells of itself, for whoever looks: JSON, whole at every moment."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def write(self, document: Mapping[str, Any]) -> None:
+        """Put it there; a file that can't be written is a line in the log and no more."""
+        beside = f"{self._path}.new"
+        try:
+            with open(beside, "w", encoding="utf-8") as file:
+                json.dump(document, file)
+            os.replace(beside, self._path)
+        except OSError as error:
+            log.warning("The status can't be written: %s", error)
+
+
+def keep_collector_out() -> None:
+    """Have the garbage collector look seldom: it holds up the whole node, a full look for 20 ms and more.
+
+    A request, and a fetch that waits, end without it. So it comes when so many objects more are alive than at its last look, and what is
+    there when the node is ready (`gc.freeze`: code, metadata, logs) is not looked at again.
+    """
+    gc.set_threshold(_YOUNG_OBJECTS)
+
+
+class NodeProcess:
+    """One node and what is around it."""
+
+    def __init__(self, config: BrokerConfig, status_path: str | None) -> None:
+        self._status = None if status_path is None else StatusFile(status_path)
+        self._loop = Loop()
+        self._node = Node(self._loop, config, on_state=self._tell)
+        self._node.on_ready = gc.freeze
+        self._node.on_failed = lambda reason: self._end(FAILED)
+        self._exit_code = DONE
+        self._signal_count = 0
+
+    def run(self) -> int:
+        """Until the node has ended; the exit code."""
+        keep_collector_out()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGUSR1, lambda *_: self._loop.call_from_thread(self._log_metrics))
+        try:
+            self._node.start()
+            self._loop.run()
+        except KopsError as error:
+            # A node that did not start has said so in its status; one whose metadata log fails can't go on.
+            log.critical("%s", error)
+            self._abandon(str(error))
+        except BaseException as error:
+            log.critical("The node ends on an unexpected error", exc_info=True)
+            self._abandon(f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            self._loop.close()
+        return self._exit_code
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self._signal_count += 1
+        if self._signal_count > _PATIENCE:
+            os._exit(128 + number)
+        self._loop.call_from_thread((lambda: self._shut_down(number)) if self._signal_count == 1 else self._node.hurry)
+
+    def _log_metrics(self) -> None:
+        log.info("Metrics: %s", json.dumps(self._node.metrics()))
+
+    def _shut_down(self, number: int) -> None:
+        log.info("Terminating process due to signal %s", signal.Signals(number).name)
+        self._node.shut_down(lambda: self._end(DONE))
+
+    def _end(self, exit_code: int) -> None:
+        self._exit_code = max(self._exit_code, exit_code)
+        self._loop.stop()
+
+    def _abandon(self, reason: str) -> None:
+        self._exit_code = FAILED
+        self._node.kill()
+        status = self._node.status()
+        if self._status is not None:
+            self._status.write(status.document(os.getpid()) | {"error": status.error or reason})
+
+    def _tell(self, status: NodeStatus) -> None:
+        if self._status is not None:
+            self._status.write(status.document(os.getpid()))
+
+
+def run_node(properties: Mapping[str, str], *, status_path: str | None = None) -> int:
+    """Be a node with these settings until it ends -> the exit code. For the main thread of a process that is nothing else."""
+    log_to_stderr()
+    try:
+        config = BrokerConfig.from_properties(properties)
+    except UsageError as error:
+        log.critical("%s", error)
+        if status_path is not None:
+            StatusFile(status_path).write({"state": "NOT_RUNNING", "pid": os.getpid(), "error": str(error)})
+        return USAGE
+    return NodeProcess(config, status_path).run()

@@ -1,0 +1,146 @@
+"""What a broker does with new metadata: the first image starts its logs and replicas, each one behind it changes them.
+
+Source: Kafka's BrokerMetadataPublisher, BrokerRegistrationTracker and TopicConfigHandler. Kafka's loader thread stands still while the
+logs are loaded; here that is done in side threads, and what the metadata log brings in the meantime waits in order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from kops.errors import KopsError
+from kops.metadata.image.parts.configs import ResourceType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kops.metadata.image.batch_loader import Manifest
+    from kops.metadata.image.metadata_cache import MetadataCache
+    from kops.metadata.image.metadata_delta import MetadataDelta
+    from kops.metadata.image.metadata_image import MetadataImage
+    from kops.metadata.image.parts.topics import TopicsDelta
+
+log = logging.getLogger(__name__)
+
+
+class Replicas(Protocol):
+    """What is needed of a `ReplicaManager`."""
+
+    def apply_delta(self, delta: TopicsDelta, image: MetadataImage) -> None:
+        """Lead, follow and stop as the metadata says now."""
+
+    def update_topic_config(self, topic: str) -> None:
+        """The topic's settings have changed."""
+
+
+class BrokerPublisher:
+    """One broker's. `start_logs(image, done)` loads the logs and calls `done` when the replicas may be started, at once or later.
+
+    `on_broker_configs` and `on_topic_configs` are told when settings of brokers, or of a topic, have changed, `on_first_publish` once the
+    first image is taken in.
+    """
+
+    def __init__(
+        self,
+        cache: MetadataCache,
+        replicas: Replicas,
+        *,
+        start_logs: Callable[[MetadataImage, Callable[[], None]], None],
+        on_broker_configs: Callable[[MetadataImage], None],
+        on_topic_configs: Callable[[str], None],
+        on_first_publish: Callable[[], None],
+    ) -> None:
+        self._cache = cache
+        self._replicas = replicas
+        self._start_logs = start_logs
+        self._on_broker_configs = on_broker_configs
+        self._on_topic_configs = on_topic_configs
+        self._on_first_publish = on_first_publish
+        self._waiting: deque[tuple[MetadataDelta, MetadataImage]] = deque()
+        self._is_started = self._is_loading = self._is_closed = False
+
+    def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage, manifest: Manifest) -> None:
+        """See `kops.metadata.image.loader.Publisher`."""
+        if self._is_closed:
+            return
+        if self._is_loading:
+            self._waiting.append((delta, image))
+        elif self._is_started:
+            self._publish(delta, image)
+        else:
+            self._start(delta, image)
+
+    def close(self) -> None:
+        """Nothing more is taken in, also not what waits."""
+        self._is_closed = True
+        self._waiting.clear()
+
+    def _start(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        log.info("Publishing initial metadata at offset %d with metadata.version %s.", image.offset, image.features.metadata_version)
+        self._cache.image = image
+        self._is_loading = True
+        # What brokers are set to counts before the logs are loaded: their settings are the defaults of the topics.
+        self._on_broker_configs(image)
+
+        def loaded() -> None:
+            if self._is_closed:
+                return
+            self._is_started = True
+            self._is_loading = False
+            self._publish(delta, image)
+            self._on_first_publish()
+            while self._waiting:
+                self._publish(*self._waiting.popleft())
+
+        self._start_logs(image, loaded)
+
+    def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self._cache.image = image
+        if delta.has("topics"):
+            with _told(f"Error applying topics delta up to {image.offset}"):
+                self._replicas.apply_delta(delta.topics, image)
+        if delta.has("configs"):
+            self._publish_configs(delta, image)
+
+    def _publish_configs(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        resources = list(delta.configs.changes)
+        for resource in resources:
+            if resource.type is ResourceType.TOPIC:
+                log.info("Updating topic %s with new configuration : %s", resource.name, dict(image.configs.of(*resource)))
+                with _told(f"Error updating topic {resource.name} up to {image.offset}"):
+                    self._replicas.update_topic_config(resource.name)
+                    self._on_topic_configs(resource.name)
+        if any(resource.type is ResourceType.BROKER for resource in resources):
+            with _told(f"Error updating brokers up to {image.offset}"):
+                self._on_broker_configs(image)
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """As in Kafka the broker lives on with what it has, and what fails keeps nothing else from being done."""
+    try:
+        yield
+    except (KopsError, OSError):
+        log.exception("%s", what)
+
+
+class BrokerRegistrationTracker:
+    """Has the broker register again where the metadata says something of it that a newer metadata.version would have it say better."""
+
+    def __init__(self, node_id: int, resend: Callable[[], None]) -> None:
+        self._node_id = node_id
+        self._resend = resend
+
+    def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage, manifest: Manifest) -> None:
+        """See `kops.metadata.image.loader.Publisher`."""
+        is_changed = delta.has("cluster") and delta.cluster.changed_brokers.get(self._node_id) is not None
+        if not is_changed and delta.metadata_version_change is None:
+            return
+        broker = image.cluster.brokers.get(self._node_id)
+        version = image.features.metadata_version
+        if broker is not None and version is not None and version.has_directory_assignment and not broker.directories:
+            log.info("Current directory set is empty, but the metadata.version supports JBOD. Resending the broker registration.")
+            self._resend()

@@ -1,0 +1,185 @@
+"""A listening socket: connections come in as fast as the limits let them.
+
+Source: Kafka's Acceptor and ConnectionQuotas.inc (SocketServer.scala). What makes Kafka's acceptor thread wait (a rate, no slot free) makes
+this one hold the one connection it has accepted and look at no other; the rest wait in the backlog of the kernel.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import logging
+import os
+import socket
+from typing import TYPE_CHECKING, Final
+
+from kops.broker.network.network_settings import USE_OS_DEFAULT
+from kops.errors import KopsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kops.broker.network.connection_limits import ConnectionLimits
+    from kops.broker.network.loop import Loop, Timer
+    from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+
+log = logging.getLogger(__name__)
+
+_ACCEPTS_A_TURN: Final = 100
+_OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_PAUSE_MS: Final = 1000  # after the system had no descriptor for another connection
+
+
+class BindError(KopsError):
+    """A listener's address can't be listened on: taken, not this machine's, not allowed."""
+
+
+class Acceptor:
+    """Listens for one listener. `accepted(socket, address, port)` takes over each connection that is let in, counted already."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        settings: NetworkSettings,
+        listener: ListenerSettings,
+        limits: ConnectionLimits,
+        accepted: Callable[[socket.socket, str, int], object],
+    ) -> None:
+        """Takes the port, but does not listen yet. BindError."""
+        self.listener = listener
+        self._loop = loop
+        self._settings = settings
+        self._limits = limits
+        self._accepted = accepted
+        self._held: tuple[socket.socket, str, int] | None = None
+        self._timer: Timer | None = None
+        self._refused: dict[socket.socket, Timer] = {}
+        self._sock = self._bound_socket()
+        self.port: int = self._sock.getsockname()[1]
+        self._watch = loop.watch(self._sock, self._on_readable, lambda: None)
+
+    def _bound_socket(self) -> socket.socket:
+        host = self.listener.host
+        address = (host, self.listener.port)
+        try:
+            is_dual = not host and socket.has_dualstack_ipv6()
+            family = socket.AF_INET6 if is_dual else socket.AF_INET
+            if host:
+                family, _, _, _, address = socket.getaddrinfo(host, address[1], type=socket.SOCK_STREAM)[0]  # type: ignore[assignment]
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                sock.setblocking(False)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if is_dual:
+                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+                # Accepted sockets take it over; later it would be too late for the window that is offered at the start.
+                if self._settings.socket_receive_buffer_bytes != USE_OS_DEFAULT:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._settings.socket_receive_buffer_bytes)
+                sock.bind(address)
+            except OSError:
+                sock.close()
+                raise
+        except OSError as error:
+            raise self._bind_error(error) from error
+        return sock
+
+    def _bind_error(self, error: OSError) -> BindError:
+        reason = os.strerror(error.errno) if error.errno and not isinstance(error, socket.gaierror) else str(error)
+        return BindError(f"listener {self.listener.name} can't listen on {self.listener.host or '*'}:{self.listener.port}: {reason}")
+
+    def start(self) -> None:
+        """Listen. BindError where another program came first."""
+        try:
+            self._sock.listen(self._settings.socket_listen_backlog_size)
+        except OSError as error:
+            raise self._bind_error(error) from error
+        self._watch.want(reading=True)
+
+    def close(self) -> None:
+        """Listen no more; connections that wait for being let in, or for being refused, are closed."""
+        self._watch.close()
+        self._sock.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._held is not None:
+            self._held[0].close()
+            self._held = None
+        for sock, timer in self._refused.items():
+            timer.cancel()
+            sock.close()
+        self._refused.clear()
+
+    def slot_freed(self) -> None:
+        """A connection was closed, or limits have changed: one that is held may be let in now."""
+        if self._held is not None and self._timer is None:
+            self._loop.call_soon(self._let_in_held)
+
+    # connections ------------------------------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        for _ in range(_ACCEPTS_A_TURN):
+            if self._held is not None:
+                return
+            try:
+                sock, address = self._sock.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno not in _OUT_OF_RESOURCES:
+                    return  # that one connection ended before it was accepted
+                log.error("Listener %s can't accept connections for the moment: %s", self.listener.name, error)
+                self._watch.want(reading=False)
+                self._timer = self._loop.call_later(_PAUSE_MS, self._resume)
+                return
+            self._held = (sock, address[0].removeprefix("::ffff:"), address[1])
+            delay_ms = self._limits.delay_ms(self.listener.name, self._now_ms())
+            if delay_ms:
+                self._watch.want(reading=False)
+                self._timer = self._loop.call_later(delay_ms, self._resume)
+            else:
+                self._let_in_held()
+
+    def _now_ms(self) -> int:
+        return int(self._loop.monotonic_ms())
+
+    def _resume(self) -> None:
+        self._timer = None
+        self._watch.want(reading=True)
+        self._let_in_held()
+
+    def _let_in_held(self) -> None:
+        if self._held is None:
+            return
+        has_slot = self._limits.has_slot(self.listener.name)
+        self._watch.want(reading=has_slot)
+        if has_slot:
+            (sock, address, port), self._held = self._held, None
+            self._let_in(sock, address, port)
+
+    def _let_in(self, sock: socket.socket, address: str, port: int) -> None:
+        delay_ms = self._limits.address_delay_ms(self.listener.name, address, self._now_ms())
+        if delay_ms:
+            # Refused late, so that a client that comes again at once is slowed down.
+            log.debug("Closing a connection from %s in %d ms: they come too fast", address, delay_ms)
+            self._refused[sock] = self._loop.call_later(delay_ms, functools.partial(self._refuse, sock))
+            return
+        if self._limits.is_full(address):
+            log.info("Refused a connection from %s, which has all %d it may have", address, self._limits.max_of(address))
+            sock.close()
+            return
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._settings.socket_send_buffer_bytes != USE_OS_DEFAULT:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.socket_send_buffer_bytes)
+        except OSError as error:
+            log.error("Closing a connection from %s that can't be set up: %s", address, error)
+            sock.close()
+            return
+        self._limits.add(self.listener.name, address)
+        self._accepted(sock, address, port)
+
+    def _refuse(self, sock: socket.socket) -> None:
+        del self._refused[sock]
+        sock.close()

@@ -1,0 +1,445 @@
+"""One connection of a client: what is read is handled in its order, one request at a time, and answered with few writes.
+
+Source: Kafka's KafkaChannel (mute states), Selector (GRACEFUL close, memory), Processor and RequestChannel.Request (SocketServer.scala).
+As in Kafka the next request of a connection is not begun before the last one is answered and its answer has gone out, with two exceptions
+that no client can tell from that but by the time it takes. Answers that are there at once are collected up to `_CORK_SIZE` bytes, so what
+one read brought is answered by one write. And a Produce behind Produces that wait for replicas is begun: the records of all requests that a
+producer has in flight go to the followers together, appended and answered in their order.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kops.broker.network.outbox import Outbox
+from kops.errors import ApiError, DecodeError
+from kops.protocol.api_keys import PRODUCE
+from kops.protocol.connections.connection import ServerConnection, api_versions_refusal
+from kops.protocol.connections.frames import SIZE
+
+if TYPE_CHECKING:
+    import socket
+
+    from kops.broker.network.loop import Loop, Timer
+    from kops.broker.network.memory_pool import MemoryPool, Waiter
+    from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+    from kops.protocol.api_keys import Listener
+    from kops.protocol.connections.connection import Request
+    from kops.protocol.declaration import Message
+
+log = logging.getLogger(__name__)
+
+_READ_SIZE: Final = 64 * 1024
+_CORK_SIZE: Final = 256 * 1024
+_TURN_REQUESTS: Final = 100  # handled for one connection before the others have their turn
+ANONYMOUS: Final = "User:ANONYMOUS"
+
+
+class Owner(Protocol):
+    """What a channel knows of its server."""
+
+    loop: Loop
+    settings: NetworkSettings
+    memory: MemoryPool
+
+    def handle(self, context: RequestContext) -> None:
+        """Carry out a request; it may be answered later."""
+
+    def was_active(self, channel: Channel) -> None:
+        """Something was read or written."""
+
+    def has_closed(self, channel: Channel) -> None:
+        """Its socket is closed; `finished` follows, at once or when the requests received before are carried out."""
+
+    def has_finished(self, channel: Channel) -> None:
+        """Nothing more comes from it."""
+
+
+class RequestContext:
+    """A request and where it came from. It is to be answered once, at once or later."""
+
+    __slots__ = ("_channel", "request")
+
+    def __init__(self, channel: Channel, request: Request) -> None:
+        self._channel = channel
+        self.request = request
+
+    @property
+    def client_id(self) -> str:
+        """What the client calls itself, "" where it does not."""
+        return self.request.client_id
+
+    @property
+    def client_host(self) -> str:
+        """The client's address."""
+        return self._channel.client_host
+
+    @property
+    def client_port(self) -> int:
+        """The client's port."""
+        return self._channel.client_port
+
+    @property
+    def connection_id(self) -> str:
+        """Kafka's text for a connection, unique within this node's life."""
+        return self._channel.connection_id
+
+    @property
+    def listener_name(self) -> str:
+        """The listener that the connection came by."""
+        return self._channel.listener.name
+
+    @property
+    def listener(self) -> Listener:
+        """Whether that is a broker's listener or a controller's."""
+        return self._channel.listener.kind
+
+    @property
+    def security_protocol(self) -> str:
+        """The listener's security protocol."""
+        return self._channel.listener.security_protocol
+
+    @property
+    def is_privileged(self) -> bool:
+        """Whether it is the listener of the brokers among themselves."""
+        return self._channel.is_privileged
+
+    @property
+    def principal(self) -> str:
+        """Who asks."""
+        return ANONYMOUS
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether an answer has anywhere to go, as far as is known."""
+        return self._channel.is_open
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether nothing more is to be said: it was answered, or its connection is closed."""
+        return not self._channel.is_unanswered(self)
+
+    def respond(self, message: Message, *, throttle_ms: int = 0) -> None:
+        """Answer. The connection is read again `throttle_ms` later at the earliest (KIP-219). After the connection's end it does nothing.
+
+        ApiError as in `Message.write`; the request is then still to be answered.
+        """
+        self._channel.answer(self, message, throttle_ms)
+
+    def respond_nothing(self, *, throttle_ms: int = 0) -> None:
+        """Done, without an answer: a Produce with acks=0."""
+        self._channel.answer(self, None, throttle_ms)
+
+    def close_connection(self) -> None:
+        """Instead of an answer, end the connection; what was answered before still goes out."""
+        self._channel.refuse(self)
+
+
+class _State(Enum):
+    OPEN = auto()
+    ENDING = auto()  # closed once all answers have gone out; no request is handled any more
+    LOST = auto()  # the client is gone; the requests it had sent whole are still carried out
+    CLOSED = auto()
+
+
+class Channel:
+    """A connection. All methods are for the loop's thread."""
+
+    def __init__(
+        self, owner: Owner, sock: socket.socket, listener: ListenerSettings, *, connection_id: str, client_host: str, client_port: int
+    ) -> None:
+        settings = owner.settings
+        self._owner = owner
+        self._sock = sock
+        self.listener = listener
+        self.connection_id = connection_id
+        self.client_host = client_host
+        self.client_port = client_port
+        self.is_privileged = listener.name == settings.inter_broker_listener_name
+        self.last_active_ms = 0.0
+        self._connection = ServerConnection(
+            listener.kind, max_request_size=settings.socket_request_max_bytes, unstable_versions=settings.unstable_api_versions_enable
+        )
+        # A bound on memory is kept by taking nothing off the socket before there is room for the frame.
+        self._read_size = SIZE.size if owner.memory.is_bounded else _READ_SIZE
+        self._turn_requests = min(_TURN_REQUESTS, settings.queued_max_requests)
+        # What is read behind Produces that wait would keep memory from the followers whose fetches they wait for.
+        self._most_begun = 1 if owner.memory.is_bounded else self._turn_requests
+        self._outbox = Outbox()
+        self._state = _State.OPEN
+        self._reason = ""  # why it is ENDING
+        self._begun: list[RequestContext] = []  # and not answered; more than one only of Produces
+        self._next: Request | None = None  # read, but not to be begun before all these are answered
+        self._is_working = False
+        self._is_scheduled = False
+        self._throttle: Timer | None = None
+        self._memory_size = 0  # bytes of the pool that are this channel's
+        self._waiter: Waiter | None = None
+        self._watch = owner.loop.watch(sock, self._on_readable, self._on_writable)
+        self._watch.want(reading=True)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client is still there, as far as is known."""
+        return self._state in (_State.OPEN, _State.ENDING)
+
+    @property
+    def is_muted(self) -> bool:
+        """Whether nothing is read: a request is unanswered, an answer has not gone out, memory or the end of a throttle is waited for."""
+        return (
+            self._state is not _State.OPEN
+            or self._is_waiting()
+            or bool(self._outbox.size)
+            or self._is_scheduled
+            or self._throttle is not None
+            or self._waiter is not None
+        )
+
+    # the socket -------------------------------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        if self.is_muted:
+            # Noted here, not when it was muted: most clients send nothing before they have their answer.
+            self._watch.want(reading=False)
+            return
+        frames = self._connection.frames
+        try:
+            space = frames.space()
+            if space is not None:
+                size = self._sock.recv_into(space)
+                frames.filled(size)
+            else:
+                data = self._sock.recv(self._read_size)
+                size = len(data)
+                self._connection.receive_data(data)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.lose(str(error))
+            return
+        if not size:
+            self.lose("the client closed it")
+            return
+        self._owner.was_active(self)
+        self._work()
+
+    def _on_writable(self) -> None:
+        self._owner.was_active(self)
+        self._work()
+
+    # requests ---------------------------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Write what is to be sent; where all of it has gone out, handle what was received, and so on until there is nothing to do."""
+        if self._is_working:
+            return
+        self._is_working = True
+        left = self._turn_requests
+        try:
+            while self._flush() and (handled := self._handle_received(left)):
+                left -= handled
+        finally:
+            self._is_working = False
+        if self._state is _State.ENDING and not (self._outbox.size or self._begun):
+            self.close(self._reason)
+        elif self._state is _State.LOST and not (self._begun or self._is_scheduled):
+            self.close("")
+        if self.is_open:
+            self._watch.want(reading=None if self.is_muted else True, writing=bool(self._outbox.size))
+
+    def _handle_received(self, limit: int) -> int:
+        """Handle up to `limit` requests, as far as they are received, may be begun and the cork is not full; how many it were."""
+        count = 0
+        while not self._is_held() and self._outbox.size < _CORK_SIZE:
+            if count == limit:
+                self._schedule()
+                break
+            request = self._next_request()
+            if request is None:
+                break
+            if self._begun and request.api.key != PRODUCE:
+                self._next = request
+                break
+            count += 1
+            self._handle(request)
+        return count
+
+    def _is_waiting(self) -> bool:
+        """Whether the next request has to wait for the answers to those that are begun."""
+        begun = self._begun
+        return bool(begun) and (self._next is not None or len(begun) >= self._most_begun or begun[-1].request.api.key != PRODUCE)
+
+    def _is_held(self) -> bool:
+        """Whether no request may be begun."""
+        return (
+            self._is_waiting()
+            or self._is_scheduled
+            or self._throttle is not None
+            or self._waiter is not None
+            or self._state not in (_State.OPEN, _State.LOST)
+        )
+
+    def _next_request(self) -> Request | None:
+        if self._next is not None:
+            request, self._next = self._next, None
+            return request
+        if self._owner.memory.is_bounded and not self._has_memory():
+            return None
+        try:
+            return self._connection.next_event()
+        except (DecodeError, ApiError) as error:
+            log.warning("Closing %s because of what was received: %s", self.connection_id, error)
+            self._end(str(error))
+            return None
+
+    def _handle(self, request: Request) -> None:
+        context = RequestContext(self, request)
+        self._begun.append(context)
+        if request.is_unsupported_version:
+            context.respond(api_versions_refusal())
+        else:
+            self._owner.handle(context)
+        self._release_memory()
+
+    def _schedule(self) -> None:
+        self._is_scheduled = True
+        self._owner.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_scheduled = False
+        self._work()
+
+    # answers ----------------------------------------------------------------------------------------------------------------------
+
+    def is_unanswered(self, context: RequestContext) -> bool:
+        """Whether a request is still to be answered."""
+        return context in self._begun
+
+    def answer(self, context: RequestContext, message: Message | None, throttle_ms: int = 0) -> None:
+        """The request's answer, None for none."""
+        if self._state is _State.CLOSED:
+            return
+        assert context in self._begun, "a request is answered once"
+        if message is None or self._state is _State.LOST:
+            buffers = self._connection.send_nothing(context.request)
+        else:
+            buffers = self._connection.send_response(context.request, message)
+        self._begun.remove(context)
+        self._outbox.add(buffers)
+        if throttle_ms > 0 and self._state is _State.OPEN:
+            self._throttle = self._owner.loop.call_later(throttle_ms, self._end_throttle)
+        # What answers one waiting request often answers others: they go out together.
+        if not (self._is_working or self._is_scheduled):
+            self._schedule()
+
+    def refuse(self, context: RequestContext) -> None:
+        """The request is not answered, the connection ends."""
+        if self._state is _State.CLOSED:
+            return
+        assert context in self._begun, "a request is answered once"
+        self._begun.remove(context)
+        self._end("asked for by the request's handler")
+        self._work()
+
+    def _end_throttle(self) -> None:
+        self._throttle = None
+        self._work()
+
+    def _flush(self) -> bool:
+        """Whether all has gone out; a connection that fails is lost."""
+        if not self.is_open:
+            return True
+        try:
+            return self._outbox.flush(self._sock)
+        except OSError as error:
+            if not isinstance(error, ConnectionError | TimeoutError):
+                log.warning("Closing %s because what is to be sent can't be: %s", self.connection_id, error)
+            self.lose(str(error))
+            return True
+
+    # memory -----------------------------------------------------------------------------------------------------------------------
+
+    def _has_memory(self) -> bool:
+        size = self._connection.frames.next_size()
+        if size is None or self._memory_size or not 0 < size <= self._owner.settings.socket_request_max_bytes:
+            return True  # no frame begins, or none that is taken
+        if self._owner.memory.try_allocate(size):
+            self._memory_size = size
+            return True
+        self._waiter = self._owner.memory.wait(size, self._memory_granted)
+        return False
+
+    def _memory_granted(self) -> None:
+        assert self._waiter is not None
+        self._memory_size = self._waiter.size
+        self._waiter = None
+        # Whoever gives memory back is at work for another connection.
+        self._schedule()
+
+    def _release_memory(self) -> None:
+        size, self._memory_size = self._memory_size, 0
+        if size:
+            self._owner.memory.release(size)
+
+    # the end ----------------------------------------------------------------------------------------------------------------------
+
+    def _end(self, reason: str) -> None:
+        """Close as soon as all answers have gone out."""
+        if self._state is _State.OPEN:
+            self._state = _State.ENDING
+            self._reason = reason
+        elif self._state is _State.LOST:
+            self.close(reason)
+
+    def lose(self, reason: str) -> None:
+        """The connection is of no use any more; the requests received whole are carried out before it is forgotten."""
+        if self._state is not _State.OPEN:
+            self.close(reason)
+            return
+        log.debug("Connection %s ended: %s", self.connection_id, reason)
+        self._state = _State.LOST
+        self._outbox.clear()
+        if self._throttle is not None:
+            self._throttle.cancel()
+            self._throttle = None
+        if self._waiter is not None:
+            # What it waits for memory for was not received whole.
+            self._waiter.cancel()
+            self._waiter = None
+        self._close_socket()
+        self._work()
+
+    def close(self, reason: str) -> None:
+        """Close now; what was received and not handled is dropped, later answers go nowhere."""
+        if self._state is _State.CLOSED:
+            return
+        was_open = self.is_open
+        if was_open and self._is_scheduled:
+            self._send_last()
+        self._state = _State.CLOSED
+        self._begun.clear()
+        self._next = None
+        self._outbox.clear()
+        if self._throttle is not None:
+            self._throttle.cancel()
+        if self._waiter is not None:
+            self._waiter.cancel()
+        self._release_memory()
+        if was_open:
+            log.debug("Closing connection %s: %s", self.connection_id, reason)
+            self._close_socket()
+        self._owner.has_finished(self)
+
+    def _send_last(self) -> None:
+        """What was answered in this turn, as far as the socket takes it."""
+        try:
+            self._outbox.flush(self._sock)
+        except OSError as error:
+            log.debug("The last answers of %s are lost: %s", self.connection_id, error)
+
+    def _close_socket(self) -> None:
+        self._watch.close()
+        self._sock.close()
+        self._owner.has_closed(self)

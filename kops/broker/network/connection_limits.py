@@ -1,0 +1,209 @@
+"""How many connections there may be, and how fast they may come; numbers in, verdicts out.
+
+Source: Kafka's ConnectionQuotas (SocketServer.scala), Rate, SampledStat and QuotaUtils; KIP-402 (listeners), KIP-612 (rates).
+The listener of the brokers among themselves is protected where there is another one: the node's own limits don't hold it back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kops.config.values.java import INT_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+
+
+@dataclass(slots=True)
+class _Sample:
+    """What was counted within one window."""
+
+    start_ms: int
+    last_event_ms: int
+    value: float = 0
+
+    def reset(self, now_ms: int) -> None:
+        self.start_ms = self.last_event_ms = now_ms
+        self.value = 0
+
+
+class Rate:
+    """Events a second over the last `window_count` windows; `bound` is the quota that `record` holds them against."""
+
+    def __init__(self, bound: int, *, window_count: int, window_ms: int) -> None:
+        self.bound = bound
+        self._window_count = window_count
+        self._window_ms = window_ms
+        # One more than the windows counted: a sample that began before them and reaches into them.
+        self._samples: list[_Sample] = []
+        self._current = 0
+
+    def record(self, now_ms: int, value: float = 1) -> int:
+        """Count an event. How long to wait, ms, until the rate is within its bound again, 0 where it is now."""
+        self._add(now_ms, value)
+        size_ms = self._window_size_ms(now_ms)
+        rate = sum(sample.value for sample in self._samples) / (size_ms / 1000)
+        if rate <= self.bound:
+            return 0
+        # A bound of 0 lets nothing through in any finite time; Java's Math.round of that is the largest long.
+        return INT_MAX if self.bound == 0 else int((rate - self.bound) / self.bound * size_ms + 0.5)
+
+    def take_back(self, now_ms: int) -> None:
+        """An event that was recorded does not count."""
+        self._add(now_ms, -1)
+
+    def _add(self, now_ms: int, value: float) -> None:
+        if not self._samples:
+            self._samples.append(_Sample(now_ms, now_ms))
+        sample = self._samples[self._current]
+        if now_ms - sample.start_ms >= self._window_ms:
+            self._current = (self._current + 1) % (self._window_count + 1)
+            if self._current == len(self._samples):
+                self._samples.append(_Sample(now_ms, now_ms))
+            sample = self._samples[self._current]
+            sample.reset(now_ms)
+        sample.value += value
+        sample.last_event_ms = now_ms
+
+    def _window_size_ms(self, now_ms: int) -> int:
+        for sample in self._samples:
+            if now_ms - sample.last_event_ms >= self._window_count * self._window_ms:
+                sample.reset(now_ms)
+        elapsed_ms = now_ms - min(sample.start_ms for sample in self._samples)
+        # Without enough history the missing windows count as empty ones, all but the one that is being filled.
+        missing = self._window_count - 1 - elapsed_ms // self._window_ms
+        return max(elapsed_ms + max(missing, 0) * self._window_ms, 1)
+
+
+class ConnectionLimits:
+    """Counts of connections by address and listener. Addresses are IP texts."""
+
+    def __init__(self, settings: NetworkSettings, overrides: Mapping[str, int]) -> None:
+        """`overrides` is `max.connections.per.ip.overrides` with addresses for its host names."""
+        self._window_count = settings.quota_window_num
+        self._window_ms = settings.quota_window_size_seconds * 1000
+        self._inter_broker_listener = settings.inter_broker_listener_name
+        self._by_address: dict[str, int] = {}
+        self._by_listener: dict[str, int] = {}
+        self._max_by_listener: dict[str, int] = {}
+        self._listener_rates: dict[str, Rate] = {}
+        self._address_rates: dict[str, Rate] = {}
+        self._address_bounds: dict[str, int] = {}
+        self._default_address_bound = INT_MAX
+        self.total = 0
+        self._rate = self._new_rate(settings.max_connection_creation_rate)
+        self.update(settings, overrides)
+        for listener in settings.listeners:
+            self.add_listener(listener)
+
+    def _new_rate(self, bound: int) -> Rate:
+        return Rate(bound, window_count=self._window_count, window_ms=self._window_ms)
+
+    # settings ---------------------------------------------------------------------------------------------------------------------
+
+    def update(self, settings: NetworkSettings, overrides: Mapping[str, int]) -> None:
+        """Other limits for the node as a whole; connections that are there stay."""
+        self._max_per_address = settings.max_connections_per_ip
+        self._max_per_address_overrides = dict(overrides)
+        self._max = settings.max_connections
+        self._rate.bound = settings.max_connection_creation_rate
+
+    def add_listener(self, listener: ListenerSettings) -> None:
+        """A listener, or other limits for one that is known."""
+        self._by_listener.setdefault(listener.name, 0)
+        self._max_by_listener[listener.name] = listener.max_connections
+        rate = self._listener_rates.setdefault(listener.name, self._new_rate(INT_MAX))
+        rate.bound = listener.max_connection_creation_rate
+
+    def remove_listener(self, name: str) -> None:
+        """Forget a listener; its connections were closed before."""
+        for table in (self._by_listener, self._max_by_listener, self._listener_rates):
+            table.pop(name, None)
+
+    def set_address_rate(self, address: str | None, bound: int | None) -> None:
+        """The quota `connection_creation_rate` of an address, or with None the default for addresses; a bound of None takes it away."""
+        if address is None:
+            self._default_address_bound = INT_MAX if bound is None else bound
+        elif bound is None:
+            self._address_bounds.pop(address, None)
+        else:
+            self._address_bounds[address] = bound
+        for known, rate in self._address_rates.items():
+            rate.bound = self._address_bound(known)
+
+    def _address_bound(self, address: str) -> int:
+        return self._address_bounds.get(address, self._default_address_bound)
+
+    # verdicts ---------------------------------------------------------------------------------------------------------------------
+
+    def is_protected(self, listener: str) -> bool:
+        """Whether the node's own limits don't hold for a listener."""
+        return listener == self._inter_broker_listener and len(self._by_listener) > 1
+
+    def delay_ms(self, listener: str, now_ms: int) -> int:
+        """A connection has come: how long it has to wait for the sake of the rates (the node's and the listener's)."""
+        delay_ms = 0 if self.is_protected(listener) else self._rate.record(now_ms)
+        return min(max(delay_ms, self._listener_rates[listener].record(now_ms)), self._window_ms)
+
+    def has_slot(self, listener: str) -> bool:
+        """Whether one more is within the limits of its listener and of the node."""
+        if self._by_listener[listener] >= self._max_by_listener[listener]:
+            return False
+        return self.is_protected(listener) or self.total < self._max
+
+    def address_delay_ms(self, listener: str, address: str, now_ms: int) -> int:
+        """How long a connection has to wait, and is then refused, because its address is too fast; 0 where it is let in.
+
+        One that is refused counts for no rate."""
+        bound = self._address_bound(address)
+        if bound == INT_MAX:
+            return 0
+        rate = self._address_rates.get(address)
+        if rate is None:
+            rate = self._address_rates[address] = self._new_rate(bound)
+        delay_ms = min(rate.record(now_ms), self._window_ms)
+        if delay_ms:
+            rate.take_back(now_ms)
+            if not self.is_protected(listener):
+                self._rate.take_back(now_ms)
+            self._listener_rates[listener].take_back(now_ms)
+        return delay_ms
+
+    def is_full(self, address: str) -> bool:
+        """Whether an address has all the connections that it may have."""
+        return self.count(address) >= self.max_of(address)
+
+    def max_of(self, address: str) -> int:
+        """How many connections an address may have."""
+        return self._max_per_address_overrides.get(address, self._max_per_address)
+
+    def is_exceeded(self) -> bool:
+        """Whether a protected connection has come on top of all that the node may have: another one has to go."""
+        return self.total > self._max
+
+    # counting ---------------------------------------------------------------------------------------------------------------------
+
+    def count(self, address: str) -> int:
+        """How many connections an address has."""
+        return self._by_address.get(address, 0)
+
+    def listener_count(self, listener: str) -> int:
+        """How many connections a listener has."""
+        return self._by_listener[listener]
+
+    def add(self, listener: str, address: str) -> None:
+        """A connection was let in."""
+        self.total += 1
+        self._by_listener[listener] += 1
+        self._by_address[address] = self.count(address) + 1
+
+    def remove(self, listener: str, address: str) -> None:
+        """A connection was closed."""
+        self.total -= 1
+        self._by_listener[listener] -= 1
+        left = self._by_address.pop(address) - 1
+        if left:
+            self._by_address[address] = left

@@ -1,0 +1,136 @@
+"""What waits to be sent on one socket: buffers and slices of files, written with as few calls as can be.
+
+Source: Kafka's NetworkSend, ByteBufferSend, MultiRecordsSend and FileRecords.writeTo (a file that has become shorter ends the connection).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from kops.protocol.declaration import size_of
+
+if TYPE_CHECKING:
+    from kops.protocol.declaration import Encoded
+
+_IN_MEMORY: Final = (bytes, bytearray, memoryview)
+_MAX_BUFFERS: Final = 256  # in one sendmsg; Linux takes 1024
+_READ_SIZE: Final = 16 * 1024  # slices up to here go with their neighbours in one sendmsg instead of a sendfile of their own
+_FILE_PIECE: Final = 1024 * 1024
+_TURN_SIZE: Final = 4 * 1024 * 1024  # sent on one connection before others have their turn
+_MORE: Final = getattr(socket, "MSG_MORE", 0)
+
+
+class _Source(Protocol):
+    def fileno(self) -> int: ...
+
+    def read(self, position: int, size: int) -> bytes: ...
+
+
+class _Slice(Protocol):
+    """A slice of a file as `kops.storage.segment_files.file_records.LogView` is one."""
+
+    source: _Source
+    path: str
+    start: int
+    size: int
+
+
+class Outbox:
+    """A queue of buffers. `size` is what is still to be sent."""
+
+    __slots__ = ("_buffers", "_sent_of_first", "size")
+
+    def __init__(self) -> None:
+        self._buffers: deque[Encoded] = deque()
+        self._sent_of_first = 0
+        self.size = 0
+
+    def add(self, buffers: list[Encoded]) -> None:
+        """Put buffers behind the others. They are kept, not copied."""
+        for buffer in buffers:
+            size = size_of(buffer)
+            if size:
+                self._buffers.append(buffer)
+                self.size += size
+
+    def clear(self) -> None:
+        """Nothing is to be sent any more."""
+        self._buffers.clear()
+        self._sent_of_first = self.size = 0
+
+    def flush(self, sock: socket.socket) -> bool:
+        """Send as much as the socket takes; whether nothing is left. OSError where the connection, or a file, fails."""
+        left_of_turn = _TURN_SIZE
+        while self._buffers:
+            if left_of_turn <= 0:
+                return False
+            first = self._buffers[0]
+            try:
+                if isinstance(first, _IN_MEMORY) or first.size <= _READ_SIZE:
+                    sent, is_full = self._send_buffers(sock)
+                else:
+                    sent, is_full = self._send_file(sock, cast("_Slice", first)), False
+            except BlockingIOError:
+                return False
+            self._advance(sent)
+            left_of_turn -= sent
+            if is_full:
+                return False
+        return True
+
+    def _send_buffers(self, sock: socket.socket) -> tuple[int, bool]:
+        """What lies before the next slice that is for sendfile. -> (bytes sent, whether the socket took less than it was given)"""
+        gathered: list[bytes | bytearray | memoryview] = []
+        size = 0
+        is_more = False
+        for index, buffer in enumerate(self._buffers):
+            if len(gathered) == _MAX_BUFFERS or size >= _TURN_SIZE:
+                break
+            if not isinstance(buffer, _IN_MEMORY):
+                if buffer.size > _READ_SIZE:
+                    is_more = True
+                    break
+                buffer = self._buffers[index] = _read(cast("_Slice", buffer), 0, buffer.size)
+            part = memoryview(buffer)[self._sent_of_first :] if index == 0 and self._sent_of_first else buffer
+            gathered.append(part)
+            size += len(part)
+        # Without the flag the header of a fetch would be a packet of its own before its records.
+        sent = sock.sendmsg(gathered, [], _MORE if is_more else 0) if is_more or len(gathered) > 1 else sock.send(gathered[0])
+        return sent, sent < size
+
+    def _send_file(self, sock: socket.socket, part: _Slice) -> int:
+        position = part.start + self._sent_of_first
+        size = min(part.size - self._sent_of_first, _FILE_PIECE)
+        try:
+            sent = os.sendfile(sock.fileno(), part.source.fileno(), position, size)
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOSYS):
+                raise
+            # A file without a descriptor, or on a file system that can't do it.
+            return sock.send(_read(part, self._sent_of_first, size))
+        if not sent:
+            raise _shrunk(part)
+        return sent
+
+    def _advance(self, sent: int) -> None:
+        self.size -= sent
+        sent += self._sent_of_first
+        while self._buffers and sent >= (size := size_of(self._buffers[0])):
+            sent -= size
+            self._buffers.popleft()
+        self._sent_of_first = sent
+
+
+def _read(part: _Slice, position: int, size: int) -> bytes:
+    data = part.source.read(part.start + position, size)
+    if len(data) < size:
+        raise _shrunk(part)
+    return data
+
+
+def _shrunk(part: _Slice) -> OSError:
+    return OSError(errno.EIO, f"{part.path} is shorter than the {part.size} bytes from position {part.start} that were to be sent")

@@ -1,0 +1,200 @@
+"""The server side of a node's network: its listeners, its connections, and the limits on both.
+
+Source: Kafka's SocketServer, Processor and Selector (idle connections, excess connections). There are no processors and no queue of
+requests between them and handlers: one loop reads, handles and writes, so a request that is read is handled at once.
+`queued.max.requests` bounds what one connection gets handled in a turn. As in Kafka a broker and a controller within one process have a
+server each.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from kops.broker.network.acceptor import Acceptor
+from kops.broker.network.channel import Channel, RequestContext
+from kops.broker.network.connection_limits import ConnectionLimits
+from kops.broker.network.memory_pool import MemoryPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kops.broker.network.loop import Loop, Timer
+    from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+
+log = logging.getLogger(__name__)
+
+__all__ = ["RequestContext", "SocketServer"]
+
+
+class SocketServer:
+    """Listens as its settings say; `handler(context)` is called for each request, see RequestContext.
+
+    The ports are taken when it is made (BindError, and nothing stays open), connections are accepted from `start` on. The answer to an
+    ApiVersions request of an unknown version is given here. What the handler raises comes out of the loop.
+    """
+
+    def __init__(self, loop: Loop, settings: NetworkSettings, handler: Callable[[RequestContext], object]) -> None:
+        self.loop = loop
+        self.settings = settings
+        self.memory = MemoryPool(settings.queued_max_request_bytes)
+        self.limits = ConnectionLimits(settings, _addresses(settings))
+        self._handler = handler
+        self._acceptors: dict[str, Acceptor] = {}
+        self._channels: OrderedDict[Channel, None] = OrderedDict()  # the least recently used first
+        self._lost: set[Channel] = set()  # without a socket, but with requests that are still to be carried out
+        self._idle_timer: Timer | None = None
+        self._next_index = 0
+        self._is_started = False
+        self.request_count = 0
+        try:
+            for listener in settings.listeners:
+                self._bind(listener)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _bind(self, listener: ListenerSettings) -> Acceptor:
+        def accepted(sock: socket.socket, address: str, port: int) -> None:
+            self._open_channel(listener, sock, address, port)
+
+        acceptor = self._acceptors[listener.name] = Acceptor(self.loop, self.settings, listener, self.limits, accepted)
+        return acceptor
+
+    # life -------------------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Accept connections and handle requests. BindError where another program has begun to listen on a port since it was taken."""
+        self._is_started = True
+        for acceptor in self._acceptors.values():
+            acceptor.start()
+
+    def stop(self) -> None:
+        """Close listeners and connections. No request is handled any more, answers go nowhere. A second call does nothing."""
+        for acceptor in self._acceptors.values():
+            acceptor.close()
+        self._acceptors.clear()
+        for channel in [*self._channels, *self._lost]:
+            channel.close("the server stops")
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+
+    def add_listener(self, listener: ListenerSettings) -> None:
+        """One more listener, which is served at once if the others are. BindError."""
+        self.limits.add_listener(listener)
+        try:
+            acceptor = self._bind(listener)
+            if self._is_started:
+                acceptor.start()
+        except BaseException:
+            self.remove_listener(listener.name)
+            raise
+
+    def remove_listener(self, name: str) -> None:
+        """Close a listener and its connections."""
+        acceptor = self._acceptors.pop(name, None)
+        if acceptor is not None:
+            acceptor.close()
+        for channel in [*self._channels, *self._lost]:
+            if channel.listener.name == name:
+                channel.close(f"listener {name} was removed")
+        self.limits.remove_listener(name)
+
+    def update_limits(self, settings: NetworkSettings) -> None:
+        """Take over what Kafka lets change at run time: numbers of connections and their rates, of the node and of its listeners."""
+        self.limits.update(settings, _addresses(settings))
+        for listener in settings.listeners:
+            if listener.name in self._acceptors:
+                self.limits.add_listener(listener)
+        self._slot_freed()
+        self._close_excess()
+
+    # facts ------------------------------------------------------------------------------------------------------------------------
+
+    def bound_port(self, name: str) -> int:
+        """The port that a listener has, also where any free one was asked for."""
+        return self._acceptors[name].port
+
+    def advertised_address(self, name: str) -> tuple[str, int]:
+        """What clients are told about a listener: host and port. Without a host for it, it is this machine's own name, as in Kafka."""
+        listener = self._acceptors[name].listener
+        host = listener.advertised_host or listener.host or socket.getfqdn()
+        return host, self.bound_port(name) if listener.advertised_port is None else listener.advertised_port
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._channels)
+
+    # channels: what they tell -----------------------------------------------------------------------------------------------------
+
+    def handle(self, context: RequestContext) -> None:
+        """A request has come."""
+        self.request_count += 1
+        self._handler(context)
+
+    def was_active(self, channel: Channel) -> None:
+        """Something was read from it or written to it."""
+        channel.last_active_ms = self.loop.monotonic_ms()
+        self._channels.move_to_end(channel)
+
+    def has_closed(self, channel: Channel) -> None:
+        """Its socket is closed."""
+        del self._channels[channel]
+        self._lost.add(channel)
+        self.limits.remove(channel.listener.name, channel.client_host)
+        self._slot_freed()
+
+    def has_finished(self, channel: Channel) -> None:
+        """Nothing more comes from it."""
+        self._lost.discard(channel)
+
+    def _open_channel(self, listener: ListenerSettings, sock: socket.socket, address: str, port: int) -> None:
+        try:
+            local_address, local_port = sock.getsockname()[:2]
+        except OSError as error:
+            log.debug("A connection from %s ended at once: %s", address, error)
+            sock.close()
+            self.limits.remove(listener.name, address)
+            return
+        local_address = local_address.removeprefix("::ffff:")
+        connection_id = f"{local_address}:{local_port}-{address}:{port}-0-{self._next_index}"
+        self._next_index = (self._next_index + 1) & 0x7FFF_FFFF
+        channel = Channel(self, sock, listener, connection_id=connection_id, client_host=address, client_port=port)
+        self._channels[channel] = None
+        self.was_active(channel)
+        if self._idle_timer is None and self.settings.connections_max_idle_ms >= 0:
+            self._idle_timer = self.loop.call_later(self.settings.connections_max_idle_ms, self._close_idle)
+        self._close_excess()
+
+    def _slot_freed(self) -> None:
+        for acceptor in self._acceptors.values():
+            acceptor.slot_freed()
+
+    def _close_excess(self) -> None:
+        """Make room for a connection of the brokers among themselves: the least recently used one of another listener goes."""
+        while self.limits.is_exceeded():
+            channel = next((channel for channel in self._channels if not self.limits.is_protected(channel.listener.name)), None)
+            if channel is None:
+                return
+            channel.close("there are more connections than the node may have")
+
+    def _close_idle(self) -> None:
+        """Close what was idle too long, then sleep until the next one may be."""
+        self._idle_timer = None
+        max_idle_ms = self.settings.connections_max_idle_ms
+        while self._channels:
+            oldest = next(iter(self._channels))
+            left_ms = oldest.last_active_ms + max_idle_ms - self.loop.monotonic_ms()
+            if left_ms > 0:
+                self._idle_timer = self.loop.call_later(left_ms, self._close_idle)
+                return
+            oldest.lose(f"idle for {max_idle_ms} ms")
+
+
+def _addresses(settings: NetworkSettings) -> dict[str, int]:
+    """`max.connections.per.ip.overrides` by address; host names are looked up. OSError where one is unknown, as in Kafka's start."""
+    return {str(socket.getaddrinfo(host, None)[0][4][0]): count for host, count in settings.max_connections_per_ip_overrides.items()}

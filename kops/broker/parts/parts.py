@@ -1,0 +1,72 @@
+"""What the parts of a broker know of each other: the one object that every handler of a request is given.
+
+Source: the constructor of Kafka's KafkaApis and what BrokerServer hands to it. `kops.broker.life.broker_server` fills it; a part takes
+what it
+needs from here at the time of a call, so the order in which parts are made does not matter to those that use them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from kops.metadata.image.metadata_cache import MetadataCache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kops.broker.controller_link.auto_topics import AutoTopics
+    from kops.broker.controller_link.forwarding import Forwarding
+    from kops.broker.controller_link.lifecycle import BrokerLifecycle
+    from kops.broker.controller_link.producer_ids import ProducerIds
+    from kops.broker.network.loop import Loop
+    from kops.broker.network.socket_server import SocketServer
+    from kops.broker.parts.dynamic_config import DynamicBrokerConfig
+    from kops.broker.replicas.replica_manager import ReplicaManager
+    from kops.config import BrokerConfig
+    from kops.errors import ApiError
+    from kops.protocol.declaration import Message
+    from kops.replication.leading.fetch_context import FetchManager
+    from kops.storage.manager.log_manager import LogManager
+
+
+class ToController(Protocol):
+    """A way to the active controller (Kafka's NodeToControllerChannelManager); see `kops.broker.controller_link.controller_channel`."""
+
+    def send(self, message: Message, done: Callable[[Message | ApiError], object], *, timeout_ms: int | None = None) -> None:
+        """Send a request as soon as the active controller is known; `done` gets its answer, or an ApiError, once."""
+
+
+@dataclass(slots=True)
+class BrokerParts:
+    """One broker. What stands behind `field(init=False)` is set in the order of the start, before the first request is read.
+
+    `config` is the configuration as it is now: a change at run time puts another one in its place. `draw()` gives random numbers from 0 up
+    to 1. `kraft_version()` is the quorum's `kraft.version`, `broker_epoch()` the epoch of this broker's registration, -1 before it.
+    """
+
+    loop: Loop
+    config: BrokerConfig
+    node_id: int
+    cluster_id: str
+    draw: Callable[[], float]
+    kraft_version: Callable[[], int]
+    cache: MetadataCache = field(default_factory=MetadataCache)
+    to_controller: ToController = field(init=False)
+    forwarding: Forwarding = field(init=False)
+    lifecycle: BrokerLifecycle = field(init=False)
+    logs: LogManager = field(init=False)
+    replica_manager: ReplicaManager = field(init=False)
+    fetch_sessions: FetchManager = field(init=False)
+    producer_ids: ProducerIds = field(init=False)
+    auto_topics: AutoTopics = field(init=False)
+    dynamic_config: DynamicBrokerConfig = field(init=False)
+    socket_server: SocketServer = field(init=False)
+
+    def now_ms(self) -> int:
+        """The wall clock, ms since the epoch."""
+        return self.loop.now_ms()
+
+    def broker_epoch(self) -> int:
+        """The epoch of this broker's registration, -1 before it."""
+        return self.lifecycle.broker_epoch

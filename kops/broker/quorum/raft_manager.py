@@ -1,0 +1,337 @@
+"""A node of the quorum in its process: the Raft core on the loop, with its log and election state on the disk and its peers.
+
+Source: Kafka's KafkaRaftManager, KafkaNetworkChannel and KafkaRaftClientDriver, and of KafkaRaftClient what keeps several listeners. The
+core decides; here its actions are carried out in their order. It writes its log before it tells anyone, within the call: an append of the
+leader costs the loop one fsync, for all records that were prepared until then. What it raises (KafkaStorageError, OSError, a broken
+promise of Raft) comes out of the loop, or goes to `on_fault`: a node without its metadata log has to end.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+from collections import deque
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kops.broker.network.peer import Peers, PeerSettings
+from kops.broker.quorum.election_store import FileElectionStore
+from kops.broker.quorum.raft_log import METADATA_DIR, KafkaRaftLog, MetadataLogSettings
+from kops.errors import ApiError, KopsError
+from kops.metadata.raft.node.actions import Committed, LeaderChanged, LoadSnapshot, Request, Respond, SendRequest, ShutDown
+from kops.metadata.raft.node.messages import error_response
+from kops.metadata.raft.node.node import RaftNode
+from kops.metadata.raft.voters.replica import LeaderAndEpoch, OffsetAndEpoch
+from kops.metadata.raft.voters.settings import MAX_BATCH_SIZE
+from kops.protocol.messages import (
+    AddRaftVoterRequest,
+    BeginQuorumEpochRequest,
+    DescribeQuorumRequest,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    FetchSnapshotRequest,
+    RemoveRaftVoterRequest,
+    UpdateRaftVoterRequest,
+    VoteRequest,
+)
+from kops.records import read_batches
+from kops.storage.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kops.broker.network.loop import Loop, Timer
+    from kops.broker.network.socket_server import RequestContext
+    from kops.files import Files
+    from kops.metadata.raft.log.log import SnapshotSource
+    from kops.metadata.raft.log.snapshot import SnapshotWriter
+    from kops.metadata.raft.node.actions import Action, Identity, Message
+    from kops.records import Batch
+
+log = logging.getLogger(__name__)
+
+RAFT_REQUESTS: Final = (
+    VoteRequest,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    FetchSnapshotRequest,
+    DescribeQuorumRequest,
+    AddRaftVoterRequest,
+    RemoveRaftVoterRequest,
+    UpdateRaftVoterRequest,
+)
+"""The requests that `RaftManager.handle` takes."""
+_RECONNECT_BACKOFF_MAX_MS: Final = 500
+_DRAWS: Final = 1 << 30
+
+
+class RaftListener(Protocol):
+    """Who is told what is committed (RaftClient.Listener), in the log's order and each batch once."""
+
+    def on_snapshot(self, snapshot: SnapshotSource) -> None:
+        """Forget the state and take this one; batches that follow begin at its offset."""
+
+    def on_committed(self, batches: Sequence[Batch]) -> None:
+        """Batches that are committed now, control batches among them."""
+
+    def on_leader_change(self, leader: LeaderAndEpoch) -> None:
+        """A new epoch, or its leader has become known. The leader itself hears it once it has all that was committed before."""
+
+    def on_shut_down(self) -> None:
+        """Nothing more comes."""
+
+
+class RaftManager:
+    """One node. Opening takes the lock of the log directory (unless its owner has it) and loads the log; then `register`, then `start`.
+
+    Raises LockHeldError, LoadError, DecodeError (`quorum-state`), OSError when it is made. All methods are for the loop's thread.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        identity: Identity,
+        files: Files,
+        log_dir: str,
+        *,
+        log_settings: MetadataLogSettings | None = None,
+        lock_directory: bool = True,
+    ) -> None:
+        self.identity = identity
+        self.on_fault: Callable[[KopsError | OSError], object] | None = None
+        self._loop = loop
+        self._scheduler = Scheduler(loop.now_ms, on_error=_tell_failed_task)
+        self._listeners: list[RaftListener] = []
+        self._delivered_offset = 0
+        self._delivered_leader: LeaderAndEpoch | None = None
+        self._actions: deque[Action] = deque()
+        self._is_acting = self._is_closed = False
+        self._timer: Timer | None = None
+        self._on_shut_down: Callable[[bool], object] | None = None
+        self._lock = files.lock(log_dir) if lock_directory else None
+        try:
+            settings = log_settings or MetadataLogSettings()
+            self.log = KafkaRaftLog.open(files, log_dir, settings, now_ms=loop.now_ms, scheduler=self._scheduler)
+            try:
+                elections = FileElectionStore(files, posixpath.join(log_dir, METADATA_DIR))
+                self.node = RaftNode(replace(identity, timestamp=self._timestamp), self.log, elections, self._now_ms())
+            except BaseException:
+                self.log.close()
+                raise
+        except BaseException:
+            self._unlock()
+            raise
+        self._peers = Peers(loop, draw=lambda: identity.draw(_DRAWS) / _DRAWS, settings=_peer_settings(identity))
+
+    # life -------------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether files and connections are let go of."""
+        return self._is_closed
+
+    def start(self) -> None:
+        """Take part in the quorum. Requests may be handled from here on."""
+        self._do(self.node.start(self._now_ms()))
+
+    def shut_down(self, timeout_ms: int, done: Callable[[bool], object]) -> None:
+        """Stop in good order: a leader resigns and waits for the next one. `done(timed_out)` is called once; `close` is left to do."""
+        self._on_shut_down = done
+        self._do(self.node.shut_down(timeout_ms, self._now_ms()))
+
+    def hurry(self) -> None:
+        """A shutdown that has begun waits no longer."""
+        self._do(self.node.shut_down(0, self._now_ms()))
+
+    def close(self, *, cleanly: bool = True) -> None:
+        """Let go of connections, files and the lock; to the others this node is gone. A second call does nothing.
+
+        Not cleanly, files stay as they are: as behind `kill -9`, or because the disk has failed.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._actions.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._peers.close()
+        try:
+            if cleanly:
+                self._scheduler.run_due()
+            self._scheduler.shutdown()
+            if cleanly:
+                self.log.close()
+            else:
+                self.log.abandon()
+        finally:
+            self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    # listeners --------------------------------------------------------------------------------------------------------------------
+
+    def register(self, listener: RaftListener) -> None:
+        """Tell a listener all that is committed from now on, and first of all what the others have had by now."""
+        self._listeners.append(listener)
+        next_offset = self._start_of_catch_up(listener)
+        while next_offset < self._delivered_offset:
+            batches = read_batches(self.log.read(next_offset, MAX_BATCH_SIZE, committed=True))
+            had = [batch for batch in batches if batch.last_offset < self._delivered_offset]
+            assert had, f"nothing is committed at offset {next_offset} below {self._delivered_offset}"
+            listener.on_committed(had)
+            next_offset = had[-1].last_offset + 1
+        if self._delivered_leader is not None:
+            listener.on_leader_change(self._delivered_leader)
+
+    def _start_of_catch_up(self, listener: RaftListener) -> int:
+        """Give a new listener the latest snapshot that the others are beyond -> the offset behind it."""
+        for snapshot_id in (self.log.latest_snapshot_id, self.log.earliest_snapshot_id):
+            if snapshot_id is not None and snapshot_id.offset <= self._delivered_offset and self._delivered_offset:
+                snapshot = self.log.read_snapshot(snapshot_id)
+                assert snapshot is not None, f"snapshot {snapshot_id} is gone"
+                listener.on_snapshot(snapshot)
+                return snapshot_id.offset
+        # Where the log begins beyond what the others have had, all of them are about to be given a snapshot.
+        return self._delivered_offset if self.log.start_offset > 0 else 0
+
+    # requests and time ------------------------------------------------------------------------------------------------------------
+
+    def handle(self, context: RequestContext) -> None:
+        """A request of the quorum's APIs (`RAFT_REQUESTS`); it is answered now or later."""
+        if self._is_closed:
+            context.close_connection()
+            return
+        asked = context.request
+        request = Request(context, asked.message, asked.version, context.listener_name)
+        self._run(lambda: self.node.on_request(request, self._now_ms()))
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_ms = self._now_ms()
+        self._scheduler.run_due()
+        self._run(lambda: self.node.poll(now_ms) if now_ms >= self.node.wake_up_ms else [])
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_ms = self.node.wake_up_ms - self._now_ms()
+        if (task_ms := self._scheduler.next_due_ms) is not None:
+            delay_ms = min(delay_ms, task_ms - self._loop.now_ms())
+        self._timer = self._loop.call_later(delay_ms, self._on_timer)
+
+    def _now_ms(self) -> int:
+        """The quorum's clock: an election must not wait, nor come too soon, because somebody sets the wall clock. Kafka's does."""
+        return int(self._loop.monotonic_ms())
+
+    def _timestamp(self, now_ms: int) -> int:
+        """What the wall clock shows at a `now_ms` of the quorum's, by the one as it goes now."""
+        return now_ms + self._loop.now_ms() - self._now_ms()
+
+    # what the leader's program asks for -------------------------------------------------------------------------------------------
+
+    def prepare_append(self, epoch: int, records: Sequence[bytes]) -> int:
+        """See `RaftNode.prepare_append`."""
+        return self.node.prepare_append(epoch, records, self._now_ms())
+
+    def schedule_append(self) -> None:
+        """See `RaftNode.schedule_append`."""
+        self._run(lambda: self.node.schedule_append(self._now_ms()))
+
+    def resign(self, epoch: int) -> None:
+        """See `RaftNode.resign`."""
+        self._do(self.node.resign(epoch, self._now_ms()))
+
+    def upgrade_kraft_version(self, epoch: int, version: int, *, validate_only: bool = False) -> None:
+        """See `RaftNode.upgrade_kraft_version`."""
+        self._do(self.node.upgrade_kraft_version(epoch, version, self._now_ms(), validate_only=validate_only))
+
+    def create_snapshot(self, snapshot_id: OffsetAndEpoch, last_contained_log_timestamp: int) -> SnapshotWriter | None:
+        """See `RaftNode.create_snapshot`; LoadError for what is no end of a committed batch, see `KafkaRaftLog.check_snapshot_id`."""
+        if snapshot_id.offset >= self.log.start_offset:
+            self.log.check_snapshot_id(snapshot_id)
+        return self.node.create_snapshot(snapshot_id, last_contained_log_timestamp, self._now_ms())
+
+    # actions ----------------------------------------------------------------------------------------------------------------------
+
+    def _run(self, step: Callable[[], list[Action]]) -> None:
+        """Take an input and do what follows; what can't be done ends this node, and `on_fault` is told."""
+        try:
+            self._do(step())
+        except (KopsError, OSError) as error:
+            if self.on_fault is None:
+                raise
+            self.close(cleanly=False)
+            self.on_fault(error)
+
+    def _do(self, actions: list[Action]) -> None:
+        """Carry out actions; those that a listener brings about in between come behind them."""
+        if self._is_closed:
+            return
+        self._actions.extend(actions)
+        if self._is_acting:
+            return
+        self._is_acting = True
+        try:
+            while self._actions:
+                self._act(self._actions.popleft())
+        finally:
+            self._is_acting = False
+        if not self._is_closed:
+            self._set_timer()
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case SendRequest():
+                self._send(action)
+            case Respond(token, message):
+                token.respond(message)
+            case Committed(batches):
+                self._delivered_offset = batches[-1].last_offset + 1
+                self._tell(lambda listener: listener.on_committed(batches))
+            case LoadSnapshot(snapshot_id):
+                snapshot = self.log.read_snapshot(snapshot_id)
+                assert snapshot is not None, f"snapshot {snapshot_id} is gone"
+                self._delivered_offset = snapshot_id.offset
+                self._tell(lambda listener: listener.on_snapshot(snapshot))
+            case LeaderChanged(leader):
+                self._delivered_leader = leader
+                self._tell(lambda listener: listener.on_leader_change(leader))
+            case ShutDown(timed_out):
+                self._tell(lambda listener: listener.on_shut_down())
+                if self._on_shut_down is not None:
+                    self._on_shut_down(timed_out)
+
+    def _tell(self, tell: Callable[[RaftListener], None]) -> None:
+        for listener in list(self._listeners):
+            tell(listener)
+
+    def _send(self, action: SendRequest) -> None:
+        peer = self._peers.get(*action.node)
+        peer.send(action.message, partial(self._on_answer, action), timeout_ms=self.identity.settings.request_timeout_ms)
+
+    def _on_answer(self, asked: SendRequest, result: Message) -> None:
+        if self._is_closed:
+            return
+        if isinstance(result, ApiError):
+            log.debug("Node %s: no answer from %s: %s", self.identity.node_id, asked.node, result)
+            name = "UNSUPPORTED_VERSION" if result.name == "UNSUPPORTED_VERSION" else "BROKER_NOT_AVAILABLE"
+            result = error_response(asked.message, name)
+        self._run(lambda: self.node.on_response(asked.node, asked.correlation_id, result, self._now_ms()))
+
+
+def _peer_settings(identity: Identity) -> PeerSettings:
+    return PeerSettings(
+        client_id=f"raft-client-{-1 if identity.node_id is None else identity.node_id}",
+        request_timeout_ms=identity.settings.request_timeout_ms,
+        reconnect_backoff_max_ms=_RECONNECT_BACKOFF_MAX_MS,
+        max_in_flight_requests_per_connection=1,
+        send_buffer_bytes=-1,
+    )
+
+
+def _tell_failed_task(name: str, error: Exception) -> None:
+    log.error("Task %s of the metadata log failed: %s", name, error)

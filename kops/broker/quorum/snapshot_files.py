@@ -1,0 +1,114 @@
+"""The snapshots of the metadata log as files: `<offset>-<epoch>.checkpoint` in its directory, written as `.part`, frozen by a rename.
+
+Source: Kafka's Snapshots, FileRawSnapshotWriter and FileRawSnapshotReader (KIP-630). A frozen snapshot can't be written any more (mode
+0400); one that is to go is renamed to `.deleted` first and unlinked later.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING, Final
+
+from kops.metadata.raft.voters.replica import OffsetAndEpoch
+from kops.storage.failures.load_errors import ILLEGAL_STATE, NUMBER_FORMAT, LoadError
+from kops.storage.formats.names import log_file_name, parse_log_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kops.files import Files
+    from kops.storage.formats.names import FileSuffix
+
+READ_ONLY: Final = 0o400
+_SUFFIXES: Final = (".checkpoint", ".checkpoint.part", ".checkpoint.deleted")
+
+
+def snapshot_path(directory: str, snapshot_id: OffsetAndEpoch, suffix: FileSuffix = "") -> str:
+    """Where a snapshot is."""
+    return posixpath.join(directory, log_file_name(snapshot_id.offset, "checkpoint", suffix, epoch=snapshot_id.epoch))
+
+
+def parse_snapshot_name(name: str) -> tuple[OffsetAndEpoch, FileSuffix] | None:
+    """The snapshot that a file is (of), and what is to become of it; None for other files. LoadError where Kafka can't read the name."""
+    if not name.endswith(_SUFFIXES):
+        return None
+    found = parse_log_file(name)
+    if found is None or found.epoch is None:
+        raise LoadError(f"'{name}' does not begin with an offset and an epoch", exception=NUMBER_FORMAT)
+    return OffsetAndEpoch(offset=found.offset, epoch=found.epoch), found.suffix
+
+
+class SnapshotFileWriter:
+    """A snapshot in the making (SnapshotSink). Its `.part` file has a name that no other has; `frozen` is told when it is a snapshot."""
+
+    def __init__(self, files: Files, directory: str, snapshot_id: OffsetAndEpoch, frozen: Callable[[OffsetAndEpoch], None]) -> None:
+        self.snapshot_id = snapshot_id
+        self._files = files
+        self._directory = directory
+        self._frozen = frozen
+        self._is_frozen = False
+        self._size = 0
+        self._path = self._free_path()
+        self._file = files.open(self._path, "new")
+
+    def _free_path(self) -> str:
+        stem = log_file_name(self.snapshot_id.offset, "checkpoint", epoch=self.snapshot_id.epoch).removesuffix(".checkpoint")
+        number = 0
+        while self._files.exists(path := posixpath.join(self._directory, f"{stem}-{number}.checkpoint.part")):
+            number += 1
+        return path
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return self._size
+
+    def append(self, data: bytes) -> None:
+        """Add bytes; LoadError (IllegalStateException) once it is frozen."""
+        self._check_not_frozen("Append")
+        self._file.write(self._size, data)
+        self._size += len(data)
+
+    def freeze(self) -> None:
+        """Make it durable and one of the log's snapshots."""
+        self._check_not_frozen("Freeze")
+        self._file.sync()
+        self._file.close()
+        self._files.set_mode(self._path, READ_ONLY)
+        self._files.rename(self._path, snapshot_path(self._directory, self.snapshot_id))
+        self._files.sync_dir(self._directory)
+        self._is_frozen = True
+        self._frozen(self.snapshot_id)
+
+    def close(self) -> None:
+        """Drop it, unless it is frozen. A second call does nothing."""
+        self._file.close()
+        if not self._is_frozen and self._files.exists(self._path):
+            self._files.unlink(self._path)
+
+    def _check_not_frozen(self, operation: str) -> None:
+        if self._is_frozen:
+            reason = f"{operation} is not supported. Snapshot is already frozen: id = {self.snapshot_id}; temp path = {self._path}"
+            raise LoadError(reason, exception=ILLEGAL_STATE)
+
+
+class SnapshotFileReader:
+    """A frozen snapshot (SnapshotSource); FileNotFoundError where the file is gone."""
+
+    def __init__(self, files: Files, directory: str, snapshot_id: OffsetAndEpoch) -> None:
+        self.snapshot_id = snapshot_id
+        self._file = files.open(snapshot_path(directory, snapshot_id))
+        self._size = self._file.size()
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self._size
+
+    def read(self, position: int, max_size: int) -> bytes:
+        """Bytes of it from `position`, fewer at its end."""
+        return self._file.read(position, max(0, min(max_size, self._size - position)))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()

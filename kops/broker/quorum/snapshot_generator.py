@@ -1,0 +1,111 @@
+"""When a node writes a snapshot of the metadata, and writing it: after so many bytes of the log, or after so much time.
+
+Source: Kafka's SnapshotGenerator, SnapshotEmitter and RaftSnapshotWriter (KIP-630). An image never changes, so its records are made in a
+side thread; only the end of the file (one fsync) and its rename are done on the loop.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from typing import TYPE_CHECKING, Final
+
+from kops.errors import KopsError
+from kops.metadata.image.writer import UnwritableMetadata, WriterOptions, write_image
+from kops.metadata.raft.voters.replica import OffsetAndEpoch
+from kops.metadata.records import write_record
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from kops.broker.network.loop import Loop
+    from kops.broker.quorum.raft_manager import RaftManager
+    from kops.metadata.image.batch_loader import Manifest
+    from kops.metadata.image.metadata_delta import MetadataDelta
+    from kops.metadata.image.metadata_image import MetadataImage
+    from kops.metadata.raft.log.snapshot import SnapshotWriter
+
+log = logging.getLogger(__name__)
+
+_BATCH_RECORDS: Final = 1024
+# The log itself is whole then: the next snapshot may succeed.
+_FAILURES: Final = (OSError, KopsError, UnwritableMetadata)
+
+
+class SnapshotGenerator:
+    """A Publisher. `max_bytes` of new records cause a snapshot, and `max_interval_ms` since the last one (0: time does not)."""
+
+    def __init__(self, loop: Loop, raft: RaftManager, *, max_bytes: int, max_interval_ms: int) -> None:
+        self.disabled_reason: str | None = None
+        self._loop = loop
+        self._raft = raft
+        self._max_bytes = max_bytes
+        self._max_interval_ms = max_interval_ms
+        self._is_writing = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._size = 0
+        self._last_ms = self._loop.monotonic_ms()
+
+    def disable(self, reason: str) -> None:
+        """Write no snapshot any more; the first reason stays."""
+        self.disabled_reason = self.disabled_reason or reason
+
+    def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage, manifest: Manifest) -> None:
+        """Count what has come, and write a snapshot where it is time."""
+        if manifest.is_snapshot:
+            self._reset()
+            return
+        self._size += manifest.size
+        if self._size >= self._max_bytes:
+            reason = f"we have replayed at least {self._max_bytes} bytes"
+        elif self._max_interval_ms and self._loop.monotonic_ms() - self._last_ms >= self._max_interval_ms:
+            reason = f"we have waited at least {self._max_interval_ms // 60_000} minute(s)"
+        else:
+            return
+        if self._is_writing or not manifest.provenance.is_offset_batch_aligned:
+            return
+        if self.disabled_reason is not None:
+            log.error("Not writing a snapshot although %s: %s", reason, self.disabled_reason)
+            return
+        self._reset()
+        self._write(image, reason)
+
+    def _write(self, image: MetadataImage, reason: str) -> None:
+        offset, epoch = image.provenance.snapshot_id
+        snapshot_id = OffsetAndEpoch(offset=offset, epoch=epoch)
+        try:
+            writer = self._raft.create_snapshot(snapshot_id, image.provenance.last_contained_log_time_ms)
+        except _FAILURES as error:
+            _tell(snapshot_id, error)
+            return
+        if writer is None:
+            log.error("Not generating snapshot %s because it already exists", snapshot_id)
+            return
+        log.info("Creating new KRaft snapshot %s because %s", snapshot_id, reason)
+        self._is_writing = True
+        now_ms = self._loop.now_ms()
+        self._loop.in_thread(lambda: _write_records(writer, image, now_ms), lambda future: self._finish(writer, snapshot_id, future))
+
+    def _finish(self, writer: SnapshotWriter, snapshot_id: OffsetAndEpoch, future: Future[None]) -> None:
+        self._is_writing = False
+        try:
+            future.result()
+            if not self._raft.is_closed:
+                size = writer.freeze(self._loop.now_ms())
+                log.info("Successfully wrote snapshot %s of %d bytes", snapshot_id, size)
+        except _FAILURES as error:
+            _tell(snapshot_id, error)
+        finally:
+            writer.close()
+
+
+def _tell(snapshot_id: OffsetAndEpoch, error: Exception) -> None:
+    log.error("KRaft snapshot file generation error: %s: %s", snapshot_id, error)
+
+
+def _write_records(writer: SnapshotWriter, image: MetadataImage, now_ms: int) -> None:
+    values = (write_record(*record) for record in write_image(image, WriterOptions.of(image)))
+    while batch := list(itertools.islice(values, _BATCH_RECORDS)):
+        writer.append(batch, now_ms)

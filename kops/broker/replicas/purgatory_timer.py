@@ -1,0 +1,48 @@
+"""The time-outs of what waits in a broker's purgatories, on the loop (Kafka SystemTimer).
+
+Nearly all that is parked is completed long before its time. So there is one timer of the loop, for the first time-out, and it is left
+alone when what it was set for has ended.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kops.replication.waiting.purgatory import OperationTimer
+
+if TYPE_CHECKING:
+    from kops.broker.network.loop import Loop, Timer
+    from kops.replication.waiting.purgatory import DelayedOperation
+
+
+class PurgatoryTimer(OperationTimer):
+    """Counts on the monotonic clock."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__(lambda: int(loop.monotonic_ms()))
+        self._loop = loop
+        self._timer: Timer | None = None
+
+    def add(self, operation: DelayedOperation) -> None:
+        super().add(operation)
+        timer = self._timer
+        if timer is not None and timer.due_ms <= self._loop.monotonic_ms() + operation.delay_ms:
+            return
+        self._arm()
+
+    def close(self) -> None:
+        """What waits gets no answer any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        self.close()
+        due_ms = self.next_due_ms
+        if due_ms is not None:
+            self._timer = self._loop.call_later(due_ms - self._loop.monotonic_ms(), self._run)
+
+    def _run(self) -> None:
+        self._timer = None
+        self.run_due()
+        self._arm()

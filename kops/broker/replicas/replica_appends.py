@@ -1,0 +1,177 @@
+"""What changes logs on behalf of clients: produce and DeleteRecords, answered at once or when the replicas have followed.
+
+Source: Kafka's ReplicaManager (appendRecords, appendToLocalLog, maybeAddDelayedProduce, addCompletePurgatoryAction, deleteRecords). Kafka
+looks at what waits for an appended partition when the request is handled (ActionQueue). Here what waits for a high watermark is looked at
+behind the answer, and what waits for a log's end at the end of the loop's turn: all that was appended in it goes out with one fetch.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from kops.broker.replicas.hosted_partitions import error_name, name_of
+from kops.errors import ApiError, KopsError
+from kops.metadata.image.metadata_cache import INTERNAL_TOPICS
+from kops.protocol.declaration import ZERO_UUID
+from kops.records.validation.validate import AppendOrigin
+from kops.replication.leading.partition import TRANSACTION_VERSION_UNKNOWN
+from kops.replication.waiting.delayed import AwaitedDeletion, DelayedDeleteRecords, DelayedProduce, PartitionResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kops.broker.replicas.hosted_partitions import HostedPartitions
+    from kops.records.log_offsets import TopicPartition
+    from kops.replication.waiting.delayed import Purgatories
+    from kops.storage.producers.verification import VerificationGuard
+
+log = logging.getLogger(__name__)
+
+ProduceAnswer = dict["TopicPartition", PartitionResponse]
+DeletionAnswer = dict["TopicPartition", AwaitedDeletion]
+
+_ACKS: Final = (-1, 1, 0)
+_ALL: Final = -1
+_WITHOUT_LOG_START: Final = frozenset(
+    {
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "NOT_LEADER_OR_FOLLOWER",
+        "MESSAGE_TOO_LARGE",
+        "RECORD_LIST_TOO_LARGE",
+        "CORRUPT_MESSAGE",
+        "KAFKA_STORAGE_ERROR",
+        "UNKNOWN_TOPIC_ID",
+    }
+)
+"""Errors that come without the log's start, as the client did not find the leader or sent what no log takes."""
+_NO_GUARDS: Final[Mapping[TopicPartition, VerificationGuard]] = {}
+_NO_IDS: Final[Mapping[str, bytes]] = {}
+
+
+class ReplicaAppends:
+    """The writing half of a ReplicaManager."""
+
+    def __init__(self, hosted: HostedPartitions, purgatories: Purgatories, call_soon: Callable[[Callable[[], object]], object]) -> None:
+        self._hosted = hosted
+        self._purgatories = purgatories
+        self._call_soon = call_soon
+        self._grown: dict[TopicPartition, None] = {}  # in this turn
+
+    def append_records(
+        self,
+        records: Mapping[TopicPartition, bytes],
+        required_acks: int,
+        timeout_ms: int,
+        done: Callable[[ProduceAnswer], None],
+        *,
+        internal_topics_allowed: bool = False,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        guards: Mapping[TopicPartition, VerificationGuard] = _NO_GUARDS,
+        transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
+        topic_ids: Mapping[str, bytes] = _NO_IDS,
+    ) -> None:
+        """Append to the partitions that this broker leads; `done` is told each one's answer, with acks=all (-1) when it is replicated.
+
+        `topic_ids` are the ids by which the topics were named, if they were: UNKNOWN_TOPIC_ID where a partition is another topic's.
+        """
+        if required_acks not in _ACKS:
+            done({key: PartitionResponse("INVALID_REQUIRED_ACKS") for key in records})
+            return
+        online, stats_of = self._hosted.online, self._hosted.stats.of
+        answers: ProduceAnswer = {}
+        grown: list[tuple[TopicPartition, bool]] = []
+        is_replicated = False
+        for key, data in records.items():
+            stats = stats_of(key.topic)
+            stats.total_produce_requests += 1
+            try:
+                partition = online.get(key)
+                if partition is None or topic_ids or key.topic in INTERNAL_TOPICS:
+                    self._check(key, topic_ids, internal_topics_allowed=internal_topics_allowed)
+                    partition = self._hosted.get_or_raise(key)
+                info, high_watermark_increased = partition.append_records_to_leader(
+                    data, required_acks, origin=origin, verification_guard=guards.get(key), transaction_version=transaction_version
+                )
+            except KopsError as error:
+                answers[key] = self._failure(key, error)
+                continue
+            stats.bytes_in += len(data)
+            stats.messages_in += info.last_offset - info.first_offset + 1  # a request without a batch is refused before
+            grown.append((key, high_watermark_increased))
+            self._hosted.append_count += 1
+            # A batch that was there already may have long been replicated.
+            is_replicated |= high_watermark_increased or info.is_duplicate
+            answers[key] = PartitionResponse(
+                "NONE", info.first_offset, info.log_append_time_ms, info.log_start_offset, info.last_offset + 1
+            )
+        purgatories = self._purgatories
+        if required_acks == _ALL and grown:
+            operation = DelayedProduce(timeout_ms, answers, self._hosted.get_or_raise, done)
+            if is_replicated:
+                purgatories.produce.try_complete_else_watch(operation, list(answers))
+            else:
+                purgatories.produce.watch(operation, list(answers))
+        else:
+            done(answers)
+        for key, increased in grown:
+            if increased:
+                purgatories.check_and_complete_all(key)
+            else:
+                if not self._grown:
+                    self._call_soon(self._tell_followers)
+                self._grown[key] = None
+
+    def _tell_followers(self) -> None:
+        """Who waits for the ends of logs."""
+        grown, self._grown = self._grown, {}
+        for key in grown:
+            self._purgatories.fetch.check_and_complete(key)
+
+    def _check(self, key: TopicPartition, topic_ids: Mapping[str, bytes], *, internal_topics_allowed: bool) -> None:
+        if not internal_topics_allowed and key.topic in INTERNAL_TOPICS:
+            raise ApiError("INVALID_TOPIC_EXCEPTION", f"Cannot append to internal topic {key.topic}")
+        topic_id = topic_ids.get(key.topic, ZERO_UUID)
+        if topic_id not in (ZERO_UUID, self._hosted.get_or_raise(key).topic_id):
+            raise ApiError("UNKNOWN_TOPIC_ID", f"Partition {name_of(key)}'s topic id doesn't match the one on disk.")
+
+    def _failure(self, key: TopicPartition, error: KopsError) -> PartitionResponse:
+        name = error_name(error)
+        if name in _WITHOUT_LOG_START or name == "INVALID_TOPIC_EXCEPTION":
+            return PartitionResponse(name)
+        self._hosted.stats.of(key.topic).failed_produce_requests += 1
+        if name == "UNKNOWN_SERVER_ERROR":
+            log.error("Error processing append operation on partition %s", name_of(key), exc_info=error)
+        partition = self._hosted.online.get(key)
+        leader_log = None if partition is None else partition.leader_log
+        answer = PartitionResponse(name, log_start_offset=-1 if leader_log is None else leader_log.log_start_offset)
+        if isinstance(error, ApiError) and error.record_errors:
+            answer.record_errors, answer.error_message = error.record_errors, error.message
+        return answer
+
+    def delete_records(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        timeout_ms: int,
+        done: Callable[[DeletionAnswer], None],
+        *,
+        internal_topics_allowed: bool = False,
+    ) -> None:
+        """Let logs begin at these offsets (-1: high watermark); `done` is told when no live replica begins before."""
+        answers: DeletionAnswer = {}
+        is_waiting = False
+        for key, offset in offsets.items():
+            try:
+                if not internal_topics_allowed and key.topic in INTERNAL_TOPICS:
+                    raise ApiError("INVALID_TOPIC_EXCEPTION", f"Cannot delete records of internal topic {key.topic}")
+                deleted = self._hosted.get_or_raise(key).delete_records(offset)
+            except KopsError as error:
+                answers[key] = AwaitedDeletion(-1, -1, error_name(error))
+                continue
+            answers[key] = AwaitedDeletion(deleted.requested_offset, deleted.low_watermark, "NONE")
+            is_waiting |= deleted.low_watermark < deleted.requested_offset
+        if is_waiting:
+            operation = DelayedDeleteRecords(timeout_ms, answers, self._hosted.get_or_unknown, done)
+            self._purgatories.delete_records.try_complete_else_watch(operation, list(answers))
+        else:
+            done(answers)

@@ -1,0 +1,228 @@
+"""The fetchers of a broker as they live on the loop: a connection to a leader each, one request at a time.
+
+Source: Kafka's ReplicaFetcherThread, ReplicaFetcherManager, BrokerBlockingSender. What is asked and what the answers do is decided by
+`kops.replication.following.fetcher`. A fetch waits at the leader, so no two fetchers share a connection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from kops.broker.network.peer import Peer, PeerSettings
+from kops.errors import ApiError
+from kops.replication.following.fetcher import Fetcher, FetchSent
+from kops.replication.following.fetcher_manager import BrokerEndPoint, FetcherId, FetcherManager
+from kops.replication.following.leader_endpoint import FetcherSettings, RemoteLeader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kops.broker.network.loop import Loop, Timer
+    from kops.broker.replicas.replica_settings import ReplicaSettings
+    from kops.protocol.declaration import Message
+    from kops.records.log_offsets import TopicPartition
+    from kops.replication.following.fetch_state import FetchState, InitialFetchState
+    from kops.replication.following.fetcher import Sent
+    from kops.replication.following.followers import FollowerReplicas
+    from kops.replication.quota import ReplicaQuota
+
+
+class Versions(Protocol):
+    """What a node says of its versions (`kops.broker.network.peer.NodeVersions`)."""
+
+    def latest(self, api_key: int, allowed: range | None = None) -> int: ...
+
+
+class LeaderConnection(Protocol):
+    """What a fetcher needs of a connection (`kops.broker.network.peer.Peer`)."""
+
+    @property
+    def versions(self) -> Versions | None: ...
+    def send(
+        self,
+        message: Message,
+        done: Callable[[Message | ApiError], object],
+        *,
+        timeout_ms: int | None = None,
+        versions: range | None = None,
+    ) -> None: ...
+    def close(self) -> None: ...
+
+
+def connect_by(loop: Loop, draw: Callable[[], float]) -> Callable[[BrokerEndPoint, PeerSettings], LeaderConnection]:
+    """Connections over TCP; `draw()` gives random numbers from 0 up to 1 for the back-off."""
+    return lambda leader, settings: Peer(loop, leader.host, leader.port, draw=draw, settings=settings)
+
+
+class FetchTask:
+    """Sends what a fetcher wants to ask, and hands it the answer; sleeps while there is nothing to ask."""
+
+    __slots__ = ("_closed", "_connection", "_is_scheduled", "_loop", "_on_answer", "_sent", "_timer", "fetcher")
+
+    def __init__(self, loop: Loop, fetcher: Fetcher, connection: LeaderConnection, on_answer: Callable[[], None]) -> None:
+        self.fetcher = fetcher
+        self._loop = loop
+        self._connection = connection
+        self._on_answer = on_answer
+        self._timer: Timer | None = None
+        self._sent: Sent | None = None
+        self._closed = self._is_scheduled = False
+
+    def wake(self) -> None:
+        """Its partitions have changed."""
+        if not self._is_scheduled and self._sent is None:
+            self._is_scheduled = True
+            self._loop.call_soon(self._step)
+
+    def close(self) -> None:
+        """End the connection; what is still unanswered is forgotten."""
+        self._closed = True
+        self._stop_timer()
+        self._connection.close()
+
+    def _step(self) -> None:
+        self._is_scheduled = False
+        if self._closed or self._sent is not None:
+            return
+        self._stop_timer()
+        sent = self._sent = self.fetcher.next_request()
+        if sent is None:
+            self._sleep()
+            return
+        allowed = None if sent.max_version is None else range(sent.max_version + 1)
+        self._connection.send(sent.message, self._answered, versions=allowed)
+
+    def _sleep(self) -> None:
+        due_ms = self.fetcher.next_due_ms
+        if due_ms is not None:
+            self._timer = self._loop.call_later(due_ms - self._loop.monotonic_ms(), self._step)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _answered(self, result: Message | ApiError) -> None:
+        sent, self._sent = self._sent, None
+        if self._closed or sent is None:
+            return
+        if isinstance(result, ApiError):
+            self.fetcher.on_failure(sent)
+        else:
+            self.fetcher.on_response(sent, result, self._version(sent))
+            self._on_answer()
+        self._step()
+
+    def _version(self, sent: Sent) -> int:
+        versions = self._connection.versions
+        if not isinstance(sent, FetchSent) or versions is None:
+            return 0
+        allowed = None if sent.max_version is None else range(sent.max_version + 1)
+        return versions.latest(sent.message.API_KEY or 0, allowed)
+
+
+class FollowerFetchers:
+    """All fetchers of the partitions that follow another broker."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        settings: ReplicaSettings,
+        broker_epoch: Callable[[], int],
+        replicas: FollowerReplicas,
+        quota: ReplicaQuota,
+        connect: Callable[[BrokerEndPoint, PeerSettings], LeaderConnection],
+        on_high_watermarks: Callable[[list[TopicPartition]], None],
+    ) -> None:
+        self._loop = loop
+        self._settings = settings
+        self._replicas = replicas
+        self._quota = quota
+        self._connect = connect
+        self._on_high_watermarks = on_high_watermarks
+        self._tasks: dict[FetcherId, FetchTask] = {}
+        self._fetcher_settings = FetcherSettings(
+            settings.node_id,
+            broker_epoch,
+            settings.replica_fetch_wait_max_ms,
+            settings.replica_fetch_min_bytes,
+            settings.replica_fetch_response_max_bytes,
+            settings.replica_fetch_max_bytes,
+            settings.replica_fetch_backoff_ms,
+        )
+        self._manager = FetcherManager(settings.num_replica_fetchers, self._create, self._stop)
+
+    @property
+    def failed(self) -> set[TopicPartition]:
+        """Partitions that were given up."""
+        return self._manager.failed
+
+    @property
+    def fetchers(self) -> Mapping[FetcherId, Fetcher]:
+        """The fetchers, for metrics."""
+        return self._manager.fetchers
+
+    def add(self, partitions: Mapping[TopicPartition, tuple[BrokerEndPoint, InitialFetchState]]) -> None:
+        """Follow these."""
+        if partitions:
+            self._manager.add(partitions)
+            for task in self._tasks.values():
+                task.wake()
+
+    def remove(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, FetchState]:
+        """Follow these no longer -> how far they were."""
+        return self._manager.remove(keys)
+
+    def note_change(self, key: TopicPartition) -> None:
+        """A log begins later: its leader is told with the next fetch."""
+        fetcher = self._manager.fetcher_of(key)
+        if fetcher is not None:
+            fetcher.note_change(key)
+
+    def resize(self, fetcher_count: int) -> None:
+        """`num.replica.fetchers` has changed."""
+        self._manager.resize(fetcher_count)
+        for task in self._tasks.values():
+            task.wake()
+
+    def stop_idle(self) -> None:
+        """End the fetchers without partitions."""
+        self._manager.stop_idle()
+
+    def close(self) -> None:
+        """End all."""
+        self._manager.close()
+
+    def _create(self, fetcher_id: FetcherId, leader: BrokerEndPoint) -> Fetcher:
+        settings = self._settings
+        endpoint = RemoteLeader(self._fetcher_settings, self._quota)
+        # Whose wall clock is set back must not wait that long for the next fetch.
+        fetcher = Fetcher(endpoint, self._replicas, self._now_ms, self._manager.failed, backoff_ms=settings.replica_fetch_backoff_ms)
+        connection = self._connect(
+            leader,
+            PeerSettings(
+                client_id=f"broker-{settings.node_id}-fetcher-{fetcher_id.number}",
+                request_timeout_ms=settings.replica_socket_timeout_ms,
+                # The fetcher waits `replica.fetch.backoff.ms` by itself.
+                reconnect_backoff_ms=0,
+                reconnect_backoff_max_ms=0,
+                socket_connection_setup_timeout_ms=settings.socket_connection_setup_timeout_ms,
+                socket_connection_setup_timeout_max_ms=settings.socket_connection_setup_timeout_max_ms,
+                max_in_flight_requests_per_connection=1,
+                receive_buffer_bytes=settings.replica_socket_receive_buffer_bytes,
+            ),
+        )
+        self._tasks[fetcher_id] = FetchTask(self._loop, fetcher, connection, self._answered)
+        return fetcher
+
+    def _now_ms(self) -> int:
+        return int(self._loop.monotonic_ms())
+
+    def _stop(self, fetcher_id: FetcherId, fetcher: Fetcher) -> None:
+        self._tasks.pop(fetcher_id).close()
+
+    def _answered(self) -> None:
+        moved = self._replicas.with_new_high_watermark
+        if moved:
+            self._on_high_watermarks(moved.copy())
+            moved.clear()

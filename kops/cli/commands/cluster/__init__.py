@@ -1,0 +1,1 @@
+"""The commands `kops cluster ...`, one module each."""

@@ -1,0 +1,113 @@
+"""`kops cluster broker …`: one broker stopped, started, paused, killed, added, removed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kops.cli.inputs.cluster_words import BrokerIds, DataDir, asked_brokers, given_settings, say_brokers, supervision_of
+from kops.cli.printing.output import Output
+from kops.cli.running.options import command
+
+Timeout = Annotated[int, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait at most.")]
+
+
+@command(examples=[("Stop broker 2 cleanly.", "kops cluster broker stop 2")])
+def stop(out: Output, ids: BrokerIds, data_dir: DataDir = None) -> int:
+    """Stop brokers cleanly, as SIGTERM does: partitions are handed over first. Returns when their processes have ended."""
+    return _stop(out, ids, data_dir, kill=False)
+
+
+@command(examples=[("As kill -9 of broker 2.", "kops cluster broker kill 2")])
+def kill(out: Output, ids: BrokerIds, data_dir: DataDir = None) -> int:
+    """Kill brokers, as kill -9 does."""
+    return _stop(out, ids, data_dir, kill=True)
+
+
+def _stop(out: Output, ids: list[int], data_dir: str | None, *, kill: bool) -> int:
+    from kops.cluster.launch import STOP_TIMEOUT_S
+
+    running = supervision_of(data_dir)
+    brokers = running.ask("stop", ids=asked_brokers(running, ids), kill=kill, timeout_s=STOP_TIMEOUT_S)
+    say_brokers(out.say, brokers, "was killed" if kill else "was stopped")
+    return 0
+
+
+@command(examples=[("Start broker 2 again.", "kops cluster broker start 2")])
+def start(out: Output, ids: BrokerIds, data_dir: DataDir = None, timeout: Timeout = 60) -> int:
+    """Start brokers that were stopped, were killed or have ended. Returns when they are registered and serve."""
+    from kops.cluster.launch import start_brokers
+
+    running = supervision_of(data_dir)
+    brokers = start_brokers(running, asked_brokers(running, ids), timeout_s=timeout)
+    say_brokers(out.say, brokers, "runs")
+    return 0
+
+
+@command(examples=[("Broker 2 hangs.", "kops cluster broker pause 2")])
+def pause(out: Output, ids: BrokerIds, data_dir: DataDir = None) -> int:
+    """Hold brokers where they are (SIGSTOP): their connections stay open, and nothing answers."""
+    running = supervision_of(data_dir)
+    say_brokers(out.say, running.ask("pause", ids=asked_brokers(running, ids)), "is paused")
+    return 0
+
+
+@command(examples=[("Broker 2 goes on.", "kops cluster broker resume 2")])
+def resume(out: Output, ids: BrokerIds, data_dir: DataDir = None) -> int:
+    """Let paused brokers go on."""
+    running = supervision_of(data_dir)
+    say_brokers(out.say, running.ask("resume", ids=asked_brokers(running, ids)), "goes on")
+    return 0
+
+
+@command(
+    examples=[
+        ("One more broker.", "kops cluster broker add"),
+        ("With a rack.", "kops cluster broker add --config broker.rack=b"),
+    ]
+)
+def add(
+    out: Output,
+    data_dir: DataDir = None,
+    config: Annotated[list[str] | None, typer.Option("--config", metavar="K=V", help="A setting of this broker.")] = None,
+    timeout: Timeout = 60,
+) -> int:
+    """Add a broker to a cluster that is up and print its id.
+
+    It gets the next id and the settings of the first broker. It does not vote in the quorum. It has no partitions until some are made or
+    moved there.
+    """
+    from kops.cluster.membership import add_broker
+
+    running = supervision_of(data_dir)
+    node_id = add_broker(running, given_settings(out, config), timeout_s=timeout)
+    out.say(f"broker {node_id} runs")
+    out.line(str(node_id))
+    return 0
+
+
+@command(
+    examples=[
+        ("Remove a broker that was added.", "kops cluster broker remove 4"),
+        ("Although partitions stand on it.", "kops cluster broker remove 4 --force"),
+    ]
+)
+def remove(
+    out: Output,
+    node_id: Annotated[int, typer.Argument(metavar="ID", help="The broker.")],
+    data_dir: DataDir = None,
+    force: Annotated[bool, typer.Option("--force", help="Also where partitions have a replica on it.", show_default=False)] = False,
+) -> int:
+    """Stop a broker, unregister it, and remove its directory and settings.
+
+    Only a broker that was added: one that votes in the quorum stays. Where partitions still have a replica on it, it stays as well, unless
+    --force is given.
+    """
+    from kops.cluster.membership import remove_broker
+
+    running = supervision_of(data_dir)
+    running.directory.require_node(node_id)
+    remove_broker(running, node_id, force=force)
+    out.say(f"broker {node_id} was removed")
+    return 0

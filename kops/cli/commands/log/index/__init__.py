@@ -1,0 +1,1 @@
+"""The commands `kops log index ...`, one module each."""

@@ -1,0 +1,135 @@
+"""`kops log recover`: every intact batch of damaged logs, written somewhere else."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kops.cli.printing.output import Column, Output
+from kops.cli.running.exit_codes import CLEAN, FIXED, INTERRUPTED, LOST
+from kops.cli.running.options import command
+from kops.errors import UsageError
+
+if TYPE_CHECKING:
+    from kops.forensics.recover.run import RecoverReport
+
+COLUMNS = [
+    Column("partition"),
+    Column("batches", kind="int"),
+    Column("records", kind="int"),
+    Column("bytes", kind="bytes"),
+    Column("first_offset", kind="int"),
+    Column("last_offset", kind="int"),
+    Column("lost"),
+    Column("gaps", wide=True),
+    Column("output", wide=True),
+]
+
+
+@command(
+    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
+    examples=[
+        ("Everything that can be saved of a log directory.", "kops log recover /var/lib/kafka --out /rescue"),
+        ("As records.", "kops log recover /var/lib/kafka/orders-0 --out /rescue --as jsonl"),
+        ("One partition from what two replicas have of it.", "kops log recover /disk1/orders-0 /disk2/orders-0 --out /rescue"),
+    ],
+)
+def recover(
+    out: Output,
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH...", help="Log directories, partitions' folders or segments; also several copies.")
+    ],
+    out_dir: Annotated[str, typer.Option("--out", metavar="DIR", help="Where to write; an empty directory, or a new one.")],
+    as_: Annotated[
+        str, typer.Option("--as", metavar="segment|jsonl|parquet", help="What to write: folders of segments, or records.")
+    ] = "segment",
+    keep_gaps: Annotated[
+        bool, typer.Option("--keep-gaps", help="Keep each batch at its offset (the default).", show_default=False)
+    ] = False,
+    renumber: Annotated[bool, typer.Option("--renumber", help="Close the gaps: offsets without holes.", show_default=False)] = False,
+    no_leftovers: Annotated[
+        bool, typer.Option("--no-leftovers", help="Leave .swap, .cleaned and .deleted files aside.", show_default=False)
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run ended.", show_default=False)] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also into a directory that is not empty; partitions of the same name are replaced.")
+    ] = False,
+) -> int:
+    """Salvage every intact batch, past any damage, at its offset.
+
+    What is read is never written. Batches come from the live segments first; their holes are filled from .swap, .cleaned and .deleted
+    files, from -future and -stray directories and from every other copy that is named; where two batches claim the same offsets, that of
+    the later leader epoch stays. Segments come out as a broker has them after a clean stop, in DIR/topic-partition/, with indexes,
+    producer snapshots, leader-epoch-checkpoint and partition.metadata; records as DIR/topic-partition.jsonl or .parquet.
+    DIR/kops-recover.json tells what was kept, what is lost, and from which files. Lost offsets stay gaps, which a broker reads across and
+    kops log verify tells as offset-gap.
+
+    0: nothing was damaged. 1: there was damage, and all records were saved. 64: records are lost.
+    """
+    if keep_gaps and renumber:
+        raise UsageError("--keep-gaps and --renumber: one of them")
+    if resume and force:
+        raise UsageError("--resume and --force: one of them")
+    if as_ not in ("segment", "jsonl", "parquet"):
+        raise UsageError(f"--as {as_}: not one of segment, jsonl, parquet")
+    from kops.forensics.recover.run import SCHEMA
+    from kops.forensics.recover.run import recover as run
+
+    out.resume = "kops log recover --resume " + shlex.join([*paths, "--out", out_dir, *(["--as", as_] if as_ != "segment" else [])])
+    with out.progress("recover") as bar:
+        report = run(
+            paths,
+            out_dir,
+            shape=as_,  # type: ignore[arg-type]
+            renumber=renumber,
+            leftovers=not no_leftovers,
+            force=force,
+            resume=resume,
+            on_bytes=bar.update,
+        )
+    status = _status(report)
+    out.status |= status
+    if out.format in ("json", "yaml"):
+        out.document(report.to_json(), schema=SCHEMA)
+    else:
+        out.rows(_rows(report, human=out.format in ("table", "wide")), COLUMNS, schema=SCHEMA, key="partitions")
+    _say(out, report)
+    return status
+
+
+def _status(report: RecoverReport) -> int:
+    status = LOST if report.lossy else FIXED if report.damaged else CLEAN
+    return status | (INTERRUPTED if report.interrupted else CLEAN)
+
+
+def _rows(report: RecoverReport, *, human: bool) -> Iterator[dict[str, Any]]:
+    for entry in report.partitions:
+        row = entry.to_json()
+        if human:
+            row["lost"], row["gaps"] = _ranges(entry.missing), _ranges(entry.gaps)
+        yield row
+
+
+def _ranges(ranges: list[tuple[int, int]]) -> str | None:
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges) or None
+
+
+def _say(out: Output, report: RecoverReport) -> None:
+    for path in report.skipped:
+        out.warn(path)
+    if not report.partitions and not report.interrupted:
+        out.warn("nothing to recover: no segment was found")
+    for entry in report.partitions:
+        for damage in entry.damaged:
+            if damage["code"] == "file-unreadable":
+                first, size = damage["position"], damage["length"]
+                out.warn(f"{damage['file']}: {damage['reason']}; bytes {first} to {first + max(size, 1) - 1} are not recovered")
+                continue
+            out.detail(f"{damage['file']}:{damage['position']}: {damage['code']}, {damage['length']} bytes")
+        for note in entry.notes:
+            out.detail(note)
+    if report.interrupted:
+        out.warn(f"interrupted; what stands in {report.out} is whole as far as it goes. To go on: {out.resume}")

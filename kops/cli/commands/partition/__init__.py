@@ -1,0 +1,1 @@
+"""The commands `kops partition ...`, one module each."""

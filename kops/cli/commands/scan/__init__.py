@@ -1,0 +1,1 @@
+"""The commands `kops scan ...`, one module each."""

@@ -1,0 +1,1 @@
+"""The commands `kops topic ...`, one module each."""

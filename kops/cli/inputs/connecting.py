@@ -1,0 +1,197 @@
+"""What the commands that talk to a cluster share: where it is, the client's settings, what became of several items."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kops.cli.inputs.files import read_bytes
+from kops.cli.printing.output import Column, Output
+from kops.cli.running import exit_codes
+from kops.errors import KopsError, NotFoundError, UnreachableError, UsageError
+
+if TYPE_CHECKING:
+    from kops.client.client import Client
+    from kops.client.settings import ClientSettings
+
+BOOTSTRAP_VARIABLE = "BOOTSTRAP_SERVERS"
+DEFAULT_SERVER = "localhost:9092"
+_BOOTSTRAP_HELP = "Servers to begin with: host[:port],… (default: $BOOTSTRAP_SERVERS, else localhost:9092)."
+_CONTROLLER_HELP = "Controllers to ask instead of brokers: host[:port],…"
+_CONFIG_HELP = "A .properties file with Kafka's settings of clients."
+_PROPERTY_HELP = "One such setting; may be given several times."
+
+Bootstrap = Annotated[
+    str | None, typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT,...", help=_BOOTSTRAP_HELP, show_default=False)
+]
+Controllers = Annotated[
+    str | None, typer.Option("--bootstrap-controller", metavar="HOST:PORT,...", help=_CONTROLLER_HELP, show_default=False)
+]
+CommandConfig = Annotated[str | None, typer.Option("--command-config", metavar="FILE", help=_CONFIG_HELP, show_default=False)]
+CommandProperty = Annotated[list[str] | None, typer.Option("--command-property", metavar="K=V", help=_PROPERTY_HELP)]
+Topics = Annotated[
+    list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Topics by name, or by regular expression where none has that name.")
+]
+TopicOption = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="The same as an option, as Kafka's tools have it.")]
+OUTCOME_COLUMNS = [
+    Column("error", style=lambda value: "red" if value else None),
+    Column("message", wide=True),
+]
+
+
+def client_properties(config: str | None, properties: Sequence[str] | None) -> dict[str, str]:
+    """The settings of `--command-config` and `--command-property`. UsageError, NotFoundError, DecodeError."""
+    from kops.config.topic import parse_settings
+    from kops.config.values.properties import read_properties
+
+    found: dict[str, str] = {}
+    if config is not None:
+        found |= read_properties(read_bytes(config, "--command-config"), file=config)
+    return found | parse_settings(properties or ())
+
+
+def settings_of(
+    out: Output,
+    bootstrap: str | None,
+    config: str | None,
+    properties: Sequence[str] | None,
+    *,
+    controllers: str | None = None,
+    more: Mapping[str, str] | None = None,
+) -> ClientSettings:
+    """The client's settings: `more` (what flags of the command say), then the command line's, the file's, the environment's."""
+    from kops.client.settings import ClientSettings, parse_addresses, unused
+
+    values = client_properties(config, properties)
+    if bootstrap is not None and controllers is not None:
+        raise UsageError("--bootstrap-server and --bootstrap-controller exclude each other")
+    if bootstrap is not None:
+        values["bootstrap.servers"] = bootstrap
+        values.pop("bootstrap.controllers", None)
+    elif controllers is not None:
+        values["bootstrap.controllers"] = controllers
+        values.pop("bootstrap.servers", None)
+    elif "bootstrap.servers" not in values and "bootstrap.controllers" not in values:
+        values["bootstrap.servers"] = os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_SERVER
+    settings = ClientSettings.from_properties(values | dict(more or {}))
+    parse_addresses(settings.bootstrap_servers or settings.bootstrap_controllers)
+    for name in unused(values):
+        out.detail(f"{name} has no effect here")
+    return settings
+
+
+@contextmanager
+def connect(
+    out: Output,
+    bootstrap: str | None,
+    config: str | None,
+    properties: Sequence[str] | None,
+    *,
+    controllers: str | None = None,
+    more: Mapping[str, str] | None = None,
+) -> Iterator[Client]:
+    """A client until the end of the `with`."""
+    from kops import __version__
+    from kops.client.client import Client
+    from kops.client.network import NetworkClient
+
+    settings = settings_of(out, bootstrap, config, properties, controllers=controllers, more=more)
+    with Client(settings, network=NetworkClient(settings, software_version=__version__)) as client:
+        client.on_wait = lambda text: out.say(f"still trying: {text}")
+        try:
+            yield client
+        except UnreachableError as error:
+            if client.network.has_answer or bootstrap is not None or settings.bootstrap_servers != (DEFAULT_SERVER,):
+                raise
+            raise UnreachableError(f"{error} ({_where_else()})") from error
+
+
+def _where_else() -> str:
+    """What to do where nobody has said where the servers are and nobody answers at the default address."""
+    from kops.cluster.launch import running_directories
+    from kops.cluster.layout.directory import DEFAULT_PATH, ClusterDirectory
+
+    here = ClusterDirectory(DEFAULT_PATH).path
+    running = running_directories()
+    if not running:
+        return f"-b or ${BOOTSTRAP_VARIABLE} says where the servers are; kops cluster up starts some"
+    path = here if here in running else min(running)
+    named = "" if path == here or len(running) == 1 else f" --data-dir {shlex.quote(path)}"
+    return f'the cluster in {path} is at {ClusterDirectory(path).bootstrap_servers()}: -b, or eval "$(kops cluster env{named})"'
+
+
+def wanted_topics(topics: Sequence[str] | None, option: Sequence[str] | None) -> list[str]:
+    """The topics of the arguments and of `--topic`."""
+    return [*(topics or ()), *(option or ())]
+
+
+def need_topics(topics: Sequence[str] | None, option: Sequence[str] | None) -> list[str]:
+    """The same, at least one. UsageError."""
+    wanted = wanted_topics(topics, option)
+    if not wanted:
+        raise UsageError("no topic is named")
+    return wanted
+
+
+def outcome(error: KopsError | None) -> dict[str, Any]:
+    """What a row says about how its item ended: the error's name and its words, null where all went well."""
+    if error is None:
+        return {"error": None, "message": None}
+    return {"error": getattr(error, "name", type(error).__name__), "message": str(error)}
+
+
+def report(out: Output, items: Iterable[tuple[str, KopsError | None]]) -> int:
+    """Say in words what went wrong with which item: a warning, and an error where nothing else went well.
+
+    Gives the exit code: 0 where none failed, else that of the failures where they agree, else 1. It is noted in `out`.
+    """
+    outcomes = list(items)
+    failures = [(name, error) for name, error in outcomes if error is not None]
+    for name, error in failures:
+        code = getattr(error, "name", None)
+        words = f"{name}: {error}" if code is None or code in str(error) else f"{name}: {error} ({code})"
+        (out.fail if len(failures) == len(outcomes) else out.warn)(words)
+    codes = {exit_codes.of_error(error, ()) for _, error in failures}
+    status = 0 if not codes else codes.pop() if len(codes) == 1 else exit_codes.PLAIN_FAILED
+    out.status = out.status or status
+    return status
+
+
+def parse_partitions(texts: Sequence[str] | None, option: str = "--partition") -> list[int]:
+    """Numbers, lists and ranges of partitions: `0`, `0,2`, `1-3`. UsageError names the option."""
+    found: dict[int, None] = {}
+    for part in (part.strip() for text in texts or () for part in text.split(",")):
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
+            raise UsageError(f"{option} {part}: not allowed; allowed: a partition's number, a list 0,2 or a range 1-3")
+        found |= dict.fromkeys(range(int(first), int(last or first) + 1))
+    return list(found)
+
+
+def parse_broker_ids(text: str, option: str) -> list[int]:
+    """`1,2,3`. UsageError names the option."""
+    ids = [part.strip() for part in text.split(",")]
+    if not all(one.isdigit() for one in ids) or len(set(ids)) < len(ids):
+        raise UsageError(f"{option} {text}: not allowed; allowed: different broker ids, as 1,2,3")
+    return [int(one) for one in ids]
+
+
+def parse_assignment(text: str) -> list[list[int]]:
+    """Kafka's `--replica-assignment`: brokers of a partition with colons between, partitions with commas. UsageError."""
+    rows = [part.split(":") for part in text.split(",")]
+    numbers = [[int(one) for one in row if one.strip().isdigit()] for row in rows]
+    whole = all(len(row) == len(taken) and len(set(taken)) == len(taken) for row, taken in zip(rows, numbers, strict=True))
+    if not whole or len({len(row) for row in numbers}) != 1:
+        why = "different brokers a partition, as many for each, as 1:2,2:3"
+        raise UsageError(f"--replica-assignment {text}: not allowed; allowed: {why}")
+    return numbers
+
+
+def no_such(kind: str, names: Iterable[object]) -> NotFoundError:
+    """The error about things that are not there."""
+    return NotFoundError(f"no such {kind}: {', '.join(map(str, names))}")

@@ -1,0 +1,323 @@
+"""How a command prints: one `Output` object, six formats, data to stdout or `-o FILE`, words to stderr.
+
+A command describes its answer once, as rows (`Output.rows`) or as one document (`Output.document`), and every format comes out of that.
+Rows may be a generator: jsonl, csv, json and yaml are streamed. Every JSON document (each line of jsonl is one) opens with `"schema":
+"kops.<thing>/v1"`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC
+from typing import Any
+
+from kops.cli.printing.progress import Progress
+from kops.cli.printing.sink import FileSink, OutputClosed, OutputError, StdoutSink
+from kops.cli.running.failures import say
+from kops.errors import KopsError
+
+FORMATS = ("table", "wide", "json", "jsonl", "yaml", "csv")
+BUFFER_BYTES = 64 * 1024
+HOLD_BACK_S = 0.2  # what a slow command prints is handed on after so long, whoever watches
+COLORS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36", "bold": "1", "dim": "2"}
+
+
+class Column:
+    """One column of a listing.
+
+    `key` is the key in a row; `title` the head of the column in a table (the key itself by default); `kind` says how a person reads it:
+    `text`, `int`, `bytes` (1.5 MiB), `time_ms` (milliseconds since 1970 as ISO time, UTC), `list`; `wide` columns show in `--format wide`
+    only; `style` gives the colour of a value. In json, jsonl, yaml and csv a value is what the row holds, untouched.
+    """
+
+    __slots__ = ("key", "kind", "style", "title", "wide")
+
+    def __init__(
+        self,
+        key: str,
+        title: str | None = None,
+        kind: str = "text",
+        *,
+        wide: bool = False,
+        style: Callable[[Any], str | None] | None = None,
+    ) -> None:
+        self.key = key
+        self.title = key.replace("_", " ") if title is None else title
+        self.kind = kind
+        self.wide = wide
+        self.style = style
+
+
+class Output:
+    """Where one run of a command prints. Commands get it as their first argument, `out`.
+
+    `format` is the chosen format. `status` is the exit code so far: a command that finds something says `out.status |= PROBLEMS` as soon
+    as it knows, so that the code is right also when the reader of stdout goes away or Ctrl-C comes. `resume` is what Ctrl-C's message
+    says on how to go on.
+    """
+
+    def __init__(self, *, format: str = "table", file: str | None = None, verbosity: int = 0, color: bool = True) -> None:
+        self.format = format
+        self.verbosity = verbosity
+        self.status = 0
+        self.resume = ""
+        self.wrote = False
+        self.file = None if file == "-" else file
+        self._color_wanted = color and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self._opened: StdoutSink | FileSink | None = None
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._progress: Progress | None = None
+        self._drained = 0.0
+        if self.file is not None:
+            self._opened = FileSink(self.file)
+
+    # Words
+
+    def say(self, text: str) -> None:
+        """A line for the person, on stderr; `-q` silences it."""
+        if self.verbosity >= 0:
+            self._words(text)
+
+    def detail(self, text: str) -> None:
+        """A line on stderr that only `-v` shows."""
+        if self.verbosity >= 1:
+            self._words(text)
+
+    def warn(self, text: str) -> None:
+        """A warning on stderr, also under `-q`."""
+        self._words(f"kops: warning: {text}")
+
+    def fail(self, text: str) -> None:
+        """An error on stderr, of a command that goes on to print what there is."""
+        self._words(f"kops: error: {text}")
+
+    def _words(self, text: str) -> None:
+        if self._progress is not None:
+            self._progress.clear()
+        if self._pending and self.is_terminal:
+            self.flush()
+        say(text)
+
+    def confirm(self, question: str) -> bool:
+        """Ask the person at the terminal, yes or no (on stderr; no is the default, and what the end of the input means).
+
+        Ctrl-C is Ctrl-C. Ask only where `can_ask()` is true.
+        """
+        import click
+
+        if self._progress is not None:
+            self._progress.clear()
+        self.flush()
+        try:
+            return click.confirm(question, err=True)
+        except click.Abort as abort:
+            if isinstance(abort.__context__, KeyboardInterrupt):
+                raise abort.__context__ from None
+            self._words("")
+            return False
+
+    def progress(self, label: str, total: int | None = None, unit: str = "B") -> Progress:
+        """A progress bar on stderr: `with out.progress("verify", size) as bar: bar.update(n)`. Shows nothing where stderr is no terminal,
+        and under `-q`."""
+        self._progress = Progress(label, total, unit, enabled=self.verbosity >= 0 and stderr_is_terminal(), color=self._color_wanted)
+        return self._progress
+
+    # Data
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether data goes to a terminal."""
+        return self._sink().is_terminal
+
+    @property
+    def color(self) -> bool:
+        """Whether data may be coloured."""
+        return self._color_wanted and self.is_terminal
+
+    def paint(self, text: str, color: str | None) -> str:
+        """The text in a colour of `COLORS` where colours are shown, else unchanged."""
+        return f"\x1b[{COLORS[color]}m{text}\x1b[0m" if color and self.color else text
+
+    def write(self, data: str | bytes | memoryview) -> None:
+        """Text or bytes as they are, buffered. Text becomes UTF-8; undecodable bytes of file names come out as the bytes they were."""
+        chunk = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
+        self.wrote = True
+        if len(chunk) >= BUFFER_BYTES:
+            self._drain()
+            self._sink().write(chunk)
+            return
+        self._pending.append(bytes(chunk))
+        self._pending_bytes += len(chunk)
+        if self._pending_bytes >= BUFFER_BYTES:
+            self._drain()
+        elif time.monotonic() - self._drained >= HOLD_BACK_S:
+            self.flush()
+
+    def line(self, text: str = "") -> None:
+        """A line of text."""
+        self.write(text + "\n")
+
+    def flush(self) -> None:
+        """Hand on what is buffered, for somebody who watches."""
+        self._drain()
+        self._sink().flush()
+
+    def check_reader(self) -> None:
+        """For a command that waits for what may come: it is over when whoever reads has gone away (OutputClosed)."""
+        self._sink().check_reader()
+
+    def rows(self, rows: Iterable[Mapping[str, Any]], columns: Iterable[Column], *, schema: str, key: str = "rows", **head: Any) -> None:
+        """A listing.
+
+        `schema` is `kops.<thing>/v1`; json and yaml print `{"schema": …, **head, key: [rows]}`, jsonl one document a row with `schema` in
+        it, csv the columns' keys and values, table and wide the columns as a person reads them.
+        """
+        chosen = list(columns)
+        if self.format in ("table", "wide"):
+            from kops.cli.printing.table import table
+
+            shown = [column for column in chosen if self.format == "wide" or not column.wide]
+            for text in table(rows, shown, self.paint if self.color else None):
+                self.line(text)
+        elif self.format == "csv":
+            self._csv(rows, [column.key for column in chosen])
+        elif self.format == "jsonl":
+            from kops.cli.printing.documents import compact
+
+            for row in rows:
+                self.line(compact({"schema": schema, **row}))
+        else:
+            self.document({**head, key: iter(rows)}, schema=schema)
+
+    def document(self, document: Mapping[str, Any], *, schema: str) -> None:
+        """One document, as json (the default for table formats, too), yaml, or one line of jsonl.
+
+        A value may be an iterator (an array that is streamed) or a function without arguments (called when its turn comes: totals that
+        are known only after the stream). An interrupt or an error in the middle closes the document, so that what stands there can be
+        parsed.
+        """
+        from kops.cli.printing import documents
+
+        whole = {"schema": schema, **document}
+        if self.format == "jsonl":
+            self.line(documents.compact(documents.settled(whole)))
+            return
+        writer = documents.YamlDocument(whole) if self.format == "yaml" else documents.JsonDocument(whole)
+        try:
+            for text in writer:
+                self.write(text)
+        except KeyboardInterrupt:
+            self.write(writer.ending({"interrupted": True}))
+            raise
+        except OutputError:
+            raise
+        except KopsError as error:
+            self.write(writer.ending({"error": str(error)}))
+            raise
+
+    def record(self, document: Mapping[str, Any]) -> None:
+        """One line of jsonl, exactly these keys."""
+        from kops.cli.printing.documents import compact
+
+        self.line(compact(document))
+
+    def _csv(self, rows: Iterable[Mapping[str, Any]], keys: list[str]) -> None:
+        import csv
+
+        from kops.cli.printing.documents import csv_cell, csv_line
+
+        class Lines:
+            write = staticmethod(self.write)
+
+        writer = csv.writer(Lines, lineterminator="\n")
+        writer.writerow(keys)
+        for row in rows:
+            values = map(row.get, keys)
+            cells = [value if value.__class__ is str or value.__class__ is int else csv_cell(value) for value in values]
+            if "" in cells:
+                self.write(csv_line(cells))
+            else:
+                writer.writerow(cells)
+
+    # The end
+
+    def commit(self) -> None:
+        """All went well: hand everything on, give the file its name."""
+        self._end("commit")
+
+    def keep(self) -> None:
+        """Interrupted: what was printed so far is kept."""
+        self._end("keep")
+
+    def abandon(self) -> None:
+        """Failed: no half file."""
+        self._end("abandon")
+
+    def _end(self, how: str) -> None:
+        if self._progress is not None:
+            self._progress.close()
+        if self._opened is None and not self._pending:
+            return
+        sink = self._sink()
+        if how == "abandon" and isinstance(sink, FileSink):
+            self._pending.clear()
+        try:
+            self._drain()
+        except (OutputError, OutputClosed):
+            # The rest is not there: an older file keeps its name.
+            how = "abandon"
+            raise
+        finally:
+            getattr(sink, how)()
+
+    def _drain(self) -> None:
+        self._drained = time.monotonic()
+        if self._pending:
+            if self._progress is not None and self.is_terminal:
+                self._progress.clear()
+            pending = b"".join(self._pending)
+            self._pending.clear()
+            self._pending_bytes = 0
+            self._sink().write(pending)
+
+    def _sink(self) -> StdoutSink | FileSink:
+        if self._opened is None:
+            self._opened = StdoutSink()
+        return self._opened
+
+
+def can_ask() -> bool:
+    """Whether there is somebody to ask: stdin and stderr are a terminal."""
+    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty() and stderr_is_terminal()
+
+
+def stderr_is_terminal() -> bool:
+    """Whether somebody sees stderr live."""
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+
+
+def human_bytes(size: int | float) -> str:
+    """`1.5 MiB`; below 1 KiB whole bytes."""
+    if abs(size) < 1024:
+        return f"{int(size)} B"
+    value = float(size)
+    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        value /= 1024
+        if abs(value) < 1024 or unit == "PiB":
+            break
+    return f"{value:.1f} {unit}"
+
+
+def iso_time(time_ms: int) -> str:
+    """Milliseconds since 1970 as ISO time in UTC; a number that is no time of years 1 to 9999 stays a number."""
+    from datetime import datetime, timedelta
+
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return str(time_ms)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"

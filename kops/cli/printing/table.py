@@ -1,0 +1,80 @@
+"""Tables for people: aligned columns, human numbers, no surprises from control characters or wide letters in the data.
+
+tabulate aligns them; it is imported when the first line of a table is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from kops.cli.printing.output import Column, human_bytes, iso_time
+from kops.cli.running.failures import one_line
+
+# So many rows are aligned at a time: it bounds memory, and the first lines come early. Columns only get wider from one piece to the next.
+PIECE = 1000
+RIGHT = ("int", "bytes")
+NO_TIMESTAMP = -1  # Kafka's
+
+
+def cell(value: Any, kind: str) -> str:
+    """A value as a person reads it; `-` for null."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        if kind == "bytes":
+            return human_bytes(value)
+        if kind == "time_ms":
+            return "-" if value == NO_TIMESTAMP else iso_time(value)
+        return str(value)
+    if isinstance(value, (list, tuple, set)):
+        return ", ".join(cell(element, kind) for element in value) or "-"
+    if isinstance(value, (bytes, bytearray)):
+        return one_line(value.decode("utf-8", "surrogateescape"))
+    return one_line(str(value))
+
+
+def width(text: str) -> int:
+    """Columns of a terminal that the text takes: East Asian wide letters take two, combining marks none."""
+    if text.replace("…", "").isascii():  # the mark of what is cut off
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def table(
+    rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], paint: Callable[[str, str | None], str] | None = None
+) -> Iterator[str]:
+    """The lines of a table, head first; no lines at all where there are no rows. `paint(text, color)` colours, None prints plainly."""
+    source = iter(rows)
+    titles = [column.title.upper() for column in columns]
+    widest = titles
+    first = True
+    while piece := list(islice(source, PIECE)):
+        cells = [[cell(row.get(column.key), column.kind) for column in columns] for row in piece]
+        # The first line of what is aligned is the head; later, when it is not shown, a line as wide as any before.
+        shown = [_painted(row, texts, columns, paint) for row, texts in zip(piece, cells, strict=True)] if paint else cells
+        head, *lines = _aligned([widest, *shown], columns)
+        if first:
+            yield paint(head, "bold") if paint else head
+        yield from lines
+        widest = [max(texts, key=width) for texts in zip(widest, *cells, strict=True)]
+        first = False
+
+
+def _painted(row: Mapping[str, Any], texts: Sequence[str], columns: Sequence[Column], paint: Callable[[str, str | None], str]) -> list[str]:
+    styles = [column.style(row.get(column.key)) if column.style else None for column in columns]
+    return [paint(text, style) for text, style in zip(texts, styles, strict=True)]
+
+
+def _aligned(lines: list[Sequence[str]], columns: Sequence[Column]) -> list[str]:
+    """The lines, cells aligned by tabulate and otherwise as they are: no cell is taken for a number, none is wrapped."""
+    from tabulate import tabulate
+
+    align = ["right" if column.kind in RIGHT else "left" for column in columns]
+    text = tabulate(lines, tablefmt="plain", colalign=align, disable_numparse=True, preserve_whitespace=True)
+    return [line.rstrip(" ") for line in text.split("\n")]

@@ -1,0 +1,162 @@
+"""What to say and which exit code to return for each exception that reaches the top.
+
+Typer has one exit code for everything, so it never sees these: `kops.cli.main.Boundary` calls `handle` for whatever was raised.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+from kops.cli.main import Stop
+from kops.cli.printing.sink import OutputClosed, OutputError, discard_stdout
+from kops.cli.running import exit_codes
+from kops.errors import KopsError, UnreachableError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kops.cli.printing.output import Output
+
+DEBUG = "KOPS_DEBUG"
+
+
+def say(text: str) -> None:
+    """A line on stderr, one also where a name in it has line breaks; a stderr that is closed or full can't be told anything, so that is
+    ignored."""
+    if sys.stderr is None:
+        return
+    try:
+        print(one_line(text), file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        return
+
+
+def printable(text: str) -> str:
+    """The text with control characters (but the line break) and undecodable bytes shown as escapes: file names and keys are not trusted."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("utf-8", "surrogateescape").decode("latin-1").encode("unicode_escape").decode()
+        for c in text
+    )
+
+
+def one_line(text: str) -> str:
+    """The same where a line stands for one thing: a line break in a name is shown as an escape, too."""
+    return printable(text).replace("\n", "\\n")
+
+
+def handle(error: BaseException, path: tuple[str, ...], out: Output | None) -> int:
+    """Say what has to be said about an exception and return the exit code."""
+    so_far = out.status if out is not None else 0
+    if isinstance(error, OutputClosed):
+        discard_stdout()
+        _finish(out, keep=True)
+        return so_far
+    if isinstance(error, KeyboardInterrupt):
+        return _interrupted(path, out, so_far, str(error))
+    _finish(out, keep=False)
+    if os.environ.get(DEBUG):
+        import traceback
+
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            say(line)
+    message, code = _describe(error, path)
+    if out is not None and out.resume:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            message += f". When there is room: {out.resume}"
+        elif isinstance(error, UnreachableError):
+            message += f". To resume: {out.resume}"
+    say(f"kops: error: {message}")
+    return (so_far | code) if exit_codes.sums(path) else code
+
+
+def _finish(out: Output | None, *, keep: bool) -> OutputError | None:
+    """Close what the command has printed to, undisturbed by a second Ctrl-C; returns what went wrong doing so."""
+    if out is None:
+        return None
+    import signal
+    import threading
+
+    in_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
+    try:
+        if keep:
+            out.keep()
+        else:
+            out.abandon()
+    except OutputClosed:
+        discard_stdout()
+    except OutputError as failure:
+        return failure
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+    return None
+
+
+def _interrupted(path: tuple[str, ...], out: Output | None, so_far: int, by: str) -> int:
+    """After Ctrl-C, or a signal that says its name: what there is, is kept."""
+    code = exit_codes.interrupted(path)
+    failure = _finish(out, keep=True)
+    words = f"interrupted by {by}" if by else "interrupted"
+    if failure is not None:
+        words += f"; {failure}"
+        code |= exit_codes.failed(path)
+    elif out is not None and out.wrote:
+        words += f"; what was printed{f' into {out.file}' if out.file else ''} is whole as far as it goes"
+    if out is not None and out.resume:
+        words += f". To resume: {out.resume}"
+    say(f"kops: {words}")
+    return (so_far | code) if exit_codes.sums(path) else code
+
+
+def _describe(error: BaseException, path: tuple[str, ...]) -> tuple[str, int]:
+    """The line to print and the exit code."""
+    if isinstance(error, Stop):
+        return f"{error} (see {' '.join(('kops', *_known(error.path)))} --help)", exit_codes.usage(error.path)
+    if isinstance(error, KopsError):
+        return str(error), exit_codes.of_error(error, path)
+    if isinstance(error, MemoryError):
+        return "out of memory", exit_codes.failed(path)
+    if isinstance(error, OSError):
+        where = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, (str, bytes)) else ""
+        return f"{error.strerror or error}{where}", exit_codes.of_os_error(error, path)
+    usage = _usage_message(error, path)
+    if usage is not None:
+        return usage, exit_codes.usage(path)
+    return f"internal error, {type(error).__name__}: {error} ({DEBUG}=1 shows where)", exit_codes.failed(path)
+
+
+def _known(path: tuple[str, ...]) -> tuple[str, ...]:
+    """The longest beginning of the path that is a command or a group."""
+    from kops.cli.running import tree
+
+    while path and tree.find(path) is None and not tree.is_group(path):
+        path = path[:-1]
+    return path
+
+
+def _near(typed: str, possibilities: list[str]) -> list[str]:
+    """Only what may well have been meant: `--verbos`, not `--bogus`, is near `--verbose`."""
+    from difflib import get_close_matches
+
+    return get_close_matches(typed, possibilities, n=1, cutoff=0.75)
+
+
+def _usage_message(error: BaseException, path: tuple[str, ...]) -> str | None:
+    """The words for an error of Typer's own parser (typer has its own copy of click's exceptions); None where it is none."""
+    if "typer" not in sys.modules:
+        return None
+    import typer
+
+    if not isinstance(error, typer.TyperException):
+        return None
+    message = error.message if getattr(error, "possibilities", None) is not None else error.format_message()
+    near = _near(getattr(error, "option_name", ""), getattr(error, "possibilities", None) or [])
+    message = " ".join(message.split()).rstrip(".")
+    message = message[:1].lower() + message[1:]
+    if near:
+        message += f", did you mean {near[0]}?"
+    return f"{message} (see {' '.join(('kops', *path))} --help)"

@@ -1,0 +1,354 @@
+"""From a function to a command: the common options, the help with its examples, and running it.
+
+`command` marks a function as a command, `build` makes Typer's command of it (with `--format -o -q -v --no-color` added), `run` runs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import shlex
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args, get_origin
+
+import typer
+from typer.core import TyperCommand, TyperOption
+
+from kops.cli.main import Stop
+from kops.cli.printing.output import FORMATS, Output
+from kops.cli.printing.sink import OutputClosed
+from kops.cli.running import exit_codes
+from kops.errors import UsageError
+
+if TYPE_CHECKING:
+    from kops.cli.main import Boundary
+    from kops.cli.running.tree import Entry
+
+Function = TypeVar("Function", bound=Callable[..., int | None])
+HELP_WIDTH = 110
+# What Kafka calls the files of a log directory: -o never replaces one of these.
+KAFKA_ENDINGS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint", ".deleted", ".cleaned", ".swap")
+KAFKA_NAMES = (
+    "meta.properties",
+    "partition.metadata",
+    "quorum-state",
+    "bootstrap.checkpoint",
+    "leader-epoch-checkpoint",
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+    ".kafka_cleanshutdown",
+    ".lock",
+)
+
+
+class Spec:
+    """What a command says about itself beside its parameters: allowed formats (the first is the default) and examples."""
+
+    __slots__ = ("examples", "formats")
+
+    def __init__(self, formats: tuple[str, ...], examples: tuple[tuple[str, str], ...]) -> None:
+        self.formats = formats
+        self.examples = examples
+
+
+def command(*, formats: Sequence[str] = (), examples: Sequence[tuple[str, str]]) -> Callable[[Function], Function]:
+    """Mark a function as a command.
+
+    `formats`: those of `table wide json jsonl yaml csv` (and the command's own, as `kafka`) that make sense, the default first; none, and
+    the command has no `--format`. `examples`: `(what it does, the command line)`, at least one; a test parses them all.
+    """
+
+    def mark(function: Function) -> Function:
+        function.__dict__["kops"] = Spec(tuple(formats), tuple(examples))
+        return function
+
+    return mark
+
+
+def load(entry: Entry) -> Callable[..., int | None]:
+    """The function of a command; imports its module."""
+    module, _, name = entry.target.partition(":")
+    return cast("Callable[..., int | None]", getattr(importlib.import_module(f"kops.cli.commands.{module}"), name))
+
+
+def spec_of(function: Callable[..., int | None]) -> Spec:
+    """What `command` was told."""
+    return cast(Spec, function.__dict__["kops"])
+
+
+def common_parameters(spec: Spec) -> list[inspect.Parameter]:
+    """The options that every command takes, as parameters of a function; `--format` where it has a choice."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = []
+    if spec.formats:
+        help = f"How to print: {', '.join(spec.formats)}."
+        parameters.append(
+            inspect.Parameter(
+                "format_", kind, default=spec.formats[0], annotation=Annotated[str, typer.Option("--format", metavar="FORMAT", help=help)]
+            )
+        )
+    file = typer.Option("-o", "--output", metavar="FILE", help="Print into this file; it appears when it is whole.", show_default=False)
+    quiet = typer.Option("-q", "--quiet", help="No words but warnings and errors, no progress bar.", show_default=False)
+    verbose = typer.Option("-v", "--verbose", help="More words.", count=True, show_default=False)
+    no_color = typer.Option("--no-color", help="No colour (also: NO_COLOR in the environment).", show_default=False)
+    return [
+        *parameters,
+        inspect.Parameter("output_", kind, default=None, annotation=Annotated[str | None, file]),
+        inspect.Parameter("quiet_", kind, default=False, annotation=Annotated[bool, quiet]),
+        inspect.Parameter("verbose_", kind, default=0, annotation=Annotated[int, verbose]),
+        inspect.Parameter("no_color_", kind, default=False, annotation=Annotated[bool, no_color]),
+    ]
+
+
+COMMON_NAMES = ("format_", "output_", "quiet_", "verbose_", "no_color_")
+
+
+class KopsCommand(TyperCommand):
+    """Typer's command with kops's help: own options, common options, examples, exit codes."""
+
+    entry: Entry
+    spec: Spec
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """`--help`, with kops's own coercion as every other parameter."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            Plain.put_into(option)
+        return option
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Typer's, but no option is taken for the value of the one before it: `--rollback --force J` lacks the journal."""
+        if not ctx.resilient_parsing:
+            self._refuse_options_as_values(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def _refuse_options_as_values(self, ctx: Any, args: list[str]) -> None:
+        """Stop for a value, in a word of its own, that is a long option of this command; behind `=` it is taken as it stands."""
+        options = [each for each in self.get_params(ctx) if isinstance(each, TyperOption)]
+        known = {name for each in options for name in (*each.opts, *each.secondary_opts)}
+        valued = {name for each in options if not (each.is_flag or each.count) for name in each.opts}
+        words = iter(args)
+        for word in words:
+            if word == "--":
+                return
+            name = word if word.startswith("--") else _last_of_cluster(word, valued)
+            if name not in valued:
+                continue
+            value = next(words, "")
+            if value.startswith("--") and value.partition("=")[0] in known:
+                meant = f"; if {value} is meant: {name}={value}" if name.startswith("--") else ""
+                raise Stop(f"option '{name}' requires an argument, and {value} is an option{meant}", self.entry.path)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """`[OPTIONS] PATH...`."""
+        return ["[OPTIONS]", *(argument_name(each) for each in self.params if each.param_type_name == "argument")]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, the command's options, the common options."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], "Common options": []}
+        for parameter in self.get_params(ctx):
+            if parameter.param_type_name == "argument":
+                sections["Arguments"].append((argument_name(parameter).strip("[]"), getattr(parameter, "help", None) or ""))
+                continue
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                common = parameter.name in COMMON_NAMES or parameter.name == "help"
+                sections["Common options" if common else "Options"].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Examples and exit codes."""
+        with formatter.section("Examples"):
+            for what, line in self.spec.examples:
+                formatter.write(f"  {line}\n      {what}\n")
+        a_sum = " (a sum)" if exit_codes.sums(self.entry.path) else ""
+        with formatter.section(f"Exit codes{a_sum}"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in exit_codes.meanings(self.entry.path)])
+
+
+def _last_of_cluster(word: str, valued: set[str]) -> str:
+    """The option of `-qo` whose value is the next word: its last letter, unless one before it takes the rest for its value."""
+    letters = word[1:] if word.startswith("-") else ""
+    for number, letter in enumerate(letters, 1):
+        if f"-{letter}" in valued:
+            return f"-{letter}" if number == len(letters) else ""
+    return ""
+
+
+def argument_name(parameter: Any) -> str:
+    """How help calls an argument: its metavar, in brackets where it may be left out, with dots where there may be many."""
+    name = str(parameter.metavar or parameter.name.upper()).strip("[]")
+    if parameter.nargs == -1 and not name.endswith("..."):
+        name += "..."
+    return name if parameter.required else f"[{name}]"
+
+
+def build(entry: Entry, boundary: Boundary | None = None) -> KopsCommand:
+    """Typer's command for an entry of the tree. When it is invoked it returns the exit code."""
+    function = load(entry)
+    spec = spec_of(function)
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + common_parameters(spec)
+
+    def callback(**values: Any) -> int:
+        common = {name: values.pop(name, None) for name in COMMON_NAMES}
+        out = open_output(spec, common, values)
+        if boundary is not None:
+            boundary.out = out
+        code = function(out, **values) or 0
+        out.commit()
+        return code | out.status if exit_codes.sums(entry.path) else code or out.status
+
+    callback.__doc__ = function.__doc__
+    callback.__dict__["__signature__"] = inspect.Signature(parameters)
+    callback.__annotations__ = {p.name: p.annotation for p in parameters}
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH}
+    app.command(name=entry.path[-1], cls=KopsCommand, context_settings=settings)(callback)
+    built = typer.main.get_command(app)
+    assert isinstance(built, KopsCommand)
+    built.entry = entry
+    built.spec = spec
+    for parameter in built.params:
+        Plain.put_into(parameter)
+    return built
+
+
+class Plain:
+    """Turns the text of a value into str, int, float or bool, or a list of them.
+
+    Typer does that with pydantic, whose import costs 100 ms of CPU; a parameter keeps its coercion in `_runtime_param`, so it is put there.
+    Parameters of other types keep Typer's. (A test sees to it that running a command does not import pydantic.)
+    """
+
+    def __init__(self, kind: type, minimum: float | None, maximum: float | None) -> None:
+        self._kind = kind
+        self._minimum = minimum
+        self._maximum = maximum
+
+    @classmethod
+    def put_into(cls, parameter: Any) -> None:
+        """Use it for a parameter of Typer's, if its type is one of those."""
+        annotation = parameter.type_descriptor.annotation
+        if get_origin(annotation) is list:
+            [annotation] = get_args(annotation)
+        if annotation in (str, int, float, bool):
+            parameter._runtime_param = cls(annotation, parameter.min, parameter.max)
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value (a text, several, None, or a default of the right type) as the command gets it; typer.BadParameter for a wrong one."""
+        if param.multiple or param.nargs == -1:
+            return tuple(self._one(element, param, ctx) for element in value or ())
+        return None if value is None else self._one(value, param, ctx)
+
+    def _one(self, value: Any, param: Any, ctx: Any) -> Any:
+        if self._kind in (str, bool):
+            return value
+        try:
+            number = self._kind(value)
+        except ValueError:
+            wanted = "a whole number" if self._kind is int else "a number"
+            raise typer.BadParameter(f"{value!r} is not {wanted}", ctx=ctx, param=param) from None
+        low, high = self._minimum, self._maximum
+        if (low is not None and number < low) or (high is not None and number > high):
+            allowed = (
+                f"from {low} to {high}"
+                if high is not None and low is not None
+                else f"at least {low}"
+                if high is None
+                else f"at most {high}"
+            )
+            raise typer.BadParameter(f"{number} is out of range, allowed is {allowed}", ctx=ctx, param=param)
+        return number
+
+
+def run(entry: Entry, arguments: list[str], boundary: Boundary) -> int:
+    """Parse the arguments of a command and run it; returns the exit code, lets every error pass to the boundary."""
+    built = build(entry, boundary)
+    try:
+        context = built.make_context(entry.name, arguments)
+    except typer.Exit as leave:  # --help
+        return leave.exit_code
+    except BrokenPipeError:
+        raise OutputClosed from None
+    with context, interruptible():
+        return cast(int, built.invoke(context))
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP came: the same as Ctrl-C, so that whole partial results stay and nothing half-written does."""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a command as Ctrl-C does, unless somebody wants them otherwise (nohup, a handler of the caller's)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    owner = os.getpid()
+
+    def end(number: int, _frame: object) -> None:
+        if os.getpid() != owner:  # a worker that was forked: it has nothing to leave whole
+            os._exit(128 + number)
+        signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
+        raise Terminated(signal.Signals(number).name)
+
+    ours = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ours:
+            if signal.getsignal(number) is end:
+                signal.signal(number, signal.SIG_DFL)
+
+
+def open_output(spec: Spec, common: dict[str, Any], values: dict[str, Any]) -> Output:
+    """The `Output` that the common options ask for."""
+    format = common["format_"] or "table"
+    if spec.formats and format not in spec.formats:
+        raise UsageError(f"--format {format} is not one of {', '.join(spec.formats)}")
+    if common["quiet_"] and common["verbose_"]:
+        raise UsageError("-q and -v exclude each other")
+    if common["output_"]:
+        _refuse_input_as_output(common["output_"], values)
+    verbosity = -1 if common["quiet_"] else int(common["verbose_"] or 0)
+    return Output(format=format, file=common["output_"], verbosity=verbosity, color=not common["no_color_"])
+
+
+def _refuse_input_as_output(target: str, values: dict[str, Any]) -> None:
+    """`-o` must not replace what the command reads: no argument itself, and nothing that is named like a file of Kafka's."""
+    if not os.path.isfile(target):
+        return
+    name = os.path.basename(target)
+    if name.endswith(KAFKA_ENDINGS) or name in KAFKA_NAMES:
+        raise UsageError(f"-o {target} would replace a file that is named like one of Kafka's; choose another name")
+    for value in values.values():
+        for element in value if isinstance(value, list) else [value]:
+            if isinstance(element, (str, os.PathLike)) and os.path.exists(element) and os.path.samefile(element, target):
+                raise UsageError(f"-o {target} would replace the input")
+
+
+def words(example: str) -> list[str]:
+    """The arguments of an example's command line, after `kops` and without what the shell does with it (`| head`, `> file`, `&& …`)."""
+    lexer = shlex.shlex(example, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    taken: list[str] = []
+    for word in lexer:
+        if word and set(word) <= set("|&;<>()"):
+            break
+        taken.append(word)
+    return taken[1:]
+
+
+__all__ = ["FORMATS", "KopsCommand", "Spec", "build", "command", "load", "run", "spec_of", "words"]

@@ -1,0 +1,116 @@
+"""Ports on this machine: which are free, and a run of free ones where none was asked for."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING, Final
+
+from kops.cluster.layout.settings import CONTROLLER_PORT_OFFSET, DEFAULT_PORT, HOST
+from kops.errors import KopsError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_PORT: Final = 65_535
+_STEP: Final = 1_000
+_TAKEN: Final = (errno.EADDRINUSE, errno.EACCES)
+
+
+def is_free(port: int, host: str = HOST) -> bool:
+    """Whether a listener could be bound there now. OSError where the address is not this machine's."""
+    family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(address)
+            sock.listen(1)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                return False
+            raise
+    return True
+
+
+def check_base(base_port: int, node_count: int) -> None:
+    """UsageError where the ports of so many nodes don't fit above `base_port`."""
+    highest = MAX_PORT - CONTROLLER_PORT_OFFSET - node_count + 1
+    if not 1 <= base_port <= highest:
+        raise UsageError(f"--port-base {base_port}: allowed are 1 to {highest} for {node_count} brokers")
+
+
+def ports_above(base_port: int, node_count: int) -> list[int]:
+    """The ports that a cluster of so many nodes listens on: clients', then the quorum's."""
+    return [
+        *range(base_port, base_port + node_count),
+        *range(base_port + CONTROLLER_PORT_OFFSET, base_port + CONTROLLER_PORT_OFFSET + node_count),
+    ]
+
+
+def find_base(node_count: int, *, avoid: Iterable[int] = ()) -> int:
+    """A base whose ports are all free: 9092, else 10092 and so on. KopsError where there is none."""
+    shunned = set(avoid)
+    for base_port in range(DEFAULT_PORT, MAX_PORT - CONTROLLER_PORT_OFFSET - node_count, _STEP):
+        ports = ports_above(base_port, node_count)
+        if shunned.isdisjoint(ports) and all(map(is_free, ports)):
+            return base_port
+    raise KopsError(f"no {node_count} free ports from {DEFAULT_PORT} in steps of {_STEP} (--port-base names others)")
+
+
+def free_ports(count: int) -> list[int]:
+    """Any ports that are free now and unlikely to be given to another program soon."""
+    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
+    try:
+        return [sock.getsockname()[1] for sock in sockets]
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+def check_free(addresses: Iterable[tuple[str, int]], *, advice: str) -> None:
+    """KopsError that names the first taken port and, where the system tells, the process that listens on it."""
+    for host, port in addresses:
+        if not is_free(port, host or HOST):
+            owner = listener_process(port)
+            by = f" by process {owner[0]} ({owner[1]})" if owner else ""
+            raise KopsError(f"port {port} is taken{by}; {advice}")
+
+
+def listener_process(port: int) -> tuple[int, str] | None:
+    """Id and name of the process that listens on a port, as far as Linux tells about processes of this user; None where it does not."""
+    inodes = _listening_inodes(port)
+    if not inodes:
+        return None
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and not wanted.isdisjoint(_open_files(name)):
+            try:
+                with open(f"/proc/{name}/comm") as file:
+                    return int(name), file.read().strip()
+            except OSError:
+                return None
+    return None
+
+
+def _listening_inodes(port: int) -> list[str]:
+    listening = "0A"
+    found = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table) as file:
+                rows = [line.split() for line in file.readlines()[1:]]
+        except OSError:
+            continue
+        found += [row[9] for row in rows if row[3] == listening and int(row[1].rpartition(":")[2], 16) == port]
+    return found
+
+
+def _open_files(pid: str) -> set[str]:
+    found = set()
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            found.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+    except OSError:
+        return found  # another user's, or gone in the meantime
+    return found

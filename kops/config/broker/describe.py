@@ -1,0 +1,172 @@
+"""What a broker says of settings, its own and others': value, source, synonyms, type, and what may be shown or changed (DescribeConfigs).
+
+Source: Kafka's ConfigHelper, KafkaConfig.maybeSensitive. The texts about each setting that Kafka can send along are left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kops.config.broker.dynamic_keys import DYNAMIC, config_key, synonyms
+from kops.config.broker_keys.table import KAFKA_CONFIG_DEF
+from kops.config.client_metrics import CLIENT_METRICS_CONFIG_DEF
+from kops.config.groups import GROUP_CONFIG_DEF, broker_synonym, group_defaults
+from kops.config.topic import TOPIC_CONFIG_DEF, synonyms_with_factors
+from kops.config.values.definition import java_text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from kops.config.broker.dynamic import DynamicConfig
+    from kops.config.values.definition import ConfigKey, Value
+
+# DescribeConfigsResponse.ConfigSource and ConfigType.
+TOPIC_SOURCE: Final = 1
+BROKER_SOURCE: Final = 2
+CLUSTER_SOURCE: Final = 3
+FILE_SOURCE: Final = 4
+DEFAULT_SOURCE: Final = 5
+CLIENT_METRICS_SOURCE: Final = 7
+GROUP_SOURCE: Final = 8
+_TYPE_IDS: Final = {
+    "boolean": 1,
+    "string": 2,
+    "int": 3,
+    "short": 4,
+    "long": 5,
+    "double": 6,
+    "list": 7,
+    "class": 8,
+    "password": 9,
+}
+_UNKNOWN_TYPE: Final = 0
+
+
+class Synonym(NamedTuple):
+    """One place where a setting's value may come from; `value` None where it is not shown."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class DescribedSetting(NamedTuple):
+    """A DescribeConfigsResourceResult. `value` None where it has none or is not shown; `source` and `type_id` are Kafka's numbers."""
+
+    name: str
+    value: str | None
+    source: int
+    is_sensitive: bool
+    is_read_only: bool
+    type_id: int
+    synonyms: tuple[Synonym, ...]
+
+
+def describe_broker(config: DynamicConfig, names: Collection[str] | None = None) -> list[DescribedSetting]:
+    """All settings of a node that are not internal, and all that are given for it; `names`: only these."""
+    current = config.current
+    shown: dict[str, Value] = {name: text for name, text in current.originals.items() if _is_hidden(KAFKA_CONFIG_DEF.keys.get(name))}
+    shown.update((name, current.values[name]) for name, key in KAFKA_CONFIG_DEF.keys.items() if not key.internal)
+    return [_describe_broker_setting(config, name, value, True) for name, value in shown.items() if not names or name in names]
+
+
+def describe_cluster(config: DynamicConfig, names: Collection[str] | None = None) -> list[DescribedSetting]:
+    """The settings that are given for all nodes at run time; `names`: only these."""
+    return [_describe_broker_setting(config, name, text, False) for name, text in config.cluster.items() if not names or name in names]
+
+
+def describe_topic(config: DynamicConfig, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[DescribedSetting]:
+    """All settings of a topic that has these of its own; `names`: only these. Raises ApiError INVALID_CONFIG where one is not allowed."""
+    values = config.current.default_topic_config.with_overrides(settings).values
+    shown: dict[str, Value] = {name: text for name, text in settings.items() if _is_hidden(TOPIC_CONFIG_DEF.keys.get(name))}
+    shown.update((name, values[name]) for name, key in TOPIC_CONFIG_DEF.keys.items() if not key.internal)
+    return [_describe_topic_setting(config, name, value, settings) for name, value in shown.items() if not names or name in names]
+
+
+def describe_group(config: DynamicConfig, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[DescribedSetting]:
+    """All settings of a group that has these of its own; `names`: only these. Raises ApiError INVALID_CONFIG where one is not allowed."""
+    values = GROUP_CONFIG_DEF.accept({**group_defaults(config.current.values), **settings})
+    return [_describe_group_setting(config, name, value, settings) for name, value in values.items() if not names or name in names]
+
+
+def describe_client_metrics(settings: Mapping[str, str], names: Collection[str] | None = None) -> list[DescribedSetting]:
+    """All settings of a subscription that has these of its own; `names`: only these. Raises ApiError as `describe_group` does."""
+    told = []
+    for name, value in CLIENT_METRICS_CONFIG_DEF.accept(settings).items():
+        if not names or name in names:
+            found = (Synonym(name, _text(value), CLIENT_METRICS_SOURCE),) if name in settings else ()
+            told.append(_described(name, value, CLIENT_METRICS_CONFIG_DEF.keys[name], found, is_read_only=False))
+    return told
+
+
+def _describe_broker_setting(config: DynamicConfig, name: str, value: Value, per_broker: bool) -> DescribedSetting:
+    key = config_key(name)
+    found = _synonyms(config, name, is_sensitive=_is_sensitive(key))
+    if not per_broker:
+        found = tuple(synonym for synonym in found if synonym.source == CLUSTER_SOURCE)
+    return _described(name, value, key, found, is_read_only=name not in DYNAMIC)
+
+
+def _describe_topic_setting(config: DynamicConfig, name: str, value: Value, settings: Mapping[str, str]) -> DescribedSetting:
+    key = TOPIC_CONFIG_DEF.keys.get(name)
+    is_sensitive = _is_sensitive(key)
+    defaults = synonyms_with_factors(name)
+    found = _synonyms(config, defaults[0][0], is_sensitive=is_sensitive) if defaults else ()
+    if name in settings:
+        found = (Synonym(name, None if is_sensitive else _text(value), TOPIC_SOURCE), *found)
+    return _described(name, value, key, found, is_read_only=False)
+
+
+def _describe_group_setting(config: DynamicConfig, name: str, value: Value, settings: Mapping[str, str]) -> DescribedSetting:
+    key = GROUP_CONFIG_DEF.keys[name]
+    synonym = broker_synonym(name)
+    if synonym is None:
+        found: tuple[Synonym, ...] = (Synonym(name, _text(key.default), DEFAULT_SOURCE),)
+    else:
+        found = _synonyms(config, synonym, is_sensitive=False)
+    if name in settings:
+        found = (Synonym(name, _text(value), GROUP_SOURCE), *found)
+    return _described(name, value, key, found, is_read_only=False)
+
+
+def _described(name: str, value: Value, key: ConfigKey | None, found: tuple[Synonym, ...], *, is_read_only: bool) -> DescribedSetting:
+    is_sensitive = _is_sensitive(key)
+    source = found[0].source if found else DEFAULT_SOURCE
+    type_id = _UNKNOWN_TYPE if key is None else _TYPE_IDS[key.kind]
+    return DescribedSetting(name, None if is_sensitive else _text(value), source, is_sensitive, is_read_only, type_id, found)
+
+
+def _synonyms(config: DynamicConfig, name: str, *, is_sensitive: bool) -> tuple[Synonym, ...]:
+    """All places that count for a setting, in order; what stands before the setting's own name counts for a listener only."""
+    names = synonyms(name)
+    layers: tuple[tuple[Mapping[str, str], int], ...] = (
+        (config.broker, BROKER_SOURCE),
+        (config.cluster, CLUSTER_SOURCE),
+        (config.static.originals, FILE_SOURCE),
+    )
+    found = [
+        Synonym(known, None if is_sensitive else texts[known], source) for texts, source in layers for known in names if known in texts
+    ]
+    for known in names:
+        default = _text(KAFKA_CONFIG_DEF.keys[known].default) if known in KAFKA_CONFIG_DEF.keys else None
+        if default is not None:
+            found.append(Synonym(known, None if is_sensitive else default, DEFAULT_SOURCE))
+    first = next((index for index, synonym in enumerate(found) if synonym.name == name), len(found))
+    return tuple(found[first:])
+
+
+def _is_hidden(key: ConfigKey | None) -> bool:
+    """Whether a setting is shown only where it is given: Kafka does not know it, or keeps it to itself."""
+    return key is None or key.internal
+
+
+def _is_sensitive(key: ConfigKey | None) -> bool:
+    """A password, or what is not known and so may be one."""
+    return key is None or key.kind == "password"
+
+
+def _text(value: Value) -> str | None:
+    """ConfigDef.convertToString."""
+    if value is None:
+        return None
+    return ",".join(value) if isinstance(value, list) else java_text(value)

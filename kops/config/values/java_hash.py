@@ -1,0 +1,302 @@
+"""Java's hash codes, and the order in which its hash maps are iterated: of the producers in a snapshot, of the keys in meta.properties.
+
+HashMap (`HashOrder`): buckets in turn; within a bucket the order of insertion at its end (`put`) or its beginning (`computeIfAbsent`). A
+bucket of more than eight keys becomes a red-black tree in a table of at least 64 buckets (a smaller table doubles instead): then a new
+key stands behind its parent in the tree, and the root in front. So the trees are built, too. ConcurrentHashMap, which Properties is made
+of, orders otherwise (`store_order`). Sources: the JDK's HashMap, ConcurrentHashMap, String.hashCode, Long.hashCode, the same since Java 9.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from kops.config.values.java import to_int
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+K = TypeVar("K", int, str)
+
+_INITIAL_CAPACITY = 16
+_MIN_TREEIFY_CAPACITY = 64
+_TREEIFY_THRESHOLD = 8
+_UNTREEIFY_THRESHOLD = 6
+
+
+def string_hash(text: str) -> int:
+    """String.hashCode, as the 32 bits of it."""
+    value = 0
+    for unit in utf16(text):
+        value = (value * 31 + unit) & 0xFFFFFFFF
+    return value
+
+
+def long_hash(value: int) -> int:
+    """Long.hashCode, as the 32 bits of it."""
+    bits = value & 0xFFFF_FFFF_FFFF_FFFF
+    return (bits ^ bits >> 32) & 0xFFFF_FFFF
+
+
+def utf16(text: str) -> list[int]:
+    """The text's UTF-16 units, which are Java's chars."""
+    data = text.encode("utf-16-le", "surrogatepass")
+    return [data[i] | data[i + 1] << 8 for i in range(0, len(data), 2)]
+
+
+def _spread(key: int | str) -> int:
+    """What a hash map makes of a key's hash code."""
+    code = string_hash(key) if isinstance(key, str) else long_hash(key)
+    return to_int(code ^ code >> 16)
+
+
+class _Node(Generic[K]):
+    __slots__ = ("hash", "is_red", "key", "left", "parent", "right")
+
+    def __init__(self, key: K) -> None:
+        self.key: K = key
+        self.hash = _spread(key)
+        self.parent: _Node[K] | None = None
+        self.left: _Node[K] | None = None
+        self.right: _Node[K] | None = None
+        self.is_red = False
+
+    def is_above(self, other: _Node[K]) -> bool:
+        """Whether this key goes to the right of the other one."""
+        if isinstance(self.key, str) and isinstance(other.key, str):
+            return (self.hash, utf16(self.key)) > (other.hash, utf16(other.key))
+        return (self.hash, self.key) > (other.hash, other.key)
+
+
+class _Bin(Generic[K]):
+    """A bucket: its nodes in the order of iteration, and the tree's root where it is a tree."""
+
+    __slots__ = ("nodes", "root")
+
+    def __init__(self, nodes: list[_Node[K]] | None = None) -> None:
+        self.nodes: list[_Node[K]] = nodes if nodes is not None else []
+        self.root: _Node[K] | None = None
+
+    def treeify(self) -> None:
+        self.root = None
+        for node in self.nodes:
+            node.left = node.right = None
+            self._hang(node)
+        self._root_to_front()
+
+    def add_to_tree(self, node: _Node[K]) -> None:
+        parent = self._hang(node)
+        self.nodes.insert(self.nodes.index(parent) + 1 if parent is not None else 0, node)
+        self._root_to_front()
+
+    def _hang(self, node: _Node[K]) -> _Node[K] | None:
+        """Put the node under its parent and balance the tree; -> the parent it was put under."""
+        parent: _Node[K] | None = None
+        below = self.root
+        while below is not None:
+            parent = below
+            below = below.right if node.is_above(below) else below.left
+        node.parent = parent
+        if parent is not None:
+            if node.is_above(parent):
+                parent.right = node
+            else:
+                parent.left = node
+        self._balance(node)
+        return parent
+
+    def _root_to_front(self) -> None:
+        if self.root is not None and self.nodes[0] is not self.root:
+            self.nodes.remove(self.root)
+            self.nodes.insert(0, self.root)
+
+    def _balance(self, node: _Node[K]) -> None:
+        """Red-black insertion as in Cormen, Leiserson, Rivest, Stein."""
+        node.is_red = True
+        while (parent := node.parent) is not None and parent.is_red and (grand := parent.parent) is not None:
+            on_left = parent is grand.left
+            uncle = grand.right if on_left else grand.left
+            if uncle is not None and uncle.is_red:
+                uncle.is_red = parent.is_red = False
+                grand.is_red = True
+                node = grand
+                continue
+            if node is (parent.right if on_left else parent.left):
+                self._rotate(parent, to_left=on_left)
+                node, parent = parent, node
+            parent.is_red = False
+            grand.is_red = True
+            self._rotate(grand, to_left=not on_left)
+        if node.parent is None:
+            self.root = node
+        if self.root is not None:
+            self.root.is_red = False
+
+    def _rotate(self, node: _Node[K], *, to_left: bool) -> None:
+        child = node.right if to_left else node.left
+        assert child is not None
+        moved = child.left if to_left else child.right
+        if to_left:
+            node.right, child.left = moved, node
+        else:
+            node.left, child.right = moved, node
+        if moved is not None:
+            moved.parent = node
+        child.parent = node.parent
+        if node.parent is None:
+            self.root = child
+        elif node.parent.left is node:
+            node.parent.left = child
+        else:
+            node.parent.right = child
+        node.parent = child
+
+    def split(self, bit: int) -> tuple[_Bin[K], _Bin[K]]:
+        """The two buckets that this one becomes in a table twice as large."""
+        low = _Bin([node for node in self.nodes if not node.hash & bit])
+        high = _Bin([node for node in self.nodes if node.hash & bit])
+        if self.root is not None:
+            for part, other in ((low, high), (high, low)):
+                if len(part.nodes) <= _UNTREEIFY_THRESHOLD:
+                    continue
+                if other.nodes:
+                    part.treeify()
+                else:
+                    part.root = self.root
+        return low, high
+
+
+class HashOrder(Generic[K]):
+    """The keys of the map, of one type: Long or String; what `put` and `compute_if_absent` are given is not in it yet."""
+
+    __slots__ = ("_count", "_table")
+
+    def __init__(self) -> None:
+        self._table: list[_Bin[K]] = [_Bin() for _ in range(_INITIAL_CAPACITY)]
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[K]:
+        for found in self._table:
+            for node in found.nodes:
+                yield node.key
+
+    def put(self, key: K) -> None:
+        """HashMap.put."""
+        node = _Node(key)
+        found = self._bin(node)
+        if found.root is not None:
+            found.add_to_tree(node)
+        else:
+            found.nodes.append(node)
+            if len(found.nodes) > _TREEIFY_THRESHOLD:
+                self._treeify(found)
+        self._count += 1
+        self._grow_if_full()
+
+    def before_compute_if_absent(self) -> None:
+        """What HashMap.computeIfAbsent does first, whether the key is in the map or not."""
+        self._grow_if_full()
+
+    def compute_if_absent(self, key: K) -> None:
+        """HashMap.computeIfAbsent, behind `before_compute_if_absent`."""
+        node = _Node(key)
+        found = self._bin(node)
+        if found.root is not None:
+            found.add_to_tree(node)
+        else:
+            found.nodes.insert(0, node)
+            if len(found.nodes) >= _TREEIFY_THRESHOLD:
+                self._treeify(found)
+        self._count += 1
+
+    def remove(self, key: K) -> None:
+        """HashMap.remove, of a key that is in the map.
+
+        In a tree the rest is hung anew in the order in which it stands; Java mends the tree instead, which may order later keys otherwise.
+        """
+        found = self._bin(_Node(key))
+        found.nodes = [node for node in found.nodes if node.key != key]
+        if found.root is not None:
+            if len(found.nodes) > _UNTREEIFY_THRESHOLD:
+                found.treeify()
+            else:
+                found.root = None
+        self._count -= 1
+
+    def clear(self) -> None:
+        """HashMap.clear: the table keeps its size."""
+        if self._count:
+            self._table = [_Bin() for _ in self._table]
+            self._count = 0
+
+    def _bin(self, node: _Node[K]) -> _Bin[K]:
+        return self._table[node.hash & (len(self._table) - 1)]
+
+    def _treeify(self, found: _Bin[K]) -> None:
+        if len(self._table) < _MIN_TREEIFY_CAPACITY:
+            self._resize()
+        else:
+            found.treeify()
+
+    def _grow_if_full(self) -> None:
+        if self._count > len(self._table) * 3 // 4:
+            self._resize()
+
+    def _resize(self) -> None:
+        bit = len(self._table)
+        halves = [found.split(bit) for found in self._table]
+        self._table = [low for low, _ in halves] + [high for _, high in halves]
+
+
+def hash_map_order(keys: Iterable[K]) -> list[K]:
+    """The different keys in the order of a HashMap that was filled by computeIfAbsent, one after the other."""
+    order: HashOrder[K] = HashOrder()
+    seen = set()
+    for key in keys:
+        order.before_compute_if_absent()
+        if key not in seen:
+            seen.add(key)
+            order.compute_if_absent(key)
+    return list(order)
+
+
+def put_order(keys: Iterable[K], size: int = 16) -> list[K]:
+    """The different keys in the order of a HashMap that was filled by put: bin by bin, in a bin by insertion.
+
+    `size` is the number of bins at the beginning, a power of two. More than seven keys in one bin, which would become a tree, are not
+    foreseen.
+    """
+    found = list(dict.fromkeys(keys))
+    while len(found) > size * 3 // 4:
+        size *= 2
+    return sorted(found, key=lambda key: _spread(key) & (size - 1))
+
+
+def store_order(keys: Iterable[str]) -> list[str]:
+    """The order in which Properties.store (Java 9 and later) writes keys that were set in the order given.
+
+    It is that of a ConcurrentHashMap whose table starts with 16 bins and doubles at three quarters: bin by bin, in a bin by insertion until
+    a doubling turns parts of it around. (More than seven keys in one bin, which would become a tree, are not foreseen.)
+    """
+    bins: list[list[tuple[int, str]]] = [[] for _ in range(16)]
+    for count, key in enumerate(dict.fromkeys(keys), 1):
+        hashed = _spread(key)
+        bins[hashed & (len(bins) - 1)].append((hashed, key))
+        if count >= len(bins) * 3 // 4:
+            halves = [_split_bin(nodes, len(bins)) for nodes in bins]
+            bins = [low for low, _ in halves] + [high for _, high in halves]
+    return [key for nodes in bins for _, key in nodes]
+
+
+def _split_bin(nodes: list[tuple[int, str]], bit: int) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    """A bin's two halves when the table doubles: the last run of one half keeps its order, all before it are put in front one by one."""
+    run = len(nodes)
+    while run and (run == len(nodes) or nodes[run - 1][0] & bit == nodes[run][0] & bit):
+        run -= 1
+    low = [node for node in nodes[run:] if not node[0] & bit]
+    high = [node for node in nodes[run:] if node[0] & bit]
+    for node in nodes[:run]:
+        (high if node[0] & bit else low).insert(0, node)
+    return low, high

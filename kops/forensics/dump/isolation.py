@@ -1,0 +1,111 @@
+"""What a consumer is shown of a partition: no control records, and with read_committed no aborted and no open transaction.
+
+Sources: Kafka's `UnifiedLog.fetchLastStableOffset`, `ProducerAppendInfo` (a transaction begins with the first transactional batch of a
+producer behind its last marker) and the consumer's `CompletedFetch` (the data of a transaction is skipped up to its ABORT marker). The
+markers in the log are what `.txnindex` was made from, so they are taken from the log itself.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import Final
+
+from kops.errors import DecodeError
+from kops.files import Files
+from kops.forensics.inventory.tree import PartitionDir
+from kops.records import Batch, Damage, scan
+from kops.records.record import control_type_id
+from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint
+from kops.storage.formats.names import LOG_START_OFFSET_CHECKPOINT
+
+READ_COMMITTED: Final = "read_committed"
+READ_UNCOMMITTED: Final = "read_uncommitted"
+ISOLATIONS: Final = (READ_UNCOMMITTED, READ_COMMITTED)
+_ABORT: Final = 0
+_COMMIT: Final = 1
+
+
+@dataclass(slots=True)
+class ConsumerView:
+    """What a consumer of this isolation sees. `end_offset` is exclusive: the last stable offset, or the log's end with read_uncommitted."""
+
+    isolation: str
+    log_start_offset: int = 0
+    end_offset: int = 0
+    _markers: dict[int, tuple[list[int], list[bool]]] = field(default_factory=dict)
+
+    def shows(self, batch: Batch) -> bool:
+        """Whether the consumer is given records of this batch (those in `log_start_offset` to `end_offset`)."""
+        if batch.is_control or batch.last_offset < self.log_start_offset:
+            return False
+        if self.isolation != READ_COMMITTED:
+            return True
+        if batch.magic > 1 and batch.base_offset >= self.end_offset:
+            return False
+        return not (batch.is_transactional and self._next_marker(batch) is False)
+
+    def shows_offset(self, offset: int) -> bool:
+        """Whether a record of a shown batch is given to the consumer."""
+        return self.log_start_offset <= offset and (self.isolation != READ_COMMITTED or offset < self.end_offset)
+
+    def _next_marker(self, batch: Batch) -> bool | None:
+        """How the transaction of the batch ended: True committed, False aborted, None not yet."""
+        offsets, commits = self._markers.get(batch.producer_id, ([], []))
+        index = bisect_right(offsets, batch.last_offset)
+        return commits[index] if index < len(offsets) else None
+
+
+def consumer_view(files: Files, partition: PartitionDir, isolation: str) -> ConsumerView:
+    """Look through a partition's live segments for transactions, and beside it for its log start offset.
+
+    Damage is passed over. OSError where a segment can't be read.
+    """
+    view = ConsumerView(isolation, log_start_offset(files, partition))
+    if isolation != READ_COMMITTED:
+        return view
+    transactional: list[tuple[int, int, int]] = []
+    for segment in partition.live_segments:
+        assert segment.log is not None
+        with files.open(segment.log.path) as file:
+            for item in scan(file):
+                if isinstance(item, Damage):
+                    continue
+                view.end_offset = item.next_offset
+                if item.is_control:
+                    _add_markers(view, item)
+                elif item.is_transactional:
+                    transactional.append((item.producer_id, item.base_offset, item.last_offset))
+    for producer_id, base_offset, last_offset in transactional:
+        offsets, _ = view._markers.get(producer_id, ([], []))
+        if not offsets or last_offset > offsets[-1]:
+            view.end_offset = min(view.end_offset, base_offset)
+    return view
+
+
+def _add_markers(view: ConsumerView, batch: Batch) -> None:
+    try:
+        records = batch.records()
+        for record in records:
+            _, type_id = control_type_id(record.key)
+            if type_id in (_ABORT, _COMMIT):
+                offsets, commits = view._markers.setdefault(batch.producer_id, ([], []))
+                offsets.append(record.offset)
+                commits.append(type_id == _COMMIT)
+    except DecodeError:
+        return  # a marker that can't be read ends nothing
+
+
+def log_start_offset(files: Files, partition: PartitionDir) -> int:
+    """The partition's log start offset: that of the checkpoint in its log directory, at least the first segment's base offset."""
+    live = partition.live_segments
+    first = live[0].base_offset if live else 0
+    path = os.path.join(os.path.dirname(os.path.abspath(partition.path)), LOG_START_OFFSET_CHECKPOINT)
+    if partition.topic is None or not files.exists(path):
+        return first
+    try:
+        offsets = read_offset_checkpoint(files.read_all(path), file=path)
+    except DecodeError:
+        return first
+    return max(first, offsets.get(TopicPartition(partition.topic, partition.partition), first))

@@ -1,0 +1,103 @@
+"""What an inspection found: one shape for `verify`, `index check`, `repair` and Spark.
+
+A finding is `{severity, code, file, position, length, base_offset, last_offset, records, detail, fix}` in every output of kops. The codes
+are stable; their texts stand in `kops.forensics.findings.codes`, from which the manual page kops-findings is made.
+
+Severities: `error` - records are lost, unreadable or wrong, or Kafka fails on it; `warning` - something is wrong but Kafka makes it good by
+itself without losing records, or may be wrong; `info` - worth a word, nothing is wrong (what a crash or a deletion leaves, say). Errors and
+warnings are problems (exit code 4), infos are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+
+from kops.forensics.findings.codes import CODES, CodeText
+
+__all__ = ["CODES", "SEVERITIES", "CodeText", "Finding", "finding", "from_json", "has_problems", "sort_findings"]
+
+SEVERITIES = ("info", "warning", "error")
+
+
+@dataclass(slots=True)
+class Finding:
+    """One thing found.
+
+    `file` is a path as the person gave it (or below it); `position` and `length` are bytes in that file; `base_offset` and `last_offset`
+    (inclusive) are the offsets concerned: for damage the offsets that cannot be read; `records` is how many of them are known to have held
+    a record (None: not known). What does not apply is None.
+    """
+
+    severity: str
+    code: str
+    file: str
+    position: int | None = None
+    length: int | None = None
+    base_offset: int | None = None
+    last_offset: int | None = None
+    records: int | None = None
+    detail: str = ""
+    fix: str = ""
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether it counts for exit code 4."""
+        return self.severity != "info"
+
+    def to_json(self) -> dict[str, object]:
+        """The ten keys, in the order of the contract."""
+        return asdict(self)
+
+
+def finding(
+    code: str,
+    file: str,
+    detail: str = "",
+    *,
+    position: int | None = None,
+    length: int | None = None,
+    base_offset: int | None = None,
+    last_offset: int | None = None,
+    records: int | None = None,
+    severity: str | None = None,
+    fix: str | None = None,
+) -> Finding:
+    """A finding of a registered code; severity and remedy are the registry's unless given. An unknown code is a bug (KeyError)."""
+    text = CODES[code]
+    return Finding(
+        severity=severity or text.severity,
+        code=code,
+        file=file,
+        position=position,
+        length=length,
+        base_offset=base_offset,
+        last_offset=last_offset,
+        records=records,
+        detail=detail or text.meaning,
+        fix=text.fix if fix is None else fix,
+    )
+
+
+def from_json(document: dict[str, object]) -> Finding:
+    """The finding that `to_json` wrote; other keys are ignored."""
+    return Finding(**{field.name: document[field.name] for field in fields(Finding) if field.name in document})  # type: ignore[arg-type]
+
+
+def has_problems(findings: Iterable[Finding]) -> bool:
+    """Whether any of them is an error or a warning."""
+    return any(found.is_problem for found in findings)
+
+
+def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """By file, position, offset, code: the same order whatever the number of workers."""
+    return sorted(
+        findings,
+        key=lambda found: (
+            found.file,
+            -1 if found.position is None else found.position,
+            -1 if found.base_offset is None else found.base_offset,
+            found.code,
+            found.detail,
+        ),
+    )

@@ -1,0 +1,72 @@
+"""Which offsets stand on disk in a partition's live segments: what a start that serves less than that loses.
+
+The decisions are those of `repair_chain`, which `repair` and `recover` use, too: so what a forecast calls lost though intact is what they
+bring back.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass, field
+
+from kops.files import Files
+from kops.forensics.forecast.offset_ranges import Ranges, merge, subtract
+from kops.forensics.plans.chain import Bad, Item, chain, item_batch, stream_items
+from kops.storage.formats.names import parse_log_file
+from kops.storage.segment_files.paths import is_file
+
+
+@dataclass(slots=True)
+class OnDisk:
+    """Offsets of data batches (control batches left out): `intact` byte for byte, `damaged` as far as headers and neighbours tell."""
+
+    intact: Ranges = field(default_factory=list)
+    damaged: Ranges = field(default_factory=list)
+
+
+def live_segments(files: Files, path: str) -> list[tuple[int, str]]:
+    """(base offset, path) of the `.log` files without a suffix, by base offset; as for Kafka, what is no file is none of them."""
+    found: list[tuple[int, str]] = []
+    for name in files.list(path):
+        parsed = parse_log_file(name)
+        if parsed is not None and parsed.kind == "log" and parsed.suffix == "":
+            segment = posixpath.join(path, name)
+            if is_file(files, segment):
+                found.append((parsed.offset, segment))
+    return sorted(found)
+
+
+def offsets_on_disk(files: Files, path: str) -> OnDisk:
+    """Every batch of the live segments, past any damage."""
+    items: list[Item] = []
+    claimed: Ranges = []
+    holes: Ranges = []
+    for _, segment in live_segments(files, path):
+        before: Item | None = None
+        damaged = False
+        for found in stream_items(files, segment):
+            if isinstance(found, Bad):
+                damaged = True
+                if found.base is not None and found.last is not None:
+                    claimed.append((found.base, found.last))
+                continue
+            if damaged and before is not None and found.base > before.last + 1:
+                holes.append((before.last + 1, found.base - 1))
+            damaged = False
+            before = found
+            items.append(found)
+    log, _ = chain(files, items)
+    intact = merge(each for item in log if item.data is None and not item.control for each in _offsets(files, item))
+    standing = merge((item.base, item.last) for item in log if item.data is None)
+    mended = [(item.base, item.last) for item in log if item.data is not None]
+    low, high = (standing[0][0], standing[-1][1]) if standing else (0, 0)
+    # A damaged header's word counts only where it fits in between, or right behind, what is good.
+    near = [(first, last) for first, last in claimed if low <= first <= high + 1 and first <= last < first + (1 << 20)]
+    return OnDisk(intact, subtract(merge([*near, *holes, *mended]), standing))
+
+
+def _offsets(files: Files, item: Item) -> Ranges:
+    """The offsets of a batch's records: all that it spans, unless compaction took some out of it."""
+    if item.magic < 2 or item.count == item.last - item.base + 1:
+        return [(item.base, item.last)]
+    return [(record.offset, record.offset) for record in item_batch(files, item).records()]

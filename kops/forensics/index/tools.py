@@ -1,0 +1,419 @@
+"""`kops log index`: offset, time and transaction indexes checked, made anew, compared.
+
+A rebuilt index is what the broker's own loop gives (`kops.storage.segments.recovery`, Kafka's LogSegment.recover and .append); on a
+leader of 3.9
+or 4.x that is what the broker wrote, byte for byte. `index.interval.bytes`, which is nowhere in the directory, is taken from the intact
+indexes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kops.errors import DecodeError, KopsError, UsageError
+from kops.files import Files, OsFiles
+from kops.forensics.findings.finding import Finding, finding, sort_findings
+from kops.forensics.inventory.tree import PartitionDir, Segment
+from kops.forensics.verify.checks.state import check_files, check_transactions
+from kops.forensics.verify.facts.facts import CRC
+from kops.forensics.verify.facts.index import IndexFile, check_spacing, read_index
+from kops.forensics.verify.jobs import run_tasks
+from kops.forensics.verify.partition import SegmentResult, partition_view, unreadable
+from kops.forensics.verify.run import PartitionPlan, VerifyPlan, plan_verify
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from kops.forensics.plans.journal import Journal
+    from kops.forensics.plans.plan import Plan, Step
+    from kops.storage.producers.state import ProducerState
+    from kops.storage.segments.recovery import RebuiltIndexes
+
+KINDS: Final = ("index", "timeindex", "txnindex")
+CODES: Final = frozenset(
+    (
+        "index-missing",
+        "time-index-missing",
+        "index-size-odd",
+        "index-disorder",
+        "index-entry-wrong",
+        "index-beyond-log",
+        "index-zero-tail",
+        "index-preallocated",
+        "index-incomplete",
+        "transaction-index-malformed",
+        "transaction-index-wrong",
+        "transaction-index-missing",
+        "file-unreadable",
+        "log-file-missing",
+    )
+)
+"""The findings that are about indexes."""
+
+
+@dataclass(slots=True)
+class IndexReport:
+    """What `check_indexes` found. `indexes` is the number of index files looked at, `segments` and `bytes` what was read of the logs."""
+
+    paths: list[str]
+    segments: int = 0
+    indexes: int = 0
+    bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def problems(self) -> list[Finding]:
+        """Errors and warnings."""
+        return [found for found in self.findings if found.is_problem]
+
+    def to_json(self) -> dict[str, object]:
+        """The document `kops.index-check/v1`, without its schema."""
+        findings = [found.to_json() for found in self.findings]
+        return {"paths": self.paths, "segments": self.segments, "indexes": self.indexes, "bytes": self.bytes, "findings": findings}
+
+
+def check_indexes(
+    paths: Sequence[str | PathLike[str]],
+    *,
+    jobs: int = 1,
+    files: Files | None = None,
+    progress: Callable[[int], None] | None = None,
+    on_start: Callable[[int], None] | None = None,
+) -> IndexReport:
+    """Every index of the paths against its log; reads only. Raises `NotFoundError` for a missing path."""
+    reader = files if files is not None else OsFiles(read_only=True)
+    plan = plan_verify(paths, CRC, reader)
+    return _check(plan, jobs if files is None else 1, reader, progress, on_start)
+
+
+def _check(
+    plan: VerifyPlan,
+    jobs: int,
+    files: Files,
+    progress: Callable[[int], None] | None = None,
+    on_start: Callable[[int], None] | None = None,
+) -> IndexReport:
+    for task in plan.tasks:
+        task.indexes_only = True
+    if on_start is not None:
+        on_start(sum(task.size for task in plan.tasks))
+    results = {result.task.path: result for result in run_tasks(plan.tasks, files, jobs, None, progress)}
+    report = IndexReport(plan.paths)
+    findings = _unlisted(plan)
+    for each in plan.partitions:
+        found = [results[task.path] for task in each.tasks]
+        report.segments += len(found)
+        report.bytes += sum(result.facts.scanned_to for result in found if result.facts is not None)
+        report.indexes += sum(1 for segment in each.partition.segments for kind in KINDS if segment.suffix == "" and kind in segment.files)
+        findings += _check_partition(each, found, files)
+    report.findings = sort_findings(found for found in findings if found.code in CODES)
+    return report
+
+
+def _unlisted(plan: VerifyPlan) -> list[Finding]:
+    """What could not even be looked into."""
+    return [finding("file-unreadable", problem.path, problem.reason) for problem in plan.inventory.problems]
+
+
+def _check_partition(each: PartitionPlan, results: list[SegmentResult], files: Files) -> Iterator[Finding]:
+    for result in results:
+        yield from result.findings
+    yield from check_spacing([result.spacing for result in results if result.spacing is not None])
+    if each.is_loose:
+        return  # what was not named is not missing
+    yield from check_files(each.partition, files, needs_time_index=has_time_indexes(each.partition, results))
+    if each.partition.state != "delete":
+        yield from check_transactions(each.partition, partition_view(each.partition, results, each.context), files)
+
+
+def has_time_indexes(partition: PartitionDir, results: list[SegmentResult]) -> bool:
+    """Whether the partition was written by a version that has time indexes (0.10.1)."""
+    return (
+        partition.file("leader-epoch-checkpoint") is not None
+        or any("timeindex" in segment.files for segment in partition.segments)
+        or any(result.facts is not None and 2 in result.facts.magics for result in results)
+    )
+
+
+# rebuilding ---------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """One segment's indexes as they should be, beside those that are there (None: no such file). `note` says why less than the whole log is
+    in them; `unreadable` names the files that could not be read: what hangs on them is not in `indexes`."""
+
+    segment: Segment
+    partition: PartitionDir
+    indexes: dict[str, bytes] = field(default_factory=dict)
+    existing: dict[str, bytes | None] = field(default_factory=dict)
+    note: str = ""
+    unreadable: list[Finding] = field(default_factory=list)
+
+    def path(self, kind: str) -> str:
+        """Where an index of this kind is, or would be."""
+        return os.path.join(self.partition.path, f"{self.segment.base_offset:020d}.{kind}")
+
+    def differs(self, kind: str) -> bool:
+        """Whether the file is not what it would be after a clean stop. A transaction index without entries need not be there."""
+        existing = self.existing[kind]
+        if kind == "txnindex":
+            return (existing or b"") != self.indexes[kind]
+        return existing != self.indexes[kind]
+
+
+def rebuild_partition(
+    partition: PartitionDir, files: Files, interval: int | None = None, progress: Callable[[int], None] | None = None
+) -> Iterator[Rebuilt]:
+    """The indexes of each live segment as a broker would have written them.
+
+    `interval`: `index.interval.bytes` (None: as the intact indexes tell, else 4096). A damaged log gives entries up to the damage, one that
+    can't be read none; behind it the producers are those of the next snapshot, and without one no transaction index is made.
+    """
+    from kops.forensics.plans.index_interval import infer_index_interval
+    from kops.storage.failures.load_errors import LoadError
+    from kops.storage.producers.state import ProducerState
+    from kops.storage.segments.recovery import rebuild_indexes
+
+    wanted = infer_index_interval(files, partition) if interval is None else interval
+    state: ProducerState | None = None
+    for number, segment in enumerate(partition.live_segments):
+        log = segment.log
+        assert log is not None, "a live segment has a log"
+        made = Rebuilt(segment, partition)
+        if state is None:
+            state = _state_before(segment, files)
+        producers = state if state is not None else ProducerState()
+        try:
+            with files.open(log.path) as source:
+                size = source.size()
+                rebuilt: RebuiltIndexes = rebuild_indexes(source, segment.base_offset, wanted, producers=producers, path=log.path)
+        except LoadError as error:
+            made.note = f"{log.path}: no index can be made: {error}"
+            state = None
+        except OSError as error:
+            made.unreadable.append(unreadable(log.path, error))
+            state = None
+        else:
+            made.indexes = {"index": rebuilt.index, "timeindex": rebuilt.timeindex}
+            if state is not None or not number:
+                made.indexes["txnindex"] = rebuilt.txnindex
+                state = producers
+            if rebuilt.damage is not None or rebuilt.valid_bytes < size:
+                made.note = f"{log.path}: the log is damaged at {rebuilt.valid_bytes}, so its indexes end there"
+            if progress is not None:
+                progress(size)
+        _read_existing(made, files)
+        yield made
+
+
+def _state_before(segment: Segment, files: Files) -> ProducerState | None:
+    """The producers at the beginning of a segment, from the snapshot there; None where there is none."""
+    from kops.storage.formats.producer_snapshot import read_producer_snapshot
+    from kops.storage.producers.state import load_snapshot
+
+    entry = segment.files.get("snapshot")
+    if entry is None:
+        return None
+    try:
+        state = load_snapshot(read_producer_snapshot(files.read_all(entry.path), file=entry.path))
+    except (DecodeError, OSError):
+        return None  # as a broker does: without it
+    state.map_end_offset = segment.base_offset
+    return state
+
+
+def _read_existing(made: Rebuilt, files: Files) -> None:
+    for kind in KINDS:
+        entry = made.segment.files.get(kind)
+        try:
+            made.existing[kind] = files.read_all(entry.path) if entry is not None else None
+        except OSError as error:
+            made.unreadable.append(unreadable(made.path(kind), error))
+            made.indexes.pop(kind, None)
+
+
+@dataclass(slots=True)
+class RebuildReport:
+    """What `rebuild` planned or did: a plan a log directory, the journals of what was done, notes, and the problems that are left."""
+
+    plans: list[Plan] = field(default_factory=list)
+    journals: list[Journal] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    left: list[Finding] = field(default_factory=list)
+    applied: bool = False
+
+    @property
+    def steps(self) -> list[Step]:
+        """All steps."""
+        return [step for plan in self.plans for step in plan.steps]
+
+
+def plan_rebuild(
+    paths: Sequence[str | PathLike[str]],
+    *,
+    everything: bool = False,
+    interval: int | None = None,
+    files: Files | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> RebuildReport:
+    """What has to be written: the indexes that are wrong, or, with `everything`, all that are not as a broker would write them now.
+
+    Opens nothing for writing. Raises `NotFoundError` for a missing path, `UsageError` for a file, `KopsError` where nothing can be read.
+    """
+    from kops.forensics.plans.plan import Plan
+
+    reader = files if files is not None else OsFiles(read_only=True)
+    checked = plan_verify(paths, CRC, reader)
+    if checked.inventory.loose_files:
+        raise UsageError(f"{checked.inventory.loose_files[0].path}: is a file; indexes are rebuilt by the partition, name its folder")
+    if not checked.partitions and checked.inventory.problems:
+        raise KopsError(f"{checked.inventory.problems[0].path}: {checked.inventory.problems[0].reason}")
+    report = RebuildReport()
+    # Where all is made anew there is no need to look first: a pass over the logs less.
+    found = IndexReport(checked.paths, findings=_unlisted(checked)) if everything else _check(checked, 1, reader, progress)
+    wrong_paths = {problem.file for problem in found.problems}
+    by_dir: dict[str, Plan] = {}
+    for each in checked.partitions:
+        if each.partition.state == "delete":
+            continue
+        plan = by_dir.setdefault(_lock_dir(each), Plan(_lock_dir(each)))
+        if everything or any(os.path.dirname(path) == each.partition.path for path in wrong_paths):
+            _plan_partition(each, plan, report, reader, everything, interval, wrong_paths)
+        plan.findings += [problem for problem in found.problems if os.path.dirname(problem.file) == each.partition.path]
+    report.plans = [plan for plan in by_dir.values() if plan.steps or plan.findings]
+    planned = {step.path for step in report.steps}
+    report.left = sort_findings([*report.left, *(problem for problem in found.problems if problem.file not in planned)])
+    return report
+
+
+def _plan_partition(
+    each: PartitionPlan,
+    plan: Plan,
+    report: RebuildReport,
+    files: Files,
+    everything: bool,
+    interval: int | None,
+    wrong: set[str],
+) -> None:
+    from kops.forensics.plans.plan import Data, Put, Remove
+
+    needs_time = any("timeindex" in segment.files for segment in each.partition.segments) or (
+        each.partition.file("leader-epoch-checkpoint") is not None
+    )
+    for rebuilt in rebuild_partition(each.partition, files, interval):
+        report.left += [each for each in rebuilt.unreadable if each.file not in wrong]
+        touched = False
+        for kind in KINDS:
+            path = rebuilt.path(kind)
+            if kind not in rebuilt.indexes or not rebuilt.differs(kind) or (kind == "timeindex" and not needs_time and path not in wrong):
+                continue
+            if not everything and path not in wrong:
+                continue
+            touched = True
+            size = len(rebuilt.indexes[kind])
+            why = f"{size} bytes, made from the log" + ("" if rebuilt.existing[kind] is not None else "; there was none")
+            if kind == "txnindex" and not size:
+                plan.steps.append(Remove(path, "remove-index", "the log has no aborted transaction in this segment", True))
+            else:
+                plan.steps.append(Put(path, "rebuild-index", why, True, (Data(rebuilt.indexes[kind]),)))
+        if rebuilt.note and (touched or not rebuilt.indexes):
+            report.notes.append(rebuilt.note)
+
+
+def _lock_dir(each: PartitionPlan) -> str:
+    """The directory whose `.lock` a broker would hold: the log directory around a partition."""
+    return os.path.dirname(os.path.normpath(os.path.abspath(each.partition.path)))
+
+
+def apply_rebuild(
+    report: RebuildReport,
+    paths: Sequence[str | PathLike[str]],
+    *,
+    files: Files | None = None,
+    journal: str | None = None,
+    on_step: Callable[[int, int, Step], None] | None = None,
+) -> None:
+    """Do what was planned: under the lock of each log directory, with a journal that `kops log repair --rollback` undoes.
+
+    Raises `LockHeldError` while a broker holds a lock; then nothing of that directory is touched.
+    """
+    from kops.forensics.plans.journal import apply_plan, locked
+
+    writer = files if files is not None else OsFiles()
+    for plan in report.plans:
+        if plan.empty:
+            continue
+        with locked(writer, plan.log_dir):
+            done = apply_plan(writer, plan, journal=journal, on_step=on_step)
+        if done is not None:
+            report.journals.append(done)
+    report.applied = True
+    report.left = check_indexes(paths, files=files).problems
+
+
+# comparing ----------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class EntryDifference:
+    """One entry that is in one of the two only. `existing` and `rebuilt` are `(offset, position)`, `(offset, timestamp)` or the fields of
+    an aborted transaction; None where there is none."""
+
+    file: str
+    kind: str
+    entry: int
+    existing: tuple[int, ...] | None
+    rebuilt: tuple[int, ...] | None
+
+
+def diff_indexes(
+    paths: Sequence[str | PathLike[str]],
+    *,
+    interval: int | None = None,
+    files: Files | None = None,
+    on_unreadable: Callable[[Finding], None] | None = None,
+) -> Iterator[EntryDifference]:
+    """The entries in which the indexes that are there differ from what a broker would write now, file by file. Not each difference is a
+    mistake: followers and older versions write other entries that are as good. Each file that can't be read, so that nothing is known of
+    the indexes that hang on it, is given to `on_unreadable`; without that, KopsError. Raises `NotFoundError`."""
+    reader = files if files is not None else OsFiles(read_only=True)
+    plan = plan_verify(paths, CRC, reader)
+    for each in plan.partitions:
+        for rebuilt in rebuild_partition(each.partition, reader, interval):
+            for found in rebuilt.unreadable:
+                if on_unreadable is None:
+                    raise KopsError(f"{found.file}: {found.detail}")
+                on_unreadable(found)
+            for kind in KINDS:
+                if kind in rebuilt.indexes and rebuilt.differs(kind):
+                    yield from _entries_that_differ(rebuilt, kind)
+
+
+def _entries_that_differ(rebuilt: Rebuilt, kind: str) -> Iterator[EntryDifference]:
+    path = rebuilt.path(kind)
+    base = rebuilt.segment.base_offset
+    before = _entries(rebuilt.existing[kind] or b"", kind, base, path)
+    after = _entries(rebuilt.indexes[kind], kind, base, path)
+    have, want = set(before), set(after)
+    for number, entry in enumerate(before):
+        if entry not in want:
+            yield EntryDifference(path, kind, number, entry, None)
+    for number, entry in enumerate(after):
+        if entry not in have:
+            yield EntryDifference(path, kind, number, None, entry)
+
+
+def _entries(data: bytes, kind: str, base_offset: int, path: str) -> list[tuple[int, ...]]:
+    if kind == "txnindex":
+        from kops.storage.segment_files.transaction_index import read_transaction_index
+
+        try:
+            return [tuple(entry) for entry in read_transaction_index(data, file=path)]
+        except DecodeError:
+            return []
+    index: IndexFile = read_index(data, kind, base_offset, path)
+    return list(zip(index.offsets, index.numbers, strict=True))

@@ -1,0 +1,5 @@
+"""What lies under the paths a user names, before anything is decoded.
+
+In: paths and an interface to files. Out: a typed tree of log directories, partitions, segments and other files, and the listing of
+`kops log ls`.
+"""

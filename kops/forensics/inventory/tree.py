@@ -1,0 +1,416 @@
+"""What lies on disk, before anything is decoded: paths in, a typed tree of log directories, partitions, segments and files out.
+
+Names follow Kafka's `UnifiedLog`, `LocalLog` and `LogFileUtils` (files), `LocalLog.parseTopicPartitionName` (folders), `Snapshots.parse`
+(KRaft snapshots) and `LogManager` (checkpoints of a log directory). Nothing is opened, contents are not read at all, and what cannot be
+listed becomes a `Problem` beside the rest instead of an end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from kops.errors import DecodeError, KopsError, NotFoundError, UsageError
+from kops.files import Files, FileStat, OsFiles
+from kops.storage.formats.names import parse_log_file, parse_partition_dir
+
+SEGMENT_KINDS: Final = ("log", "index", "timeindex", "txnindex", "snapshot")
+"""Kinds of files that belong to a segment, in the order in which they are shown."""
+
+BROKER_FILES: Final = {
+    "meta.properties": "meta-properties",
+    "recovery-point-offset-checkpoint": "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint": "replication-offset-checkpoint",
+    "log-start-offset-checkpoint": "log-start-offset-checkpoint",
+    "cleaner-offset-checkpoint": "cleaner-offset-checkpoint",
+    ".kafka_cleanshutdown": "clean-shutdown",
+    ".lock": "lock",
+    "bootstrap.checkpoint": "bootstrap-checkpoint",
+}
+"""Files of a log directory itself, by name."""
+
+PARTITION_FILES: Final = {
+    "leader-epoch-checkpoint": "leader-epoch-checkpoint",
+    "partition.metadata": "partition-metadata",
+    "quorum-state": "quorum-state",
+}
+"""Files of a partition's folder that belong to no segment, by name."""
+
+
+@dataclass(slots=True)
+class FileEntry:
+    """One file: `kind` says how it is decoded, `offset` is the number in its name, `epoch` that of a KRaft snapshot's name.
+
+    `suffix` is what Kafka appended while it was replacing or deleting it: `""`, `.deleted`, `.cleaned`, `.swap`. Size in bytes.
+    """
+
+    path: str
+    name: str
+    kind: str
+    size: int
+    mtime_ms: int
+    offset: int | None = None
+    suffix: str = ""
+    epoch: int | None = None
+
+
+@dataclass(slots=True)
+class Segment:
+    """The files that share one base offset and one suffix; `files` maps a kind of `SEGMENT_KINDS` to the file."""
+
+    base_offset: int
+    suffix: str = ""
+    files: dict[str, FileEntry] = field(default_factory=dict)
+
+    @property
+    def log(self) -> FileEntry | None:
+        """The `.log`, None where only side files are left."""
+        return self.files.get("log")
+
+    @property
+    def state(self) -> str:
+        """`live`, `deleted`, `cleaned` or `swap`."""
+        return self.suffix.lstrip(".") or "live"
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its files."""
+        return sum(entry.size for entry in self.files.values())
+
+
+@dataclass(slots=True)
+class PartitionDir:
+    """One partition's folder. `topic` is None where the folder's name is no partition's (a copy called `rescue`, say).
+
+    `state` is `""` (live), `delete`, `stray` or `future` and `uuid` the id in such a name. `segments` are sorted by base offset, live ones
+    first; a producer snapshot stands with the segment of its offset, or in `files` when there is none (the newest one, usually).
+    """
+
+    path: str
+    topic: str | None
+    partition: int
+    state: str = ""
+    uuid: str | None = None
+    segments: list[Segment] = field(default_factory=list)
+    files: list[FileEntry] = field(default_factory=list)
+    unknown: list[FileEntry] = field(default_factory=list)
+    subdirs: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """`topic-partition`, or the folder's name."""
+        return f"{self.topic}-{self.partition}" if self.topic is not None else os.path.basename(os.path.normpath(self.path))
+
+    @property
+    def live_segments(self) -> list[Segment]:
+        """Segments a broker would load: a `.log` without suffix."""
+        return [segment for segment in self.segments if segment.suffix == "" and segment.log is not None]
+
+    def file(self, kind: str) -> FileEntry | None:
+        """The first file of this kind among those that belong to no segment."""
+        return next((entry for entry in self.files if entry.kind == kind), None)
+
+    def all_files(self) -> Iterator[FileEntry]:
+        """Every file of the folder: segments in order, then the others, then the unknown ones."""
+        for segment in self.segments:
+            yield from segment.files.values()
+        yield from self.files
+        yield from self.unknown
+
+
+@dataclass(slots=True)
+class LogDir:
+    """One of a broker's log directories: its own files, its partitions, and folders whose names are no partition's."""
+
+    path: str
+    files: list[FileEntry] = field(default_factory=list)
+    partitions: list[PartitionDir] = field(default_factory=list)
+    unknown: list[FileEntry] = field(default_factory=list)
+    unknown_dirs: list[str] = field(default_factory=list)
+
+    def file(self, kind: str) -> FileEntry | None:
+        """The broker file of this kind."""
+        return next((entry for entry in self.files if entry.kind == kind), None)
+
+
+@dataclass(slots=True)
+class Problem:
+    """A path that could not be looked at, and why, as a sentence."""
+
+    path: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Inventory:
+    """All that was found under the given paths, in their order: log directories, partitions and files named on their own."""
+
+    log_dirs: list[LogDir] = field(default_factory=list)
+    loose_partitions: list[PartitionDir] = field(default_factory=list)
+    loose_files: list[FileEntry] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def partitions(self) -> Iterator[PartitionDir]:
+        """Every partition's folder, those of the log directories first."""
+        for log_dir in self.log_dirs:
+            yield from log_dir.partitions
+        yield from self.loose_partitions
+
+    def all_files(self) -> Iterator[FileEntry]:
+        """Every file, in the order a dump goes through them."""
+        yield from self.loose_files
+        for log_dir in self.log_dirs:
+            yield from log_dir.files
+            for partition in log_dir.partitions:
+                yield from partition.all_files()
+            yield from log_dir.unknown
+        for partition in self.loose_partitions:
+            yield from partition.all_files()
+
+
+def classify(path: str, size: int = 0, mtime_ms: int = 0) -> FileEntry:
+    """The kind of a file, from its name alone; `unknown` where Kafka has no such name. Total: raises nothing."""
+    name = os.path.basename(path)
+    entry = FileEntry(path, name, "unknown", size, mtime_ms)
+    known = BROKER_FILES.get(name) or PARTITION_FILES.get(name)
+    if known is None and name.endswith(".tmp"):  # CheckpointFileWriteBuffer and PropertiesUtils write beside, then rename
+        known = BROKER_FILES.get(name[:-4]) or PARTITION_FILES.get(name[:-4])
+        entry.suffix = ".tmp" if known else ""
+    if known is not None:
+        entry.kind = known
+        return entry
+    parsed = parse_log_file(name)
+    if parsed is not None:
+        entry.kind, entry.offset, entry.suffix, entry.epoch = parsed.kind, parsed.offset, parsed.suffix, parsed.epoch
+        return entry
+    # A file somebody renamed: the extension still tells how to read it, as it does for Kafka's own dump tool.
+    stem, _, extension = name.rpartition(".")
+    if (stem and extension in SEGMENT_KINDS) or (extension == "checkpoint" and stem):
+        entry.kind = extension
+        number = stem.split(".")[0]
+        entry.offset = int(number) if number.isascii() and number.isdigit() and int(number) < 1 << 63 else None
+    return entry
+
+
+class _Walker:
+    """One walk over some paths; what cannot be listed goes to `inventory.problems`."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self.inventory = Inventory()
+        self._seen: set[str] = set()
+
+    def problem(self, path: str, error: Exception) -> None:
+        """Remember a path that cannot be looked at."""
+        reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        self.inventory.problems.append(Problem(path, reason))
+
+    def listing(self, path: str) -> tuple[list[FileEntry], list[str]] | None:
+        """The files (classified) and folders in a directory; None, and a problem, where it cannot be listed or was seen already."""
+        real = os.path.realpath(path)
+        if real in self._seen:  # a symbolic link to a parent would be walked for ever
+            return None
+        self._seen.add(real)
+        try:
+            names = self.files.list(path)
+        except (OSError, KopsError) as error:
+            self.problem(path, error)
+            return None
+        entries: list[FileEntry] = []
+        dirs: list[str] = []
+        for name in names:
+            child = os.path.join(path, name)
+            stat = self.stat(child)
+            if stat is None:
+                continue
+            if stat.is_dir:
+                dirs.append(child)
+            else:
+                entries.append(classify(child, stat.size, stat.mtime_ms))
+        return entries, dirs
+
+    def stat(self, path: str) -> FileStat | None:
+        """What the path is; None, and a problem, where that cannot be told (a broken link, say)."""
+        try:
+            return self.files.stat(path)
+        except (OSError, KopsError) as error:
+            self.problem(path, error)
+            return None
+
+    def directory(self, path: str) -> None:
+        """Decide what kind of directory this is and add it to the inventory."""
+        listed = self.listing(path)
+        if listed is None:
+            return
+        entries, dirs = listed
+        if _looks_like_partition(entries):
+            self.inventory.loose_partitions.append(partition_from(path, entries, dirs))
+        elif _looks_like_log_dir(entries):
+            self.log_dir(path, entries, dirs)
+        elif not entries and not dirs and _partition_name(path) is not None:
+            self.inventory.loose_partitions.append(partition_from(path, entries, dirs))
+        else:
+            self.inventory.loose_files.extend(entry for entry in entries if entry.kind != "unknown")
+            self.container(path, dirs)
+
+    def container(self, path: str, dirs: list[str]) -> None:
+        """A directory of directories: a cluster's, a node's, or a log directory without any broker file."""
+        here = self._partitions_below(dirs)
+        if here:
+            self.inventory.log_dirs.append(LogDir(path, partitions=here))
+        for child in dirs:
+            self.directory(child)
+
+    def _partitions_below(self, dirs: list[str]) -> list[PartitionDir]:
+        """The partitions right below a folder without broker files: together they are one log directory."""
+        found = []
+        for child in dirs:
+            if _partition_name(child) is None or os.path.realpath(child) in self._seen:
+                continue
+            try:
+                names = self.files.list(child)
+            except (OSError, KopsError):
+                continue  # told when the walk comes to it
+            if any(_is_partition_file(classify(name)) for name in names):
+                listed = self.listing(child)
+                if listed is not None:
+                    found.append(partition_from(child, *listed))
+        return found
+
+    def log_dir(self, path: str, entries: list[FileEntry], dirs: list[str]) -> None:
+        """A directory that holds broker files or whose every folder is a partition."""
+        broker_kinds = set(BROKER_FILES.values())
+        log_dir = LogDir(path)
+        for entry in entries:
+            (log_dir.files if entry.kind in broker_kinds else log_dir.unknown).append(entry)
+        for child in dirs:
+            if _partition_name(child) is None:
+                listed = self.listing(child)
+                if listed is not None and _looks_like_partition(listed[0]):
+                    log_dir.partitions.append(partition_from(child, *listed))
+                else:
+                    log_dir.unknown_dirs.append(child)
+                continue
+            listed = self.listing(child)
+            if listed is not None:
+                log_dir.partitions.append(partition_from(child, *listed))
+        self.inventory.log_dirs.append(log_dir)
+
+
+def _is_partition_file(entry: FileEntry) -> bool:
+    # A number in the name, or any folder with somebody's `server.log` in it would be a partition.
+    numbered = entry.offset is not None and (entry.kind in SEGMENT_KINDS or entry.kind == "checkpoint")
+    return numbered or entry.kind in PARTITION_FILES.values()
+
+
+def _looks_like_partition(entries: Iterable[FileEntry]) -> bool:
+    return any(_is_partition_file(entry) for entry in entries)
+
+
+def _looks_like_log_dir(entries: list[FileEntry]) -> bool:
+    broker_kinds = set(BROKER_FILES.values())
+    return any(entry.kind in broker_kinds for entry in entries)
+
+
+def _partition_name(path: str) -> tuple[str, int, str, str | None] | None:
+    """Topic, partition, state and id from a folder's name; None where Kafka would not take it for a partition's."""
+    name = os.path.basename(os.path.normpath(path))
+    try:
+        parsed = parse_partition_dir(name)
+    except DecodeError:
+        return None
+    return parsed.topic, parsed.partition, parsed.state, parsed.unique_id or None
+
+
+def partition_from(path: str, entries: Sequence[FileEntry], dirs: Sequence[str] = ()) -> PartitionDir:
+    """A partition's folder from its listing: segments grouped and sorted, the rest beside them."""
+    named = _partition_name(path)
+    if named is None and not os.path.basename(os.path.normpath(path)).strip("."):
+        named = _partition_name(os.path.abspath(path))  # `.` and `..` are called something, too
+    topic, partition, state, uuid = named if named is not None else (None, -1, "", None)
+    result = PartitionDir(path, topic, partition, state, uuid, subdirs=list(dirs))
+    segments: dict[tuple[str, int], Segment] = {}
+    snapshots: list[FileEntry] = []
+    for entry in entries:
+        if entry.kind == "unknown" or entry.kind in BROKER_FILES.values():
+            result.unknown.append(entry)
+        elif entry.kind == "snapshot" and entry.offset is not None:
+            snapshots.append(entry)
+        elif entry.kind in SEGMENT_KINDS and entry.offset is not None:
+            key = (entry.suffix, entry.offset)
+            segment = segments.setdefault(key, Segment(entry.offset, entry.suffix))
+            segment.files[entry.kind] = entry
+        else:
+            result.files.append(entry)
+    for entry in snapshots:
+        owner = segments.get((entry.suffix, entry.offset if entry.offset is not None else -1))
+        if owner is not None:
+            owner.files["snapshot"] = entry
+        else:
+            result.files.append(entry)
+    for segment in segments.values():
+        segment.files = {kind: segment.files[kind] for kind in SEGMENT_KINDS if kind in segment.files}
+    result.segments = [segments[key] for key in sorted(segments)]
+    result.files.sort(key=lambda entry: (entry.kind, entry.name))
+    return result
+
+
+def open_paths(paths: Sequence[str | os.PathLike[str]], files: Files | None = None) -> Inventory:
+    """Look at every path, be it a file of any kind, a partition's folder, a log directory, or a folder of those (a node, a cluster).
+
+    `files` is where to look (default: the real file system, read-only). Raises `NotFoundError` naming the first path that does not exist; a
+    directory or file that cannot be looked at is in the result's `problems`. A directory named twice is taken once.
+    """
+    walker = _Walker(files if files is not None else OsFiles(read_only=True))
+    for path in paths:
+        text = os.fspath(path)
+        if not walker.files.exists(text):
+            if os.path.islink(text):
+                raise NotFoundError(f"{text}: the symbolic link points to nothing")
+            raise NotFoundError(f"{text}: no such file or directory")
+        stat = walker.stat(text)
+        if stat is None:
+            continue
+        if stat.is_dir:
+            walker.directory(text)
+        else:
+            walker.inventory.loose_files.append(classify(text, stat.size, stat.mtime_ms))
+    return walker.inventory
+
+
+def refuse_foreign(paths: Sequence[str | os.PathLike[str]], inventory: Inventory, files: Files) -> None:
+    """Raise UsageError for a path where nothing of Kafka's was found, so that a wrong path or an empty mount is never called clean."""
+    for entry in inventory.loose_files:
+        if entry.kind == "unknown" or (entry.kind in ("log", "index", "timeindex", "txnindex") and entry.offset is None):
+            raise UsageError(f"{entry.path}: is not named as Kafka names its files; kops log dump shows what it holds")
+    seen = [each.path for each in inventory.log_dirs] + [each.path for each in inventory.loose_partitions]
+    seen += [each.path for each in inventory.loose_files] + [each.path for each in inventory.problems]
+    absolute = {files.absolute(path) for path in seen}
+    found = absolute | {os.path.realpath(path) for path in absolute}
+    found |= {above for path in found for above in _above(path)}
+    for path in paths:
+        here = files.absolute(os.fspath(path))
+        if here not in found and os.path.realpath(here) not in found:
+            raise UsageError(f"{os.fspath(path)}: neither a log directory nor a partition's folder, and none is below it")
+
+
+def _above(path: str) -> Iterator[str]:
+    """The directories around a path, the nearest first."""
+    while (parent := os.path.dirname(path)) != path:
+        yield parent
+        path = parent
+
+
+def open_partition(path: str | os.PathLike[str], files: Files | None = None) -> PartitionDir:
+    """One partition's folder, whatever its name. Raises `NotFoundError` where there is none."""
+    text = os.fspath(path)
+    walker = _Walker(files if files is not None else OsFiles(read_only=True))
+    if not walker.files.exists(text) or not walker.files.stat(text).is_dir:
+        raise NotFoundError(f"{text}: no such directory")
+    listed = walker.listing(text)
+    if listed is None:
+        problem = walker.inventory.problems[0]
+        raise NotFoundError(f"{problem.path}: {problem.reason}")
+    return partition_from(text, *listed)

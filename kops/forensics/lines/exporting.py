@@ -1,0 +1,258 @@
+"""Logs as lines of JSON that hold everything that is needed to make the same segments again: what `kops log export` writes.
+
+A line is one of
+
+* `kops.export-partition/v1`: a partition begins (`name`, `topicId`);
+* `kops.export-segment/v1`: a segment begins (`baseOffset`);
+* `kops.export-batch/v1`: a batch's header, field by field;
+* `kops.record/v1`: a record of the batch before it, shaped as wherever kops lists records; `createTime` is the time that a record brought
+  where the log's time counts.
+
+A batch whose records, written again, would not be the bytes that are there (padding, odd varints, names of headers that are no UTF-8, inner
+messages of old clients) carries itself as `raw`, too. A compressed batch need not: its records are the same, its bytes depend on the
+compressor. Source of the formats: DefaultRecordBatch, AbstractLegacyRecordBatch.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kops.errors import DecodeError
+from kops.files import Files
+from kops.forensics.dump.documents import RECORD, damage_document
+from kops.forensics.dump.filters import encode_bytes
+from kops.forensics.inventory.tree import FileEntry, Inventory, PartitionDir, open_partition
+from kops.records import Batch, Damage, Record, scan
+from kops.records import decode as records_decode
+from kops.records.batch import BATCH_OVERHEAD, CODEC_MASK, LOG_OVERHEAD, TIMESTAMP_TYPE_MASK
+from kops.records.build import write_batch, write_message, write_record
+from kops.records.compression import DEFAULT_LIMIT, compress
+from kops.records.record import CREATE_TIME, LOG_APPEND_TIME, Header
+from kops.storage.formats.partition_metadata import read_partition_metadata
+
+PARTITION: Final = "kops.export-partition/v1"
+SEGMENT: Final = "kops.export-segment/v1"
+BATCH: Final = "kops.export-batch/v1"
+MALFORMED: Final = "export-malformed"
+Document = dict[str, Any]
+
+
+@dataclass(slots=True)
+class ExportCounts:
+    """What was exported; `damaged` counts the places that hold no intact batch, whose bytes are not in the export."""
+
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    damaged: list[str] = field(default_factory=list)
+
+
+def export_documents(
+    files: Files, inventory: Inventory, counts: ExportCounts, *, raw: bool = False, on_bytes: Callable[[int], object] | None = None
+) -> Iterator[Document]:
+    """The lines of everything in an inventory: live segments of partitions, and logs that were named by themselves.
+
+    `raw`: compressed batches carry their bytes, too. `on_bytes` is told how many bytes of logs are done. OSError for what can't be read.
+    """
+    for partition, entries in _partitions(files, inventory):
+        counts.partitions += 1
+        yield {"schema": PARTITION, "name": partition.name, "topicId": _topic_id(files, partition)}
+        for entry in entries:
+            counts.segments += 1
+            yield {"schema": SEGMENT, "baseOffset": entry.offset}
+            yield from _segment(files, entry, counts, raw)
+            if on_bytes is not None:
+                on_bytes(entry.size)
+
+
+def _partitions(files: Files, inventory: Inventory) -> Iterator[tuple[PartitionDir, list[FileEntry]]]:
+    loose: dict[str, list[FileEntry]] = {}
+    for entry in inventory.loose_files:
+        if entry.kind == "log":
+            loose.setdefault(os.path.dirname(entry.path) or ".", []).append(entry)
+    for folder, entries in loose.items():
+        yield open_partition(files.absolute(folder), files), sorted(entries, key=lambda entry: entry.offset or 0)
+    for partition in inventory.partitions():
+        yield partition, [segment.log for segment in partition.live_segments if segment.log is not None]
+
+
+def _topic_id(files: Files, partition: PartitionDir) -> str | None:
+    entry = partition.file("partition-metadata")
+    if entry is None:
+        return None
+    try:
+        return read_partition_metadata(files.read_all(entry.path), file=entry.path).topic_id
+    except DecodeError:
+        return None
+
+
+def _segment(files: Files, entry: FileEntry, counts: ExportCounts, raw: bool) -> Iterator[Document]:
+    with files.open(entry.path) as file:
+        for item in scan(file):
+            if isinstance(item, Damage):
+                counts.damaged.append(f"{entry.path}:{item.position}: {item.reason}")
+                yield damage_document(entry.path, item.position, item.length, item.code, item.reason, item.base_offset, item.last_offset)
+                continue
+            head, records = batch_documents(item, raw=raw)
+            counts.batches += 1
+            counts.records += len(records)
+            yield head
+            yield from records
+
+
+def batch_documents(batch: Batch, *, raw: bool = False) -> tuple[Document, list[Document]]:
+    """A batch's line, and those of its records (none where they can't be read, which is no reason to lose the batch)."""
+    head: Document = {
+        "schema": BATCH,
+        "baseOffset": batch.base_offset,
+        "lastOffset": batch.last_offset,
+        "magic": batch.magic,
+        "codec": batch.codec,
+        "attributes": batch.attributes,
+        "leaderEpoch": batch.partition_leader_epoch,
+        "baseTimestamp": batch.base_timestamp,
+        "maxTimestamp": batch.max_timestamp,
+        "producerId": batch.producer_id,
+        "producerEpoch": batch.producer_epoch,
+        "baseSequence": batch.base_sequence,
+        "count": batch.count,
+    }
+    try:
+        records = batch.records()
+        documents = [record_document(record) for record in records]
+        if batch.magic > 1 and batch.attributes & TIMESTAMP_TYPE_MASK:
+            for document, own in zip(documents, _with_own_times(batch), strict=True):
+                if own.timestamp != own_time(document):
+                    document["createTime"] = own.timestamp
+        exact = _is_rebuilt(batch, head, documents)
+    except DecodeError as error:
+        documents, exact = [], False
+        head["error"] = error.reason
+    if not exact or (raw and batch.compressed):
+        head["raw"] = base64.b64encode(batch.data()).decode()
+    return head, documents
+
+
+def record_document(record: Record) -> Document:
+    """A record as kops lists it."""
+    return {
+        "schema": RECORD,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "tsType": record.timestamp_type,
+        "key": encode_bytes(record.key, "base64"),
+        "value": encode_bytes(record.value, "base64"),
+        "headers": [
+            [name if isinstance(name, str) else name.decode("utf-8", "replace"), encode_bytes(value, "base64")]
+            for name, value in record.headers
+        ],
+        "leaderEpoch": record.leader_epoch,
+    }
+
+
+def own_time(document: Document) -> int:
+    """The time that the record itself holds, in ms."""
+    time: int = document["createTime"] if "createTime" in document else document["timestamp"]
+    return time
+
+
+def _with_own_times(batch: Batch) -> list[Record]:
+    """The records as they would be read if the log's time did not count."""
+    own = Batch(batch.buffer, batch.index, batch.position)
+    own.attributes &= ~TIMESTAMP_TYPE_MASK
+    return own.records()
+
+
+def _is_rebuilt(batch: Batch, head: Document, documents: Sequence[Document]) -> bool:
+    """Whether the lines give the batch again: its bytes, of a compressed one the bytes that were compressed."""
+    try:
+        if not batch.compressed:
+            return rebuild_batch(head, documents) == batch.data()
+        if batch.magic > 1:
+            if not documents:
+                return batch.size == BATCH_OVERHEAD
+            data, start, end = records_decode.body(batch, DEFAULT_LIMIT)
+            return _body(head, documents) == data[start:end]
+        again = Batch(rebuild_batch(head, documents))
+        return _messages(again) == _messages(batch) and again.max_timestamp == batch.max_timestamp
+    except (ValueError, OverflowError, TypeError):
+        return False
+
+
+def _messages(batch: Batch) -> list[tuple[bytes, int, str | None, int]]:
+    message = bytes(batch.data()[LOG_OVERHEAD:])
+    return records_decode.legacy_messages(batch, message, DEFAULT_LIMIT)
+
+
+# The way back.
+
+
+def rebuild_batch(head: Document, documents: Sequence[Document]) -> bytes:
+    """The batch that a line and its records' lines describe. KeyError, TypeError, ValueError for lines that are none."""
+    if "raw" in head:
+        return base64.b64decode(head["raw"], validate=True)
+    if head["magic"] < 2:
+        return _rebuild_legacy(head, documents)
+    codec = head["attributes"] & CODEC_MASK
+    body = _body(head, documents)
+    return write_batch(
+        compress(codec, body) if codec and body else body,
+        base_offset=head["baseOffset"],
+        last_offset=head["lastOffset"],
+        count=head["count"],
+        attributes=head["attributes"],
+        base_timestamp=head["baseTimestamp"],
+        max_timestamp=head["maxTimestamp"],
+        producer_id=head["producerId"],
+        producer_epoch=head["producerEpoch"],
+        base_sequence=head["baseSequence"],
+        partition_leader_epoch=head["leaderEpoch"],
+        magic=head["magic"],
+    )
+
+
+def _body(head: Document, documents: Sequence[Document]) -> bytes:
+    base_offset, base_time = head["baseOffset"], head["baseTimestamp"]
+    parts = []
+    for document in documents:
+        offset_delta, time_delta = document["offset"] - base_offset, own_time(document) - base_time
+        parts.append(write_record(offset_delta, time_delta, *content(document)))
+    return b"".join(parts)
+
+
+def _rebuild_legacy(head: Document, documents: Sequence[Document]) -> bytes:
+    magic, codec, last = head["magic"], head["attributes"] & CODEC_MASK, head["lastOffset"]
+    kind = LOG_APPEND_TIME if magic and head["attributes"] & TIMESTAMP_TYPE_MASK else CREATE_TIME
+    base = head["baseOffset"] if magic and codec else 0
+    parts = []
+    for document in documents:
+        key, value, headers = content(document)
+        if headers:
+            raise ValueError(f"format v{magic} has no headers")
+        parts.append(write_message(magic, document["offset"] - base, own_time(document), key, value, timestamp_type=kind))
+    body = b"".join(parts)
+    if not codec:
+        return body
+    return write_message(magic, last, head["maxTimestamp"], None, compress(codec, body, magic=magic), codec=codec, timestamp_type=kind)
+
+
+def content(
+    document: Document, key_encoding: str = "base64", value_encoding: str = "base64"
+) -> tuple[bytes | None, bytes | None, list[Header]]:
+    """Key, value and headers of a record's line. ValueError, TypeError, KeyError where they are not what they should be."""
+    headers: list[Header] = [(str(name), decode_text(value, value_encoding)) for name, value in document.get("headers") or ()]
+    return decode_text(document.get("key"), key_encoding), decode_text(document.get("value"), value_encoding), headers
+
+
+def decode_text(text: str | None, encoding: str) -> bytes | None:
+    """What `encode_bytes` wrote, as bytes."""
+    if text is None:
+        return None
+    if encoding == "utf8":
+        return text.encode("utf-8", "surrogateescape")
+    return bytes.fromhex(text) if encoding == "hex" else base64.b64decode(text, validate=True)

@@ -1,0 +1,252 @@
+"""Segments from lines of JSON: what `kops log import` makes of an export, through the log engine itself.
+
+Each batch is appended as a replica takes it, at its offset, and a new segment begins where the export says so. Logs, indexes, producer
+snapshots and leader epochs come from `kops.storage.unified_log`, so they are what a broker with these settings would have written.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from kops.config import TopicConfig
+from kops.config.topic import topic_config
+from kops.config.values.java import INT_MAX, LONG_MAX
+from kops.errors import DecodeError, KopsError, UsageError
+from kops.files import Files
+from kops.forensics.dump.documents import DAMAGE, RECORD
+from kops.forensics.lines.exporting import BATCH, MALFORMED, PARTITION, SEGMENT, Document, rebuild_batch
+from kops.storage.local_log import warn_nobody
+from kops.storage.log_dir_failure import LogDirFailureChannel
+from kops.storage.scheduler import Scheduler
+from kops.storage.unified_log import UnifiedLog
+
+__all__ = ["ImportReport", "ImportedPartition", "import_config", "import_lines", "open_log", "parse_lines"]
+
+_NEVER_MS: Final = str(LONG_MAX)
+_PARTITION_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+-[0-9]+")
+
+
+@dataclass(slots=True)
+class ImportedPartition:
+    """What became of one partition; offsets are None while nothing was appended."""
+
+    name: str
+    output: str
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Its row in `kops.import/v1`."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """What was imported. `damaged` counts the lines that say that something could not be exported."""
+
+    out: str
+    partitions: list[ImportedPartition] = field(default_factory=list)
+    damaged: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The document `kops.import/v1` without its schema."""
+        return {"out": self.out, "partitions": [entry.to_json() for entry in self.partitions], "damaged": self.damaged}
+
+
+def parse_lines(lines: Iterable[bytes], file: str, on_bytes: Callable[[int], object] | None = None) -> Iterator[tuple[int, Document]]:
+    """Number and document of each line that is not empty. DecodeError (`export-malformed`) where one is no JSON object."""
+    for number, line in enumerate(lines, 1):
+        if on_bytes is not None:
+            on_bytes(len(line))
+        if not line.strip():
+            continue
+        try:
+            document = json.loads(line)
+        except ValueError as error:
+            raise DecodeError(f"line {number} is no JSON: {error}", code=MALFORMED, file=file) from error
+        if not isinstance(document, dict):
+            raise DecodeError(f"line {number} is no JSON object", code=MALFORMED, file=file)
+        yield number, document
+
+
+def import_config(settings: Mapping[str, str]) -> TopicConfig:
+    """The topic's settings for an import: segments begin where the export says, unless a setting says otherwise. UsageError."""
+    return topic_config({"segment.bytes": str(INT_MAX), "segment.ms": _NEVER_MS, **settings})
+
+
+def open_log(
+    files: Files,
+    directory: str,
+    config: TopicConfig,
+    now_ms: Callable[[], int],
+    *,
+    log_start_offset: int = 0,
+    recovery_point: int = 0,
+    had_clean_shutdown: bool = True,
+    topic_id: str | None = None,
+    warn: Callable[[str], None] = warn_nobody,
+) -> tuple[UnifiedLog, Scheduler]:
+    """A partition's log for offline work: no producer expires in it, and what a task of it meets is raised."""
+
+    def fail(name: str, error: Exception) -> None:
+        raise error
+
+    scheduler = Scheduler(now_ms, on_error=fail)
+    log = UnifiedLog.open(
+        files,
+        directory,
+        config,
+        now_ms=now_ms,
+        scheduler=scheduler,
+        failures=LogDirFailureChannel(),
+        log_start_offset=log_start_offset,
+        recovery_point=recovery_point,
+        had_clean_shutdown=had_clean_shutdown,
+        topic_id=topic_id,
+        producer_id_expiration_ms=INT_MAX,
+        warn=warn,
+    )
+    return log, scheduler
+
+
+def import_lines(
+    files: Files,
+    documents: Iterable[tuple[int, Document]],
+    out: str,
+    config: TopicConfig,
+    *,
+    file: str,
+    now_ms: Callable[[], int],
+    report: ImportReport,
+) -> None:
+    """Make the partitions of an export below `out`, a directory that is there; none of them may exist yet.
+
+    `report` is filled in as it goes. DecodeError (`export-malformed`) names the line that makes no sense; whatever ends the work, what was
+    appended before is closed as by a clean stop. KopsError, OSError.
+    """
+    work = _Import(files, out, config, file, now_ms, report)
+    try:
+        for number, document in documents:
+            work.number = number
+            try:
+                work.take(document)
+            except KeyError as error:
+                raise DecodeError(
+                    f"line {number} has no {error}; what is no export is for kops log append", code=MALFORMED, file=file
+                ) from error
+            except (TypeError, ValueError, OverflowError) as error:
+                raise DecodeError(f"line {number} is wrong: {error}", code=MALFORMED, file=file) from error
+        work.end_batch()
+    finally:
+        work.close()
+
+
+class _Import:
+    """The partition that is being written, and the batch whose records are being read."""
+
+    def __init__(self, files: Files, out: str, config: TopicConfig, file: str, now_ms: Callable[[], int], report: ImportReport) -> None:
+        self.files = files
+        self.out = out
+        self.config = config
+        self.file = file
+        self.now_ms = now_ms
+        self.report = report
+        self.number = 0
+        self.entry: ImportedPartition | None = None
+        self.topic_id: str | None = None
+        self.log: UnifiedLog | None = None
+        self.scheduler: Scheduler | None = None
+        self.head: Document | None = None
+        self.records: list[Document] = []
+
+    def take(self, document: Document) -> None:
+        """One line."""
+        schema = document["schema"]
+        if schema == RECORD:
+            if self.head is None:
+                self.refuse("a record that belongs to no batch; kops log append takes records alone")
+            self.records.append(document)
+            return
+        self.end_batch()
+        if schema == BATCH:
+            self.head = document
+        elif schema == SEGMENT:
+            self.begin_segment(int(document["baseOffset"]))
+        elif schema == PARTITION:
+            self.begin_partition(document["name"], document.get("topicId"))
+        elif schema == DAMAGE:
+            self.report.damaged += 1
+        else:
+            self.refuse(f"{schema} is no line of an export")
+
+    def refuse(self, reason: str) -> None:
+        """A line that cannot stand there."""
+        raise DecodeError(f"line {self.number}: {reason}", code=MALFORMED, file=self.file)
+
+    def begin_partition(self, name: str, topic_id: str | None) -> None:
+        """The lines after this one are of another partition."""
+        self.close()
+        if not _PARTITION_NAME.fullmatch(name):
+            self.refuse(f"{name!r} is no partition's name (topic-number)")
+        directory = posixpath.join(self.out, name)
+        if self.files.exists(directory):
+            raise UsageError(f"{directory} exists; import makes partitions, it adds nothing to them")
+        self.topic_id = topic_id
+        self.entry = ImportedPartition(name, directory)
+        self.report.partitions.append(self.entry)
+
+    def begin_segment(self, base_offset: int) -> None:
+        """The first segment is where the log starts, every other one is rolled."""
+        if self.entry is None:
+            self.refuse("a segment that belongs to no partition")
+        elif self.log is None or self.scheduler is None:
+            self.log, self.scheduler = open_log(
+                self.files, self.entry.output, self.config, self.now_ms, log_start_offset=base_offset, topic_id=self.topic_id
+            )
+        elif base_offset != self.log.segments.active.base_offset:
+            if base_offset < self.log.log_end_offset:
+                self.refuse(f"a segment begins at {base_offset}, the one before it ends at {self.log.log_end_offset}")
+            self.log.roll(base_offset)
+            self.scheduler.run_due()
+        if self.entry is not None and self.log is not None:
+            self.entry.segments = len(self.log.segments)
+
+    def end_batch(self) -> None:
+        """Append the batch whose records are all there."""
+        if self.head is None:
+            return
+        head, records = self.head, self.records
+        self.head, self.records = None, []
+        if self.log is None or self.entry is None or self.scheduler is None:
+            self.refuse("a batch that belongs to no segment")
+            return
+        try:
+            data = rebuild_batch(head, records)
+            self.log.append_as_follower(data, INT_MAX)
+        except KopsError as error:
+            raise KopsError(f"{self.file}: the batch of offset {head['baseOffset']} (before line {self.number}): {error}") from error
+        self.scheduler.run_due()
+        entry = self.entry
+        entry.segments = len(self.log.segments)
+        entry.batches += 1
+        entry.records += len(records)
+        entry.first_offset = head["baseOffset"] if entry.first_offset is None else entry.first_offset
+        entry.last_offset = head["lastOffset"]
+
+    def close(self) -> None:
+        """Close the partition as a clean stop does, everything on the disk."""
+        log, self.log = self.log, None
+        if log is not None and self.scheduler is not None:
+            log.flush(force_flush_active_segment=True)
+            self.scheduler.run_due()
+            log.close()
+            self.files.sync_dir(log.directory)
+            self.files.sync_dir(self.out)

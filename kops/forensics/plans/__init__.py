@@ -1,0 +1,4 @@
+"""Changes to a directory as data, and the journal that carries them out.
+
+In: steps over files. Out: the directory as it will be (a plan) or as it is afterwards (the journal applies, resumes and rolls back).
+"""

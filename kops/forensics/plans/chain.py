@@ -1,0 +1,536 @@
+"""Which batches of a damaged log stay, and at which offsets: the decisions that `repair` and `recover` share.
+
+A batch whose checksum holds has the right contents, but its base offset and leader epoch lie outside the checksum (Kafka's
+DefaultRecordBatch), so they may be wrong by themselves; a batch may stand twice, or in the wrong place. The log is the longest chain of
+batches in file order whose offsets increase. A batch that is not in it is
+
+* mended, when the hole in the chain at its place has exactly its size (its base offset was damaged), or its records fit there (its last
+  offset was damaged);
+* put where its own offsets say, when the chain has a hole there within its file (batches change places);
+* set aside otherwise (it stands in the log already).
+
+Nothing that is not pinned down so is ever made up.
+"""
+
+from __future__ import annotations
+
+import itertools
+import posixpath
+import statistics
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kops.errors import DecodeError
+from kops.files import Files
+from kops.records import Batch, Damage, scan
+from kops.records.build import write_batch
+from kops.records.decode import read_some
+from kops.storage.formats.names import parse_log_file
+
+__all__ = ["Aside", "Bad", "Item", "chain", "item_batch", "mend_epochs", "mend_sequences", "read_items", "stream_items"]
+
+LIMIT: Final = 1 << 30
+_MAX_OFFSET: Final = (1 << 63) - 1
+_MAX_RELATIVE: Final = 0x7FFFFFFF
+_ALL_RECORDS: Final = 0x7FFFFFFF
+
+
+@dataclass(slots=True)
+class Item:
+    """One batch that can be read: where it lies, what its header says. `data` holds its bytes where they were mended (`note` says how)."""
+
+    path: str
+    position: int
+    size: int
+    base: int
+    last: int
+    magic: int
+    attributes: int
+    epoch: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    max_timestamp: int
+    count: int
+    crc: int
+    data: bytes | None = None
+    note: str = ""
+
+    @classmethod
+    def of(cls, path: str, batch: Batch, *, data: bytes | None = None, note: str = "") -> Item:
+        """What is kept of a batch that was read from `path`."""
+        return cls(
+            path,
+            batch.position,
+            batch.size,
+            batch.base_offset,
+            batch.last_offset,
+            batch.magic,
+            batch.attributes,
+            batch.partition_leader_epoch,
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.max_timestamp,
+            -1 if batch.count is None else batch.count,
+            batch.crc,
+            data,
+            note,
+        )
+
+    @property
+    def span(self) -> int:
+        """Offsets that it takes."""
+        return self.last - self.base + 1
+
+    @property
+    def end(self) -> int:
+        """The position behind it."""
+        return self.position + self.size
+
+    @property
+    def compressed(self) -> bool:
+        """Whether its records are compressed."""
+        return self.attributes & 7 != 0
+
+    @property
+    def transactional(self) -> bool:
+        """Whether it belongs to a transaction (also a marker)."""
+        return self.magic > 1 and self.attributes & 0x10 != 0
+
+    @property
+    def control(self) -> bool:
+        """Whether it is a marker."""
+        return self.magic > 1 and self.attributes & 0x20 != 0
+
+
+@dataclass(slots=True)
+class Bad:
+    """Bytes that are no readable batch. `code` is the scanner's or that of `Batch.check`; offsets, and `header`, where it can be read."""
+
+    path: str
+    position: int
+    length: int
+    code: str
+    reason: str
+    base: int | None = None
+    last: int | None = None
+    header: Item | None = None
+
+
+@dataclass(slots=True)
+class Aside:
+    """A readable batch that is left out, and why."""
+
+    item: Item
+    why: str
+
+
+def read_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | None = None) -> tuple[list[Item], list[Bad]]:
+    """Every batch of a log that can be read, in file order, and what lies between them (see `stream_items`)."""
+    items: list[Item] = []
+    bad: list[Bad] = []
+    for found in stream_items(files, path, on_bytes=on_bytes):
+        if isinstance(found, Bad):
+            bad.append(found)
+        else:
+            items.append(found)
+    return items, bad
+
+
+def stream_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | None = None) -> Iterator[Item | Bad]:
+    """The batches of a log that can be read, and what lies between them, in file order.
+
+    The records are parsed, too: a batch whose header contradicts them is mended where they leave no doubt, else it is bad.
+    """
+    with files.open(path) as file:
+        for found in scan(file):
+            if on_bytes is not None:
+                on_bytes(found.length if isinstance(found, Damage) else found.size)
+            if isinstance(found, Damage):
+                header = Item.of(path, found.batch) if found.batch is not None and found.batch.magic > 1 else None
+                yield Bad(path, found.position, found.length, found.code, found.reason, found.base_offset, found.last_offset, header)
+                continue
+            problems = found.check(LIMIT)
+            yield _judge(path, found, problems[0]) if problems else Item.of(path, found)
+
+
+def _judge(path: str, batch: Batch, problem: DecodeError) -> Item | Bad:
+    """A batch whose checksum holds and whose contents do not fit its header."""
+    data = mend_contents(batch) if batch.magic > 1 else _mend_set(batch)
+    if data is not None:
+        mended = Batch(data)
+        mended.position = batch.position
+        return Item.of(path, mended, data=data, note=f"header mended from its records: {problem.reason}")
+    if problem.code == "bad-offsets":
+        return Item.of(path, batch)  # readable as it is; nothing is known that would be righter
+    return Bad(path, batch.position, batch.size, problem.code, problem.reason, batch.base_offset, batch.last_offset)
+
+
+def item_batch(files: Files, item: Item) -> Batch:
+    """The batch itself."""
+    if item.data is not None:
+        return Batch(item.data)
+    with files.open(item.path) as file:
+        return Batch(file.read(item.position, item.size))
+
+
+def mend_contents(batch: Batch, last_offset: int | None = None) -> bytes | None:
+    """A v2 batch with the same records and a header that fits them: count, last offset, latest timestamp; None where that does not do.
+
+    `last_offset`: take this one instead of the header's.
+    """
+    if batch.magic != 2 or batch.count is None:
+        return None
+    whole = Batch(bytes(batch.data()))
+    whole.count = _ALL_RECORDS
+    try:
+        records, _ = read_some(whole, LIMIT)
+    except DecodeError:
+        return None
+    if not records:
+        return None
+    timestamps = [record.timestamp for record in records]
+    mended = write_batch(
+        bytes(batch.data()[61:]),
+        base_offset=batch.base_offset,
+        last_offset=max(batch.last_offset, records[-1].offset) if last_offset is None else last_offset,
+        count=len(records),
+        attributes=batch.attributes,
+        base_timestamp=batch.base_timestamp,
+        max_timestamp=batch.max_timestamp if batch.attributes & 8 else max(batch.max_timestamp, *timestamps),
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        partition_leader_epoch=batch.partition_leader_epoch,
+    )
+    return None if Batch(mended).check(LIMIT) else mended
+
+
+def _mend_set(batch: Batch) -> bytes | None:
+    """A compressed set of v0 with the offset of its last message, which stands under the checksum; its own does not."""
+    if batch.magic or not batch.compressed:
+        return None
+    try:
+        last = batch.records(LIMIT)[-1].offset
+    except DecodeError:
+        return None
+    mended = struct.pack(">q", last) + bytes(batch.data()[8:])
+    return None if Batch(mended).check(LIMIT) else mended
+
+
+# The chain.
+
+
+def chain(files: Files, items: Sequence[Item], *, start: int = 0) -> tuple[list[Item], list[Aside]]:
+    """The log that these batches (all of a partition's live segments, in file order) make: batches by offset, and what is left out.
+
+    `start`: no batch begins before this offset.
+    """
+    if _increasing(items, start):
+        return list(items), []
+    places = _places(items)
+    chosen = _prefer_real(items, _longest(items, start, _centres(items)), start)
+    kept = [items[i] for i in chosen]
+    aside: list[Aside] = []
+    placed: list[Item] = []
+    members = set(chosen)
+    for group in _groups(items, members):
+        before = kept[group[0] - 1].last if group[0] else start - 1
+        after = kept[group[0]].base if group[0] < len(kept) else None
+        _place(files, [items[i] for i in group[1]], (before, after), places, kept, placed, aside)
+    log = sorted([*kept, *placed], key=lambda item: item.base)
+    return log, aside
+
+
+def _increasing(items: Iterable[Item], start: int) -> bool:
+    last = start - 1
+    path = ""
+    for item in items:
+        if item.base <= last or not 0 < item.span <= _MAX_RELATIVE:
+            return False
+        if item.path == path and item.base - last > _MAX_RELATIVE:
+            return False
+        last, path = item.last, item.path
+    return True
+
+
+def _centres(items: Iterable[Item]) -> dict[str, int]:
+    """An offset in the middle of each file. One file's offsets lie within an int32 of each other, so what is far from there is wrong."""
+    bases: dict[str, list[int]] = {}
+    for item in items:
+        bases.setdefault(item.path, []).append(item.base)
+    return {path: statistics.median_low(found) for path, found in bases.items()}
+
+
+def _prefer_real(items: Sequence[Item], chosen: list[int], start: int) -> list[int]:
+    """Where two batches behind each other claim the same offsets, the second is the real one when the first then has its hole before it."""
+    place = {index: number for number, index in enumerate(chosen)}
+    result = list(chosen)
+    for index, number in place.items():
+        if index + 1 >= len(items) or index + 1 in place:
+            continue
+        wrong, real = items[index], items[index + 1]
+        before = items[result[number - 1]].last if number else start - 1
+        after = items[chosen[number + 1]].base if number + 1 < len(chosen) else _MAX_OFFSET
+        if before < real.base <= real.last < after and wrong.span == real.base - before - 1 and wrong.last >= real.base:
+            result[number] = index + 1
+    return result
+
+
+def _longest(items: Sequence[Item], start: int, centres: dict[str, int]) -> list[int]:
+    """Indices of the longest chain in order in which each batch begins behind the end of the one before it (patience sorting)."""
+    ends: list[int] = []
+    heads: list[int] = []
+    before = [-1] * len(items)
+    for i, item in enumerate(items):
+        if item.base < start or not 0 < item.span <= _MAX_RELATIVE or abs(item.base - centres[item.path]) > _MAX_RELATIVE:
+            continue
+        length = bisect_left(ends, item.base)
+        before[i] = heads[length - 1] if length else -1
+        if length == len(ends):
+            ends.append(item.last)
+            heads.append(i)
+        elif item.last < ends[length]:
+            ends[length] = item.last
+            heads[length] = i
+    found: list[int] = []
+    i = heads[-1] if heads else -1
+    while i >= 0:
+        found.append(i)
+        i = before[i]
+    return found[::-1]
+
+
+def _groups(items: Sequence[Item], members: set[int]) -> Iterable[tuple[int, list[int]]]:
+    """-> (number of chain members before it, indices) of each run of batches that are not in the chain."""
+    number = 0
+    run: list[int] = []
+    for i in range(len(items)):
+        if i not in members:
+            run.append(i)
+            continue
+        if run:
+            yield number, run
+            run = []
+        number += 1
+    if run:
+        yield number, run
+
+
+def _places(items: Iterable[Item]) -> dict[str, tuple[int, int]]:
+    """The offsets that belong to each file by the names: from its base offset to before the next one's."""
+    bases = {item.path: _base_of(item.path) for item in items}
+    return {path: (base, min((other for other in bases.values() if other > base), default=_MAX_OFFSET)) for path, base in bases.items()}
+
+
+def _base_of(path: str) -> int:
+    name = parse_log_file(posixpath.basename(path))
+    return 0 if name is None else name.offset
+
+
+def _place(
+    files: Files,
+    group: list[Item],
+    hole: tuple[int, int | None],
+    places: dict[str, tuple[int, int]],
+    kept: list[Item],
+    placed: list[Item],
+    aside: list[Aside],
+) -> None:
+    """Decide about a run of batches between two members of the chain (`hole`: last offset of the one, base of the other)."""
+    before, after = hole
+    fresh = []
+    for item in group:
+        if _is_copy(item, kept) or _is_copy(item, placed):
+            aside.append(Aside(item, "stands in the log already"))
+        else:
+            fresh.append(item)
+    # A wrong offset that fills another hole to the byte would be a rare chance: such batches stand in the wrong place.
+    first = min(low for low, _ in places.values())
+    elsewhere = [item for item in fresh if _fills(item, kept, first) and _fits(item, placed, inside=False)]
+    placed += elsewhere
+    fresh = [item for item in fresh if item not in elsewhere]
+    if after is not None and fresh and sum(item.span for item in fresh) == after - before - 1 and all(map(_can_move, fresh)):
+        for item in fresh:
+            placed.append(_moved(files, item, before + 1))
+            before += item.span
+        return
+    for item in fresh:
+        low, high = places[item.path]
+        if low <= item.base and item.last < high and _fits(item, kept) and _fits(item, placed, inside=False):
+            placed.append(item)
+            continue
+        trimmed = _trimmed(files, item, before, after)
+        if trimmed is not None:
+            placed.append(trimmed)
+        else:
+            aside.append(Aside(item, "its offsets belong to other batches"))
+    placed.sort(key=lambda item: item.base)
+
+
+def _is_copy(item: Item, others: Sequence[Item]) -> bool:
+    i = bisect_right(others, item.base, key=lambda other: other.base) - 1
+    return i >= 0 and others[i].base == item.base and others[i].last == item.last and others[i].crc == item.crc
+
+
+def _fits(item: Item, others: Sequence[Item], *, inside: bool = True) -> bool:
+    """Whether its own offsets fall into a hole between `others` (with `inside`: not before the first nor behind the last of them)."""
+    if item.base < 0 or item.last < item.base:
+        return False
+    i = bisect_right(others, item.base, key=lambda other: other.base)
+    if inside and (i == 0 or i == len(others)):
+        return False
+    return (i == 0 or others[i - 1].last < item.base) and (i == len(others) or item.last < others[i].base)
+
+
+def _fills(item: Item, others: Sequence[Item], first: int) -> bool:
+    """Whether its own offsets and leader epoch are just what is missing between two of `others`, or before them from `first` on."""
+    i = bisect_right(others, item.base, key=lambda other: other.base)
+    if i == len(others) or item.last < item.base or item.last + 1 != others[i].base or item.epoch > others[i].epoch:
+        return False
+    return item.base == first if i == 0 else others[i - 1].last + 1 == item.base and others[i - 1].epoch <= item.epoch
+
+
+def _can_move(item: Item) -> bool:
+    """A compressed set of v0 holds absolute offsets under its checksum, so its own offset is known from there."""
+    return item.span > 0 and (item.magic > 0 or not item.compressed)
+
+
+def _moved(files: Files, item: Item, base: int) -> Item:
+    """The batch at another base offset: the first eight bytes, outside of the checksum."""
+    raw = bytearray(item_batch(files, item).data())
+    last = base + item.span - 1
+    raw[:8] = struct.pack(">q", base if item.magic > 1 else last)
+    return replace(item, base=base, last=last, data=bytes(raw), note=f"base offset {item.base} mended to {base}")
+
+
+def _trimmed(files: Files, item: Item, before: int, after: int | None) -> Item | None:
+    """The batch with the last offset of its last record, when it fits between its neighbours so."""
+    if item.magic != 2 or item.base <= before or after is None:
+        return None
+    batch = item_batch(files, item)
+    try:
+        records = batch.records(LIMIT)
+    except DecodeError:
+        return None
+    if not records or records[-1].offset >= after:
+        return None
+    mended = mend_contents(batch, records[-1].offset)
+    if mended is None:
+        return None
+    fixed = Batch(mended)
+    note = f"last offset {item.last} mended to {fixed.last_offset}"
+    return replace(item, last=fixed.last_offset, crc=fixed.crc, data=mended, note=note)
+
+
+# Fields outside of the checksum, and those that only their neighbours pin down.
+
+
+def mend_epochs(files: Files, log: Sequence[Item], known: Sequence[tuple[int, int]] = ()) -> list[Item]:
+    """The log with leader epochs that never go back. `known`: (epoch, start offset) entries of leader-epoch-checkpoint, ascending.
+
+    The longest chain of epochs that do not go back is right; another batch gets the epoch that both neighbours have, or that the checkpoint
+    says when it lies between theirs, else its predecessor's.
+    """
+    if all(after.epoch >= before.epoch for before, after in itertools.pairwise(log)):
+        return list(log)
+    right = set(_not_decreasing([item.epoch for item in log]))
+    following: list[int | None] = [None] * len(log)
+    upcoming: int | None = None
+    for i in range(len(log) - 1, -1, -1):
+        following[i] = upcoming
+        if i in right:
+            upcoming = log[i].epoch
+    mended: list[Item] = []
+    previous: int | None = None
+    for i, item in enumerate(log):
+        if i in right or item.magic < 2:
+            previous = item.epoch if i in right else previous
+            mended.append(item)
+            continue
+        low, high = previous, following[i]
+        epoch = _epoch_at(known, item.base)
+        if epoch is None or (low is not None and epoch < low) or (high is not None and epoch > high):
+            epoch = low if low is not None else high if high is not None else item.epoch
+        mended.append(_with_epoch(files, item, epoch))
+    return mended
+
+
+def _not_decreasing(values: Sequence[int]) -> list[int]:
+    ends: list[int] = []
+    heads: list[int] = []
+    before = [-1] * len(values)
+    for i, value in enumerate(values):
+        length = bisect_right(ends, value)
+        before[i] = heads[length - 1] if length else -1
+        if length == len(ends):
+            ends.append(value)
+            heads.append(i)
+        else:
+            ends[length] = value
+            heads[length] = i
+    found: list[int] = []
+    i = heads[-1] if heads else -1
+    while i >= 0:
+        found.append(i)
+        i = before[i]
+    return found
+
+
+def _epoch_at(known: Sequence[tuple[int, int]], offset: int) -> int | None:
+    found = [epoch for epoch, start in known if start <= offset]
+    return found[-1] if found else None
+
+
+def _with_epoch(files: Files, item: Item, epoch: int) -> Item:
+    raw = bytearray(item_batch(files, item).data())
+    raw[12:16] = struct.pack(">i", epoch)
+    note = f"leader epoch {item.epoch} mended to {epoch}"
+    return replace(item, epoch=epoch, data=bytes(raw), note=f"{item.note}; {note}" if item.note else note)
+
+
+def mend_sequences(files: Files, log: Sequence[Item]) -> list[Item]:
+    """The log with a batch's base sequence mended where the batches of its producer before and behind it leave exactly one number."""
+    mended = list(log)
+    chains: dict[tuple[int, int], list[int]] = {}
+    for i, item in enumerate(mended):
+        if item.producer_id < 0 or item.control or item.base_sequence < 0:
+            continue
+        latest = chains.setdefault((item.producer_id, item.producer_epoch), [])
+        latest.append(i)
+        if len(latest) < 3:
+            continue
+        first, middle, third = (mended[k] for k in latest[-3:])
+        expected = _next_sequence(first.base_sequence, first.span)
+        if middle.base_sequence != expected and _next_sequence(expected, middle.span) == third.base_sequence:
+            mended[latest[-2]] = _with_sequence(files, middle, expected)
+        del latest[0]
+    return mended
+
+
+def _next_sequence(sequence: int, span: int) -> int:
+    return (sequence + span) & 0x7FFFFFFF
+
+
+def _with_sequence(files: Files, item: Item, sequence: int) -> Item:
+    batch = item_batch(files, item)
+    data = write_batch(
+        bytes(batch.data()[61:]),
+        base_offset=batch.base_offset,
+        last_offset=batch.last_offset,
+        count=batch.count or 0,
+        attributes=batch.attributes,
+        base_timestamp=batch.base_timestamp,
+        max_timestamp=batch.max_timestamp,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=sequence,
+        partition_leader_epoch=batch.partition_leader_epoch,
+        magic=batch.magic,
+    )
+    note = f"base sequence {item.base_sequence} mended to {sequence}"
+    return replace(item, base_sequence=sequence, crc=Batch(data).crc, data=data, note=f"{item.note}; {note}" if item.note else note)

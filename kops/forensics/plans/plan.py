@@ -1,0 +1,287 @@
+"""What a repair would do, as data: steps over files, and the directory as it will be.
+
+Nothing here writes. A plan belongs to one log directory and is a list of steps; each replaces, makes, renames or removes one file. New
+contents are ranges of files as they were before the repair plus some bytes of their own, so a plan for a segment of a GiB is small.
+`PlannedFiles` shows the directory as the plan will leave it, without a byte being copied, so what would come out can be verified before
+anything is touched. `kops.forensics.plans.journal` carries a plan out.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from kops.files import File, Files, FileStat, Lock, Mode, ReadOnlyError
+from kops.forensics.findings.finding import Finding
+
+__all__ = ["Copy", "Data", "Move", "Part", "Plan", "PlannedFiles", "Put", "Remove", "Step", "parts_size"]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Bytes of a file as it was before the repair."""
+
+    path: str
+    position: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Bytes that the plan brings itself."""
+
+    data: bytes
+
+    @property
+    def length(self) -> int:
+        """How many bytes."""
+        return len(self.data)
+
+
+Part = Copy | Data
+
+
+def parts_size(parts: Iterable[Part]) -> int:
+    """Bytes of all parts together."""
+    return sum(part.length for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What all steps have.
+
+    `action` is a stable kebab word for what a person is told (`rewrite-log`, `rebuild-index`, `remove-leftover`, ...), `why` a sentence,
+    `lossless` says that nothing is given up by it but what can be made again from the log.
+    """
+
+    path: str
+    action: str
+    why: str
+    lossless: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Put(_Step):
+    """Make a file, or replace it, by one that consists of `parts`; `mtime_ms` is kept from the file it replaces where times matter."""
+
+    parts: tuple[Part, ...] = ()
+    mtime_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Move(_Step):
+    """Rename a file to a path where nothing is."""
+
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Remove(_Step):
+    """Take a file, or a whole directory, away (into the backup)."""
+
+
+Step = Put | Move | Remove
+
+
+@dataclass(slots=True)
+class Plan:
+    """All steps for one log directory, in the order in which they are carried out.
+
+    `findings` are the problems found before, `left` those that the steps leave, `lost` says what records the steps take out of the log
+    (none that could be read, ever: what is intact stays), `notes` are sentences for a person.
+    """
+
+    log_dir: str
+    steps: list[Step] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    left: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    lossy_held_back: int = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.steps
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan for `kops log repair --format json`."""
+        return {
+            "log_dir": self.log_dir,
+            "steps": [_step_json(step) for step in self.steps],
+            "findings": [found.to_json() for found in self.findings],
+            "left": [found.to_json() for found in self.left],
+            "notes": self.notes,
+            "held_back": self.lossy_held_back,
+        }
+
+
+def _step_json(step: Step) -> dict[str, Any]:
+    document: dict[str, Any] = {"action": step.action, "path": step.path, "why": step.why, "lossless": step.lossless}
+    if isinstance(step, Move):
+        document["target"] = step.target
+    if isinstance(step, Put):
+        document["size"] = parts_size(step.parts)
+        document["kept_bytes"] = sum(part.length for part in step.parts if isinstance(part, Copy))
+    return document
+
+
+class ComposedFile(File):
+    """A file made of parts, for reading; satisfies `ByteSource`. Not for several threads."""
+
+    def __init__(self, files: Files, path: str, parts: Sequence[Part]) -> None:
+        self.path = path
+        self._files = files
+        self._parts = [part for part in parts if part.length]
+        self._starts: list[int] = []
+        self._open: dict[str, File] = {}
+        size = 0
+        for part in self._parts:
+            self._starts.append(size)
+            size += part.length
+        self._size = size
+
+    def size(self) -> int:
+        return self._size
+
+    def read(self, position: int, size: int) -> bytes:
+        end = min(position + size, self._size)
+        pieces = []
+        i = bisect_right(self._starts, position) - 1
+        while position < end and i >= 0:
+            part, start = self._parts[i], self._starts[i]
+            take = min(end, start + part.length) - position
+            piece = self._piece(part, position - start, take)
+            pieces.append(piece)
+            if len(piece) < take:
+                break
+            position += take
+            i += 1
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _piece(self, part: Part, position: int, size: int) -> bytes:
+        if isinstance(part, Data):
+            return part.data[position : position + size]
+        file = self._open.get(part.path)
+        if file is None:
+            file = self._open[part.path] = self._files.open(part.path)
+        return file.read(part.position + position, size)
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        _refuse(self.path)
+
+    def sync(self) -> None:
+        _refuse(self.path)
+
+    def truncate(self, size: int) -> None:
+        _refuse(self.path)
+
+    def fileno(self) -> int:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), self.path)
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+
+def _refuse(path: str) -> NoReturn:
+    raise ReadOnlyError(f"{path}: a planned file is for reading only")
+
+
+class PlannedFiles(Files):
+    """`base` as it will be once the steps are done; for reading only. Directories stay as they are."""
+
+    def __init__(self, base: Files, steps: Iterable[Step] = ()) -> None:
+        self.base = base
+        self._changed: dict[str, tuple[tuple[Part, ...], int | None] | None] = {}
+        self._names: dict[str, dict[str, bool]] = {}  # by directory: what is there, and what is not, when the steps are done
+        for step in steps:
+            self.add(step)
+
+    def add(self, step: Step) -> None:
+        """Show one more step. Parts of a `Put` name files of `base`."""
+        path = self.base.absolute(step.path)
+        if isinstance(step, Put):
+            self._set(path, (step.parts, step.mtime_ms))
+            return
+        if isinstance(step, Move):
+            status = self.stat(path)
+            parts, _ = self._changed.get(path) or ((Copy(path, 0, status.size),), None)
+            self._set(self.base.absolute(step.target), (parts, status.mtime_ms))
+        self._set(path, None)
+
+    def _set(self, path: str, change: tuple[tuple[Part, ...], int | None] | None) -> None:
+        self._changed[path] = change
+        directory, name = posixpath.split(path)
+        self._names.setdefault(directory, {})[name] = change is not None
+
+    def absolute(self, path: str) -> str:
+        return self.base.absolute(path)
+
+    def open(self, path: str, mode: Mode = "r") -> File:
+        if mode != "r":
+            _refuse(path)
+        name = self.base.absolute(path)
+        if name not in self._changed:
+            return self.base.open(path)
+        change = self._changed[name]
+        if change is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return ComposedFile(self.base, path, change[0])
+
+    def exists(self, path: str) -> bool:
+        name = self.base.absolute(path)
+        return self._changed[name] is not None if name in self._changed else self.base.exists(path)
+
+    def stat(self, path: str) -> FileStat:
+        name = self.base.absolute(path)
+        if name not in self._changed:
+            return self.base.stat(path)
+        change = self._changed[name]
+        if change is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        parts, mtime_ms = change
+        if mtime_ms is None:
+            mtime_ms = self.base.stat(path).mtime_ms if self.base.exists(path) else 0
+        return FileStat(parts_size(parts), mtime_ms, False, 0o644)
+
+    def list(self, path: str) -> list[str]:
+        names = set(self.base.list(path))
+        for name, there in self._names.get(self.base.absolute(path), {}).items():
+            (names.add if there else names.discard)(name)
+        return sorted(names)
+
+    def sync_dir(self, path: str) -> None:
+        _refuse(path)
+
+    def rename(self, source: str, target: str) -> None:
+        _refuse(source)
+
+    def link(self, source: str, target: str) -> None:
+        _refuse(source)
+
+    def unlink(self, path: str) -> None:
+        _refuse(path)
+
+    def rmdir(self, path: str) -> None:
+        _refuse(path)
+
+    def mkdir(self, path: str) -> None:
+        _refuse(path)
+
+    def set_mtime(self, path: str, mtime_ms: int) -> None:
+        _refuse(path)
+
+    def copy_owner(self, source: str, target: str) -> None:
+        _refuse(target)
+
+    def set_mode(self, path: str, mode: int) -> None:
+        _refuse(path)
+
+    def lock(self, path: str) -> Lock:
+        _refuse(path)

@@ -1,0 +1,298 @@
+"""What can be salvaged of one partition: runs of intact batches from every file that may hold one, each offset once.
+
+A run is a range of bytes of one file in which batches follow each other; a healthy segment is one run, whatever its size. The live log
+decides (`kops.forensics.plans.chain` sorts out disorder in it); other copies - `.swap`, `.cleaned` and `.deleted` files, `-future` and
+`-stray` directories, other replicas - fill its holes, and where two batches claim the same offsets, the one of the later leader epoch
+stays, else the one of the better copy.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kops.config.values.java import INT_MAX
+from kops.files import Files
+from kops.forensics.plans.chain import Bad, Item, chain, mend_epochs, stream_items
+from kops.forensics.recover.disk import PatientFiles
+from kops.records import Batch, Damage, scan
+from kops.storage.formats.names import parse_log_file
+
+__all__ = ["Run", "Salvage", "Source", "expand", "missing", "salvage"]
+
+_CLEANERS_GAPS = 3
+_CLEANERS_SHARE = 10
+_UNCHECKED = 16
+
+OnBytes = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class Run:
+    """Batches that follow each other in one file without a gap: bytes `start` to `end`, offsets `base` to `last`.
+
+    `data`: the bytes of one batch that was mended.
+    """
+
+    path: str
+    start: int
+    end: int
+    base: int
+    last: int
+    batches: int = 1
+    data: bytes | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of it."""
+        return len(self.data) if self.data is not None else self.end - self.start
+
+
+@dataclass(slots=True)
+class Source:
+    """One copy of the partition, or of a part of it: `.log` files in the order of their base offsets; `kind` says what it is."""
+
+    kind: str
+    paths: list[str]
+
+
+@dataclass(slots=True)
+class Salvage:
+    """The outcome for one partition: runs by offset, what could not be read, sentences, and whether the log looks compacted.
+
+    `closed`: holes that an earlier repair closed by empty batches; they are holes here.
+    """
+
+    runs: list[Run] = field(default_factory=list)
+    bad: list[Bad] = field(default_factory=list)
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    set_aside: int = 0
+    compacted: bool = False
+    closed: list[tuple[int, int]] = field(default_factory=list)
+
+
+def salvage(files: Files, copies: Sequence[Source], on_bytes: OnBytes | None = None) -> Salvage:
+    """Everything intact of one partition; the first copy is the best one. Raises OSError where a file cannot be read at all."""
+    result = Salvage()
+    holes: list[tuple[int, int]] = []
+    for number, copy in enumerate(copies):
+        part = _read_copy(files, copy, on_bytes)
+        result.bad += part.bad
+        result.notes += part.notes
+        result.set_aside += part.set_aside
+        result.compacted |= part.compacted
+        holes += part.lost
+        if number == 0:
+            result.runs = part.runs
+        else:
+            before = result.runs
+            result.runs = merge(files, before, part.runs)
+            if result.runs != before:
+                taken = sum(run.batches for run in result.runs) - sum(run.batches for run in before)
+                result.notes.append(f"{taken} batches come from {copy.kind} ({copy.paths[0]})")
+    result.lost = missing(result.runs, holes)
+    return result
+
+
+def _read_copy(files: Files, copy: Source, on_bytes: OnBytes | None) -> Salvage:
+    """One copy by itself: bulk runs while its offsets increase, batch by batch otherwise."""
+    result = Salvage()
+    last = epoch = -1
+    before = ""
+    in_order = True
+    for path in copy.paths:
+        batches = gaps = 0
+        expected: int | None = None
+        for found in _readable_items(files, path, on_bytes):
+            if isinstance(found, Bad):
+                result.bad.append(found)
+                expected = None
+                continue
+            batches += 1
+            gaps += expected is not None and found.base > expected
+            expected = found.last + 1
+            if _is_filling(found):
+                result.closed.append((found.base, found.last))
+                continue
+            in_order = in_order and last < found.base <= found.last and (found.magic < 2 or found.epoch >= epoch)
+            in_order = in_order and found.last - max(last, found.base - 1) <= INT_MAX and (path != before or found.base - last <= INT_MAX)
+            before = path
+            last, epoch = found.last, max(epoch, found.epoch)
+            result.compacted |= 0 <= found.count < found.span and found.magic > 1
+            _append(result.runs, found)
+            if found.note:
+                result.notes.append(f"{found.path}:{found.position}: {found.note}")
+        # Without damage, so many holes in a segment are the cleaner's (`verify` takes them for it, too); v0 and v1 show it by nothing else.
+        result.compacted |= gaps >= _CLEANERS_GAPS and gaps * _CLEANERS_SHARE >= batches
+    if not in_order:
+        _sort_out(files, copy, result)
+    result.lost = _holes_of_damage(result)
+    return result
+
+
+def _readable_items(files: Files, path: str, on_bytes: OnBytes | None) -> Iterator[Item | Bad]:
+    """The batches of a log as far as the disk gives it; what it refuses is damage, and the other files are read all the same."""
+    position = 0
+    named = parse_log_file(posixpath.basename(path))
+    first = named.offset if named is not None else None  # the segment begins with what its name says
+    try:
+        for found in stream_items(files, path, on_bytes=on_bytes):
+            position = found.position + (found.length if isinstance(found, Bad) else found.size)
+            yield _as_the_disk_gave_it(files, found, position, first) if isinstance(files, PatientFiles) else found
+    except OSError as error:
+        size = files.stat(path).size
+        base = first if position == 0 else None
+        yield Bad(path, position, max(size - position, 0), "file-unreadable", error.strerror or str(error), base)
+
+
+def _as_the_disk_gave_it(files: PatientFiles, found: Item | Bad, end: int, first: int | None) -> Item | Bad:
+    """What touches unreadable bytes is damage of the disk, not of the log. A batch whose checksum holds with zeros for them is intact, but
+    its first fields (offset, length, leader epoch) stand outside of it."""
+    gone = files.unreadable(found.path, found.position, end)
+    if not gone or (isinstance(found, Item) and gone[0][0] >= found.position + _UNCHECKED):
+        return found
+    reason = os.strerror(errno.EIO)
+    if gone != [(found.position, end)]:
+        reason += " at bytes " + ", ".join(f"{low} to {high - 1}" for low, high in gone)
+    known = found if isinstance(found, Bad) else None
+    base = first if found.position == 0 and (known is None or known.base is None) else known.base if known is not None else None
+    last = known.last if known is not None else None
+    return Bad(found.path, found.position, end - found.position, "file-unreadable", reason, base, last)
+
+
+def _sort_out(files: Files, copy: Source, result: Salvage) -> None:
+    items = [item for path in copy.paths for item in _readable_items(files, path, None) if isinstance(item, Item) and not _is_filling(item)]
+    log, aside = chain(files, items)
+    log = mend_epochs(files, log)
+    result.runs = []
+    result.notes = [f"{item.path}:{item.position}: {item.note}" for item in log if item.note]
+    for item in log:
+        _append(result.runs, item)
+    result.set_aside = len(aside)
+    result.notes += [f"{left.item.path}:{left.item.position}: offsets {left.item.base} to {left.item.last}: {left.why}" for left in aside]
+
+
+def _is_filling(item: Item) -> bool:
+    """Whether it is an empty batch with which a repair closed a hole.
+
+    The log cleaner leaves empty batches, too: the last one of a producer, and the last one of a round of cleaning, which may have no
+    producer but keeps the timestamp of the records that were in it (Cleaner.cleanInto); a filling never had any.
+    """
+    return item.magic > 1 and item.count == 0 and item.producer_id < 0 and item.max_timestamp < 0
+
+
+def _append(runs: list[Run], item: Item) -> None:
+    if runs and item.data is None:
+        run = runs[-1]
+        if run.path == item.path and run.end == item.position and run.data is None and run.last + 1 == item.base:
+            run.end = item.end
+            run.last = item.last
+            run.batches += 1
+            return
+    runs.append(Run(item.path, item.position, item.end, item.base, item.last, data=item.data))
+
+
+def _holes_of_damage(result: Salvage) -> list[tuple[int, int]]:
+    """The offsets between the batches on both sides of each damage; behind the last batch, what the damaged header claims."""
+    holes = list(result.closed)
+    for bad in result.bad:
+        before = [run.last for run in result.runs if run.path == bad.path and run.end <= bad.position]
+        after = [
+            run.base for run in result.runs if (run.path == bad.path and run.start >= bad.position + bad.length) or run.path > bad.path
+        ]
+        low = max(before) + 1 if before else bad.base
+        high = min(after) - 1 if after else bad.last
+        if low is not None and high is not None and 0 <= low <= high:
+            holes.append((low, high))
+        elif low is not None and not after and bad.code in ("torn-tail", "file-unreadable"):
+            # Nobody knows how far it went.
+            holes.append((low, low))
+    return holes
+
+
+def missing(runs: Iterable[Run], holes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What of these ranges no run covers, joined and sorted."""
+    covered = [(run.base, run.last) for run in runs]
+    found: list[tuple[int, int]] = []
+    for low, high in sorted(set(holes)):
+        if found:
+            low = max(low, found[-1][1] + 1)
+        for base, last in covered:
+            if last < low or base > high:
+                continue
+            if base > low:
+                found.append((low, base - 1))
+            low = last + 1
+        if low <= high:
+            found.append((low, high))
+    joined: list[tuple[int, int]] = []
+    for low, high in found:
+        if joined and joined[-1][1] + 1 >= low:
+            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        else:
+            joined.append((low, high))
+    return joined
+
+
+# Two copies make one.
+
+
+def merge(files: Files, better: list[Run], other: list[Run]) -> list[Run]:
+    """Both, each offset once. Runs that touch no other stay whole; the rest goes batch by batch."""
+    marked = sorted([(run.base, run.last, 0, run) for run in better] + [(run.base, run.last, 1, run) for run in other], key=lambda m: m[:3])
+    result: list[Run] = []
+    cluster: list[tuple[int, Run]] = []
+    end = -1
+    for base, last, rank, run in marked:
+        if cluster and base > end:
+            result += _settle(files, cluster)
+            cluster = []
+        cluster.append((rank, run))
+        end = max(end, last)
+    if cluster:
+        result += _settle(files, cluster)
+    return result
+
+
+def _settle(files: Files, cluster: list[tuple[int, Run]]) -> list[Run]:
+    if len(cluster) == 1:
+        return [cluster[0][1]]
+    better = (item for rank, run in cluster if rank == 0 for item in expand(files, run))
+    other = (item for rank, run in cluster if rank == 1 for item in expand(files, run))
+    runs: list[Run] = []
+    for item in _zip(better, other):
+        _append(runs, item)
+    return runs
+
+
+def _zip(better: Iterator[Item], other: Iterator[Item]) -> Iterator[Item]:
+    one, two = next(better, None), next(other, None)
+    while one is not None or two is not None:
+        if one is None or (two is not None and two.last < one.base):
+            assert two is not None
+            yield two
+            two = next(other, None)
+        elif two is None or one.last < two.base:
+            yield one
+            one = next(better, None)
+        elif two.epoch > one.epoch:
+            one = next(better, None)
+        else:
+            two = next(other, None)
+
+
+def expand(files: Files, run: Run) -> Iterator[Item]:
+    """The batches of a run again (their checksums are known to hold)."""
+    if run.data is not None:
+        batch = Batch(run.data)
+        batch.position = run.start
+        yield Item.of(run.path, batch, data=run.data)
+        return
+    with files.open(run.path) as file:
+        for found in scan(file, run.start, run.end, check_crc=False):
+            if not isinstance(found, Damage):
+                yield Item.of(run.path, found)

@@ -1,0 +1,284 @@
+"""Writing what was salvaged: folders of segments as a broker has them after a clean stop, or tables of records.
+
+A segment gets the indexes a broker would have written (`kops.storage.segments.recovery`), a producer snapshot at each segment's base
+offset and at
+the log's end, leader-epoch-checkpoint from the batches (Kafka LogSegment.recover), and partition.metadata of the source. Everything is
+written under a name that ends in `.kops-partial` and renamed when it is whole and on the disk.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from kops.errors import KopsError
+from kops.files import File, Files
+from kops.forensics.inventory.tree import classify
+from kops.forensics.plans.chain import LIMIT, Item, item_batch
+from kops.forensics.recover.run import PARTIAL, RecoveredPartition, RecoverReport
+from kops.forensics.recover.runs import Run, expand
+from kops.records import Batch, Record, scan
+from kops.records.build import build_batch
+from kops.storage.failures.load_errors import LoadError
+from kops.storage.formats.leader_epoch_checkpoint import EpochEntry, write_leader_epoch_checkpoint
+from kops.storage.formats.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, log_file_name
+from kops.storage.producers.state import ProducerState, snapshot_bytes
+from kops.storage.segments.recovery import RebuiltIndexes, rebuild_indexes
+
+_CHUNK: Final = 1 << 20
+_MAX_SIZE: Final = 0x7FFFFFFF
+_MAX_RELATIVE: Final = 0x7FFFFFFF
+
+
+@dataclass(slots=True)
+class _Segment:
+    base_offset: int
+    runs: list[Run] = field(default_factory=list)
+    size: int = 0
+
+
+def remove_tree(files: Files, path: str) -> None:
+    """Take away what an earlier attempt left."""
+    if not files.stat(path).is_dir:
+        files.unlink(path)
+        return
+    for name in files.list(path):
+        remove_tree(files, posixpath.join(path, name))
+    files.rmdir(path)
+
+
+def write_partition(
+    files: Files, out_files: Files, report: RecoverReport, entry: RecoveredPartition, runs: Sequence[Run], metadata: bytes | None
+) -> None:
+    """Write one partition and fill in what became of it. An interruption leaves the whole segments; `entry.complete` says so."""
+    suffix = {"segment": "", "jsonl": ".jsonl", "parquet": ".parquet"}[report.shape]
+    entry.output = posixpath.join(report.out, entry.name + suffix)
+    partial = entry.output + PARTIAL
+    try:
+        if report.shape == "segment":
+            _write_folder(files, out_files, partial, report.renumbered, entry, runs, metadata)
+        else:
+            from kops.forensics.recover.tables import write_table
+
+            write_table(files, out_files, partial, report, entry, runs)
+        if out_files.exists(entry.output):
+            remove_tree(out_files, entry.output)
+        out_files.rename(partial, entry.output)
+        out_files.sync_dir(report.out)
+    except (OSError, KeyboardInterrupt):
+        if out_files.exists(partial):
+            remove_tree(out_files, partial)  # a full disk is no place for half a partition, and --resume begins it anew
+        raise
+
+
+def batches(files: Files, runs: Sequence[Run], renumber: bool) -> Iterator[Batch]:
+    """The batches to be written, one by one; with `renumber` at offsets without gaps."""
+    following: int | None = None
+    for run in runs:
+        for item in expand(files, run):
+            batch = item_batch(files, item)
+            if renumber:
+                batch = renumbered(batch, item, item.base if following is None else following)
+                following = batch.next_offset
+            yield batch
+
+
+def renumbered(batch: Batch, item: Item, base: int) -> Batch:
+    """The same records from another base offset on: eight bytes outside of the checksum, but a compressed set of v0 is written anew,
+    since the messages in it hold absolute offsets."""
+    if item.magic == 0 and item.compressed:
+        records = batch.records(LIMIT)
+        shift = base - records[0].offset
+        moved = [Record(old.offset + shift, old.timestamp, old.timestamp_type, old.key, old.value, old.headers) for old in records]
+        return Batch(build_batch(moved, magic=0, codec=batch.codec, base_offset=base))
+    raw = bytearray(batch.data())
+    raw[:8] = struct.pack(">q", base if item.magic > 1 else base + item.span - 1)
+    return Batch(bytes(raw))
+
+
+def _write_folder(
+    files: Files,
+    out_files: Files,
+    partial: str,
+    renumber: bool,
+    entry: RecoveredPartition,
+    runs: Sequence[Run],
+    metadata: bytes | None,
+) -> None:
+    out_files.mkdir(partial)
+    folder = _Folder(out_files, partial, entry)
+    try:
+        if renumber:
+            folder.write_batches(batches(files, runs, True))
+        else:
+            for segment in _segments(runs):
+                folder.write_segment(files, segment)
+    except KeyboardInterrupt:
+        entry.complete = False
+        folder.drop_open()
+    folder.finish(metadata)
+
+
+def _segments(runs: Sequence[Run]) -> Iterator[_Segment]:
+    """The segments of the sources, as far as one file still makes one: a new one begins with each live file, and where numbers get too
+    big.
+    """
+    segment: _Segment | None = None
+    file_base = None
+    last = -1
+    for run in runs:
+        entry = classify(run.path)
+        base = entry.offset if entry.offset is not None and not entry.suffix else None
+        new_file = base is not None and base != file_base
+        if segment is None or new_file or segment.size + run.size > _MAX_SIZE or run.last - segment.base_offset > _MAX_RELATIVE:
+            if segment is not None:
+                yield segment
+            segment = _Segment(base if new_file and base is not None and last < base <= run.base else run.base)
+            file_base = base if base is not None else file_base
+        segment.runs.append(run)
+        segment.size += run.size
+        last = run.last
+    if segment is not None:
+        yield segment
+
+
+class _Folder:
+    """The partition's folder while it is being written."""
+
+    def __init__(self, files: Files, path: str, entry: RecoveredPartition) -> None:
+        self.files = files
+        self.path = path
+        self.entry = entry
+        self.producers: ProducerState | None = ProducerState()
+        self.epochs: list[EpochEntry] = []
+        self.open_log: str | None = None
+        self.next_offset = 0
+        self.number = 0
+
+    def name(self, offset: int, kind: FileKind) -> str:
+        """The path of a segment's file."""
+        return posixpath.join(self.path, log_file_name(offset, kind))
+
+    def write_segment(self, source: Files, segment: _Segment) -> None:
+        """One segment from ranges of the sources."""
+        self.open_log = self.name(segment.base_offset, "log")
+        with self.files.open(self.open_log, "new") as log:
+            position = 0
+            for run in segment.runs:
+                for chunk in _chunks(source, run):
+                    log.write(position, chunk)
+                    position += len(chunk)
+            log.sync()
+            self.close_segment(log, segment.base_offset)
+
+    def write_batches(self, found: Iterator[Batch]) -> None:
+        """Batch by batch, into segments of at most a GiB."""
+        log: File | None = None
+        base = position = 0
+        for batch in found:
+            if log is not None and (position + batch.size > 1 << 30 or batch.last_offset - base > _MAX_RELATIVE):
+                log.sync()
+                self.close_segment(log, base)
+                log.close()
+                log = None
+            if log is None:
+                base, position = batch.base_offset, 0
+                self.open_log = self.name(base, "log")
+                log = self.files.open(self.open_log, "new")
+            log.write(position, batch.data())
+            position += batch.size
+        if log is not None:
+            log.sync()
+            self.close_segment(log, base)
+            log.close()
+
+    def close_segment(self, log: File, base_offset: int) -> None:
+        """Everything beside a log that is written."""
+        if self.number:
+            self.snapshot(base_offset)
+        try:
+            built = rebuild_indexes(log, base_offset, producers=self.producers)
+        except LoadError as error:
+            # Transactions that contradict each other: the state cannot be told, the indexes of each segment by itself can.
+            self.entry.notes.append(f"{posixpath.basename(log.path)}: no producer snapshots from here on ({error})")
+            self.producers = None
+            built = self.indexes_alone(log, base_offset)
+        if built.damage is not None:
+            raise KopsError(f"{log.path}: what was just written cannot be read ({built.damage})")
+        for kind, data in (("index", built.index), ("timeindex", built.timeindex), ("txnindex", built.txnindex)):
+            if data or kind != "txnindex":
+                self.write(self.name(base_offset, kind), data)  # type: ignore[arg-type]
+        self.count(log)
+        self.open_log = None
+        self.number += 1
+
+    def indexes_alone(self, log: File, base_offset: int) -> RebuiltIndexes:
+        """Those of a segment by itself; none where a batch in it, with a sound checksum, is one that Kafka itself ends at."""
+        try:
+            return rebuild_indexes(log, base_offset)
+        except LoadError as error:
+            self.entry.notes.append(f"{posixpath.basename(log.path)}: it has no indexes, and Kafka will not open it ({error})")
+            return RebuiltIndexes(b"", b"", b"", log.size(), None)
+
+    def count(self, log: File) -> None:
+        """Batches, records, offsets and leader epochs of a segment that is whole."""
+        entry = self.entry
+        for batch in scan(log, check_crc=False):
+            assert isinstance(batch, Batch), "what was just written holds no damage"
+            entry.batches += 1
+            entry.bytes += batch.size
+            if batch.magic < 2:
+                entry.records += len(batch.records(LIMIT)) if batch.compressed else 1
+            elif not batch.is_control:
+                entry.records += batch.count or 0
+            if entry.first_offset is None:
+                entry.first_offset = batch.base_offset
+            entry.last_offset = batch.last_offset
+            self.next_offset = batch.next_offset
+            epoch = batch.partition_leader_epoch
+            if epoch >= 0 and (not self.epochs or epoch > self.epochs[-1].epoch):
+                self.epochs.append(EpochEntry(epoch, batch.base_offset))
+
+    def snapshot(self, offset: int) -> None:
+        """The producers' state at this offset."""
+        if self.producers is not None:
+            self.write(self.name(offset, "snapshot"), snapshot_bytes(self.producers))
+
+    def write(self, path: str, data: bytes) -> None:
+        """A small file, forced to the disk."""
+        with self.files.open(path, "new") as file:
+            file.write(0, data)
+            file.sync()
+
+    def drop_open(self) -> None:
+        """Take away the segment that an interruption cut."""
+        if self.open_log is None:
+            return
+        stem = self.open_log.removesuffix(".log")
+        for kind in ("log", "index", "timeindex", "txnindex", "snapshot"):
+            if self.files.exists(f"{stem}.{kind}"):
+                self.files.unlink(f"{stem}.{kind}")
+
+    def finish(self, metadata: bytes | None) -> None:
+        """What belongs to the partition as a whole."""
+        if self.number and not self.files.exists(self.name(self.next_offset, "snapshot")):
+            self.snapshot(self.next_offset)
+        self.write(posixpath.join(self.path, LEADER_EPOCH_CHECKPOINT), write_leader_epoch_checkpoint(self.epochs))
+        if metadata is not None:
+            self.write(posixpath.join(self.path, PARTITION_METADATA), metadata)
+        self.files.sync_dir(self.path)
+
+
+def _chunks(files: Files, run: Run) -> Iterator[bytes]:
+    if run.data is not None:
+        yield run.data
+        return
+    with files.open(run.path) as file:
+        for position in range(run.start, run.end, _CHUNK):
+            chunk = file.read(position, min(_CHUNK, run.end - position))
+            if not chunk:
+                raise KopsError(f"{run.path}: the file became shorter while it was read")
+            yield chunk

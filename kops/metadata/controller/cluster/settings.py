@@ -1,0 +1,53 @@
+"""What a controller is told about itself at its start: its place in the cluster, defaults, periods, and where random draws come from.
+
+Sources: the QuorumController.Builder and what ControllerServer gives it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from kops.metadata.controller.cluster.feature_versions import production_features
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kops.config.values.definition import ConfigDef
+    from kops.metadata.broker_registration import VersionRange
+    from kops.metadata.controller.base.result import Record
+
+
+class Draws(Protocol):
+    """Random numbers and ids."""
+
+    def next_int(self, bound: int) -> int:
+        """A number from 0 to below `bound` (java.util.Random.nextInt)."""
+
+    def uuid(self) -> bytes:
+        """16 bytes that no Uuid reserved by Kafka has, and whose text begins with no dash (Uuid.randomUuid)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    """Times in ms; a period of None means never.
+
+    `static_config` is server.properties, `broker_config_def` the definition of all broker settings, `bootstrap` the records of
+    bootstrap.checkpoint. `quorum_node_ids` are the voters known at the start.
+    """
+
+    cluster_id: str
+    bootstrap: tuple[Record, ...]
+    quorum_node_ids: tuple[int, ...] = ()
+    supported_features: Mapping[str, VersionRange] = field(default_factory=production_features)
+    static_config: Mapping[str, str] = field(default_factory=dict)
+    broker_config_def: ConfigDef | None = None
+    remote_storage_enabled: bool = False
+    default_replication_factor: int = 1
+    default_num_partitions: int = 1
+    delete_topic_enable: bool = True
+    session_timeout_ms: int = 9_000
+    leader_imbalance_check_interval_ms: int | None = 300_000
+    unclean_leader_election_check_interval_ms: int = 300_000
+    max_idle_interval_ms: int | None = 500
+    max_elections_per_imbalance: int = 1_000

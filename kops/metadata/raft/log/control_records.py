@@ -1,0 +1,119 @@
+"""The control records of a quorum and of its snapshots: their values, and the batches around them.
+
+Formats: the descriptors LeaderChangeMessage, KRaftVersionRecord, VotersRecord, SnapshotHeaderRecord and SnapshotFooterRecord, all written
+in version 0 (Kafka's ControlRecordUtils), in flexible encoding; keys as ControlRecordType has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from kops.errors import DecodeError
+from kops.metadata.raft.voters.replica import Endpoints, ReplicaKey
+from kops.metadata.raft.voters.voter_set import VoterNode, VoterSet
+from kops.protocol.messages import leader_change_message, voters_record
+from kops.protocol.messages.k_raft_version_record import KRaftVersionRecord
+from kops.protocol.messages.snapshot_footer_record import SnapshotFooterRecord
+from kops.protocol.messages.snapshot_header_record import SnapshotHeaderRecord
+from kops.records import Batch, BatchBuilder
+from kops.records.record import CONTROL_TYPES, KRAFT_VERSION, KRAFT_VOTERS, LEADER_CHANGE, SNAPSHOT_FOOTER, SNAPSHOT_HEADER, control_type_id
+
+_CODE: Final = "bad-control-record"
+_VERSION: Final = 0
+
+
+class ControlRecord(NamedTuple):
+    """A control record to be written: its type's name (see kops.records.record) and its value."""
+
+    type: str
+    value: bytes
+
+
+def leader_change(leader_id: int, voters: Iterable[int], granting_voters: Iterable[int]) -> ControlRecord:
+    """The first record of an epoch."""
+    lists = [[leader_change_message.Voter(id) for id in ids] for ids in (voters, granting_voters)]
+    return ControlRecord(LEADER_CHANGE, leader_change_message.LeaderChangeMessage(0, leader_id, *lists).encode(_VERSION))
+
+
+def kraft_version(level: int) -> ControlRecord:
+    """The quorum's feature level from here on."""
+    return ControlRecord(KRAFT_VERSION, KRaftVersionRecord(0, level).encode(_VERSION))
+
+
+def voters(voter_set: VoterSet) -> ControlRecord:
+    """The voters from here on, by ascending id (Kafka: in a HashMap's order, which is that for ids below its size)."""
+    return ControlRecord(KRAFT_VOTERS, voters_record.VotersRecord(0, [_voter(each) for each in voter_set]).encode(_VERSION))
+
+
+def _voter(voter: VoterNode) -> voters_record.Voter:
+    endpoints = [voters_record.Endpoint(name, host, port) for name, (host, port) in voter.listeners.items()]
+    versions = voters_record.KRaftVersionFeature(voter.min_version, voter.max_version)
+    return voters_record.Voter(voter.key.id, voter.key.directory_id_or_zero, endpoints, versions)
+
+
+def snapshot_header(last_contained_log_timestamp: int) -> ControlRecord:
+    """The first record of a snapshot; the time (ms) of the last record that it stands for."""
+    return ControlRecord(SNAPSHOT_HEADER, SnapshotHeaderRecord(0, last_contained_log_timestamp).encode(_VERSION))
+
+
+def snapshot_footer() -> ControlRecord:
+    """The last record of a snapshot."""
+    return ControlRecord(SNAPSHOT_FOOTER, SnapshotFooterRecord(0).encode(_VERSION))
+
+
+def control_batch(records: Sequence[ControlRecord], *, base_offset: int, epoch: int, now_ms: int) -> bytes:
+    """A control batch of these records, all at one time."""
+    builder = BatchBuilder(base_offset=base_offset, control=True, partition_leader_epoch=epoch)
+    for record in records:
+        builder.append_control(now_ms, record.type, record.value)
+    return builder.build()
+
+
+class QuorumChange(NamedTuple):
+    """What a control record of the log changes: the kraft.version (an int) or the voters, from `offset` on."""
+
+    offset: int
+    value: int | VoterSet
+
+
+def quorum_changes(batch: Batch) -> list[QuorumChange]:
+    """The changes in a control batch, empty for any other batch. Raises DecodeError (`bad-control-record`)."""
+    found = []
+    for record in batch.records() if batch.is_control else ():
+        _, number = control_type_id(record.key)
+        name = CONTROL_TYPES[number] if 0 <= number < len(CONTROL_TYPES) else ""
+        if name == KRAFT_VERSION:
+            found.append(QuorumChange(record.offset, read_kraft_version(record.value or b"")))
+        elif name == KRAFT_VOTERS:
+            found.append(QuorumChange(record.offset, read_voters(record.value or b"")))
+    return found
+
+
+def read_kraft_version(value: bytes) -> int:
+    """The level in a KRaftVersionRecord. Raises DecodeError."""
+    level = KRaftVersionRecord.decode(value, _VERSION).k_raft_version
+    if level not in (0, 1):
+        raise DecodeError(f"kraft.version {level} is unknown; known: 0 and 1", code=_CODE)
+    return level
+
+
+def read_voters(value: bytes) -> VoterSet:
+    """The voters in a VotersRecord. Raises DecodeError."""
+    return VoterSet(
+        VoterNode(
+            ReplicaKey.read(voter.voter_id, voter.voter_directory_id),
+            Endpoints.read(voter.endpoints),
+            voter.k_raft_version_feature.min_supported_version,
+            voter.k_raft_version_feature.max_supported_version,
+        )
+        for voter in voters_record.VotersRecord.decode(value, _VERSION).voters
+    )
+
+
+def read_snapshot_header(batch: Batch) -> int:
+    """The time (ms) of the last record in the log that a snapshot stands for, by its first batch. Raises DecodeError."""
+    records = batch.records() if batch.is_control else []
+    if not records or control_type_id(records[0].key)[1] != CONTROL_TYPES.index(SNAPSHOT_HEADER):
+        raise DecodeError("a snapshot does not begin with its header", code=_CODE)
+    return SnapshotHeaderRecord.decode(records[0].value or b"", _VERSION).last_contained_log_timestamp

@@ -1,0 +1,304 @@
+"""What all parts of a Raft node stand on: its log, its role and the changes of it, its requests, and what it tells its listener.
+
+Source: Kafka's KafkaRaftClient (transitions, maybeTransition, maybeHandleCommonResponse, updateListenersProgress, ListenerContext), its
+ThresholdPurgatory and DefaultRequestSender. One listener is told; a program with several passes on what it hears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kops.metadata.raft.log.accumulator import BatchAccumulator
+from kops.metadata.raft.log.control_state import ControlState
+from kops.metadata.raft.log.log import RaftLog, end_of
+from kops.metadata.raft.node import messages
+from kops.metadata.raft.node.actions import (
+    Action,
+    Committed,
+    Identity,
+    LeaderChanged,
+    LoadSnapshot,
+    Message,
+    Request,
+    Respond,
+    SendRequest,
+)
+from kops.metadata.raft.node.requests import RequestManager
+from kops.metadata.raft.roles.election import ElectionState, ElectionStore
+from kops.metadata.raft.roles.leader import LeaderState
+from kops.metadata.raft.roles.quorum import QuorumState
+from kops.metadata.raft.roles.states import Candidate, Follower, Prospective, Resigned, Unattached
+from kops.metadata.raft.voters.replica import Endpoints, LeaderAndEpoch, Node, ReplicaKey
+from kops.metadata.raft.voters.settings import MAX_BATCH_SIZE
+from kops.records import read_batches
+
+_NOTHING_READ = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ParkedFetch:
+    """A fetch with nothing to give yet. `offset`: it is answered when the log ends beyond; `response`: what it gets at its deadline."""
+
+    request: Request
+    offset: int
+    deadline_ms: int
+    response: Message
+    complete: Callable[[int], Message]
+
+
+class RaftCore:
+    """The state of a node and its common moves. Collects actions in `actions`."""
+
+    def __init__(self, identity: Identity, log: RaftLog, elections: ElectionStore, now_ms: int) -> None:
+        self.identity = identity
+        self.settings = identity.settings
+        self.log = log
+        self.elections = elections
+        self.actions: list[Action] = []
+        self.parked: list[ParkedFetch] = []
+        self.shutdown_deadline_ms: int | None = None
+        self.is_finished = False
+        self.control = ControlState(identity.static_voters, log)
+        self.control.update()
+        self.requests = RequestManager(identity.bootstrap, self.settings.retry_backoff_ms, self.settings.request_timeout_ms, identity.draw)
+        self.quorum = QuorumState(
+            identity.node_id, identity.directory_id, self.control, identity.listeners, self.settings, identity.draw, self._persist
+        )
+        self.quorum.initialize(elections.read(), end_of(log), now_ms)
+        self._correlation_id = 0
+        self._next_offset = _NOTHING_READ
+        self._told_leader = LeaderAndEpoch(None, 0)
+
+    def _persist(self, election: ElectionState) -> None:
+        self.elections.write(election, self.control.kraft_version)
+
+    @property
+    def leader_state(self) -> LeaderState:
+        """The leader's role, which the node has."""
+        assert isinstance(self.quorum.state, LeaderState), f"{self.quorum.state} is no leader"
+        return self.quorum.state
+
+    @property
+    def follower_state(self) -> Follower:
+        """The follower's role, which the node has."""
+        assert isinstance(self.quorum.state, Follower), f"{self.quorum.state} is no follower"
+        return self.quorum.state
+
+    @property
+    def is_leader(self) -> bool:
+        return isinstance(self.quorum.state, LeaderState)
+
+    # Transitions ------------------------------------------------------------------------------------------------------------------------
+
+    def become_prospective(self, now_ms: int) -> None:
+        """Ask for an election; a voter alone is elected at once."""
+        self.quorum.transition_to_prospective(now_ms)
+        self.on_votes_counted(now_ms)
+        if isinstance(self.quorum.state, Prospective):
+            self.requests.reset_all()
+
+    def become_candidate(self, now_ms: int) -> None:
+        """A new epoch."""
+        self.quorum.transition_to_candidate(now_ms)
+        self.tell_leader_change()
+        self.on_votes_counted(now_ms)
+        if isinstance(self.quorum.state, Candidate):
+            self.requests.reset_all()
+
+    def on_votes_counted(self, now_ms: int) -> None:
+        """Go on where the votes suffice."""
+        state = self.quorum.state
+        if isinstance(state, Prospective) and state.votes.is_won:
+            self.become_candidate(now_ms)
+        elif isinstance(state, Candidate) and state.votes.is_won:
+            self._become_leader(now_ms)
+
+    def _become_leader(self, now_ms: int) -> None:
+        end_offset = self.log.end_offset
+        accumulator = BatchAccumulator(self.quorum.epoch, end_offset, self.settings.append_linger_ms, timestamp=self.identity.timestamp)
+        state = self.quorum.transition_to_leader(end_offset, accumulator, now_ms)
+        self.log.initialize_leader_epoch(self.quorum.epoch)
+        state.append_start_of_epoch(now_ms)
+        self.requests.reset_all()
+
+    def become_unattached(self, epoch: int, leader_id: int | None, now_ms: int) -> None:
+        """A later epoch without a leader that could be reached."""
+        self.quorum.transition_to_unattached(epoch, leader_id, now_ms)
+        self.tell_leader_change()
+        self._leave_leadership()
+
+    def become_resigned(self, now_ms: int) -> None:
+        """Give up leading."""
+        self.quorum.transition_to_resigned(self.leader_state.successors, now_ms)
+        self._leave_leadership()
+
+    def become_follower(self, epoch: int, leader_id: int, endpoints: Endpoints, now_ms: int) -> None:
+        """Follow."""
+        self.quorum.transition_to_follower(epoch, leader_id, endpoints, now_ms)
+        self.tell_leader_change()
+        self._leave_leadership()
+
+    def _leave_leadership(self) -> None:
+        self.requests.reset_all()
+        parked, self.parked = self.parked, []
+        for fetch in parked:
+            self.respond(fetch.request, messages.fetch_response(self, fetch.request, "NOT_LEADER_OR_FOLLOWER"))
+
+    def maybe_transition(self, leader_id: int | None, epoch: int, endpoints: Endpoints, now_ms: int) -> None:
+        """Take what another node says of the leader, where it is newer. Two leaders in one epoch are a broken promise."""
+        quorum = self.quorum
+        if leader_id is not None and leader_id == quorum.local_id:
+            # With the disk that it has lost, it did; Kafka's node ends here until others have a later epoch.
+            leader_id = None
+        elif epoch == quorum.epoch and leader_id is not None and quorum.leader_id is not None:
+            assert leader_id == quorum.leader_id, f"two leaders in epoch {epoch}: {leader_id} and {quorum.leader_id}"
+        if epoch > quorum.epoch:
+            if leader_id is not None and len(endpoints):
+                self.become_follower(epoch, leader_id, endpoints, now_ms)
+            else:
+                # Who has heard of a leader, but not where it is, tells no endpoints: Kafka's node ends there.
+                self.become_unattached(epoch, leader_id, now_ms)
+        elif leader_id is not None and not self.is_leader and len(endpoints) > len(quorum.state.leader_endpoints):
+            self.become_follower(epoch, leader_id, endpoints, now_ms)
+
+    def handle_common(self, error: str, leader_id: int | None, epoch: int, endpoints: Endpoints, now_ms: int) -> bool | None:
+        """What every response is looked at for -> whether it was a success, None where it has to be looked at further."""
+        if leader_id is not None and not len(endpoints):
+            endpoints = self.control.last_voters.listeners(leader_id)
+        if epoch < self.quorum.epoch or error == "UNKNOWN_LEADER_EPOCH":
+            return True
+        if epoch > self.quorum.epoch or error in ("FENCED_LEADER_EPOCH", "NOT_LEADER_OR_FOLLOWER"):
+            self.maybe_transition(leader_id, epoch, endpoints, now_ms)
+            return True
+        is_leaderless = self.quorum.leader_id is None or isinstance(self.quorum.state, Unattached)
+        if leader_id not in (None, self.quorum.local_id) and is_leaderless and len(endpoints):
+            assert leader_id is not None
+            self.become_follower(epoch, leader_id, endpoints, now_ms)
+            return None if error == "NONE" else True
+        if error == "BROKER_NOT_AVAILABLE":
+            return False
+        if error == "INVALID_VOTER_KEY":
+            return True
+        assert error != "INVALID_REQUEST", "another node finds a request of this one invalid"
+        return None
+
+    # Requests and responses -------------------------------------------------------------------------------------------------------------
+
+    def respond(self, request: Request, message: Message) -> None:
+        """Answer a request."""
+        self.actions.append(Respond(request.token, message))
+
+    def send(self, node: Node, build: Callable[[], Message], now_ms: int) -> tuple[bool, int]:
+        """Send a request unless one is on its way or has just failed -> (whether it was sent, ms to wait)."""
+        if not self.requests.is_ready(node, now_ms):
+            return False, self.requests.remaining_ms(node, now_ms)
+        self._correlation_id += 1
+        self.requests.on_sent(node, self._correlation_id, now_ms)
+        self.actions.append(SendRequest(node, self._correlation_id, build()))
+        return True, self.settings.request_timeout_ms
+
+    def voter_node(self, voter_id: int) -> Node:
+        """Where a voter is reached."""
+        node = self.control.last_voters.node(voter_id, self.identity.listener)
+        assert node is not None, f"no endpoint of voter {voter_id} for {self.identity.listener}"
+        return node
+
+    def check_leader_request(self, epoch: int) -> str:
+        """The error for a request that only this epoch's leader can serve; NONE."""
+        if epoch < self.quorum.epoch:
+            return "FENCED_LEADER_EPOCH"
+        if epoch > self.quorum.epoch:
+            return "UNKNOWN_LEADER_EPOCH"
+        if not self.is_leader:
+            return "NOT_LEADER_OR_FOLLOWER"
+        return "NONE" if self.shutdown_deadline_ms is None else "BROKER_NOT_AVAILABLE"
+
+    def check_voter_request(self, replica_id: int, epoch: int) -> str:
+        """The error for a request of a voter to a voter; NONE."""
+        if epoch < self.quorum.epoch:
+            return "FENCED_LEADER_EPOCH"
+        return "INVALID_REQUEST" if replica_id < 0 else "NONE"
+
+    def is_local_voter_key(self, voter: ReplicaKey | None) -> bool:
+        """Whether a request that names its receiver (or does not) means this node."""
+        return voter is None or (voter.id == self.identity.node_id and voter.directory_id in (None, self.identity.directory_id))
+
+    # The log's progress -----------------------------------------------------------------------------------------------------------------
+
+    def on_leader_end(self, now_ms: int) -> None:
+        """The leader's log has grown, durably."""
+        state = self.leader_state
+        if state.update_local(self.log.end_offset, self.control.last_voters):
+            self.on_leader_high_watermark(now_ms)
+        self._complete(now_ms, lambda fetch: fetch.offset < self.log.end_offset)
+
+    def on_leader_high_watermark(self, now_ms: int) -> None:
+        """More is committed."""
+        state = self.leader_state
+        high_watermark = state.high_watermark
+        assert high_watermark is not None
+        self.log.update_high_watermark(high_watermark)
+        added, removed = state.added_voter, state.removed_voter
+        if added is not None and added.last_offset is not None and high_watermark > added.last_offset:
+            state.finish_added("NONE")
+        if removed is not None and high_watermark > removed.last_offset:
+            state.finish_removed("NONE")
+            if not self.control.last_voters.is_voter(state.local_voter.key):
+                state.is_resign_requested = True
+        self._complete(now_ms, lambda fetch: True)
+        self.tell_committed(high_watermark)
+
+    def update_follower_high_watermark(self, high_watermark: int) -> None:
+        """The leader says what is committed; what of it this log has counts."""
+        known = min(self.log.end_offset, high_watermark)
+        if self.follower_state.update_high_watermark(known):
+            self.log.update_high_watermark(known)
+            self.tell_committed(known)
+
+    def _complete(self, now_ms: int, is_due: Callable[[ParkedFetch], bool]) -> None:
+        due = [fetch for fetch in self.parked if is_due(fetch)]
+        self.parked = [fetch for fetch in self.parked if fetch not in due]
+        for fetch in due:
+            self.respond(fetch.request, fetch.complete(now_ms))
+
+    def expire_fetches(self, now_ms: int) -> None:
+        """Answer the fetches that have waited long enough."""
+        for fetch in [fetch for fetch in self.parked if fetch.deadline_ms <= now_ms]:
+            self.parked.remove(fetch)
+            self.respond(fetch.request, fetch.response)
+
+    # The listener -----------------------------------------------------------------------------------------------------------------------
+
+    def tell_committed(self, high_watermark: int) -> None:
+        """Give the listener what is committed and it has not had."""
+        snapshot_id = self.log.latest_snapshot_id
+        is_behind = self._next_offset == _NOTHING_READ or self._next_offset < self.log.start_offset
+        if is_behind and self._next_offset < high_watermark and snapshot_id is not None:
+            self._next_offset = snapshot_id.offset
+            self.actions.append(LoadSnapshot(snapshot_id))
+        elif self._next_offset == _NOTHING_READ:
+            self._next_offset = 0
+        assert self._next_offset >= self.log.start_offset, f"no snapshot where the log begins at {self.log.start_offset}"
+        while self._next_offset < high_watermark:
+            batches = read_batches(self.log.read(self._next_offset, MAX_BATCH_SIZE, committed=True))
+            assert batches, f"nothing is committed at offset {self._next_offset} below the high watermark {high_watermark}"
+            self.actions.append(Committed(batches))
+            self._next_offset = batches[-1].last_offset + 1
+
+    def tell_leader_change(self) -> None:
+        """Tell the listener who leads, where that is new."""
+        state, told, now = self.quorum.state, self._told_leader, self.quorum.leader_and_epoch
+        if isinstance(state, LeaderState) and self._next_offset <= state.epoch_start_offset:
+            return
+        if now.epoch > told.epoch or (now.epoch == told.epoch and now.leader_id is not None and told.leader_id is None):
+            self._told_leader = now
+            self.actions.append(LeaderChanged(now))
+
+    def poll_listener(self) -> None:
+        """Whatever has changed, the listener hears of it."""
+        state = self.quorum.state
+        if state.high_watermark is not None:
+            self.tell_committed(state.high_watermark)
+        if not isinstance(state, Resigned):
+            self.tell_leader_change()

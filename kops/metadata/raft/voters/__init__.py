@@ -1,0 +1,1 @@
+"""Who is in the quorum: replicas, voter sets and their history, and the quorum's settings."""

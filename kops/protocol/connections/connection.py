@@ -1,0 +1,213 @@
+"""A connection without its socket: bytes in, requests or responses out, for both ends.
+
+Source: Kafka's RequestHeader, ResponseHeader, RequestContext and SocketServer.parseRequestHeader (what ends a connection), NetworkClient
+and InFlightRequests (correlation), KIP-511 (ApiVersions). An error raised by `next_event` ends the connection: what follows on its stream
+has no meaning.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from kops.errors import ApiError, DecodeError
+from kops.protocol import api_keys
+from kops.protocol.api_keys import API_VERSIONS, ApiKey, Listener
+from kops.protocol.connections.frames import MAX_SIZE, SIZE, FrameReader, framed
+from kops.protocol.declaration import Buffer, Encoded, Message
+from kops.protocol.errors import by_name
+from kops.protocol.registry import request_class, response_class
+
+MAX_REQUEST_SIZE: Final = 100 * 1024 * 1024  # default of socket.request.max.bytes
+_REQUEST_START: Final = struct.Struct(">hhi")
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request as it came in. Its response is written in `version`, which for an ApiVersions of an unknown version is 0."""
+
+    api: ApiKey
+    version: int
+    requested_version: int
+    correlation_id: int
+    client_id: str
+    message: Message
+    size: int  # bytes of its frame
+    response: list[Encoded] | None = field(default=None, repr=False)
+
+    @property
+    def is_unsupported_version(self) -> bool:
+        """An ApiVersions of a version that this server does not know; the answer to it is `api_versions_refusal`."""
+        return self.version != self.requested_version
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A response with what it answers."""
+
+    api: ApiKey
+    version: int
+    correlation_id: int
+    message: Message
+    size: int
+
+
+class ServerConnection:
+    """A server's end. Requests may be answered in any order; what goes out is in the order of the requests."""
+
+    __slots__ = ("_frames", "_listener", "_unanswered", "_unstable")
+
+    def __init__(
+        self, listener: Listener = Listener.BROKER, *, max_request_size: int = MAX_REQUEST_SIZE, unstable_versions: bool = False
+    ) -> None:
+        self._frames = FrameReader(max_request_size)
+        self._listener = listener
+        self._unstable = unstable_versions
+        self._unanswered: deque[Request] = deque()
+
+    @property
+    def frames(self) -> FrameReader:
+        """The stream, for a `recv_into`."""
+        return self._frames
+
+    @property
+    def unanswered_count(self) -> int:
+        """Requests whose responses have not gone out."""
+        return len(self._unanswered)
+
+    def receive_data(self, data: Buffer) -> None:
+        """Bytes from the client."""
+        self._frames.receive_data(data)
+
+    def next_event(self) -> Request | None:
+        """The next request, None until more is received. What must end the connection is raised: DecodeError for bytes that are no request,
+        ApiError for an API or a version that is not served here (INVALID_REQUEST, UNSUPPORTED_VERSION)."""
+        frame = self._frames.next_frame()
+        if frame is None:
+            return None
+        request = read_request(frame, self._listener, unstable_versions=self._unstable)
+        self._unanswered.append(request)
+        return request
+
+    def send_response(self, request: Request, message: Message) -> list[Encoded]:
+        """What can go out now: this response and those that waited for it, or nothing while an earlier request is unanswered.
+
+        ApiError as in `Message.write`; the request then still waits for a response.
+        """
+        header_version = request.api.response_header_version(request.version)
+        out = bytearray(SIZE.size) + SIZE.pack(request.correlation_id)
+        if header_version:
+            out.append(0)
+        request.response = framed(message.write(request.version, out))
+        return self._ready()
+
+    def send_nothing(self, request: Request) -> list[Encoded]:
+        """A request without a response (a Produce with acks=0) is done; returns what waited for it."""
+        request.response = []
+        return self._ready()
+
+    def _ready(self) -> list[Encoded]:
+        buffers: list[Encoded] = []
+        while self._unanswered and self._unanswered[0].response is not None:
+            buffers += self._unanswered.popleft().response or ()
+        return buffers
+
+
+def read_request(frame: Buffer, listener: Listener = Listener.BROKER, *, unstable_versions: bool = False) -> Request:
+    """Header and message of a request's frame. Raises what `ServerConnection.next_event` does."""
+    if len(frame) < _REQUEST_START.size:
+        raise DecodeError(f"a request of {len(frame)} byte(s)", code="bad-request", position=0)
+    key, version, correlation_id = _REQUEST_START.unpack_from(frame)
+    api = api_keys.by_key(key)
+    if not len(api.versions):
+        raise ApiError("INVALID_REQUEST", f"Unsupported api with key {key} ({api.name}) and version {version}")
+    from kops.protocol.messages import ApiVersionsRequest, RequestHeader
+
+    header, position = RequestHeader.read(frame, api.request_header_version(version))
+    client_id = header.client_id or ""
+    if key == API_VERSIONS and version not in api.versions:
+        return Request(api, 0, version, correlation_id, client_id, ApiVersionsRequest(), len(frame))
+    if listener not in api.listeners or version not in api.served_versions(unstable=unstable_versions):
+        name = "INVALID_REQUEST" if version in api.versions else "UNSUPPORTED_VERSION"
+        what = "disabled api" if version in api.versions else "api of an unsupported version"
+        raise ApiError(name, f"Received request for {what}: key {key} ({api.name}), version {version}")
+    message, _ = request_class(api).read(frame, version, position)
+    return Request(api, version, version, correlation_id, client_id, message, len(frame))
+
+
+def api_versions_refusal() -> Message:
+    """The answer to an ApiVersions of an unknown version: which ones are known (written as version 0)."""
+    from kops.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
+
+    versions = api_keys.by_key(API_VERSIONS).versions
+    known = ApiVersion(api_key=API_VERSIONS, min_version=versions.start, max_version=versions.stop - 1)
+    return ApiVersionsResponse(error_code=by_name("UNSUPPORTED_VERSION").code, api_keys=[known])
+
+
+class ClientConnection:
+    """A client's end: one stream of requests, responses in their order."""
+
+    __slots__ = ("_client_id", "_frames", "_in_flight", "_next_correlation_id")
+
+    def __init__(self, client_id: str | None = None, *, max_response_size: int = MAX_SIZE, first_correlation_id: int = 0) -> None:
+        self._client_id = client_id
+        self._frames = FrameReader(max_response_size)
+        self._in_flight: deque[tuple[int, ApiKey, int]] = deque()
+        self._next_correlation_id = first_correlation_id
+
+    @property
+    def frames(self) -> FrameReader:
+        """The stream, for a `recv_into`."""
+        return self._frames
+
+    @property
+    def in_flight_count(self) -> int:
+        """Requests without a response yet."""
+        return len(self._in_flight)
+
+    def send_request(self, message: Message, version: int, *, expect_response: bool = True) -> list[Encoded]:
+        """The buffers of a request. Its correlation id is one above the last one's. ApiError as in `Message.write`."""
+        from kops.protocol.messages import RequestHeader
+
+        assert message.API_KEY is not None
+        api = api_keys.by_key(message.API_KEY)
+        correlation_id = self._next_correlation_id
+        header = RequestHeader(api.key, version, correlation_id, self._client_id)
+        (out,) = header.write(api.request_header_version(version), bytearray(SIZE.size))
+        assert isinstance(out, bytearray)
+        buffers = framed(message.write(version, out))
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFF_FFFF
+        if expect_response:
+            self._in_flight.append((correlation_id, api, version))
+        return buffers
+
+    def receive_data(self, data: Buffer) -> None:
+        """Bytes from the server."""
+        self._frames.receive_data(data)
+
+    def next_event(self) -> Response | None:
+        """The next response, None until more is received. DecodeError for what is no response to the oldest request in flight."""
+        frame = self._frames.next_frame()
+        if frame is None:
+            return None
+        if not self._in_flight:
+            raise DecodeError("a response to no request", code="bad-response")
+        from kops.protocol.messages import ResponseHeader
+
+        correlation_id, api, version = self._in_flight.popleft()
+        header, position = ResponseHeader.read(frame, api.response_header_version(version))
+        if header.correlation_id != correlation_id:
+            reason = f"a response of correlation id {header.correlation_id}, that of the {api.name} request is {correlation_id}"
+            raise DecodeError(reason, code="bad-response", position=0)
+        declared = response_class(api)
+        try:
+            message, _ = declared.read(frame, version, position)
+        except DecodeError:
+            # A server that does not know the version of an ApiVersions request answers in version 0.
+            if api.key != API_VERSIONS or version == 0:
+                raise
+            version = 0
+            message, _ = declared.read(frame, version, position)
+        return Response(api, version, correlation_id, message, len(frame))

@@ -1,0 +1,213 @@
+"""Headers in bulk: the scan for work that needs no object a batch (checksums of a whole segment, rebuilding an index).
+
+Same rules as `kops.records.scanning.scanner`, which it hands everything to that is not a good batch.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from kops.records.batch import BATCH_OVERHEAD, HEADER_V2, LOG_OVERHEAD, Batch
+from kops.records.crc import crc32c_function
+from kops.records.scanning.damage import Damage
+from kops.records.scanning.resync import Resync, known_magic
+from kops.records.scanning.scanner import WINDOW, scan_on
+from kops.records.scanning.source import ByteSource
+
+Row = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+"""(base offset, length field, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max timestamp, producer id, producer
+epoch, base sequence, count): the header as it stands."""
+
+_TIMESTAMP: Final = struct.Struct(">q")
+_LEGACY: Final = struct.Struct(">qiIbb")
+
+
+class Columns:
+    """The headers of good batches that stand one behind the other from `position` to `end`, all within `window`.
+
+    `rows` are the headers (see `Row`); each property is one column, made when it is asked for. For v0 and v1 `base_offsets` repeats the
+    offset of the outer message, `counts` is -1. `window` begins at the file's position `window_position`.
+    """
+
+    __slots__ = ("_columns", "end", "position", "positions", "rows", "window", "window_position")
+
+    def __init__(self, rows: list[Row], positions: list[int], end: int, window: bytes, window_position: int) -> None:
+        self.rows = rows
+        self.positions = positions
+        self.position = positions[0]
+        self.end = end
+        self.window = window
+        self.window_position = window_position
+        self._columns: tuple[tuple[int, ...], ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def column(self, number: int) -> tuple[int, ...]:
+        """One field of every header, in the order of `Row`."""
+        if self._columns is None:
+            self._columns = tuple(zip(*self.rows, strict=True))
+        return self._columns[number]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Whole batches, in bytes."""
+        return [length + LOG_OVERHEAD for length in self.column(1)]
+
+    @property
+    def base_offsets(self) -> Sequence[int]:
+        return self.column(0)
+
+    @property
+    def last_offsets(self) -> list[int]:
+        return [base + delta for base, delta in zip(self.column(0), self.column(6), strict=True)]
+
+    @property
+    def leader_epochs(self) -> Sequence[int]:
+        return self.column(2)
+
+    @property
+    def magics(self) -> Sequence[int]:
+        return self.column(3)
+
+    @property
+    def crcs(self) -> Sequence[int]:
+        return self.column(4)
+
+    @property
+    def attributes(self) -> Sequence[int]:
+        return self.column(5)
+
+    @property
+    def base_timestamps(self) -> Sequence[int]:
+        return self.column(7)
+
+    @property
+    def max_timestamps(self) -> Sequence[int]:
+        return self.column(8)
+
+    @property
+    def producer_ids(self) -> Sequence[int]:
+        return self.column(9)
+
+    @property
+    def producer_epochs(self) -> Sequence[int]:
+        return self.column(10)
+
+    @property
+    def base_sequences(self) -> Sequence[int]:
+        return self.column(11)
+
+    @property
+    def counts(self) -> Sequence[int]:
+        return self.column(12)
+
+    def batch(self, number: int) -> Batch:
+        """The batch of one row as an object."""
+        position = self.positions[number]
+        return Batch(self.window, position - self.window_position, position)
+
+    def batches(self) -> Iterator[Batch]:
+        """Every row as an object."""
+        for position in self.positions:
+            yield Batch(self.window, position - self.window_position, position)
+
+
+def scan_columns(
+    source: ByteSource,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    check_crc: bool = True,
+    resync: bool = True,
+    max_magic: int = 2,
+    window: int = WINDOW,
+) -> Iterator[Columns | Damage]:
+    """What `scan` gives, as `Columns` of up to a window each, with the `Damage` between them. Same arguments, same order, same verdicts."""
+    size = source.size()
+    rescue = Resync(source, size if end is None else min(end, size), max_magic)
+    position = start
+    last_offset: int | None = None
+    while position < rescue.limit:
+        data = source.read(position, min(window, rescue.limit - position))
+        rows: list[Row] = []
+        positions: list[int] = []
+        stop = read_headers(data, position, check_crc, max_magic, rows, positions)
+        if rows:
+            yield Columns(rows, positions, position + stop, data, position)
+            last_offset = rows[-1][0] + rows[-1][6]
+            position += stop
+            continue
+        # Nothing good at the window's beginning: damage, or a batch larger than a window. The scan knows.
+        for item in scan_on(rescue, position, last_offset, check_crc=check_crc, resync=resync, window=window):
+            if isinstance(item, Batch):
+                if item.position == position:
+                    yield _single(item)
+                    position, last_offset = item.end, item.last_offset
+                break
+            yield item
+            if not resync:
+                return
+            position = item.end
+
+
+def read_headers(data: bytes, position: int, check_crc: bool, max_magic: int, rows: list[Row], positions: list[int]) -> int:
+    """Append the header of every good batch from the beginning of `data` (which stands at `position` in the file) up to the first that is
+    not good or not whole; -> the index behind the last good one."""
+    unpack = HEADER_V2.unpack_from
+    crc32c = crc32c_function()
+    view = memoryview(data)
+    size = len(data)
+    add = rows.append
+    place = positions.append
+    index = 0
+    last = size - BATCH_OVERHEAD
+    while index <= last:
+        row: Row = unpack(data, index)
+        stop = index + row[1] + LOG_OVERHEAD
+        if row[3] > 1:
+            if stop > size or row[1] < 49 or row[3] > max_magic or (check_crc and crc32c(view[index + 21 : stop]) != row[4]):
+                return index
+        else:
+            legacy = _legacy_row(data, index, stop, check_crc, max_magic)
+            if legacy is None:
+                return index
+            row = legacy
+        place(position + index)
+        add(row)
+        index = stop
+    # A message of v0 or v1 may be smaller than a header of v2.
+    while index + 26 <= size:
+        stop = index + int.from_bytes(data[index + 8 : index + 12], "big", signed=True) + LOG_OVERHEAD
+        legacy = _legacy_row(data, index, stop, check_crc, max_magic)
+        if legacy is None:
+            break
+        place(position + index)
+        add(legacy)
+        index = stop
+    return index
+
+
+def _legacy_row(data: bytes, index: int, stop: int, check_crc: bool, max_magic: int) -> Row | None:
+    """The header of a message of v0 or v1 in the shape of v2's, or None where it is not good."""
+    offset, length, crc, magic, attributes = _LEGACY.unpack_from(data, index)
+    if magic > 1 or not known_magic(magic, max_magic) or length < 14 or stop > len(data):
+        return None
+    if check_crc and zlib.crc32(memoryview(data)[index + 16 : stop]) != crc:
+        return None
+    timestamp = _TIMESTAMP.unpack_from(data, index + 18)[0] if magic else -1
+    return (offset, length, -1, magic, crc, attributes, 0, timestamp, timestamp, -1, -1, -1, -1)
+
+
+def _single(batch: Batch) -> Columns:
+    rows: list[Row] = []
+    if batch.magic > 1:
+        rows.append(HEADER_V2.unpack_from(batch.buffer, batch.index))
+    else:
+        legacy = _legacy_row(batch.buffer, batch.index, batch.index + batch.size, False, 127)
+        assert legacy is not None
+        rows.append(legacy)
+    return Columns(rows, [batch.position], batch.end, batch.buffer, batch.position - batch.index)

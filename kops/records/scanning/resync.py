@@ -1,0 +1,397 @@
+"""Where the scan goes on behind a damage, and what the damage is called.
+
+The work is linear in the bytes that are damaged, whatever they hold: candidates are found by a regular expression over the fixed bytes of a
+header, and the bytes whose checksum is computed in vain are paid from credits that grow with the bytes passed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from kops.errors import DecodeError
+from kops.records.batch import BATCH_OVERHEAD, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, Batch
+from kops.records.crc import crc32c_function
+from kops.records.scanning.damage import (
+    BAD_LENGTH,
+    CRC_MISMATCH,
+    ENDS,
+    GARBAGE,
+    INVALID,
+    THROWS,
+    TORN_TAIL,
+    UNKNOWN_MAGIC,
+    ZEROES,
+    Damage,
+)
+from kops.records.scanning.source import ByteSource
+
+CHUNK: Final = 1 << 20
+_FIRST_CHUNK: Final = 16 << 10
+_CREDIT: Final = 8 << 20
+_CREDIT_A_BYTE: Final = 16
+_CHAIN: Final = 16
+
+# Magic byte of a v2 header with what must stand around it: offset and length not negative before it, then CRC, attributes of known bits
+# with a known codec, an offset delta that is not negative.
+_V2: Final = re.compile(
+    rb"\x02(?<=[\x00-\x7f].{7}[\x00-\x7f].{7}\x02)(?=.{4}\x00[%s][\x00-\x7f])"
+    % b"".join(b"\\x%02x" % low for low in range(0x80) if low & 7 <= 4),
+    re.DOTALL,
+)
+# Of v0 or v1: length below 128 MiB and not 0, attributes with a codec that the format knows.
+_LEGACY: Final = re.compile(
+    rb"[\x00\x01](?<=[\x00-\x7f].{7}[\x00-\x07].{3}.{5})(?<!\x00\x00\x00\x00.{5})(?=[\x00-\x03\x08-\x0b][\x00-\x7f\xff])", re.DOTALL
+)
+_BEFORE_MAGIC: Final = 16
+_HEADER_VIEW: Final = 64
+_FARTHEST: Final = 1 << 32
+_LARGEST: Final = 1 << 48
+"""What no log reaches: a hundred thousand records a second for ninety years."""
+_INT: Final = struct.Struct(">i")
+_ZEROES: Final = bytes(CHUNK)
+
+
+class Resync:
+    """Explains damages of one scan. `limit` is the end of what is scanned."""
+
+    def __init__(self, source: ByteSource, limit: int, max_magic: int) -> None:
+        self.source = source
+        self.limit = limit
+        self.max_magic = max_magic
+        # Apart for each power of two of a claimed size, so that lies about large batches don't keep small ones from being looked at.
+        self._spent = [0] * 32
+        self._searched = 0
+
+    # checksums ------------------------------------------------------------------------------------------------------------------------
+
+    def crc_holds(self, position: int, total: int, magic: int) -> bool:
+        """Whether the batch of `total` bytes at `position` has the checksum it claims; reads it by chunks."""
+        head = self.source.read(position, BATCH_OVERHEAD)
+        modern = 1 < magic < 128
+        at = 17 if modern else 12
+        start = position + (21 if modern else 16)
+        stored = int.from_bytes(head[at : at + 4], "big")
+        function = crc32c_function() if modern else zlib.crc32
+        end = position + total
+        value = 0
+        while start < end:
+            data = self.source.read(start, min(CHUNK, end - start))
+            if not data:
+                return False
+            value = function(data, value)
+            start += len(data)
+        return value == stored
+
+    def _least(self, magic: int) -> int:
+        return BATCH_OVERHEAD if magic > 1 else LOG_OVERHEAD + MESSAGE_OVERHEAD_V0
+
+    def _header(self, position: int) -> Batch | None:
+        """The header at `position` where it can be read whole."""
+        data = self.source.read(position, min(BATCH_OVERHEAD, self.limit - position))
+        try:
+            return Batch(data, 0, position)
+        except DecodeError:
+            return None
+
+    def _plausible(self, position: int) -> Batch | None:
+        """The header there, if its magic is known and its length can be."""
+        if position + HEADER_SIZE_UP_TO_MAGIC > self.limit:
+            return None
+        batch = self._header(position)
+        if batch is None or not known_magic(batch.magic, self.max_magic) or batch.size < self._least(batch.magic):
+            return None
+        return batch if position + batch.size <= self.limit else None
+
+    def _good(self, position: int) -> Batch | None:
+        batch = self._plausible(position)
+        return batch if batch is not None and self.crc_holds(position, batch.size, batch.magic) else None
+
+    # the search -----------------------------------------------------------------------------------------------------------------------
+
+    def find(self, start: int, end: int, last_offset: int | None) -> int | None:
+        """The first position from `start` on, before `end`, where a good batch stands."""
+        at = start
+        reading = _FIRST_CHUNK
+        while at < end:
+            data = self.source.read(at, min(reading, end - at + _HEADER_VIEW, self.limit - at))
+            if not data:
+                return None
+            reading = min(reading * 4, CHUNK)
+            zeroes = leading_zeroes(data)
+            if zeroes > _HEADER_VIEW:
+                # No header has so many in front of its magic byte and length, and a preallocated tail may be long.
+                step = zeroes - _HEADER_VIEW // 2
+            else:
+                for index in self._candidates(data, min(len(data), end - at)):
+                    if self._accept(at + index, last_offset):
+                        return at + index
+                # A header may begin just before the next chunk: its magic byte was out of sight then.
+                step = len(data) - _HEADER_VIEW if at + len(data) < self.limit and len(data) > _HEADER_VIEW else len(data)
+            self._searched += step
+            at += step
+        return None
+
+    def _candidates(self, data: bytes, reach: int) -> Iterator[int]:
+        """Indexes below `reach` where a header may begin, in order."""
+        for index in heapq.merge(self._v2_candidates(data), self._legacy_candidates(data)):
+            if index >= reach:
+                return
+            yield index
+
+    def _v2_candidates(self, data: bytes) -> Iterator[int]:
+        for match in _V2.finditer(data):
+            yield match.start() - _BEFORE_MAGIC
+
+    def _legacy_candidates(self, data: bytes) -> Iterator[int]:
+        """Of a message of v0 or v1; where key and value are in sight, they must fill it exactly."""
+        unpack = _INT.unpack_from
+        last = len(data) - 4
+        for match in _LEGACY.finditer(data):
+            magic = match.start()
+            room = unpack(data, magic - 8)[0] - (22 if data[magic] else 14)
+            if room < 0:
+                continue
+            at = magic + (10 if data[magic] else 2)
+            if at <= last:
+                key = unpack(data, at)[0]
+                if key > room or key < -1:
+                    continue
+                if key > 0:
+                    at += key
+                    room -= key
+                if at + 4 <= last:
+                    value = unpack(data, at + 4)[0]
+                    if value != room and (value != -1 or room):
+                        continue
+            yield magic - _BEFORE_MAGIC
+
+    def _accept(self, position: int, last_offset: int | None) -> bool:
+        batch = self._plausible(position)
+        if batch is None or batch.last_offset < 0:
+            return False
+        if batch.magic > 1:
+            if (batch.count or 0) < 0 or batch.base_offset < 0 or batch.last_offset < batch.base_offset:
+                return False
+        elif not self._message_fits(batch):
+            return False
+        kind = batch.size.bit_length()
+        if self._spent[kind] > _CREDIT + _CREDIT_A_BYTE * self._searched:
+            return False
+        if not self.crc_holds(position, batch.size, batch.magic):
+            self._spent[kind] += batch.size
+            return False
+        if last_offset is None or 0 < batch.last_offset - last_offset <= _FARTHEST:
+            return True
+        # An offset that goes back or far ahead may be a batch inside some record's value, or a message inside a compressed set, whose
+        # offset no checksum covers: believe it only with company.
+        return (batch.end == self.limit and batch.magic > 1) or self._good(batch.end) is not None
+
+    def _message_fits(self, batch: Batch) -> bool:
+        """Whether key and value of a v0 or v1 message fill it exactly."""
+        at = batch.position + LOG_OVERHEAD + (14 if batch.magic else 6)
+        room = batch.end - at - 8
+        key = int.from_bytes(self.source.read(at, 4), "big", signed=True)
+        if key < -1 or max(key, 0) > room:
+            return False
+        value = int.from_bytes(self.source.read(at + 4 + max(key, 0), 4), "big", signed=True)
+        return value >= -1 and max(key, 0) + max(value, 0) == room
+
+    # names ----------------------------------------------------------------------------------------------------------------------------
+
+    def explain(self, position: int, last_offset: int | None, *, go_on: bool) -> list[Damage]:
+        """The damage at `position` and, where more than one follows without a good batch between, the next ones; never empty.
+
+        `go_on=False`: only the first, and no search: it goes to the end of what is scanned.
+        """
+        first = self._name(position)
+        if not go_on:
+            if first.code != CRC_MISMATCH:
+                first.length = self.limit - position
+                if first.code == BAD_LENGTH and self._zeroes(position, self.limit) == first.length:
+                    first.code, first.reason = ZEROES, f"{first.length} zero bytes"
+            return [first]
+        if first.length and self._chain_holds(first, last_offset):
+            self._mend_magic(first)
+            inner = None if first.mended else self._find_inner(first, last_offset)
+            if inner is not None:
+                first.length = inner - position
+                first.reason += f"; a good batch stands inside its bytes, at {inner}"
+                self._mend_length(first)
+            return [first]
+        found = self.find(position + 1, self.limit, _floor(first, last_offset))
+        stop = self.limit if found is None else found
+        claimed, first.length = first.length, stop - position
+        if self._mend_length(first):
+            return [first]
+        first.length = claimed
+        self._mend_magic(first)
+        if not claimed or stop < first.end or not _continues(first, last_offset):
+            return self._hole(position, stop, first, found, last_offset)
+        rest = self._hole(first.end, stop, self._name(first.end), found, last_offset) if first.end < stop else []
+        return [first, *rest]
+
+    def _mend_length(self, damage: Damage) -> bool:
+        """Whether the checksum holds for the bytes of the damage: then the length field alone was wrong."""
+        batch = damage.batch
+        if batch is None or not known_magic(batch.magic, self.max_magic) or not self._least(batch.magic) <= damage.length < 1 << 31:
+            return False
+        if not self.crc_holds(damage.position, damage.length, batch.magic):
+            return False
+        data = self.source.read(damage.position, damage.length)
+        data = data[:8] + (damage.length - LOG_OVERHEAD).to_bytes(4, "big") + data[12:]
+        damage.code = BAD_LENGTH
+        claimed = batch.size - LOG_OVERHEAD
+        damage.mend(Batch(data, 0, damage.position), f"the length field says {claimed}, the batch has {damage.length - LOG_OVERHEAD}")
+        return True
+
+    def _mend_magic(self, damage: Damage) -> None:
+        """Look whether the checksum holds with another magic."""
+        claimed = damage.batch
+        if claimed is None or damage.length > CHUNK or damage.code not in (CRC_MISMATCH, UNKNOWN_MAGIC):
+            return
+        data = self.source.read(damage.position, damage.length)
+        for magic in (2, 1, 0):
+            if magic != claimed.magic and len(data) >= self._least(magic):
+                batch = Batch(data[:16] + bytes((magic,)) + data[17:], 0, damage.position)
+                if batch.crc_ok:
+                    damage.mend(batch, f"the magic byte says {claimed.magic}, the checksum holds for a batch of magic {magic}")
+                    return
+
+    def _name(self, position: int) -> Damage:
+        """What the bytes at `position` claim to be. `length` is the claimed size where it can be, else 0."""
+        left = self.limit - position
+        # Kafka looks at nothing unless more than 17 bytes are left.
+        if left <= HEADER_SIZE_UP_TO_MAGIC:
+            return Damage(position, 0, TORN_TAIL, f"{left} bytes at the end, too few for a batch")
+        data = self.source.read(position, min(BATCH_OVERHEAD, left))
+        length = int.from_bytes(data[8:12], "big", signed=True)
+        magic = data[16] if data[16] < 128 else data[16] - 256
+        batch = self._header(position)
+        if batch is None and length >= MESSAGE_OVERHEAD_V0 and known_magic(magic, self.max_magic):
+            torn = Damage(position, 0, TORN_TAIL, f"the batch claims {length + LOG_OVERHEAD} bytes, {left} are left")
+            torn.base_offset = int.from_bytes(data[:8], "big", signed=True)
+            return torn
+        if length < MESSAGE_OVERHEAD_V0:
+            reason = f"the length field says {length}, at least {MESSAGE_OVERHEAD_V0} are needed"
+            return Damage(position, 0, BAD_LENGTH, reason, kafka=THROWS, batch=batch)
+        total = length + LOG_OVERHEAD
+        if total > left:
+            reason = f"the batch claims {total} bytes, {left} are left"
+            return Damage(position, 0, TORN_TAIL, reason, kafka=ENDS, batch=batch)
+        if not known_magic(magic, self.max_magic):
+            return Damage(position, total, UNKNOWN_MAGIC, f"unknown magic {magic}", kafka=INVALID, batch=batch)
+        if total < self._least(magic):
+            reason = f"the length field says {length}, a batch of magic {magic} needs {self._least(magic) - LOG_OVERHEAD}"
+            return Damage(position, 0, BAD_LENGTH, reason, kafka=INVALID, batch=batch)
+        return Damage(position, total, CRC_MISMATCH, "the checksum does not hold", kafka=INVALID, batch=batch)
+
+    def _chain_holds(self, damage: Damage, last_offset: int | None) -> bool:
+        """Whether the claimed size leads to where a batch begins (or to the end); what only looks like a header on the way must continue
+        the offsets.
+        """
+        at = damage.end
+        if at == self.limit:
+            return _continues(damage, last_offset)
+        claimed = damage.last_offset
+        for _ in range(_CHAIN):
+            batch = self._plausible(at)
+            if batch is None:
+                return False
+            if claimed is not None and batch.magic > 1 and batch.base_offset == claimed + 1:
+                return True
+            if self.crc_holds(at, batch.size, batch.magic):
+                return True
+            if claimed is not None and not 0 < batch.last_offset - claimed <= _FARTHEST:
+                return False
+            claimed = batch.last_offset
+            at = batch.end
+            if at == self.limit:
+                return True
+        return False
+
+    def _find_inner(self, damage: Damage, last_offset: int | None) -> int | None:
+        """A good batch inside the bytes of a damaged one, from which batches lead exactly to its end: then its length was wrong."""
+        found = self.find(damage.position + 1, damage.end, last_offset)
+        if found is None:
+            return None
+        at = found
+        while at < damage.end:
+            batch = self._plausible(at)
+            if batch is None:
+                return None
+            at = batch.end
+        return found if at == damage.end else None
+
+    def _hole(self, position: int, stop: int, named: Damage, found: int | None, last_offset: int | None) -> list[Damage]:
+        """Damages for `position` to `stop`, where no good batch begins."""
+        length = stop - position
+        zeroes = self._zeroes(position, stop)
+        if length > HEADER_SIZE_UP_TO_MAGIC and (zeroes == length or zeroes >= 64):
+            first = Damage(position, zeroes, ZEROES, f"{zeroes} zero bytes", kafka=named.kafka)
+            if zeroes == length:
+                return [first]
+            return [first, *self._hole(position + zeroes, stop, self._name(position + zeroes), found, last_offset)]
+        named.length = length
+        if named.mended:
+            return [named]
+        if not self._believable(named, last_offset):
+            named = Damage(position, length, GARBAGE, f"{length} bytes that are no batch", kafka=named.kafka)
+        elif named.code == TORN_TAIL and found is not None:
+            named.code = BAD_LENGTH
+        return [named]
+
+    def _believable(self, damage: Damage, last_offset: int | None) -> bool:
+        """Whether the bytes look like a batch header of which something alone is wrong."""
+        batch = damage.batch
+        if batch is None:
+            return damage.code == TORN_TAIL
+        if not known_magic(batch.magic, self.max_magic) or batch.attributes & ~0x7F:
+            return False
+        return _continues(damage, last_offset)
+
+    def _zeroes(self, position: int, stop: int) -> int:
+        """How many zero bytes stand from `position` on."""
+        at = position
+        while at < stop:
+            data = self.source.read(at, min(CHUNK, stop - at))
+            if not data:
+                break
+            zeroes = leading_zeroes(data)
+            at += zeroes
+            if zeroes < len(data):
+                break
+        return at - position
+
+
+def leading_zeroes(data: bytes) -> int:
+    """How many zero bytes `data` begins with. Holes are long and mostly nothing else, so they are compared, not walked."""
+    if data == (_ZEROES if len(data) == CHUNK else _ZEROES[: len(data)]):
+        return len(data)
+    return len(data) - len(data.lstrip(b"\x00"))
+
+
+def known_magic(magic: int, max_magic: int) -> bool:
+    """Whether a batch of this (signed) magic is one; `max_magic` 127 stands for Kafka's way, which takes any."""
+    return 0 <= magic <= max_magic or max_magic == 127
+
+
+def _floor(damage: Damage, last_offset: int | None) -> int | None:
+    """The offset above which the next good batch must lie: a batch below may be one inside the damaged one, such as the messages of v0 and
+    v1 that a compressed set holds as they are where they did not compress."""
+    batch = damage.batch
+    if batch is None or damage.code not in (CRC_MISMATCH, TORN_TAIL) or not _continues(damage, last_offset):
+        return last_offset
+    return batch.base_offset if batch.magic > 1 else batch.last_offset
+
+
+def _continues(damage: Damage, last_offset: int | None) -> bool:
+    """Whether the offset that the header claims can come after the last good batch's."""
+    claimed = damage.last_offset
+    if claimed is None or claimed < 0:
+        return False
+    return claimed < _LARGEST if last_offset is None else 0 < claimed - last_offset <= _FARTHEST

@@ -1,0 +1,191 @@
+"""Messages of the formats v0 and v1 as a leader reads them: lazily, so that what Kafka never looks at can't fail.
+
+Source: Kafka's `AbstractLegacyRecordBatch` with its `DeepRecordsIterator`, `LegacyRecord`.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+
+from kops.errors import ApiError, DecodeError
+from kops.records.batch import LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, TIMESTAMP_TYPE_MASK, Batch
+from kops.records.compression import CODEC_NAMES, DEFAULT_LIMIT, ZSTD, decompress
+from kops.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE
+from kops.records.validation.rules import NO_TIMESTAMP, Append, RecordErrors, check_key, check_timestamp, read_error, type_bit, wrap64
+
+
+class Message:
+    """A message, from its checksum on. `outer_type` and `outer_timestamp`: those of the compressed set around it, where they count."""
+
+    __slots__ = ("content", "offset", "outer_timestamp", "outer_type")
+
+    def __init__(self, content: bytes, offset: int, outer_type: str | None = None, outer_timestamp: int = NO_TIMESTAMP) -> None:
+        self.content = content
+        self.offset = offset
+        self.outer_type = outer_type
+        self.outer_timestamp = outer_timestamp
+
+    @property
+    def magic(self) -> int:
+        magic = self.content[4]
+        return magic - 256 if magic > 127 else magic
+
+    @property
+    def size(self) -> int:
+        """With the offset and the size in front."""
+        return LOG_OVERHEAD + len(self.content)
+
+    @property
+    def timestamp_type(self) -> str:
+        if self.magic == 0:
+            return NO_TIMESTAMP_TYPE
+        return self.outer_type or (LOG_APPEND_TIME if self.content[5] & TIMESTAMP_TYPE_MASK else CREATE_TIME)
+
+    @property
+    def timestamp(self) -> int:
+        if self.magic == 0:
+            return NO_TIMESTAMP
+        return self.outer_timestamp if self.outer_type == LOG_APPEND_TIME else int.from_bytes(self.content[6:14], "big", signed=True)
+
+    @property
+    def codec(self) -> int:
+        """ApiError UNKNOWN_SERVER_ERROR for one that Kafka has not."""
+        codec = self.content[5] & 7
+        if codec >= len(CODEC_NAMES):
+            raise ApiError("UNKNOWN_SERVER_ERROR", f"Unknown compression type id: {codec}")
+        return codec
+
+    def _size_at(self, position: int) -> int:
+        field = self.content[position : position + 4]
+        if len(field) < 4:
+            raise ApiError("UNKNOWN_SERVER_ERROR", "a message ends within its fields")
+        return int.from_bytes(field, "big", signed=True)
+
+    def _field(self, position: int) -> bytes | None:
+        size = self._size_at(position)
+        if size < 0:
+            return None
+        field = self.content[position + 4 : position + 4 + size]
+        if len(field) < size:
+            raise ApiError("UNKNOWN_SERVER_ERROR", f"a message has a field of {size} bytes where {len(field)} are left")
+        return field
+
+    @property
+    def key_size(self) -> int:
+        return self._size_at(14 if self.magic else 6)
+
+    @property
+    def key(self) -> bytes | None:
+        return self._field(14 if self.magic else 6)
+
+    @property
+    def value(self) -> bytes | None:
+        return self._field((18 if self.magic else 10) + max(0, self.key_size))
+
+    def crc_ok(self) -> bool:
+        return zlib.crc32(self.content[4:]) == int.from_bytes(self.content[:4], "big")
+
+    def describe(self) -> str:
+        """Kafka's toString."""
+        attributes = self.content[5]
+        signed = attributes - 256 if attributes > 127 else attributes
+        text = f"magic={self.magic}, attributes={signed}, compression={CODEC_NAMES[self.codec]}"
+        text += f", crc={int.from_bytes(self.content[:4], 'big')}"
+        if self.magic > 0:
+            text += f", {self.timestamp_type}={self.timestamp}"
+        key, value = self.key, self.value
+        sizes = f"key={len(key or b'')} bytes, value={len(value or b'')} bytes"
+        return f"LegacyRecordBatch(offset={self.offset}, Record({text}, {sizes}))"
+
+
+def outer_message(batch: Batch) -> Message:
+    """The one message that a batch of v0 or v1 is."""
+    content = bytes(memoryview(batch.buffer)[batch.index + LOG_OVERHEAD : batch.index + batch.size])
+    return Message(content, batch.last_offset)
+
+
+def messages(batch: Batch) -> Iterator[Message]:
+    """The message, or those in a compressed one with their absolute offsets.
+
+    ApiError: INVALID_RECORD, CORRUPT_MESSAGE (an inner size that can't be), UNKNOWN_SERVER_ERROR (can't be decompressed).
+    """
+    outer = outer_message(batch)
+    if not outer.codec:
+        yield outer
+        return
+    found = _inner_messages(outer)
+    base = 0
+    if outer.magic == 1 and outer.offset != 0:
+        last = found[-1].offset
+        if outer.offset < last:
+            message = f"wrapper offset '{outer.offset}' is less than the last inner message offset '{last}' and it is not zero."
+            raise ApiError("INVALID_RECORD", f"Found invalid wrapper offset in compressed v1 message set, {message}")
+        base = outer.offset - last
+    for inner in found:
+        if outer.magic == 1:
+            inner.offset = wrap64(base + inner.offset)
+        if inner.codec:
+            raise ApiError("INVALID_RECORD", "Inner messages must not be compressed")
+        yield inner
+
+
+def _inner_messages(outer: Message) -> list[Message]:
+    """At least one; offsets as they stand."""
+    if outer.codec == ZSTD:
+        raise ApiError("INVALID_RECORD", f"Invalid wrapper compressionType found in legacy deep record iterator {outer.magic}")
+    value = outer.value
+    if value is None:
+        raise ApiError("INVALID_RECORD", f"Found invalid compressed record set with null value (magic = {outer.magic})")
+    try:
+        data = decompress(outer.codec, value, magic=outer.magic, limit=DEFAULT_LIMIT)
+    except DecodeError as error:
+        raise read_error(error) from None
+    found: list[Message] = []
+    position = 0
+    while position + LOG_OVERHEAD <= len(data):
+        offset, size = struct.unpack_from(">qi", data, position)
+        position += LOG_OVERHEAD
+        if size < MESSAGE_OVERHEAD_V0:
+            raise ApiError("CORRUPT_MESSAGE", f"Record size is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})")
+        if position + size > len(data):
+            break
+        inner = Message(data[position : position + size], offset)
+        if inner.magic == 1:
+            inner.outer_type, inner.outer_timestamp = outer.timestamp_type, outer.timestamp
+        found.append(inner)
+        position += size
+    if not found:
+        raise ApiError("INVALID_RECORD", "Found invalid compressed record set with no inner records")
+    return found
+
+
+def check_message(message: Message, index: int, batch: Batch, append: Append, errors: RecordErrors) -> bool:
+    """Whether nothing is wrong with a message; else it is among `errors`. ApiError CORRUPT_MESSAGE where its checksum does not hold."""
+    where = f"in topic partition {append.rules.topic_partition}"
+    if message.magic != batch.magic:
+        append.count_invalid("magic")
+        errors.add(index, f"Record {message.describe()}'s magic does not match outer magic {batch.magic} {where}")
+        return False
+    if batch.compressed and not message.crc_ok():
+        append.count_invalid("checksum")
+        computed = zlib.crc32(message.content[4:])
+        stored = int.from_bytes(message.content[:4], "big")
+        raise ApiError("CORRUPT_MESSAGE", f"Record is corrupt (stored crc = {stored}, computed crc = {computed})")
+    has_key = not append.rules.compacted or message.key_size >= 0
+    return check_key(has_key, index, append.rules, errors, append.count_invalid) and check_timestamp(
+        batch, message.timestamp, message.offset, index, message.describe, append.rules, append.now_ms, errors
+    )
+
+
+def patch(target: bytearray, position: int, batch: Batch, last_offset: int, timestamp_type: str, timestamp: int) -> None:
+    """Give the message at `position` its offset and, in v1, its timestamp; the checksum is made anew where that changes anything."""
+    target[position : position + 8] = last_offset.to_bytes(8, "big", signed=True)
+    if batch.magic == 0 or (batch.timestamp_type == timestamp_type and batch.max_timestamp == timestamp):
+        return
+    target[position + 17] = batch.attributes & 7 | type_bit(timestamp_type)
+    target[position + 18 : position + 26] = timestamp.to_bytes(8, "big", signed=True)
+    with memoryview(target) as view:
+        crc = zlib.crc32(view[position + 16 : position + batch.size])
+    target[position + 12 : position + 16] = crc.to_bytes(4, "big")

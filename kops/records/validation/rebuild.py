@@ -1,0 +1,261 @@
+"""Batches that a leader builds anew, recompressed or in another message format, and the formats v0 and v1 altogether.
+
+Source: Kafka's `LogValidator` (`assignOffsetsNonCompressed`, `convertAndAssignOffsetsNonCompressed`,
+`validateMessagesAndAssignOffsetsCompressed`, `buildRecordsAndAssignOffsets`), `MemoryRecordsBuilder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kops.errors import ApiError, DecodeError
+from kops.records import _hot as hot
+from kops.records.batch import (
+    BATCH_OVERHEAD,
+    CONTROL_MASK,
+    LOG_OVERHEAD,
+    MAX_LONG,
+    MESSAGE_OVERHEAD_V0,
+    MESSAGE_OVERHEAD_V1,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    Batch,
+)
+from kops.records.build import BatchBuilder, write_batch
+from kops.records.compression import DEFAULT_LIMIT, NONE, compress
+from kops.records.decode import body
+from kops.records.record import LOG_APPEND_TIME, Record, java_string
+from kops.records.validation.each import Seen, check_record, readable
+from kops.records.validation.legacy import Message, check_message, messages, patch
+from kops.records.validation.rules import (
+    NO_TIMESTAMP,
+    Append,
+    Buffer,
+    RecordErrors,
+    ValidatedRecords,
+    check_batch,
+    first_batch,
+    timestamp_in_range,
+    type_bit,
+)
+
+AnyRecord = Record | Message
+
+
+def rebuild(data: Buffer, batches: list[Batch], source: int, target: int, level: int | None, append: Append) -> ValidatedRecords:
+    """What `validate_records` does where records can't stay as they are, and for the formats v0 and v1."""
+    if source == NONE and target == NONE:
+        if all(batch.magic == append.rules.magic for batch in batches):
+            return _assign_messages(data, batches, append)
+        return _convert(batches, append)
+    return _recompress(data, batches, source, target, level, append)
+
+
+def _assign_messages(data: Buffer, batches: list[Batch], append: Append) -> ValidatedRecords:
+    """Uncompressed messages of v0 or v1 that stay what they are."""
+    first = first_batch(batches, NONE)
+    written = bytearray(data)
+    next_offset, latest, position = append.first_offset, NO_TIMESTAMP, 0
+    for batch in batches:
+        for message in _checked(batch, first, append):
+            latest = max(latest, message.timestamp)
+            own = max(NO_TIMESTAMP, message.timestamp)
+            timestamp = append.now_ms if append.rules.timestamp_type == LOG_APPEND_TIME else own
+            patch(written, position, batch, next_offset, append.rules.timestamp_type, timestamp)
+        next_offset += 1
+        position += batch.size
+    if append.rules.magic and append.rules.timestamp_type == LOG_APPEND_TIME:
+        latest = append.now_ms
+    return _result(bytes(written), next_offset, latest, append)
+
+
+def _convert(batches: list[Batch], append: Append) -> ValidatedRecords:
+    """Uncompressed records to another format, uncompressed."""
+    for batch in batches:
+        for record in _read(batch):  # Kafka estimates the size first
+            _ = record.key, record.value
+    first = first_batch(batches, NONE)
+    if first.is_transactional and append.rules.magic < 2:
+        raise ApiError("UNKNOWN_SERVER_ERROR", f"Transactional records are not supported for magic {append.rules.magic}")
+    built: Rebuilt | None = None
+    for batch in batches:
+        check_batch(batch, first, append.rules, append.origin, append.count_invalid)
+        built = built or Rebuilt(first, NONE, None, append)
+        errors = RecordErrors()
+        for index, record in enumerate(_read(batch)):
+            _check(record, index, batch, append, errors)
+            if not errors:
+                built.add(record)
+        errors.raise_if_any()
+    assert built is not None
+    return built.finish(0)
+
+
+def _recompress(data: Buffer, batches: list[Batch], source: int, target: int, level: int | None, append: Append) -> ValidatedRecords:
+    """Where the source or the target is compressed."""
+    first = first_batch(batches, source)
+    if first.magic == append.rules.magic == 2:
+        kept = _pack_again(first, target, level, append)
+        if kept is not None:
+            return kept
+    taken, expected, latest = 0, 0, NO_TIMESTAMP
+    in_place = source == target and first.magic == append.rules.magic > 0
+    records: list[AnyRecord] = []
+    for batch in batches:
+        found = _checked(batch, first, append)
+        taken += _header_size(append.rules.magic, batch.compressed) + sum(record.size for record in found)
+        for record in found:
+            # Some old clients get the inner offsets of v1 wrong: their sets are built anew.
+            in_place = in_place and record.offset == expected
+            expected += 1
+            latest = max(latest, record.timestamp)
+        records += found
+    if in_place:
+        written = bytearray(data)
+        next_offset = append.first_offset + len(records)
+        latest = append.now_ms if append.rules.timestamp_type == LOG_APPEND_TIME else latest
+        patch(written, 0, first, next_offset - 1, append.rules.timestamp_type, latest)
+        return _result(bytes(written), next_offset, latest, append, taken=taken)
+    built = Rebuilt(first, target, level, append)
+    for record in records:
+        built.add(record)
+    return built.finish(taken)
+
+
+def _pack_again(batch: Batch, target: int, level: int | None, append: Append) -> ValidatedRecords | None:
+    """A v2 batch in another codec whose records' bytes stay the same, as nearly always; None where they would not, or are not all good."""
+    count = batch.count or 0
+    check_batch(batch, batch, append.rules, append.origin, append.count_invalid)
+    if count <= 0 or batch.attributes & (TIMESTAMP_TYPE_MASK | CONTROL_MASK) or batch.base_offset or not _is_buildable(batch):
+        return None
+    try:
+        data, start, end = body(batch, DEFAULT_LIMIT)
+    except DecodeError:
+        return None
+    status, _, _, most, least, keyless = hot.validate_records(data, start, end, count)
+    least += batch.base_timestamp
+    most += batch.base_timestamp
+    good = status == hot.OK and _are_allowed(least, most, append) and not (keyless and append.rules.compacted)
+    if not good or not hot.are_plain(data, start, end, count):
+        return None
+    records = memoryview(data)[start:end]
+    latest = append.now_ms if append.rules.timestamp_type == LOG_APPEND_TIME else most
+    written = write_batch(
+        compress(target, records, level=level),
+        base_offset=append.first_offset,
+        last_offset=append.first_offset + count - 1,
+        count=count,
+        attributes=target | type_bit(append.rules.timestamp_type) | batch.attributes & TRANSACTIONAL_MASK,
+        base_timestamp=batch.base_timestamp,
+        max_timestamp=latest,
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        partition_leader_epoch=append.leader_epoch,
+    )
+    taken = 2 * (BATCH_OVERHEAD + len(records))
+    return _result(written, append.first_offset + count, latest, append, taken=taken, converted=count, changed=True)
+
+
+def _is_buildable(batch: Batch) -> bool:
+    """Whether Kafka's builder takes such a producer."""
+    if batch.producer_id == -1:
+        return not batch.is_transactional
+    return batch.producer_epoch != -1 and batch.base_sequence >= 0
+
+
+def _are_allowed(least: int, most: int, append: Append) -> bool:
+    """Whether all timestamps between these two are."""
+    if append.rules.timestamp_type == LOG_APPEND_TIME or least == most == NO_TIMESTAMP:
+        return NO_TIMESTAMP <= least <= most <= MAX_LONG
+    return 0 <= least <= most <= MAX_LONG and all(timestamp_in_range(timestamp, append.rules, append.now_ms) for timestamp in (least, most))
+
+
+class Rebuilt:
+    """One set of the log's format (of v0 and v1 without a codec: a message each) in the making. ApiError UNKNOWN_SERVER_ERROR for what
+    Kafka's builder refuses."""
+
+    def __init__(self, first: Batch, target: int, level: int | None, append: Append) -> None:
+        rules = append.rules
+        self.append = append
+        self.target = target
+        try:
+            self.builder = BatchBuilder(
+                magic=rules.magic,
+                codec=target,
+                base_offset=append.first_offset,
+                timestamp_type=rules.timestamp_type,
+                log_append_time=append.now_ms,
+                producer_id=first.producer_id,
+                producer_epoch=first.producer_epoch,
+                base_sequence=first.base_sequence,
+                transactional=first.is_transactional,
+                partition_leader_epoch=append.leader_epoch,
+                level=level,
+            )
+        except ValueError as error:
+            raise ApiError("UNKNOWN_SERVER_ERROR", str(error)) from None
+
+    def add(self, record: AnyRecord) -> None:
+        headers = _headers(record) if isinstance(record, Record) else []
+        try:
+            self.builder.append(record.timestamp, record.key, record.value, headers)
+        except ValueError as error:
+            raise ApiError("UNKNOWN_SERVER_ERROR", str(error)) from None
+
+    def finish(self, taken: int) -> ValidatedRecords:
+        """`taken`: bytes that the records took before."""
+        builder, append = self.builder, self.append
+        if not builder.count and append.rules.timestamp_type == LOG_APPEND_TIME and (append.rules.magic > 1 or self.target != NONE):
+            raise ApiError("UNKNOWN_SERVER_ERROR", "a set without records has no last offset")
+        data = builder.build() if builder.count else b""
+        latest = append.now_ms if append.rules.timestamp_type == LOG_APPEND_TIME else builder.max_timestamp
+        taken += _header_size(append.rules.magic, self.target != NONE) + builder.uncompressed_size
+        return _result(data, append.first_offset + builder.count, latest, append, taken=taken, converted=builder.count, changed=True)
+
+
+def _result(
+    data: bytes, next_offset: int, latest: int, append: Append, *, taken: int = 0, converted: int = 0, changed: bool = False
+) -> ValidatedRecords:
+    batches: list[Batch] = []
+    position = 0
+    while position < len(data):
+        batches.append(Batch(data, position))
+        position += batches[-1].size
+    return ValidatedRecords(data, batches, next_offset, latest, append.log_append_time_ms, changed, converted, taken)
+
+
+def _header_size(magic: int, compressed: bool) -> int:
+    if magic > 1:
+        return BATCH_OVERHEAD
+    return LOG_OVERHEAD + (MESSAGE_OVERHEAD_V1 if magic else MESSAGE_OVERHEAD_V0) if compressed else 0
+
+
+def _read(batch: Batch) -> Iterator[AnyRecord]:
+    yield from readable(batch) if batch.magic > 1 else messages(batch)
+
+
+def _checked(batch: Batch, first: Batch, append: Append) -> list[AnyRecord]:
+    """The records of a batch in which nothing is wrong. ApiError as Kafka answers."""
+    check_batch(batch, first, append.rules, append.origin, append.count_invalid)
+    errors = RecordErrors()
+    found: list[AnyRecord] = []
+    for index, record in enumerate(_read(batch)):
+        _check(record, index, batch, append, errors)
+        found.append(record)
+    errors.raise_if_any()
+    return found
+
+
+def _check(record: AnyRecord, index: int, batch: Batch, append: Append, errors: RecordErrors) -> None:
+    if isinstance(record, Message):
+        check_message(record, index, batch, append, errors)
+    else:
+        check_record(Seen.of(record), index, batch, append, errors)
+
+
+def _headers(record: Record) -> list[tuple[str | bytes, bytes | None]]:
+    """The headers as Java gives them back: what is not UTF-8 in a name has become U+FFFD."""
+    if all(isinstance(name, str) for name, _ in record.headers):
+        return record.headers
+    return [(name if isinstance(name, str) else java_string(name), value) for name, value in record.headers]

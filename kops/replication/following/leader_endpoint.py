@@ -1,0 +1,213 @@
+"""How a fetcher asks its leader: another broker, in a session, or this one, whose log is copied into another directory.
+
+Sources: Kafka's LeaderEndPoint, RemoteLeaderEndPoint, LocalLeaderEndPoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from kops.errors import KopsError
+from kops.protocol.declaration import ZERO_UUID
+from kops.protocol.messages.fetch_request import FetchRequest, ReplicaState
+from kops.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kops.protocol.messages.offset_for_leader_epoch_request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kops.replication.following.fetch_session_handler import FetchRequestData, FetchSessionHandler, response_data
+from kops.replication.following.fetch_state import FetchState, Phase, Replicas
+from kops.replication.leading.fetch import FUTURE_LOCAL_REPLICA_ID, FetchInfo
+
+if TYPE_CHECKING:
+    from kops.protocol.messages.fetch_response import FetchResponse, PartitionData
+    from kops.records.log_offsets import TopicPartition
+    from kops.replication.quota import ReplicaQuota
+
+LAST_VERSION_WITHOUT_TOPIC_IDS: Final = 12
+_FULL_SESSION: Final = (0, -1)
+
+
+class FetcherSettings(NamedTuple):
+    """`replica.fetch.*`: times in ms, sizes in bytes. `broker_epoch` gives the epoch of this broker's registration."""
+
+    broker_id: int
+    broker_epoch: Callable[[], int]
+    wait_max_ms: int = 500
+    min_bytes: int = 1
+    response_max_bytes: int = 10_485_760
+    max_bytes: int = 1_048_576
+    backoff_ms: int = 1_000
+
+
+class BuiltFetch(NamedTuple):
+    """A fetch to be sent, at most in `max_version` (None: the newest), with what it asks for; partitions whose log can't be read."""
+
+    request: FetchRequest | None
+    asked: Mapping[TopicPartition, FetchInfo]
+    failed: list[TopicPartition]
+    max_version: int | None = None
+
+
+class LeaderEndPoint(Protocol):
+    """The leader of a fetcher's partitions."""
+
+    def build_fetch(
+        self, states: Mapping[TopicPartition, FetchState], changed: Iterable[TopicPartition], replicas: Replicas, now_ms: int
+    ) -> BuiltFetch:
+        """The next fetch. `changed` are the partitions to which something has happened since the last one was built, or that are gone."""
+
+    def read_response(self, response: FetchResponse, version: int) -> dict[TopicPartition, PartitionData] | None:
+        """The answers by partition, None where the response as a whole failed."""
+
+    def on_failure(self) -> None: ...
+    @property
+    def replica_id(self) -> int: ...
+
+
+class RemoteLeader:
+    """Another broker."""
+
+    def __init__(self, settings: FetcherSettings, quota: ReplicaQuota) -> None:
+        self.session = FetchSessionHandler()
+        self.replica_id = settings.broker_id
+        self._settings = settings
+        self._quota = quota
+        self._left_out: dict[TopicPartition, None] = {}  # delayed, throttled …: as time goes by they will be asked for
+        self._behind: dict[TopicPartition, None] = {}  # asked for, but not where the quota is exceeded
+
+    def build_fetch(
+        self, states: Mapping[TopicPartition, FetchState], changed: Iterable[TopicPartition], replicas: Replicas, now_ms: int
+    ) -> BuiltFetch:
+        """What is ready and not throttled, as one request of the session. Of what is at rest nothing is looked at."""
+        failed: list[TopicPartition] = []
+        wanted: dict[TopicPartition, FetchInfo] = {}
+        unwanted: list[TopicPartition] = []
+        is_exceeded = self._quota.is_quota_exceeded
+        is_full = self.session.next_metadata.is_full
+        for key in list(states) if is_full else [*{**self._left_out, **(self._behind if is_exceeded else {}), **dict.fromkeys(changed)}]:
+            state = states.get(key)
+            for keys in (self._left_out, self._behind):
+                keys.pop(key, None)
+            if state is None:
+                unwanted.append(key)
+            elif state.is_ready(Phase.FETCHING, now_ms) and not (is_exceeded and self._is_throttled(key, state)):
+                try:
+                    wanted[key] = _info(state, replicas.log_start_offset(key), self._settings)
+                except KopsError:
+                    failed.append(key)
+                if not state.is_replica_in_sync:
+                    self._behind[key] = None
+            if state is not None and key not in wanted:
+                self._left_out[key] = None
+                unwanted.append(key)
+        data = self.session.build(wanted) if is_full else self.session.change(self._in_order(wanted, states), unwanted)
+        if data.is_empty:
+            return BuiltFetch(None, {}, failed)
+        settings = self._settings
+        request = _request(data, settings, settings.broker_id, settings.broker_epoch(), settings.wait_max_ms, settings.min_bytes)
+        max_version = None if data.can_use_topic_ids else LAST_VERSION_WITHOUT_TOPIC_IDS
+        return BuiltFetch(request, data.session_partitions, failed, max_version)
+
+    def _in_order(
+        self, wanted: dict[TopicPartition, FetchInfo], states: Mapping[TopicPartition, FetchState]
+    ) -> dict[TopicPartition, FetchInfo]:
+        """Partitions that are new to the session take their places in the order of the states, which few requests have to ask for."""
+        new_count = sum(key not in self.session.session_partitions for key in wanted)
+        return wanted if new_count < 2 else {key: wanted[key] for key in states if key in wanted}
+
+    def _is_throttled(self, key: TopicPartition, state: FetchState) -> bool:
+        return not state.is_replica_in_sync and self._quota.is_throttled(key)
+
+    def read_response(self, response: FetchResponse, version: int) -> dict[TopicPartition, PartitionData] | None:
+        """The answers; an error of the session fails nothing but this round, unless the topic ids were wrong."""
+        if self.session.handle_response(response, version):
+            return response_data(response, self.session.session_topic_names, version)
+        return None if response.error_code == _TOPIC_ID_ERROR else {}
+
+    def on_failure(self) -> None:
+        """There was no answer."""
+        self.session.handle_error()
+
+
+class LocalLeader:
+    """This broker: one partition at a time is copied, to its end, in order of name."""
+
+    def __init__(self, settings: FetcherSettings, quota: ReplicaQuota) -> None:
+        self.replica_id = settings.broker_id
+        self._settings = settings
+        self._quota = quota
+        self._in_progress: TopicPartition | None = None
+
+    def build_fetch(
+        self, states: Mapping[TopicPartition, FetchState], changed: Iterable[TopicPartition], replicas: Replicas, now_ms: int
+    ) -> BuiltFetch:
+        """The partition in progress, or the first that is ready; nothing while the quota is exceeded."""
+        if self._quota.is_quota_exceeded:
+            return BuiltFetch(None, {}, [])
+        ready = [key for key, state in states.items() if state.is_ready(Phase.FETCHING, now_ms)]
+        if self._in_progress not in ready:
+            self._in_progress = min(ready, default=None)
+        key = self._in_progress
+        if key is None:
+            return BuiltFetch(None, {}, [])
+        try:
+            wanted = {key: _info(states[key], replicas.log_start_offset(key), self._settings)}
+        except KopsError:
+            return BuiltFetch(None, {}, [key])
+        data = FetchSessionHandler().build(wanted)
+        request = _request(data, self._settings, FUTURE_LOCAL_REPLICA_ID, -1, 0, 0)
+        request.session_id, request.session_epoch = _FULL_SESSION
+        return BuiltFetch(request, wanted, [], None if data.can_use_topic_ids else LAST_VERSION_WITHOUT_TOPIC_IDS)
+
+    def read_response(self, response: FetchResponse, version: int) -> dict[TopicPartition, PartitionData] | None:
+        """The answers; inside the broker topics keep their names."""
+        return response_data(response, {}, LAST_VERSION_WITHOUT_TOPIC_IDS)
+
+    def on_failure(self) -> None:
+        """There is no session to end."""
+
+
+_TOPIC_ID_ERROR = 106
+
+
+def _info(state: FetchState, log_start_offset: int, settings: FetcherSettings) -> FetchInfo:
+    return FetchInfo(
+        state.fetch_offset,
+        log_start_offset,
+        settings.max_bytes,
+        state.current_leader_epoch,
+        state.last_fetched_epoch,
+        state.topic_id or ZERO_UUID,
+    )
+
+
+def _request(
+    data: FetchRequestData, settings: FetcherSettings, replica_id: int, broker_epoch: int, max_wait_ms: int, min_bytes: int
+) -> FetchRequest:
+    request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=settings.response_max_bytes)
+    if data.can_use_topic_ids:
+        request.replica_state = ReplicaState(replica_id, broker_epoch)
+    else:
+        request.replica_id = replica_id
+    return data.fill(request)
+
+
+def epochs_request(replica_id: int, wanted: Mapping[TopicPartition, tuple[int, int]]) -> OffsetForLeaderEpochRequest:
+    """Ask for the ends of epochs: (current leader epoch, epoch) by partition."""
+    topics: dict[str, OffsetForLeaderTopic] = {}
+    for key, (current_leader_epoch, epoch) in wanted.items():
+        topic = topics.setdefault(key.topic, OffsetForLeaderTopic(topic=key.topic))
+        topic.partitions.append(OffsetForLeaderPartition(key.partition, current_leader_epoch, epoch))
+    return OffsetForLeaderEpochRequest(replica_id=replica_id, topics=list(topics.values()))
+
+
+def offsets_request(replica_id: int, wanted: Mapping[TopicPartition, tuple[int, int]]) -> ListOffsetsRequest:
+    """Ask for offsets: (current leader epoch, timestamp) by partition."""
+    topics: dict[str, ListOffsetsTopic] = {}
+    for key, (current_leader_epoch, timestamp) in wanted.items():
+        topic = topics.setdefault(key.topic, ListOffsetsTopic(name=key.topic))
+        topic.partitions.append(ListOffsetsPartition(key.partition, current_leader_epoch, timestamp))
+    return ListOffsetsRequest(replica_id=replica_id, topics=list(topics.values()))

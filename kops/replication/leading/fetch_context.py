@@ -1,0 +1,224 @@
+"""How one fetch is served with respect to sessions: everything at once, a new session, what changed in one, or an error.
+
+Sources: Kafka's FetchContext and its four classes, FetchManager.newContext, FetchResponse.of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from kops.protocol import errors
+from kops.protocol.declaration import ZERO_UUID
+from kops.protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, NodeEndpoint, PartitionData
+from kops.replication.leading.fetch import FetchInfo
+from kops.replication.leading.fetch_session import (
+    FINAL_EPOCH,
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    INVALID_SESSION_ID,
+    CachedPartition,
+    FetchMetadata,
+    FetchSession,
+    FetchSessionCache,
+    TopicIdPartition,
+    next_epoch,
+    records_size,
+)
+
+if TYPE_CHECKING:
+    from kops.records.log_offsets import TopicPartition
+
+Updates = Mapping[TopicIdPartition, PartitionData]
+
+
+def fetch_response(
+    error: str, session_id: int, updates: Updates, nodes: Iterable[NodeEndpoint] = (), *, throttle_time_ms: int = 0
+) -> FetchResponse:
+    """A response with the partitions in their order; neighbours of one topic share its entry."""
+    topics: list[FetchableTopicResponse] = []
+    for part, data in updates.items():
+        data.partition_index = part.partition
+        last = topics[-1] if topics else None
+        same = last is not None and (last.topic_id == part.topic_id if part.topic_id != ZERO_UUID else last.topic == part.topic)
+        if last is None or not same:
+            last = FetchableTopicResponse(topic=part.topic or "", topic_id=part.topic_id)
+            topics.append(last)
+        last.partitions.append(data)
+    return FetchResponse(
+        throttle_time_ms=throttle_time_ms,
+        error_code=errors.by_name(error).code,
+        session_id=session_id,
+        responses=topics,
+        node_endpoints=list(nodes),
+    )
+
+
+class FetchContext:
+    """A fetch without a session: it says everything, and so does the answer. `session` is that which an incremental fetch goes on with."""
+
+    session: FetchSession | None = None
+
+    def __init__(self, fetch_data: Mapping[TopicIdPartition, FetchInfo]) -> None:
+        self._fetch_data = fetch_data
+
+    def partitions(self) -> Iterator[tuple[TopicIdPartition, FetchInfo]]:
+        """What is fetched, in the order in which it is served; not what is at rest."""
+        yield from self._fetch_data.items()
+
+    def fetch_offset(self, part: TopicIdPartition) -> int | None:
+        """Where the fetch of a partition begins."""
+        info = self._fetch_data.get(part)
+        return None if info is None else info.fetch_offset
+
+    def part_of(self, key: TopicPartition) -> TopicIdPartition:
+        """A partition that was at rest when the fetch began, and is so no longer."""
+        assert self.session is not None
+        return self.session.disturbed[key]
+
+    def is_known(self, part: TopicIdPartition, high_watermark: int, log_start_offset: int) -> bool:
+        """Whether an answer without records, with these offsets, says nothing new, and so needs not be made."""
+        return False
+
+    def would_respond(self, updates: Updates) -> Updates:
+        """What of the answers would be sent: the size of a response before it is decided whether the client is throttled."""
+        return updates
+
+    def respond(self, updates: Updates, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
+        """The response."""
+        return fetch_response("NONE", INVALID_SESSION_ID, updates, nodes)
+
+    def throttled_response(self, throttle_time_ms: int, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
+        """The response of a client that has to wait first, without data."""
+        return fetch_response("NONE", INVALID_SESSION_ID, {}, nodes, throttle_time_ms=throttle_time_ms)
+
+
+class SessionErrorContext(FetchContext):
+    """A fetch of a session that is not there, or not as the request says."""
+
+    def __init__(self, error: str) -> None:
+        super().__init__({})
+        self.error = error
+
+    def would_respond(self, updates: Updates) -> Updates:
+        return {}
+
+    def respond(self, updates: Updates, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
+        return fetch_response(self.error, INVALID_SESSION_ID, {}, nodes)
+
+
+class FullFetchContext(FetchContext):
+    """A fetch that says everything and asks for a session; the answer brings its id where there is place."""
+
+    def __init__(
+        self,
+        cache: FetchSessionCache,
+        fetch_data: Mapping[TopicIdPartition, FetchInfo],
+        now_ms: Callable[[], int],
+        *,
+        uses_topic_ids: bool,
+        is_from_follower: bool,
+    ) -> None:
+        super().__init__(fetch_data)
+        self._cache = cache
+        self._now_ms = now_ms
+        self._uses_topic_ids = uses_topic_ids
+        self._is_from_follower = is_from_follower
+
+    def respond(self, updates: Updates, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
+        session_id = self._cache.maybe_create(
+            self._now_ms(),
+            len(updates),
+            lambda: [CachedPartition(part, self._fetch_data[part], data) for part, data in updates.items()],
+            privileged=self._is_from_follower,
+            uses_topic_ids=self._uses_topic_ids,
+        )
+        return fetch_response("NONE", session_id, updates, nodes)
+
+
+class IncrementalFetchContext(FetchContext):
+    """A fetch of a session: what is not said is as before, and only what is new is answered."""
+
+    def __init__(self, metadata: FetchMetadata, session: FetchSession, topic_name: Callable[[bytes], str | None]) -> None:
+        super().__init__({})
+        self.session: FetchSession = session
+        self._expected_epoch = next_epoch(metadata.epoch)
+        self._topic_name = topic_name
+
+    def partitions(self) -> Iterator[tuple[TopicIdPartition, FetchInfo]]:
+        for cached in self.session.in_order():
+            if self.session.uses_topic_ids and cached.part.topic is None:
+                # The id was not known when it was asked for; it may be now.
+                cached.part = cached.part._replace(topic=self._topic_name(cached.part.topic_id))
+            yield cached.part, cached.info
+
+    def fetch_offset(self, part: TopicIdPartition) -> int | None:
+        cached = self.session.partitions.get(part.key)
+        return None if cached is None else cached.info.fetch_offset
+
+    def is_known(self, part: TopicIdPartition, high_watermark: int, log_start_offset: int) -> bool:
+        cached = self.session.partitions.get(part.key)
+        return cached is not None and cached.high_watermark == high_watermark and cached.log_start_offset == log_start_offset
+
+    def would_respond(self, updates: Updates) -> Updates:
+        return self._changed(updates, update=False) if self.session.epoch == self._expected_epoch else {}
+
+    def _changed(self, updates: Updates, *, update: bool) -> Updates:
+        changed = {}
+        for part, data in updates.items():
+            cached = self.session.partitions.get(part.key)
+            if cached is not None and cached.must_respond(data, update=update):
+                changed[part] = data
+                if update and records_size(data) > 0:
+                    self.session.move_to_end(cached)
+        return changed
+
+    def respond(self, updates: Updates, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
+        # A request that came twice has moved the epoch on: only the last of them is answered with data.
+        if self.session.epoch != self._expected_epoch:
+            return fetch_response("INVALID_FETCH_SESSION_EPOCH", self.session.id, {}, nodes)
+        return fetch_response("NONE", self.session.id, self._changed(updates, update=True), nodes)
+
+    def throttled_response(self, throttle_time_ms: int, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
+        error = "NONE" if self.session.epoch == self._expected_epoch else "INVALID_FETCH_SESSION_EPOCH"
+        return fetch_response(error, self.session.id, {}, nodes, throttle_time_ms=throttle_time_ms)
+
+
+class FetchManager:
+    """Finds the context of each fetch."""
+
+    def __init__(self, cache: FetchSessionCache, now_ms: Callable[[], int]) -> None:
+        self.cache = cache
+        self._now_ms = now_ms
+
+    def new_context(
+        self,
+        version: int,
+        metadata: FetchMetadata,
+        fetch_data: Mapping[TopicIdPartition, FetchInfo],
+        to_forget: Iterable[TopicIdPartition],
+        topic_name: Callable[[bytes], str | None],
+        *,
+        is_from_follower: bool,
+    ) -> FetchContext:
+        """The context of a request of this version; `topic_name` finds the name of an id as it is known now."""
+        uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
+        if metadata.is_full:
+            if metadata.session_id != INVALID_SESSION_ID:
+                self.cache.remove(metadata.session_id)
+            if metadata.epoch == FINAL_EPOCH:
+                return FetchContext(fetch_data)
+            return FullFetchContext(self.cache, fetch_data, self._now_ms, uses_topic_ids=uses_topic_ids, is_from_follower=is_from_follower)
+        session = self.cache.get(metadata.session_id)
+        if session is None:
+            return SessionErrorContext("FETCH_SESSION_ID_NOT_FOUND")
+        if session.epoch != metadata.epoch:
+            return SessionErrorContext("INVALID_FETCH_SESSION_EPOCH")
+        if session.uses_topic_ids != uses_topic_ids:
+            return SessionErrorContext("FETCH_SESSION_TOPIC_ID_ERROR")
+        session.update(fetch_data, to_forget)
+        if not session.partitions:
+            self.cache.remove(session.id)
+            return FetchContext(fetch_data)
+        self.cache.touch(session, self._now_ms())
+        session.epoch = next_epoch(session.epoch)
+        return IncrementalFetchContext(metadata, session, topic_name)

@@ -1,0 +1,343 @@
+"""A broker's side of incremental fetches (KIP-227): sessions that remember what a client asks for, so that it only says what changes.
+
+Sources: Kafka's FetchSession, FetchSessionCacheShard, FetchMetadata, FetchManager. Kafka cuts its cache into shards against contention of
+threads; here it is one. `kops.replication.leading.fetch_context` makes the answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kops.protocol.declaration import ZERO_UUID
+from kops.protocol.messages.fetch_response import PartitionData
+from kops.records.log_offsets import TopicPartition
+from kops.replication.leading.fetch import FetchInfo
+from kops.replication.leading.replica import FetchClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping
+
+    from kops.records.log_offsets import LogOffsetMetadata
+    from kops.replication.leading.partition_reads import PartitionReads
+    from kops.replication.leading.replica import Replica
+
+INVALID_SESSION_ID: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+_LAST_EPOCH: Final = 2**31 - 1
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition by id and name; without an id the name counts, without a name (None) it is not known here."""
+
+    topic_id: bytes
+    topic: str | None
+    partition: int
+
+    @property
+    def key(self) -> tuple[bytes | str | None, int]:
+        """What tells it from others."""
+        return (self.topic if self.topic_id == ZERO_UUID else self.topic_id), self.partition
+
+
+class FetchMetadata(NamedTuple):
+    """A fetch's session and epoch, as the request carries them."""
+
+    session_id: int
+    epoch: int
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the request says everything itself."""
+        return self.epoch in (INITIAL_EPOCH, FINAL_EPOCH)
+
+    def next_incremental(self) -> FetchMetadata:
+        """The next request of the session."""
+        return FetchMetadata(self.session_id, next_epoch(self.epoch))
+
+    def next_close_existing(self) -> FetchMetadata:
+        """End the session, begin none."""
+        return FetchMetadata(self.session_id, FINAL_EPOCH)
+
+    def next_close_existing_attempt_new(self) -> FetchMetadata:
+        """End the session, begin another."""
+        return FetchMetadata(self.session_id, INITIAL_EPOCH)
+
+
+INITIAL: Final = FetchMetadata(INVALID_SESSION_ID, INITIAL_EPOCH)
+LEGACY: Final = FetchMetadata(INVALID_SESSION_ID, FINAL_EPOCH)
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch behind another; a session's begin again at 1."""
+    if epoch < 0:
+        return FINAL_EPOCH
+    return 1 if epoch == _LAST_EPOCH else epoch + 1
+
+
+def records_size(data: PartitionData) -> int:
+    """Bytes of the records of a partition's answer, which may be a slice of a file."""
+    records = data.records
+    if records is None:
+        return 0
+    return len(records) if isinstance(records, (bytes, bytearray, memoryview)) else int(records.size)
+
+
+class CachedPartition:
+    """What a session knows of a partition: the last request's parameters and the last answer's offsets.
+
+    `rank` says which is served first. `rest` is None where it has to be looked at with the next fetch.
+    """
+
+    __slots__ = ("high_watermark", "info", "log_start_offset", "part", "rank", "rest")
+
+    def __init__(self, part: TopicIdPartition, info: FetchInfo, answered: PartitionData | None = None) -> None:
+        self.part = part
+        self.info = info
+        self.high_watermark = -1 if answered is None else answered.high_watermark
+        self.log_start_offset = -1 if answered is None else answered.log_start_offset
+        self.rank = 0
+        self.rest: Rest | None = None
+
+    def must_respond(self, data: PartitionData, *, update: bool) -> bool:
+        """Whether an answer says something new; with `update` it is remembered."""
+        is_error = data.error_code != 0
+        is_new = (
+            records_size(data) > 0
+            or self.high_watermark != data.high_watermark
+            or self.log_start_offset != data.log_start_offset
+            or data.preferred_read_replica != -1
+            or is_error
+            or data.diverging_epoch.epoch >= 0
+        )
+        if update:
+            # After an error the next answer is always told, so that the client learns that it is over.
+            self.high_watermark = -1 if is_error else data.high_watermark
+            self.log_start_offset = data.log_start_offset
+        return is_new
+
+
+class Rest:
+    """A partition of a session to which nothing happens: who asks is at the end of what it may read, and knows all that there is to know.
+
+    To look at it again would change nothing but the time of the last fetch, which `FetchSession.clock` has. The partition ends it
+    (`PartitionReads.disturb`) whenever something happens to it. `start` is where the next read begins.
+    """
+
+    __slots__ = ("_partition", "_replica", "_session", "cached", "start")
+
+    def __init__(
+        self, session: FetchSession, cached: CachedPartition, start: LogOffsetMetadata, partition: PartitionReads, replica: Replica | None
+    ) -> None:
+        self.cached = cached
+        self.start = start
+        self._session = session
+        self._partition = partition
+        self._replica = replica
+        cached.rest = self
+        del session.restless[cached.part.key]
+        partition.resting[self] = None
+        if replica is not None:
+            replica.rest(session.clock)
+
+    @property
+    def key(self) -> TopicPartition:
+        """The partition by name."""
+        return self._partition.topic_partition
+
+    def end(self) -> None:
+        """It is looked at with the next fetch; one that waits is told, too."""
+        session, cached = self._session, self.cached
+        self._partition.resting.pop(self, None)
+        cached.rest = None
+        session.restless[cached.part.key] = cached
+        if self._replica is not None:
+            self._replica.end_rest(session.clock)
+        if session.on_disturbed is not None:
+            session.disturbed[self.key] = cached.part
+            session.on_disturbed(self)
+
+
+class FetchSession:
+    """One client's session. `privileged`: of a follower; `cached_size` is the size by which the cache knows it.
+
+    `restless` are the partitions that the next fetch has to look at. `on_disturbed` is a waiting fetch, which is told what is at rest no
+    longer; `disturbed` are the partitions of which one was told.
+    """
+
+    __slots__ = (
+        "_next_rank",
+        "asks_as",
+        "cached_size",
+        "clock",
+        "creation_ms",
+        "disturbed",
+        "epoch",
+        "evictable_by_all",
+        "evictable_by_privileged",
+        "id",
+        "last_used_ms",
+        "on_disturbed",
+        "partitions",
+        "privileged",
+        "restless",
+        "uses_topic_ids",
+    )
+
+    def __init__(
+        self, session_id: int, partitions: Iterable[CachedPartition], now_ms: int, *, privileged: bool, uses_topic_ids: bool
+    ) -> None:
+        self.id = session_id
+        self.partitions = {each.part.key: each for each in partitions}
+        self.restless = dict(self.partitions)
+        for rank, each in enumerate(self.partitions.values()):
+            each.rank = rank
+        self._next_rank = len(self.partitions)
+        self.on_disturbed: Callable[[Rest], None] | None = None
+        self.disturbed: dict[TopicPartition, TopicIdPartition] = {}
+        self.clock = FetchClock()
+        self.asks_as: Hashable = None
+        self.privileged = privileged
+        self.uses_topic_ids = uses_topic_ids
+        self.creation_ms = self.last_used_ms = now_ms
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.cached_size = -1
+        self.evictable_by_all = self.evictable_by_privileged = False
+
+    @property
+    def eviction_key(self) -> tuple[bool, int, int]:
+        """The lowest goes first: clients before followers, small sessions before large ones."""
+        return self.privileged, self.cached_size, self.id
+
+    def update(self, fetch_data: Mapping[TopicIdPartition, FetchInfo], to_forget: Iterable[TopicIdPartition]) -> None:
+        """Take what a request adds, changes and removes."""
+        for part, info in fetch_data.items():
+            cached = self.partitions.get(part.key)
+            if cached is None:
+                cached = self.partitions[part.key] = self.restless[part.key] = CachedPartition(part, info)
+                self._rank_last(cached)
+            else:
+                if cached.rest is not None:
+                    cached.rest.end()
+                cached.info = info
+        for part in to_forget:
+            cached = self.partitions.get(part.key)
+            if cached is not None:
+                if cached.rest is not None:
+                    cached.rest.end()
+                del self.partitions[part.key], self.restless[part.key]
+
+    def find(self, key: TopicPartition, info: FetchInfo) -> CachedPartition | None:
+        """What it knows of a partition that was asked for like this."""
+        return self.partitions.get((key.topic if info.topic_id == ZERO_UUID else info.topic_id, key.partition))
+
+    def rank_of(self, key: TopicPartition, info: FetchInfo) -> int:
+        """When a partition is served; one that was forgotten meanwhile comes last."""
+        cached = self.find(key, info)
+        return self._next_rank if cached is None else cached.rank
+
+    def in_order(self) -> list[CachedPartition]:
+        """The partitions that have to be looked at, in the order in which they are served."""
+        restless = list(self.restless.values())
+        if len(restless) > 1:
+            restless.sort(key=lambda cached: cached.rank)
+        return restless
+
+    def wake_all(self) -> None:
+        """Have all partitions looked at."""
+        if len(self.restless) < len(self.partitions):
+            for cached in self.partitions.values():
+                if cached.rest is not None:
+                    cached.rest.end()
+
+    def begin(self, asks_as: Hashable, now_ms: int) -> None:
+        """A fetch begins. What was found for who asked otherwise, or at a later time by the clock, does not count."""
+        if asks_as != self.asks_as or now_ms < self.clock.time_ms or self.on_disturbed is not None:
+            self.wake_all()
+            self.on_disturbed = None
+        self.asks_as = asks_as
+        self.clock.time_ms = now_ms
+
+    def move_to_end(self, cached: CachedPartition) -> None:
+        """Who just got records comes last the next time, so that all get their turn."""
+        del self.partitions[cached.part.key]
+        self.partitions[cached.part.key] = cached
+        self._rank_last(cached)
+
+    def _rank_last(self, cached: CachedPartition) -> None:
+        cached.rank = self._next_rank
+        self._next_rank += 1
+
+
+class FetchSessionCache:
+    """All sessions of a broker, at most `max_entries`. A session not used for `eviction_ms` may go for any other; `draw_id` draws an id
+    from 1 up to 2^31 - 1."""
+
+    def __init__(self, max_entries: int, eviction_ms: int, draw_id: Callable[[], int]) -> None:
+        self._max_entries = max_entries
+        self._eviction_ms = eviction_ms
+        self._draw_id = draw_id
+        self._sessions: dict[int, FetchSession] = {}
+        self.partition_count = 0
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, session_id: int) -> FetchSession | None:
+        """The session of an id."""
+        return self._sessions.get(session_id)
+
+    def maybe_create(
+        self,
+        now_ms: int,
+        size: int,
+        create_partitions: Callable[[], Iterable[CachedPartition]],
+        *,
+        privileged: bool,
+        uses_topic_ids: bool,
+    ) -> int:
+        """The id of a new session for `size` partitions, INVALID_SESSION_ID where there is no place for it."""
+        if len(self._sessions) >= self._max_entries and not self._try_evict((privileged, size, 0), now_ms):
+            return INVALID_SESSION_ID
+        session_id = self._draw_id()
+        while session_id in self._sessions or session_id == INVALID_SESSION_ID:
+            session_id = self._draw_id()
+        session = FetchSession(session_id, create_partitions(), now_ms, privileged=privileged, uses_topic_ids=uses_topic_ids)
+        self._sessions[session_id] = session
+        self.touch(session, now_ms)
+        return session_id
+
+    def _try_evict(self, key: tuple[bool, int, int], now_ms: int) -> bool:
+        sessions = self._sessions.values()
+        if not sessions:
+            return False
+        victim: FetchSession | None = min(sessions, key=lambda each: (each.last_used_ms, each.id))
+        if victim is None or now_ms - victim.last_used_ms <= self._eviction_ms:
+            privileged = key[0]
+            evictable = [each for each in sessions if (each.evictable_by_privileged if privileged else each.evictable_by_all)]
+            victim = min(evictable, key=lambda each: each.eviction_key, default=None)
+            if victim is None or key < victim.eviction_key:
+                return False
+        self.remove(victim.id)
+        self.evictions += 1
+        return True
+
+    def remove(self, session_id: int) -> FetchSession | None:
+        """End a session."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.wake_all()
+            self.partition_count -= session.cached_size
+        return session
+
+    def touch(self, session: FetchSession, now_ms: int) -> None:
+        """It is used; its size counts as of now."""
+        session.last_used_ms = now_ms
+        if session.cached_size != -1:
+            self.partition_count -= session.cached_size
+        session.cached_size = len(session.partitions)
+        self.partition_count += session.cached_size
+        session.evictable_by_all = now_ms - session.creation_ms > self._eviction_ms
+        session.evictable_by_privileged = not session.privileged or session.evictable_by_all

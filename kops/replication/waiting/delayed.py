@@ -1,0 +1,287 @@
+"""What produce, fetch and DeleteRecords wait for (Kafka DelayedProduce, DelayedFetch, DelayedDeleteRecords, Partition's DelayedOperations).
+
+None of them holds records: a produce keeps the offset its answer waits for, a fetch reads again when it is answered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from kops.errors import ApiError, KopsError
+from kops.records.log_offsets import LogOffsetMetadata, TopicPartition
+from kops.replication.waiting.purgatory import DelayedOperation, DelayedOperationPurgatory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Hashable, Sequence
+
+    from kops.replication.leading.fetch import FetchInfo, FetchParams
+    from kops.replication.leading.partition import Partition
+
+INVALID_LOW_WATERMARK: Final = -1
+
+
+@dataclass(slots=True)
+class PartitionResponse:
+    """A partition of a produce and its answer: `error` is a name of Kafka's Errors, the offsets and the time are the append's (-1: none).
+
+    `record_errors` and `error_message` tell which records are wrong and why (KIP-467). What waits for other replicas has in
+    `required_offset` the offset below which all is to be replicated, and its `error` is set by then.
+    """
+
+    error: str
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    required_offset: int = 0
+    record_errors: tuple[tuple[int, str | None], ...] = ()
+    error_message: str | None = None
+    is_pending: bool = False
+
+
+class DelayedProduce(DelayedOperation):
+    """A produce with acks=all. A partition that failed at once keeps its error, the others time out (REQUEST_TIMED_OUT)."""
+
+    __slots__ = ("_get_partition", "_respond", "expired", "statuses")
+
+    def __init__(
+        self,
+        delay_ms: int,
+        statuses: dict[TopicPartition, PartitionResponse],
+        get_partition: Callable[[TopicPartition], Partition],
+        respond: Callable[[dict[TopicPartition, PartitionResponse]], None],
+    ) -> None:
+        super().__init__(delay_ms)
+        self.statuses = statuses
+        self.expired = 0
+        self._get_partition = get_partition
+        self._respond = respond
+        for status in statuses.values():
+            if status.error == "NONE":
+                status.is_pending = True
+                status.error = "REQUEST_TIMED_OUT"
+
+    def try_complete(self) -> bool:
+        """Complete once every partition is replicated, or can't be any more."""
+        is_waiting = False
+        for key, status in self.statuses.items():
+            if not status.is_pending:
+                continue
+            try:
+                is_enough, error = self._get_partition(key).check_enough_replicas_reach_offset(status.required_offset)
+            except ApiError as refused:
+                is_enough, error = False, refused.name
+            if is_enough or error != "NONE":
+                status.is_pending = False
+                status.error = error
+            else:
+                is_waiting = True
+        return not is_waiting and self.force_complete()
+
+    def on_complete(self) -> None:
+        """Answer with each partition's status."""
+        self._respond(self.statuses)
+
+    def on_expiration(self) -> None:
+        """Count the partitions that were not replicated in time."""
+        self.expired = sum(status.is_pending for status in self.statuses.values())
+
+
+class AwaitedFetch(NamedTuple):
+    """A partition of a fetch: where the read began that had too little to give, and what was asked for."""
+
+    start_offset_metadata: LogOffsetMetadata
+    info: FetchInfo
+
+
+class ThrottlesFollower(Protocol):
+    """Whether a follower that is out of sync is to wait for the leader's quota."""
+
+    def __call__(self, partition: Partition, replica_id: int) -> bool: ...
+
+
+class DelayedFetch(DelayedOperation):
+    """A fetch with less than `min_bytes` to give.
+
+    It is answered when there is enough, or when waiting is of no use: this broker is no longer who was asked, the partition has moved on to
+    another segment or was cut below what is asked for, or who asks has to cut its log.
+
+    Where `begins_empty`, no partition had anything to give when it was parked: only those to which something happened since (`touched`) are
+    looked at then. Partitions of its session that are at rest are not among the `statuses`: they `join` when something happens to them.
+    """
+
+    __slots__ = ("_get_partition", "_respond", "_should_throttle", "_sizes", "begins_empty", "params", "statuses")
+
+    def __init__(
+        self,
+        params: FetchParams,
+        statuses: dict[TopicPartition, AwaitedFetch],
+        get_partition: Callable[[TopicPartition], Partition],
+        should_throttle: ThrottlesFollower,
+        respond: Callable[[], None],
+    ) -> None:
+        super().__init__(params.max_wait_ms)
+        self.params = params
+        self.statuses = statuses
+        self._get_partition = get_partition
+        self._should_throttle = should_throttle
+        self._respond = respond
+        self._sizes: dict[Hashable, int] = {}
+        self.begins_empty = False
+
+    @property
+    def touched(self) -> Collection[Hashable]:
+        """The partitions to which something happened while it was parked."""
+        return self._sizes.keys()
+
+    def join(self, key: TopicPartition, status: AwaitedFetch) -> None:
+        """Something is about to happen to a partition that was at rest: it is waited for, too, and has to be watched."""
+        self.statuses[key] = status
+        self._sizes[key] = 0
+
+    def try_complete_for(self, key: Hashable) -> bool:
+        """Complete when this partition needs no more waiting, or all to which something happened have enough."""
+        self._sizes[key] = 0
+        if not self.begins_empty:
+            return self.try_complete()
+        assert isinstance(key, TopicPartition)
+        available = self._size_of(key, self.statuses[key])
+        if available is None:
+            return self.force_complete()
+        self._sizes[key] = available
+        return sum(self._sizes.values()) >= self.params.min_bytes and self.force_complete()
+
+    def try_complete(self) -> bool:
+        """Complete when a partition needs no more waiting, or all together have enough."""
+        size = 0
+        for key, status in self.statuses.items():
+            if status.start_offset_metadata.message_offset < 0:
+                continue
+            available = self._size_of(key, status)
+            if available is None:
+                return self.force_complete()
+            size += available
+        return size >= self.params.min_bytes and self.force_complete()
+
+    def _size_of(self, key: TopicPartition, status: AwaitedFetch) -> int | None:
+        try:
+            return self._available(self._get_partition(key), status)
+        except KopsError:
+            # Not the leader any more, not this epoch's, deleted or offline: the read that answers says which.
+            return None
+
+    def _available(self, partition: Partition, status: AwaitedFetch) -> int | None:
+        """Bytes to give now, None where the fetch is to be answered whatever they are."""
+        info, start = status.info, status.start_offset_metadata
+        end = partition.fetchable_end(self.params, info)
+        available = 0
+        if start.message_offset > end.message_offset:
+            return None
+        if start.message_offset < end.message_offset and not self._is_throttled(partition):
+            if start.on_older_segment(end):
+                return None
+            if start.on_same_segment(end):
+                available = min(end.relative_position - start.relative_position, info.max_bytes)
+        return None if partition.diverges(info) else available
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        return self.params.is_from_follower and self._should_throttle(partition, self.params.replica_id)
+
+    def on_complete(self) -> None:
+        """Read again and answer."""
+        # What answers knows this operation: left as they are, only the garbage collector would part the two.
+        respond, self._respond = self._respond, _say_nothing
+        respond()
+
+
+def _say_nothing() -> None:
+    """What is left to answer of a fetch that was answered."""
+
+
+@dataclass(slots=True)
+class AwaitedDeletion:
+    """A partition of a DeleteRecords: answered when no live replica begins before `required_offset`."""
+
+    required_offset: int
+    low_watermark: int
+    error: str
+    is_pending: bool = False
+
+
+class DelayedDeleteRecords(DelayedOperation):
+    """A DeleteRecords that waits for the followers' logs to begin later."""
+
+    __slots__ = ("_get_partition", "_respond", "expired", "statuses")
+
+    def __init__(
+        self,
+        delay_ms: int,
+        statuses: dict[TopicPartition, AwaitedDeletion],
+        get_partition: Callable[[TopicPartition], Partition],
+        respond: Callable[[dict[TopicPartition, AwaitedDeletion]], None],
+    ) -> None:
+        super().__init__(delay_ms)
+        self.statuses = statuses
+        self.expired = 0
+        self._get_partition = get_partition
+        self._respond = respond
+        for status in statuses.values():
+            if status.error == "NONE":
+                status.is_pending = True
+                status.error = "REQUEST_TIMED_OUT"
+
+    def try_complete(self) -> bool:
+        """Complete once every partition's low watermark is there, or can't be asked for any more."""
+        for key, status in self.statuses.items():
+            if status.is_pending:
+                self._check(key, status)
+        return not any(status.is_pending for status in self.statuses.values()) and self.force_complete()
+
+    def _check(self, key: TopicPartition, status: AwaitedDeletion) -> None:
+        low_watermark, error = INVALID_LOW_WATERMARK, "NONE"
+        try:
+            low_watermark = self._get_partition(key).low_watermark
+        except ApiError as refused:
+            error = refused.name
+        if error != "NONE" or low_watermark >= status.required_offset:
+            status.is_pending = False
+            status.error = error
+            status.low_watermark = low_watermark
+
+    def on_complete(self) -> None:
+        """Answer with each partition's status."""
+        self._respond(self.statuses)
+
+    def on_expiration(self) -> None:
+        """Count the partitions that were not deleted in time."""
+        self.expired = sum(status.is_pending for status in self.statuses.values())
+
+
+class Purgatories:
+    """All that waits for partitions; what happens to one is told to each kind in Kafka's order."""
+
+    def __init__(
+        self,
+        produce: DelayedOperationPurgatory[DelayedProduce],
+        fetch: DelayedOperationPurgatory[DelayedFetch],
+        delete_records: DelayedOperationPurgatory[DelayedDeleteRecords],
+    ) -> None:
+        self.produce = produce
+        self.fetch = fetch
+        self.delete_records = delete_records
+
+    def check_and_complete_all(self, key: TopicPartition) -> None:
+        """Its high watermark, its low watermark or its end moved, or it is no longer here."""
+        self.fetch.check_and_complete(key)
+        self.produce.check_and_complete(key)
+        self.delete_records.check_and_complete(key)
+
+    @property
+    def delayed_delete_count(self) -> int:
+        """DeleteRecords that wait."""
+        return self.delete_records.delayed_count
+
+    def complete_fetches(self, keys: Sequence[TopicPartition]) -> None:
+        """A follower's high watermark moved: consumers that read from it may go on."""
+        for key in keys:
+            self.fetch.check_and_complete(key)

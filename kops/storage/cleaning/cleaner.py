@@ -1,0 +1,304 @@
+"""Compaction of one log: the latest record of each key stays (Kafka Cleaner, LogToClean).
+
+Keys of the dirty segments go into the offset map, as many as it holds; then all segments up to there are copied, group by group, into
+`.cleaned` segments without what is superseded, and each of these is swapped in for its group. What the copying leaves of a batch is decided
+by `kops.storage.cleaning.cleaner_filter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from kops.config.values.java import INT_MAX
+from kops.errors import DecodeError
+from kops.records.compression import DEFAULT_LIMIT
+from kops.records.decode import body
+from kops.records.scanning.scanner import file_batches
+from kops.storage.cleaning import _hot_clean as hot
+from kops.storage.cleaning.cleaned_transactions import CleanedTransactions
+from kops.storage.cleaning.cleaner_filter import BatchFilter, Filtered, LastRecord, check_records_read
+from kops.storage.cleaning.cleaner_stats import CleanerStats
+from kops.storage.failures.load_errors import CorruptRecordError, LoadError, SegmentOverflowError
+from kops.storage.segments.split import create_cleaned_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kops.config import TopicConfig
+    from kops.records import Batch
+    from kops.storage.segments.segment import LogSegment
+    from kops.storage.unified_log import UnifiedLog
+
+DEFAULT_DEDUPE_BUFFER_BYTES = 128 << 20
+DEFAULT_LOAD_FACTOR = 0.9
+DEFAULT_IO_BUFFER_BYTES = 512 << 10
+"""Reading and writing together, as `log.cleaner.io.buffer.size` counts it."""
+
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+
+
+class CleaningAbortedError(LoadError):
+    """The round was told to stop; what it had not swapped in yet is gone."""
+
+    java_class = "org.apache.kafka.storage.internals.log.LogCleaningAbortedException"
+
+
+@dataclass(frozen=True, slots=True)
+class CleanRange:
+    """Which part of a log a round is about: dirty from `first_dirty_offset` on, not to be touched from `first_uncleanable_offset` on."""
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+
+
+class CleanResult(NamedTuple):
+    """The offset that the log is clean up to, and what was done."""
+
+    end_offset: int
+    stats: CleanerStats
+
+
+class Cleaner:
+    """Cleans logs, one after the other, with one offset map.
+
+    `throttle(bytes)` is told of what is read and written; `now_ms` gives the time for delete horizons. ValueError for a map that holds no
+    entry.
+    """
+
+    def __init__(
+        self,
+        offsets: hot.OffsetMap,
+        *,
+        now_ms: Callable[[], int],
+        io_buffer_bytes: int = DEFAULT_IO_BUFFER_BYTES,
+        load_factor: float = DEFAULT_LOAD_FACTOR,
+        throttle: Callable[[float], None] | None = None,
+    ) -> None:
+        if int(offsets.slots) * load_factor <= 1:
+            raise ValueError(
+                "offset map is too small to fit in even a single message, so log cleaning will never make progress. You can increase"
+                " log.cleaner.dedupe.buffer.size or decrease log.cleaner.threads"
+            )
+        self.offsets = offsets
+        self._max_entries = int(int(offsets.slots) * load_factor)
+        self._now_ms = now_ms
+        self._window = max(io_buffer_bytes // 2, 1)
+        self._throttle = throttle if throttle is not None else _ignore
+
+    def clean(self, log: UnifiedLog, span: CleanRange, now_ms: int | None = None) -> CleanResult:
+        """One round, at once. Raises as `steps`."""
+        steps = self.steps(log, span, now_ms)
+        try:
+            while True:
+                next(steps)
+        except StopIteration as done:
+            result: CleanResult = done.value
+            return result
+
+    def steps(self, log: UnifiedLog, span: CleanRange, now_ms: int | None = None) -> Steps[CleanResult]:
+        """One round, a window of a segment a step; CleaningAbortedError may be thrown in between.
+
+        Raises CleaningAbortedError also by itself (a segment was split; the next round finds what it needs), LoadError or DecodeError where
+        the log can't be cleaned, OSError. Nothing is lost then; groups that were swapped in stay.
+        """
+        now = self._now_ms() if now_ms is None else now_ms
+        stats = CleanerStats(start_ms=self._now_ms())
+        clean = log.segments.values(0, span.first_dirty_offset)
+        legacy_horizon = _modified_ms(log, clean[-1]) - log.config.delete_retention_ms if clean else 0
+        yield from self._build_offset_map(log, span, stats)
+        end_offset = self.offsets.latest_offset + 1
+        stats.map_complete_ms = self._now_ms()
+        transactions = CleanedTransactions()
+        for group in group_segments_by_size(log.segments.values(0, end_offset), log.config, span.first_uncleanable_offset):
+            yield from self._clean_segments(log, group, now, stats, transactions, legacy_horizon, span.first_uncleanable_offset)
+        stats.buffer_utilization = self.offsets.utilization
+        stats.end_ms = self._now_ms()
+        return CleanResult(end_offset, stats)
+
+    # the offset map ---------------------------------------------------------------------------------------------------------------
+
+    def _build_offset_map(self, log: UnifiedLog, span: CleanRange, stats: CleanerStats) -> Steps[None]:
+        """Fill the map from the dirty segments, until they end or it is full."""
+        start, end = span.first_dirty_offset, span.first_uncleanable_offset
+        self.offsets.clear()
+        dirty = log.segments.values(start, end)
+        transactions = CleanedTransactions()
+        transactions.add_aborted_transactions(log.collect_aborted_transactions(start, end))
+        for number, segment in enumerate(dirty):
+            following = dirty[number + 1].base_offset if number + 1 < len(dirty) else end
+            is_mapped = yield from self._map_segment(segment, start, following, transactions, stats)
+            if not is_mapped:
+                break
+
+    def _map_segment(
+        self, segment: LogSegment, start_offset: int, next_segment_offset: int, transactions: CleanedTransactions, stats: CleanerStats
+    ) -> Steps[bool]:
+        """False: the map is full."""
+        buffer = b""
+        for batch in self._batches(segment, segment.offset_index.lookup(start_offset).position):
+            if batch.buffer is not buffer:
+                buffer = batch.buffer
+                yield
+            if batch.is_control:
+                transactions.on_control_batch(batch)
+                stats.map_messages_read += 1
+            elif transactions.on_batch(batch):
+                stats.map_messages_read += batch.count or 0
+            elif not self._map_batch(batch, start_offset, stats):
+                return False
+            if batch.last_offset >= start_offset:
+                self.offsets.update_latest_offset(batch.last_offset)
+            stats.map_bytes_read += batch.size
+        # Offsets may be missing at the end of the segment.
+        self.offsets.update_latest_offset(next_segment_offset - 1)
+        return True
+
+    def _map_batch(self, batch: Batch, start_offset: int, stats: CleanerStats) -> bool:
+        if batch.magic < 2:
+            return self._map_legacy(batch, start_offset, stats)
+        count = batch.count or 0
+        if count <= 0 and batch.compressed:
+            return True
+        data, start, end = body(batch, DEFAULT_LIMIT)
+        stop, read = hot.put_keys(self.offsets, data, start, end, count, batch.base_offset, start_offset, self._max_entries)
+        stats.map_messages_read += read
+        if stop == hot.FULL:
+            return False
+        check_records_read(batch, data, stop, end)
+        return True
+
+    def _map_legacy(self, batch: Batch, start_offset: int, stats: CleanerStats) -> bool:
+        for record in batch.records():
+            if record.key is not None and record.offset >= start_offset:
+                if self.offsets.size >= self._max_entries:
+                    return False
+                self.offsets.put(record.key, record.offset)
+            stats.map_messages_read += 1
+        return True
+
+    # copying ----------------------------------------------------------------------------------------------------------------------
+
+    def _clean_segments(
+        self,
+        log: UnifiedLog,
+        group: list[LogSegment],
+        now_ms: int,
+        stats: CleanerStats,
+        transactions: CleanedTransactions,
+        legacy_horizon_ms: int,
+        end_offset: int,
+    ) -> Steps[None]:
+        """Clean a group of segments into one, and swap it in."""
+        cleaned = create_cleaned_segment(log.files, log.directory, log.config, group[0].base_offset)
+        transactions.cleaned_index = cleaned.txn_index
+        is_swapped = False
+        try:
+            last_records = last_records_of_active_producers(log)
+            for number, segment in enumerate(group):
+                following = group[number + 1].base_offset if number + 1 < len(group) else segment.read_next_offset()
+                transactions.add_aborted_transactions(log.collect_aborted_transactions(segment.base_offset, following))
+                retained = BatchFilter(
+                    self.offsets,
+                    transactions,
+                    last_records,
+                    stats,
+                    now_ms,
+                    log.config.delete_retention_ms,
+                    _modified_ms(log, segment) > legacy_horizon_ms,
+                    end_offset,
+                )
+                yield from self._clean_into(log, segment, cleaned, retained)
+            cleaned.on_become_inactive()
+            cleaned.flush()
+            modified_ms = _modified_ms(log, group[-1])
+            for path in (cleaned.log.path, cleaned.offset_index_path, cleaned.time_index_path):
+                log.files.set_mtime(path, modified_ms)
+            is_swapped = True
+            log.replace_segments([cleaned], group)
+        except CleaningAbortedError:
+            cleaned.delete()
+            raise
+        finally:
+            if not is_swapped:
+                cleaned.close_handlers()
+
+    def _clean_into(self, log: UnifiedLog, segment: LogSegment, cleaned: LogSegment, retained: BatchFilter) -> Steps[None]:
+        out = Filtered()
+        buffer = b""
+        try:
+            for batch in self._batches(segment, 0):
+                if batch.buffer is not buffer:
+                    self._write(out, cleaned)
+                    out, buffer = Filtered(), batch.buffer
+                    yield
+                retained.take(batch, out)
+            self._write(out, cleaned)
+        except SegmentOverflowError as error:
+            # The next round finds segments whose offsets fit.
+            log.split_overflowed_segment(segment)
+            raise CleaningAbortedError(error.reason) from error
+
+    def _write(self, out: Filtered, cleaned: LogSegment) -> None:
+        if out.batches:
+            data = out.data()
+            cleaned.append(out.max_offset, data, out.batches)
+            self._throttle(len(data))
+
+    def _batches(self, segment: LogSegment, position: int) -> Iterator[Batch]:
+        """The batches from a byte position to the end; CorruptRecordError where they do not go on to the file's end."""
+        records = segment.log
+        buffer = b""
+        try:
+            for batch in file_batches(records.source, position, records.size, window=self._window):
+                if batch.buffer is not buffer:
+                    buffer = batch.buffer
+                    self._throttle(len(buffer))
+                yield batch
+                position = batch.end
+        except DecodeError as error:
+            raise error.at(file=records.path) from None
+        if position < records.size:
+            raise CorruptRecordError(f"Log segment {records.path} may be corrupt: no whole batch at position {position}")
+
+
+def group_segments_by_size(segments: list[LogSegment], config: TopicConfig, first_uncleanable_offset: int) -> list[list[LogSegment]]:
+    """Neighbours that go into one segment: log and index sizes stay within the topic's limits, offsets within an index's reach."""
+    groups: list[list[LogSegment]] = []
+    sizes = (0, 0, 0)
+    limits = (config.segment_size, config.segment_index_bytes, config.segment_index_bytes)
+    for number, segment in enumerate(segments):
+        own = (segment.size, segment.offset_index.size, segment.time_index.size)
+        total = tuple(map(sum, zip(sizes, own, strict=True)))
+        # The next segment's base tells the last offset without a scan.
+        last_offset = (segments[number + 1].base_offset if number + 1 < len(segments) else first_uncleanable_offset) - 1
+        if (
+            groups
+            and all(size <= limit for size, limit in zip(total, limits, strict=True))
+            and (segment.size == 0 or last_offset - groups[-1][0].base_offset <= INT_MAX)
+        ):
+            groups[-1].append(segment)
+            sizes = (total[0], total[1], total[2])
+        else:
+            groups.append([segment])
+            sizes = own
+    return groups
+
+
+def last_records_of_active_producers(log: UnifiedLog) -> dict[int, LastRecord]:
+    """By producer id, what a batch must keep so that its producer's state can be read back."""
+    return {
+        producer_id: LastRecord(entry.last_data_offset if entry.last_data_offset >= 0 else None, entry.producer_epoch)
+        for producer_id, entry in log.producers.producers.items()
+    }
+
+
+def _modified_ms(log: UnifiedLog, segment: LogSegment) -> int:
+    return log.files.stat(segment.log.path).mtime_ms
+
+
+def _ignore(_: object) -> None:
+    pass

@@ -1,0 +1,308 @@
+"""Compaction of all logs of a broker, in steps: its owner's loop calls `step` and is told when to call again (Kafka LogCleaner).
+
+Kafka has threads; here each of `log.cleaner.threads` is a `CleanerWorker` with its own offset map, and one step of it reads one window of
+one segment. A limit on the I/O rate becomes a longer wait until the next step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kops.config.broker_keys.table import KAFKA_CONFIG_DEF
+from kops.config.values.definition import ConfigDef
+from kops.config.values.java import INT_MAX
+from kops.errors import KopsError, UsageError
+from kops.storage.cleaning._hot_clean import OffsetMap
+from kops.storage.cleaning.cleaner import Cleaner, CleaningAbortedError, CleanResult, Steps
+from kops.storage.cleaning.cleaner_manager import CleanerManager, LogToClean, UncleanableError
+from kops.storage.cleaning.cleaner_stats import CleanerStats, PreCleanStats, Throttler
+from kops.storage.failures.load_errors import KafkaStorageError, LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from kops.files import Files
+    from kops.storage.formats.checkpoints import TopicPartition
+    from kops.storage.log_dir_failure import LogDirFailureChannel
+    from kops.storage.unified_log import UnifiedLog
+
+NO_LIMIT: Final = 1.7976931348623157e308
+
+CLEANER_CONFIG_DEF: Final = ConfigDef(
+    KAFKA_CONFIG_DEF.keys[name]
+    for name in (
+        "log.cleaner.threads",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.enable",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerConfig:
+    """The broker settings `log.cleaner.*`, by their names; sizes in bytes, of all workers together."""
+
+    threads: int = 1
+    io_max_bytes_per_second: float = NO_LIMIT
+    dedupe_buffer_size: int = 128 << 20
+    io_buffer_size: int = 512 << 10
+    io_buffer_load_factor: float = 0.9
+    backoff_ms: int = 15_000
+    enable: bool = True
+
+
+def cleaner_config(broker: Mapping[str, str]) -> CleanerConfig:
+    """The settings out of a broker's server.properties. Raises UsageError for a value that is not allowed."""
+    values = CLEANER_CONFIG_DEF.parse({key: text for key, text in broker.items() if key in CLEANER_CONFIG_DEF.keys})
+    arguments: dict[str, Any] = {key.removeprefix("log.cleaner.").replace(".", "_"): value for key, value in values.items()}
+    return CleanerConfig(**arguments)
+
+
+class CleanerWorker:
+    """One log at a time, from choosing it to its checkpoint; between two steps the round can be aborted."""
+
+    def __init__(self, manager: CleanerManager, cleaner: Cleaner, failures: LogDirFailureChannel) -> None:
+        self.last_stats = CleanerStats()
+        self.last_pre_clean_stats = PreCleanStats()
+        self._manager = manager
+        self._cleaner = cleaner
+        self._failures = failures
+        self._cleanable: LogToClean | None = None
+        self._steps: Steps[CleanResult] | None = None
+
+    @property
+    def cleaning(self) -> TopicPartition | None:
+        """The partition it is at."""
+        return None if self._cleanable is None else self._cleanable.key
+
+    def step(self, now_ms: int) -> bool:
+        """One step on; False where there was nothing to clean, or what there was can't be."""
+        try:
+            if self._steps is None and not self._begin(now_ms):
+                self._delete_old_segments()
+                return False
+            if self._go_on():
+                self._delete_old_segments()
+        except UncleanableError as error:
+            self._manager.warn(f"{error.reason}. Marking partition {error.log.topic_partition} as uncleanable. {error.__cause__}")
+            self._manager.mark_uncleanable(error.log.parent_dir, error.key)
+            return False
+        return True
+
+    def abort(self) -> None:
+        """End the round; what was swapped in stays."""
+        if self._steps is not None:
+            self._go_on(aborted=True)
+
+    def _begin(self, now_ms: int) -> bool:
+        stats = PreCleanStats()
+        cleanable = self._manager.grab_filthiest(now_ms, stats)
+        if cleanable is None:
+            return False
+        self.last_pre_clean_stats = stats
+        self._cleanable = cleanable
+        self._steps = self._cleaner.steps(cleanable.log, cleanable.span)
+        return True
+
+    def _go_on(self, *, aborted: bool = False) -> bool:
+        """True: the round is over."""
+        cleanable, steps = self._cleanable, self._steps
+        assert cleanable is not None and steps is not None
+        end_offset = cleanable.span.first_dirty_offset
+        log = cleanable.log
+        try:
+            if aborted:
+                steps.throw(CleaningAbortedError("the cleaning was aborted"))
+            else:
+                next(steps)
+            return False
+        except StopIteration as done:
+            end_offset, self.last_stats = done.value
+        except (CleaningAbortedError, KafkaStorageError):
+            pass  # told to stop, or the log has told the failure channel itself
+        except OSError as error:
+            self._io_failed(log, error)
+        except LoadError as error:
+            if error.kind != "log-dir-offline":
+                self._end(end_offset)
+                raise UncleanableError(cleanable.key, log, f"Cleaning of {log.topic_partition} failed") from error
+            self._io_failed(log, error)
+        except KopsError as error:
+            self._end(end_offset)
+            raise UncleanableError(cleanable.key, log, f"Cleaning of {log.topic_partition} failed") from error
+        self._end(end_offset)
+        return True
+
+    def _io_failed(self, log: UnifiedLog, error: Exception) -> None:
+        message = f"Failed to clean up log for {log.topic_partition} in dir {log.parent_dir} due to IOException"
+        self._failures.maybe_add_offline_log_dir(log.parent_dir, message, error)
+
+    def _end(self, end_offset: int) -> None:
+        cleanable = self._cleanable
+        assert cleanable is not None
+        self._cleanable = self._steps = None
+        self._manager.done_cleaning(cleanable.key, cleanable.log.parent_dir, end_offset)
+
+    def _delete_old_segments(self) -> None:
+        deletable = self._manager.deletable_logs()
+        try:
+            for key, log in deletable.items():
+                try:
+                    log.delete_old_segments()
+                except (KopsError, OSError) as error:
+                    raise UncleanableError(key, log, f"Deletion in {log.topic_partition} failed") from error
+        finally:
+            self._manager.done_deleting(deletable)
+
+
+class LogCleaner:
+    """The cleaner of a broker (`CleanerControl` of LogManager).
+
+    `logs` is the owner's live table, `log_dirs` are absolute paths. `now_ms` is the wall clock, `now_ns` one that only goes forward.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        log_dirs: Sequence[str],
+        logs: Mapping[TopicPartition, UnifiedLog],
+        failures: LogDirFailureChannel,
+        config: CleanerConfig,
+        *,
+        now_ms: Callable[[], int],
+        now_ns: Callable[[], int],
+        warn: Callable[[str], None],
+    ) -> None:
+        self.config = config
+        self.manager = CleanerManager(files, list(log_dirs), logs, failures, warn)
+        self.manager.last_run_ms = now_ms()
+        self.throttler = Throttler(config.io_max_bytes_per_second, now_ns=now_ns, sleep_ms=self._pause)
+        self.workers: list[CleanerWorker] = []
+        self._failures = failures
+        self._now_ms = now_ms
+        self._pause_ms = 0
+        self._start()
+
+    def _start(self) -> None:
+        config, count = self.config, self.config.threads
+        if not config.enable or not count:
+            return
+        for _ in range(count):
+            cleaner = Cleaner(
+                OffsetMap(min(config.dedupe_buffer_size // count, INT_MAX)),
+                now_ms=self._now_ms,
+                io_buffer_bytes=config.io_buffer_size // count,
+                load_factor=config.io_buffer_load_factor,
+                throttle=self.throttler.maybe_throttle,
+            )
+            self.workers.append(CleanerWorker(self.manager, cleaner, self._failures))
+
+    def _pause(self, pause_ms: int) -> None:
+        self._pause_ms += pause_ms
+
+    def step(self) -> int:
+        """Do a little; -> in how many ms there is more to do: 0, a pause for the sake of the rate, or `log.cleaner.backoff.ms`."""
+        self._pause_ms = 0
+        found = [worker.step(self._now_ms()) for worker in self.workers]
+        self.manager.maintain_uncleanable()
+        return self._pause_ms if any(found) else self.config.backoff_ms
+
+    def shutdown(self) -> None:
+        """Stop cleaning; rounds that are on their way leave no trace but what they have swapped in."""
+        for worker in self.workers:
+            worker.abort()
+        self.workers.clear()
+
+    def reconfigure(self, config: CleanerConfig) -> None:
+        """Take other settings and begin anew with them. UsageError for a number of threads too far from the present one."""
+        present = self.config.threads
+        if not max(1, present // 2) <= config.threads <= present * 2:
+            raise UsageError(f"log.cleaner.threads={config.threads}: not allowed; allowed: {max(1, present // 2)} to {present * 2}")
+        self.config = config
+        self.throttler.rate = config.io_max_bytes_per_second
+        self.shutdown()
+        self._start()
+
+    # CleanerControl ---------------------------------------------------------------------------------------------------------------
+
+    def abort_cleaning(self, topic_partition: TopicPartition) -> None:
+        """End a round over the partition."""
+        self.abort_and_pause_cleaning(topic_partition)
+        self.manager.resume([topic_partition])
+
+    def abort_and_pause_cleaning(self, topic_partition: TopicPartition) -> None:
+        """End a round over the partition, and begin none before `resume_cleaning`."""
+        if self.manager.abort_and_pause(topic_partition):
+            for worker in self.workers:
+                if worker.cleaning == topic_partition:
+                    worker.abort()
+
+    def resume_cleaning(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Undo one pause each."""
+        self.manager.resume(topic_partitions)
+
+    def pause_cleaning_for_non_compacted_partitions(self) -> Mapping[TopicPartition, UnifiedLog]:
+        """The logs that retention may work on, paused."""
+        return self.manager.pause_non_compacted()
+
+    def update_checkpoints(self, log_dir: str, partition_to_remove: TopicPartition | None = None) -> None:
+        """Write the directory's checkpoint anew."""
+        self.manager.update_checkpoints(log_dir, remove=partition_to_remove)
+
+    def maybe_truncate_checkpoint(self, log_dir: str, topic_partition: TopicPartition, offset: int) -> None:
+        """The log was truncated."""
+        self.manager.maybe_truncate_checkpoint(log_dir, topic_partition, offset)
+
+    def alter_checkpoint_dir(self, topic_partition: TopicPartition, source_log_dir: str, target_log_dir: str) -> None:
+        """The partition moved."""
+        self.manager.alter_checkpoint_dir(topic_partition, source_log_dir, target_log_dir)
+
+    def handle_log_dir_failure(self, log_dir: str) -> None:
+        """The directory is offline."""
+        self.manager.handle_log_dir_failure(log_dir)
+
+    # metrics, by Kafka's names ----------------------------------------------------------------------------------------------------
+
+    @property
+    def max_dirty_percent(self) -> int:
+        """The dirty part of the dirtiest log, as of the last choice."""
+        return int(100 * self.manager.dirtiest_ratio)
+
+    @property
+    def time_since_last_run_ms(self) -> int:
+        """Since the last choice."""
+        return self._now_ms() - self.manager.last_run_ms
+
+    def uncleanable_partitions_count(self, log_dir: str) -> int:
+        """Marked partitions of a directory."""
+        return len(self.manager.uncleanable.get(log_dir, ()))
+
+    def uncleanable_bytes(self, log_dir: str) -> int:
+        """Bytes that are not cleaned for that."""
+        return self.manager.uncleanable_bytes(log_dir, self._now_ms())
+
+    @property
+    def max_buffer_utilization_percent(self) -> int:
+        """How full the offset maps were."""
+        return int(max((worker.last_stats.buffer_utilization for worker in self.workers), default=0.0) * 100)
+
+    @property
+    def cleaner_recopy_percent(self) -> int:
+        """What stayed of the bytes read, in the workers' last rounds."""
+        written = sum(worker.last_stats.bytes_written for worker in self.workers)
+        return int(100 * (written / max(sum(worker.last_stats.bytes_read for worker in self.workers), 1)))
+
+    @property
+    def max_clean_time_s(self) -> int:
+        """The longest of the workers' last rounds."""
+        return int(max((worker.last_stats.elapsed_s for worker in self.workers), default=0.0))
+
+    @property
+    def max_compaction_delay_s(self) -> int:
+        """How long a log was overdue, in the workers' last choices."""
+        return int(max((worker.last_pre_clean_stats.max_compaction_delay_ms for worker in self.workers), default=0) / 1000)

@@ -1,0 +1,96 @@
+"""Offset checkpoints: one text file a log directory, an offset for each partition.
+
+`recovery-point-offset-checkpoint`, `replication-offset-checkpoint` (high watermarks), `log-start-offset-checkpoint`,
+`cleaner-offset-checkpoint`: a line `0` (version), a line with the count, then lines `topic partition offset`. Sources: Kafka's
+CheckpointFile and OffsetCheckpointFile. A broker tells two kinds of damage apart, so the codes do:
+
+`checkpoint-malformed` is an IOException to it (the log directory goes offline): a first or second line that is no number, an
+unknown version, a line that has not its three fields, another number of lines than announced, text that is no UTF-8.
+`checkpoint-number` is an unchecked exception (each reader has its own way with it): a partition or an offset that is no number, a
+negative count.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from kops.config.values.java import NumberFormatError, parse_int, parse_long, read_lines, split_spaces
+from kops.errors import DecodeError
+from kops.records.log_offsets import TopicPartition as TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+VERSION: Final = 0
+MALFORMED: Final = "checkpoint-malformed"
+NUMBER: Final = "checkpoint-number"
+
+T = TypeVar("T")
+
+
+def read_offset_checkpoint(data: bytes, *, file: str | None = None) -> dict[TopicPartition, int]:
+    """The offsets; of a partition that is named twice the later line counts. Raises DecodeError, see above."""
+    return dict(read_checkpoint(data, _parse_entry, file=file))
+
+
+def write_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """The file's bytes, partitions in the order given (a broker writes them in the order of its HashMap)."""
+    return write_checkpoint(f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
+
+
+def read_checkpoint(data: bytes, parse: Callable[[str], T | None], *, file: str | None = None) -> list[T]:
+    """CheckpointFile.read: the entries of any checkpoint; `parse` gives None for a malformed line, raises NumberFormatError for a number.
+
+    An empty file, or one that ends after its version, has no entries.
+    """
+    lines = read_lines(data)
+    number = 1
+    try:
+        line = next(lines, None)
+        if line is None:
+            return []
+        version = _header_number(line, number)
+        if version != VERSION:
+            raise DecodeError(f"line 1: version {version} is unknown, {VERSION} was expected", code=MALFORMED, file=file)
+        number = 2
+        line = next(lines, None)
+        if line is None:
+            return []
+        count = _header_number(line, number)
+        if count < 0:
+            raise DecodeError(f"line 2: a checkpoint file can't have {count} entries", code=NUMBER, file=file)
+        entries = []
+        for number, line in enumerate(lines, 3):
+            entry = parse(line)
+            if entry is None:
+                raise DecodeError(f"line {number} is malformed: {line[:200]}", code=MALFORMED, file=file)
+            entries.append(entry)
+    except NumberFormatError as error:
+        raise DecodeError(f"line {number}: not a number. {error}", code=NUMBER, file=file) from error
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"after line {number}: not UTF-8 text", code=MALFORMED, file=file) from error
+    except DecodeError as error:
+        raise error.at(file=file) from error.__cause__
+    if len(entries) != count:
+        raise DecodeError(f"line 2 announces {count} entries, there are {len(entries)}", code=MALFORMED, file=file)
+    return entries
+
+
+def write_checkpoint(lines: Iterable[str]) -> bytes:
+    """CheckpointFile.write: version, count, a line for each entry."""
+    entries = list(lines)
+    return "".join(f"{line}\n" for line in (str(VERSION), str(len(entries)), *entries)).encode()
+
+
+def _header_number(line: str, number: int) -> int:
+    try:
+        return parse_int(line)
+    except NumberFormatError as error:
+        raise DecodeError(f"line {number} is malformed: {line[:200]}", code=MALFORMED) from error
+
+
+def _parse_entry(line: str) -> tuple[TopicPartition, int] | None:
+    fields = split_spaces(line)
+    if len(fields) != 3:
+        return None
+    return TopicPartition(fields[0], parse_int(fields[1])), parse_long(fields[2])

@@ -1,0 +1,162 @@
+"""Names of files and directories in a log directory, and what they tell.
+
+Sources: Kafka's LogFileUtils (segment files: the base offset in 20 digits), LocalLog.parseTopicPartitionName and its patterns of `-delete`,
+`-future` and `-stray`, Snapshots (`offset-epoch.checkpoint` of the metadata log), Topic (rules of topic names).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, NamedTuple
+
+from kops.config.values.java import INT_MAX, LONG_MAX, NumberFormatError, parse_int, parse_long
+from kops.errors import DecodeError
+
+FileKind = Literal["log", "index", "timeindex", "txnindex", "snapshot", "checkpoint"]
+FileSuffix = Literal["", ".deleted", ".cleaned", ".swap", ".part"]
+DirState = Literal["", "delete", "future", "stray"]
+
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+META_PROPERTIES: Final = "meta.properties"
+PARTITION_METADATA: Final = "partition.metadata"
+LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+QUORUM_STATE: Final = "quorum-state"
+BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
+RECOVERY_POINT_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
+REPLICATION_OFFSET_CHECKPOINT: Final = "replication-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT: Final = "log-start-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT: Final = "cleaner-offset-checkpoint"
+OFFSET_CHECKPOINTS: Final = (
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+)
+METADATA_TOPIC: Final = "__cluster_metadata"
+INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
+MAX_TOPIC_NAME_LENGTH: Final = 249
+_MAX_NAME_LENGTH: Final = 255
+
+# Patterns are compiled when they are first used (and kept by `re`): every command imports this module.
+_SEGMENT_FILE: Final = r"([0-9]{1,20})\.(log|index|timeindex|txnindex|snapshot)(\.deleted|\.cleaned|\.swap)?"
+_CHECKPOINT_FILE: Final = r"([0-9]{20})-([0-9]{10})(?:-[0-9]+)?\.checkpoint(\.deleted|\.part)?"
+_NO_SPACE: Final = r"[^ \t\n\x0b\f\r]+"
+_MARKED_DIR: Final = rf"({_NO_SPACE})-({_NO_SPACE})\.({_NO_SPACE})-(delete|future|stray)"
+_TOPIC_CHARS: Final = r"[a-zA-Z0-9._-]+"
+
+
+class LogFileName(NamedTuple):
+    """A file of a segment (or a metadata snapshot): its kind, base offset, what is to become of it; `epoch` of a `.checkpoint` only."""
+
+    kind: FileKind
+    offset: int
+    suffix: FileSuffix = ""
+    epoch: int | None = None
+
+
+class PartitionDir(NamedTuple):
+    """A partition's directory; `unique_id` is the part between the dot and the state (`topic-0.<id>-delete`), "" without a state."""
+
+    topic: str
+    partition: int
+    state: DirState = ""
+    unique_id: str = ""
+
+
+def parse_log_file(name: str) -> LogFileName | None:
+    """What a file name says, None for anything that Kafka would not have written as part of a log."""
+    found = re.fullmatch(_SEGMENT_FILE, name)
+    if found is not None:
+        offset = int(found[1])
+        return LogFileName(found[2], offset, found[3] or "") if offset <= LONG_MAX else None  # type: ignore[arg-type]
+    found = re.fullmatch(_CHECKPOINT_FILE, name)
+    if found is not None and int(found[1]) <= LONG_MAX and int(found[2]) <= INT_MAX:
+        return LogFileName("checkpoint", int(found[1]), found[3] or "", int(found[2]))  # type: ignore[arg-type]
+    return None
+
+
+def log_file_name(offset: int, kind: FileKind, suffix: FileSuffix = "", *, epoch: int = 0) -> str:
+    """The name of a segment's file; `epoch` goes into the name of a `.checkpoint` only."""
+    if kind == "checkpoint":
+        return f"{offset:020d}-{epoch:010d}.checkpoint{suffix}"
+    return f"{offset_digits(offset)}.{kind}{suffix}"
+
+
+def offset_digits(offset: int) -> str:
+    """An offset in a file's name: twenty digits, behind a minus where it is negative, as Java formats them."""
+    return f"{'-' if offset < 0 else ''}{abs(offset):020d}"
+
+
+def offset_from_file_name(name: str) -> int:
+    """The number before the first dot, as LogFileUtils.offsetFromFileName reads it (Long.parseLong: a sign and fewer digits pass).
+
+    Raises DecodeError (`file-name`) where Kafka's loader ends with a NumberFormatException or, without a dot, StringIndexOutOfBounds.
+    """
+    prefix, dot, _ = name.partition(".")
+    if not dot:
+        raise DecodeError(f"'{name}' has no dot behind an offset", code="file-name")
+    try:
+        return parse_long(prefix)
+    except NumberFormatError as error:
+        raise DecodeError(f"'{name}' does not begin with an offset: {error}", code="file-name") from error
+
+
+def is_index_file(name: str) -> bool:
+    """LogFileUtils.isIndexFile: offset, time or transaction index, without a further suffix."""
+    return name.endswith((".index", ".timeindex", ".txnindex"))
+
+
+def parse_partition_dir(name: str) -> PartitionDir:
+    """Topic, partition and state from a directory's name.
+
+    Raises DecodeError (`directory-name`) where LocalLog.parseTopicPartitionName throws KafkaException, which keeps a broker from starting.
+    """
+    state: DirState = ""
+    unique_id = ""
+    rest = name
+    for candidate in ("delete", "future", "stray"):
+        if name.endswith("-" + candidate):
+            if re.fullmatch(_MARKED_DIR, name) is None:
+                raise _not_a_partition(name)
+            rest, _, unique_id = name.rpartition(".")
+            unique_id = unique_id[: -len(candidate) - 1]
+            state = candidate
+    topic, dash, number = rest.rpartition("-")
+    if not dash or not topic or not number:
+        raise _not_a_partition(name)
+    try:
+        return PartitionDir(topic, parse_int(number), state, unique_id)
+    except NumberFormatError as error:
+        raise _not_a_partition(name) from error
+
+
+def partition_dir_name(topic: str, partition: int, state: DirState = "", unique_id: str = "") -> str:
+    """The name of a partition's directory; with `delete` or `stray` the topic is cut so that the whole fits 255 characters."""
+    if not state:
+        return f"{topic}-{partition}"
+    suffix = f"-{partition}.{unique_id}-{state}"
+    return (topic if state == "future" else topic[: _MAX_NAME_LENGTH - len(suffix)]) + suffix
+
+
+def topic_name_error(name: str) -> str | None:
+    """Why Kafka does not allow this topic name, None where it does (Topic.validate)."""
+    if not name:
+        return "a topic name must not be empty"
+    if name in (".", ".."):
+        return f"'{name}' is not allowed as a topic name"
+    if len(name) > MAX_TOPIC_NAME_LENGTH:
+        return f"a topic name may have {MAX_TOPIC_NAME_LENGTH} characters at most, '{name}' has {len(name)}"
+    if re.fullmatch(_TOPIC_CHARS, name) is None:
+        return f"'{name}' has characters other than ASCII letters, digits, '.', '_' and '-'"
+    return None
+
+
+def is_internal_topic(name: str) -> bool:
+    """Whether Kafka keeps its own records in the topic (Topic.isInternal; the metadata log is not among them)."""
+    return name in INTERNAL_TOPICS
+
+
+def _not_a_partition(name: str) -> DecodeError:
+    return DecodeError(
+        f"'{name}' is neither topic-partition nor topic-partition.uniqueId followed by -delete, -future or -stray", code="directory-name"
+    )

@@ -1,0 +1,261 @@
+"""One producer's state on one partition, and what a batch does to it (Kafka ProducerStateEntry, ProducerAppendInfo; KIP-98, KIP-890).
+
+The rules are those of a batch that is read back from the log: epochs and sequences are taken as they are, only a data batch outside of the
+transaction that its producer has open is refused. What an append must keep to besides is in `kops.storage.producers.checks`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from struct import unpack_from
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+
+from kops.config.values.java import INT_MAX, to_int, to_long
+from kops.errors import DecodeError
+from kops.records import record as records
+from kops.records.batch import BATCH_OVERHEAD, CODEC_MASK
+from kops.storage.failures.load_errors import (
+    ERRORS,
+    INDEX_OUT_OF_BOUNDS,
+    KAFKA_EXCEPTION,
+    NULL_POINTER,
+    InvalidRecordError,
+    LoadError,
+    illegal_argument,
+)
+from kops.storage.segment_files.legacy_batch import check_codec
+
+if TYPE_CHECKING:
+    from kops.records import Batch
+    from kops.records.record import Record
+
+BATCHES_TO_RETAIN = 5
+NO_SEQUENCE = -1
+TV_UNKNOWN: Final = -1
+"""No transaction version was given (TransactionVersion.TV_UNKNOWN)."""
+
+
+class BatchMetadata(NamedTuple):
+    """What is remembered of a batch: to recognise it when it comes again, and for the snapshot."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        """The first record's sequence."""
+        return decrement_sequence(self.last_sequence, self.offset_delta)
+
+    @property
+    def first_offset(self) -> int:
+        """The first record's offset."""
+        return to_long(self.last_offset - self.offset_delta)
+
+
+@dataclass(slots=True)
+class TxnMetadata:
+    """A transaction in this partition: its producer, its first offset, and its marker's offset once it is decided."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int | None = None
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction whose marker was read."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class ProducerStateEntry:
+    """A producer's epoch, its last batches (at most five of that epoch) and the transaction it has open; -1 and None for nothing."""
+
+    __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "last_timestamp", "producer_epoch", "producer_id")
+
+    def __init__(
+        self,
+        producer_id: int,
+        producer_epoch: int = -1,
+        coordinator_epoch: int = -1,
+        last_timestamp: int = -1,
+        current_txn_first_offset: int | None = None,
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp = last_timestamp
+        self.current_txn_first_offset = current_txn_first_offset
+        self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_TO_RETAIN)
+
+    def without_batches(self) -> ProducerStateEntry:
+        """A copy that a batch can be added to."""
+        return ProducerStateEntry(
+            self.producer_id, self.producer_epoch, self.coordinator_epoch, self.last_timestamp, self.current_txn_first_offset
+        )
+
+    @property
+    def last_sequence(self) -> int:
+        """The last record's sequence."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def first_sequence(self) -> int:
+        """The first sequence of the oldest batch remembered."""
+        return self.batches[0].first_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_data_offset(self) -> int:
+        """The last record's offset."""
+        return self.batches[-1].last_offset if self.batches else -1
+
+    @property
+    def last_offset_delta(self) -> int:
+        """The last batch's last offset delta."""
+        return self.batches[-1].offset_delta if self.batches else 0
+
+    def add_batch(self, producer_epoch: int, batch: BatchMetadata) -> None:
+        """The producer wrote a batch; one of a new epoch makes the older ones forgotten."""
+        self._set_epoch(producer_epoch)
+        self.batches.append(batch)
+        self.last_timestamp = batch.timestamp
+
+    def end_transaction(self, producer_epoch: int, coordinator_epoch: int, timestamp: int) -> None:
+        """A marker of the producer was read."""
+        self._set_epoch(producer_epoch)
+        self.coordinator_epoch = coordinator_epoch
+        self.current_txn_first_offset = None
+        self.last_timestamp = timestamp
+
+    def update(self, newer: ProducerStateEntry) -> None:
+        """Take over what `newer` says, its batches behind those that are here."""
+        self._set_epoch(newer.producer_epoch)
+        self.batches.extend(newer.batches)
+        newer.batches.clear()
+        self.coordinator_epoch = newer.coordinator_epoch
+        self.current_txn_first_offset = newer.current_txn_first_offset
+        self.last_timestamp = newer.last_timestamp
+
+    def find_duplicate_batch(self, batch: Batch) -> BatchMetadata | None:
+        """The batch remembered that has the same epoch and sequences: this one was written before."""
+        if batch.producer_epoch != self.producer_epoch:
+            return None
+        first, last = batch.base_sequence, batch.last_sequence
+        return next((known for known in self.batches if known.last_sequence == last and known.first_sequence == first), None)
+
+    def _set_epoch(self, producer_epoch: int) -> None:
+        if self.producer_epoch != producer_epoch:
+            self.batches.clear()
+            self.producer_epoch = producer_epoch
+
+
+class ProducerAppendInfo:
+    """Batches of one producer on their way into the state: `entry` is what it will be, `started` the transactions that they began."""
+
+    __slots__ = ("entry", "started")
+
+    def __init__(self, current: ProducerStateEntry) -> None:
+        self.entry = current.without_batches()
+        self.started: list[TxnMetadata] = []
+
+    def append(self, batch: Batch, transaction_version: int = TV_UNKNOWN) -> CompletedTxn | None:
+        """Add a v2 batch; the transaction that it ends, if it is a marker that ends one."""
+        if batch.is_control:
+            return self._append_control(batch, transaction_version)
+        base_offset, last_offset = batch.base_offset, batch.last_offset
+        sequence = batch.base_sequence
+        delta = to_int(last_offset - base_offset)
+        if sequence != NO_SEQUENCE:
+            sequence = increment_sequence(sequence, delta)
+        self.entry.add_batch(batch.producer_epoch, BatchMetadata(sequence, last_offset, delta, batch.max_timestamp))
+        is_transactional = batch.is_transactional
+        if self.entry.current_txn_first_offset is not None and not is_transactional:
+            self._refuse_plain_batch(base_offset)
+        if self.entry.current_txn_first_offset is None and is_transactional:
+            self.entry.current_txn_first_offset = base_offset
+            self.started.append(TxnMetadata(self.entry.producer_id, base_offset))
+        return None
+
+    def _append_control(self, batch: Batch, transaction_version: int) -> CompletedTxn | None:
+        record = first_record(batch)
+        if record is None:  # the cleaner removed the marker's transaction and kept the empty batch
+            return None
+        is_abort, coordinator_epoch = read_end_txn_marker(record)
+        self._check_marker(batch, coordinator_epoch, transaction_version)
+        entry = self.entry
+        completed = None
+        if entry.current_txn_first_offset is not None:
+            completed = CompletedTxn(entry.producer_id, entry.current_txn_first_offset, batch.base_offset, is_abort)
+        entry.end_transaction(batch.producer_epoch, coordinator_epoch, record.timestamp)
+        return completed
+
+    def _check_marker(self, batch: Batch, coordinator_epoch: int, transaction_version: int) -> None:
+        """Nothing is asked of a marker that is in the log."""
+
+    def _refuse_plain_batch(self, offset: int) -> NoReturn:
+        reason = f"Expected transactional write from producer {self.entry.producer_id} at offset {offset}"
+        raise LoadError(reason, exception=ERRORS + "InvalidTxnStateException")
+
+
+def first_record(batch: Batch) -> Record | None:
+    """The first record of a control batch, None in an empty one; the exceptions of DefaultRecordBatch's iterator."""
+    from kops.records import decode
+    from kops.records.compression import DEFAULT_LIMIT
+
+    if len(batch.data()) < BATCH_OVERHEAD:
+        raise LoadError("", exception=INDEX_OUT_OF_BOUNDS)
+    count = batch.count or 0
+    if count == 0:
+        return None
+    compressed = check_codec(batch.attributes & CODEC_MASK)
+    if count < 0:
+        raise InvalidRecordError(f"Found invalid record count {count} in magic v{batch.magic} batch")
+    try:
+        found, error = decode.read_some(batch, DEFAULT_LIMIT)
+    except DecodeError as broken:
+        reason = f"Failed to decompress record stream: {broken.reason}"
+        raise LoadError(reason, exception=KAFKA_EXCEPTION) from broken
+    if error is not None and (compressed or count == 1 or not found):
+        raise InvalidRecordError(error.reason) from error
+    return found[0]
+
+
+def read_end_txn_marker(record: Record) -> tuple[bool, int]:
+    """Whether the marker aborts, and the coordinator's epoch; the exceptions of EndTransactionMarker.deserialize."""
+    if record.key is None:
+        raise LoadError('Cannot invoke "java.nio.ByteBuffer.duplicate()" because "key" is null', exception=NULL_POINTER)
+    try:
+        _, type_id = records.control_type_id(record.key)
+    except DecodeError as error:
+        raise InvalidRecordError(error.reason) from error
+    name = records.CONTROL_TYPES[type_id] if 0 <= type_id < len(records.CONTROL_TYPES) else records.UNKNOWN
+    if name not in (records.ABORT, records.COMMIT):
+        illegal_argument(f"Invalid control record type for end transaction marker {name}")
+    value = record.value
+    if value is None:
+        raise LoadError('Cannot invoke "java.nio.ByteBuffer.getShort()" because "value" is null', exception=NULL_POINTER)
+    if len(value) >= 2 and value[0] & 0x80:
+        version = int.from_bytes(value[:2], "big", signed=True)
+        raise InvalidRecordError(f"Invalid version found for end transaction marker: {version}. May indicate data corruption")
+    if len(value) < 6:
+        raise LoadError("", exception="java.nio.BufferUnderflowException")
+    return name == records.ABORT, unpack_from(">i", value, 2)[0]
+
+
+def increment_sequence(sequence: int, increment: int) -> int:
+    """DefaultRecordBatch.incrementSequence: wraps from the largest int to 0; int arithmetic as Java's where the delta is damaged."""
+    if sequence > to_int(INT_MAX - increment):
+        return to_int(increment - (INT_MAX - sequence) - 1)
+    return to_int(sequence + increment)
+
+
+def decrement_sequence(sequence: int, decrement: int) -> int:
+    """DefaultRecordBatch.decrementSequence."""
+    if sequence < decrement:
+        return to_int(INT_MAX - (decrement - sequence) + 1)
+    return to_int(sequence - decrement)

@@ -1,0 +1,166 @@
+"""The entries of an offset and a time index, wherever their bytes are: layout, look-up, cutting, sanity (Kafka AbstractIndex).
+
+OffsetIndex: 8 bytes, offset relative to the segment's base offset int32, position in the `.log` int32. TimeIndex: 12 bytes, timestamp
+int64 (ms), relative offset int32. Big-endian. `offset_index` and `time_index` read a file's bytes with it, `mapped_index` an open file.
+
+On a sorted index any bisection finds the same slot. On one with preallocated zeros behind its entries, or with damaged entries, what is
+found depends on which slots are compared, so Kafka's order is kept (AbstractIndex.indexSlotRangeFor): the last 8 KiB of entries first, then
+all before them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+
+from mypy_extensions import mypyc_attr
+
+from kops.config.values.java import INT_MAX, to_long
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NO_TIMESTAMP: Final = -1
+_WARM_BYTES: Final = 8192
+
+
+class OffsetPosition(NamedTuple):
+    """An entry of an offset index: the last offset of a batch, and where in the `.log` the batch begins."""
+
+    offset: int
+    position: int
+
+
+class TimestampOffset(NamedTuple):
+    """An entry of a time index: the largest timestamp so far in ms, and the last offset of the batch that has it."""
+
+    timestamp: int
+    offset: int
+
+
+E = TypeVar("E", bound=Sequence[int])
+"""`OffsetPosition` or `TimestampOffset`. Bound to a tuple it would be one without names where this is compiled."""
+
+
+def relative_offset(base_offset: int, offset: int) -> int | None:
+    """An offset as an entry stores it, None where it does not fit."""
+    relative = to_long(offset - base_offset)
+    return relative if 0 <= relative <= INT_MAX else None
+
+
+class EntryKind(Generic[E]):
+    """What tells the entries of an offset index and of a time index apart: name, layout, the field that is the offset, the class."""
+
+    def __init__(self, name: str, layout: str, offset_field: int, make: Callable[[int, int], E], without: int) -> None:
+        self.name = name
+        self.layout = Struct(layout)
+        self.size = self.layout.size
+        self.offset_field = offset_field
+        self._make: Callable[[int, int], E] = make
+        self._without = without
+
+    def entry(self, base_offset: int, first: int, second: int) -> E:
+        """An entry's two fields, the offset absolute."""
+        if self.offset_field == 0:
+            return self._make(to_long(base_offset + first), second)
+        return self._make(first, to_long(base_offset + second))
+
+    def none(self, base_offset: int) -> E:
+        """What stands for no entry: the base offset at position 0, or with timestamp -1."""
+        return self._make(base_offset, self._without) if self.offset_field == 0 else self._make(self._without, base_offset)
+
+
+OFFSETS: Final = EntryKind("offset", ">ii", 0, OffsetPosition, 0)
+TIMES: Final = EntryKind("time", ">qi", 1, TimestampOffset, NO_TIMESTAMP)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class IndexEntries(ABC, Generic[E]):
+    """Some entries: their kind, their number, and the base offset of their segment. Who has them gives `_fields`."""
+
+    def __init__(self, kind: EntryKind[E], base_offset: int, entries: int) -> None:
+        self.kind: EntryKind[E] = kind
+        self.base_offset = base_offset
+        self.entries = entries
+
+    @abstractmethod
+    def _fields(self, slot: int) -> tuple[int, int]:
+        """An entry's numbers as they are stored."""
+
+    def entry(self, slot: int) -> E:
+        """Entry number `slot`, its offset absolute."""
+        first, second = self._fields(slot)
+        return self.kind.entry(self.base_offset, first, second)
+
+    def find_last(self) -> E:
+        """The last entry; what stands for none in an empty index."""
+        return self.entry(self.entries - 1) if self.entries else self.kind.none(self.base_offset)
+
+    def lookup(self, target: int) -> E:
+        """The entry with the largest offset (offset index) or timestamp (time index) not above `target`; what stands for none."""
+        slot = self._lower_bound(0, target)
+        return self.kind.none(self.base_offset) if slot < 0 else self.entry(slot)
+
+    def slots_below(self, offset: int) -> int:
+        """How many entries stay when the log is cut at `offset`."""
+        field = self.kind.offset_field
+        slot = self._lower_bound(field, offset)
+        return 0 if slot < 0 else slot + (self.entry(slot)[field] != offset)
+
+    def _lower_bound(self, field: int, target: int) -> int:
+        return lower_bound(self.entries, self.kind.size, lambda slot: self.entry(slot)[field], target)
+
+    def upper_bound(self, position: int) -> E | None:
+        """Of an offset index: the entry with the smallest position at or behind `position`, None where there is none.
+
+        See OffsetIndex.fetchUpperBoundOffset.
+        """
+        slot = upper_bound(self.entries, self.kind.size, lambda slot: self._fields(slot)[1], position)
+        return None if slot == -1 else self.entry(slot)
+
+
+def lower_bound(entries: int, entry_size: int, key: Callable[[int], int], target: int) -> int:
+    """The slot of the largest entry whose `key(slot)` is at most `target`, -1 if there is none."""
+    if entries == 0:
+        return -1
+    first_warm = max(0, entries - 1 - _WARM_BYTES // entry_size)
+    if key(first_warm) < target:
+        return _bisect(key, target, first_warm, entries - 1)[0]
+    if key(0) > target:
+        return -1
+    return _bisect(key, target, 0, first_warm)[0]
+
+
+def upper_bound(entries: int, entry_size: int, key: Callable[[int], int], target: int) -> int:
+    """The slot of the smallest entry whose `key(slot)` is at least `target`, -1 if there is none.
+
+    As in Kafka a first entry that equals `target` is passed over: the search ends on it without comparing it.
+    """
+    if entries == 0:
+        return -1
+    first_warm = max(0, entries - 1 - _WARM_BYTES // entry_size)
+    if key(first_warm) < target:
+        slot, equal = _bisect(key, target, first_warm, entries - 1)
+    elif key(0) > target:
+        return 0
+    else:
+        slot, equal = _bisect(key, target, 0, first_warm)
+    if equal:
+        return slot
+    return -1 if slot == entries - 1 else slot + 1
+
+
+def _bisect(key: Callable[[int], int], target: int, low: int, high: int) -> tuple[int, bool]:
+    """Where the search ends, and whether it met the target itself."""
+    while low < high:
+        middle = (low + high + 1) >> 1
+        value = key(middle)
+        if value > target:
+            high = middle - 1
+        elif value < target:
+            low = middle
+        else:
+            return middle, True
+    return low, False

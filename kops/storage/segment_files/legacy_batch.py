@@ -1,0 +1,130 @@
+"""The first offset of a v0 or v1 message set, as a broker finds it while it walks a segment (Kafka AbstractLegacyRecordBatch).
+
+An uncompressed message has one offset. A compressed set has the last offset outside and the others inside: absolute ones in v0, relative
+ones in v1, so the set must be decompressed for it. What goes wrong on the way ends the broker's start, so the exceptions are Kafka's.
+
+The one second reading beside `kops.records.decode`: Kafka looks at less here (the first inner message's attributes only, no fields of the
+others) and in another order, and which exception comes decides what a broker or consumer does next.
+"""
+
+from __future__ import annotations
+
+import zlib
+from struct import Struct, error, unpack_from
+
+from kops.config.values.java import to_int, to_long
+from kops.errors import DecodeError
+from kops.records import compression
+from kops.records.batch import CODEC_MASK, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0
+from kops.storage.failures.load_errors import (
+    INDEX_OUT_OF_BOUNDS,
+    KAFKA_EXCEPTION,
+    CorruptRecordError,
+    InvalidRecordError,
+    LoadError,
+    illegal_argument,
+)
+
+_MAGIC = 4
+_ATTRIBUTES = 5
+_KEY_SIZE = (6, 14)
+_GZIP_HEADER = 10
+_INNER = Struct(">qi")
+_LARGEST_ALLOCATION = 512 * 1024 * 1024
+"""Kafka allocates what an inner message claims; more than this is taken to be more than its heap has."""
+
+
+def check_codec(codec: int) -> int:
+    """A codec number that Kafka knows (CompressionType.forId), or its illegal argument."""
+    if codec > compression.ZSTD:
+        illegal_argument(f"Unknown compression type id: {codec}")
+    return codec
+
+
+def base_offset(offset: int, data: bytes) -> int:
+    """The first offset in the message set `data` (with its 12 bytes of overhead) whose outer offset is `offset`."""
+    record = data[LOG_OVERHEAD:]
+    if len(record) <= _ATTRIBUTES:
+        raise LoadError("", exception=INDEX_OUT_OF_BOUNDS)
+    codec = check_codec(record[_ATTRIBUTES] & CODEC_MASK)
+    if codec == compression.NONE:
+        return offset
+    magic = record[_MAGIC]
+    if magic not in (0, 1):
+        raise InvalidRecordError(f"Invalid wrapper magic found in legacy deep record iterator {magic - 256 if magic > 127 else magic}")
+    if codec == compression.ZSTD:
+        raise InvalidRecordError(f"Invalid wrapper compressionType found in legacy deep record iterator {magic}")
+    value = _value(record, magic)
+    if value is None:
+        raise InvalidRecordError(f"Found invalid compressed record set with null value (magic = {magic})")
+    return _first_inner_offset(offset, magic, codec, value)
+
+
+def _value(record: bytes, magic: int) -> bytes | None:
+    """The record's value, with the errors of ByteBuffer where a size is wrong."""
+    try:
+        position = _KEY_SIZE[magic]
+        (key_size,) = unpack_from(">i", record, position)
+        position = to_int(position + 4 + max(0, key_size))
+        if position < 0:
+            raise LoadError("", exception=INDEX_OUT_OF_BOUNDS)
+        (size,) = unpack_from(">i", record, position)
+    except error:
+        raise LoadError("", exception=INDEX_OUT_OF_BOUNDS) from None
+    if size < 0:
+        return None
+    capacity = len(record) - position - 4
+    if size > capacity:
+        illegal_argument(f"newLimit > capacity: ({size} > {capacity})")
+    return record[position + 4 : position + 4 + size]
+
+
+def _first_inner_offset(offset: int, magic: int, codec: int, value: bytes) -> int:
+    inner, broken = _decompress(codec, value, magic)
+    first_position = -1
+    first_offset = last_offset = position = 0
+    while position + _INNER.size <= len(inner):
+        inner_offset, size = _INNER.unpack_from(inner, position)
+        if size < MESSAGE_OVERHEAD_V0:
+            raise CorruptRecordError(f"Record size is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})")
+        if size > _LARGEST_ALLOCATION:
+            raise LoadError("Java heap space", exception="java.lang.OutOfMemoryError")
+        if position + _INNER.size + size > len(inner):
+            break
+        if first_position < 0:
+            first_position, first_offset = position + _INNER.size, inner_offset
+        last_offset = inner_offset
+        position += _INNER.size + size
+    if broken is not None:
+        raise broken
+    if first_position < 0:
+        raise InvalidRecordError("Found invalid compressed record set with no inner records")
+    if magic == 1:
+        if offset != 0 and offset < last_offset:
+            raise InvalidRecordError(
+                f"Found invalid wrapper offset in compressed v1 message set, wrapper offset '{offset}' is less than the last inner"
+                f" message offset '{last_offset}' and it is not zero."
+            )
+        first_offset = to_long((offset - last_offset if offset else 0) + first_offset)
+    if check_codec(inner[first_position + _ATTRIBUTES] & CODEC_MASK) != compression.NONE:
+        raise InvalidRecordError("Inner messages must not be compressed")
+    return first_offset
+
+
+def _decompress(codec: int, value: bytes, magic: int) -> tuple[bytes, LoadError | None]:
+    """The messages inside, and the error that comes behind them where only a gzip stream's trailer is wrong (Java gives the data first)."""
+    try:
+        return compression.decompress(codec, value, magic=magic), None
+    except DecodeError as broken:
+        if broken.code == "too-large":
+            raise LoadError("Java heap space", exception="java.lang.OutOfMemoryError") from broken
+        error = LoadError(f"java.io.IOException: {broken.reason}", exception=KAFKA_EXCEPTION)
+        if codec == compression.GZIP and value[:4] == b"\x1f\x8b\x08\x00":
+            stream = zlib.decompressobj(-15)
+            try:
+                data = stream.decompress(value[_GZIP_HEADER:], compression.DEFAULT_LIMIT)
+            except zlib.error:
+                raise error from broken
+            if stream.eof:
+                return data, error
+        raise error from broken

@@ -1,0 +1,286 @@
+"""The offset and time index of a segment as a broker holds them: memory-mapped, preallocated, appended to, cut (Kafka AbstractIndex).
+
+Sources: AbstractIndex, OffsetIndex, TimeIndex; the entries are `kops.storage.segment_files.index_entries`'. The file's bytes change as
+Kafka's mapping
+would change them; `flush` brings what was appended since to the file, `resize` and `close` do so by themselves, so a load that fails
+leaves the files as Kafka leaves them. Only an index that is written to has its bytes in memory: of the others, look-ups read single
+entries of the file, so that what a log takes does not grow with its segments.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kops.config.values.java import INT_MAX
+from kops.storage.failures.load_errors import ILLEGAL_STATE, InvalidOffsetError, LoadError, illegal_argument
+from kops.storage.segment_files.index_entries import (
+    OFFSETS,
+    TIMES,
+    E,
+    EntryKind,
+    IndexEntries,
+    OffsetPosition,
+    TimestampOffset,
+    relative_offset,
+)
+
+if TYPE_CHECKING:
+    from kops.files import File, Files
+
+
+class MappedIndex(IndexEntries[E]):
+    """What both indexes share: the file, its length, the number of entries, where the next one goes.
+
+    `_data` is the mapped prefix, the bytes behind it are zeros as far as `length`; None: they are the file's.
+    """
+
+    def __init__(self, kind: EntryKind[E], files: Files, path: str, base_offset: int, max_index_size: int) -> None:
+        super().__init__(kind, base_offset, 0)
+        self.entry_size = kind.size
+        self.files = files
+        self.path = path
+        self.max_index_size = max_index_size
+        self.closed = False
+        self._dirty_from = self._dirty_to = 0
+        self._dirty_entry: bytes | None = None
+        self.is_dirty = False
+        """Whether something was appended that the file does not have: from `_dirty_from` on, `_dirty_entry` where it is one entry."""
+        self._is_synced = False
+        if files.exists(path):
+            self._file: File = files.open(path, "rw")
+            self.length = self._file.size()
+            if self.length > INT_MAX:
+                illegal_argument("Size exceeds Integer.MAX_VALUE")
+            self._data: bytearray | None = None
+            self.entries = self.length // self.entry_size
+        else:
+            self._file = files.open(path, "create")
+            if max_index_size < self.entry_size:
+                self._file.close()
+                illegal_argument(f"Invalid max index size: {max_index_size}")
+            self.length = self._round_down(max_index_size)
+            files.preallocate(self._file, self.length)
+            self._data = bytearray()
+        self.max_entries = self.length // self.entry_size
+
+    def _round_down(self, size: int) -> int:
+        return self.entry_size * (size // self.entry_size)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the entries that are there."""
+        return self.entry_size * self.entries
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of it in memory."""
+        return 0 if self._data is None else len(self._data)
+
+    def can_append_offset(self, offset: int) -> bool:
+        """Whether an entry can hold the offset."""
+        return relative_offset(self.base_offset, offset) is not None
+
+    def _relative_or_raise(self, offset: int) -> int:
+        relative = offset - self.base_offset
+        if 0 <= relative <= INT_MAX:
+            return relative
+        # The difference may wrap.
+        wrapped = relative_offset(self.base_offset, offset)
+        if wrapped is None:
+            reason = f"Integer overflow for offset: {offset} ({self.path})"
+            raise LoadError(reason, exception="org.apache.kafka.common.errors.IndexOffsetOverflowException")
+        return wrapped
+
+    def _fields(self, slot: int) -> tuple[int, int]:
+        size = self.entry_size
+        start = slot * size
+        data = self._data
+        packed = self._file.read(start, size) if data is None else bytes(data[start : start + size])
+        first, second = self.kind.layout.unpack(packed.ljust(size, b"\0"))
+        return first, second
+
+    def _put(self, packed: bytes) -> None:
+        """Append an entry's bytes at the mapping's position."""
+        data, size = self._data, len(packed)
+        if data is None:
+            # What lies behind the entries is written over: an index that is built anew reads nothing of the zeros of the old one.
+            data = self._data = bytearray(self._file.read(0, self.entries * size))
+        start = self.entries * size
+        end = start + size
+        if end > self.length:
+            raise LoadError("", exception="java.nio.BufferOverflowException")
+        if len(data) == start:
+            data += packed
+        else:
+            if len(data) < start:
+                data.extend(bytes(start - len(data)))
+            data[start:end] = packed
+        if not self.is_dirty:
+            self._dirty_from = start
+            self._dirty_to = end
+            self._dirty_entry = packed
+            self.is_dirty = True
+        else:
+            self._dirty_from, self._dirty_to = min(start, self._dirty_from), max(end, self._dirty_to)
+            self._dirty_entry = None
+        self.entries += 1
+
+    def flush(self) -> None:
+        """Bring what was appended to the file."""
+        start = self._dirty_from
+        end = min(self._dirty_to, self.length)
+        if self._data is not None and start < end and not self.closed:
+            self._is_synced = False
+            entry = self._dirty_entry
+            self._file.write(start, entry if entry is not None and len(entry) == end - start else bytes(self._data[start:end]))
+        self._dirty_from = self._dirty_to = 0
+        self._dirty_entry = None
+        self.is_dirty = False
+
+    def release(self) -> None:
+        """Bring what was appended to the file, and have nothing of it in memory until the next append."""
+        self.flush()
+        if not self.closed:
+            self._data = None
+
+    def force(self) -> None:
+        """Bring what was appended to the file, and the file to the disk; a file that is there as it is costs nothing."""
+        if not self.closed:
+            self.flush()
+            if not self._is_synced:
+                self._file.sync()
+                self._is_synced = True
+
+    def resize(self, new_size: int) -> bool:
+        """Set the file's length to whole entries within `new_size`; False where it has that length already."""
+        rounded = self._round_down(new_size)
+        if self.length == rounded:
+            return False
+        self.flush()
+        self._is_synced = False
+        self._file.truncate(rounded)
+        self.length = rounded
+        if self._data is not None:
+            del self._data[rounded:]
+        self.max_entries = rounded // self.entry_size
+        if self.size > rounded:
+            illegal_argument(f"newPosition > limit: ({self.size} > {rounded})")
+        return True
+
+    def trim_to_valid_size(self) -> None:
+        """Cut the file behind the last entry; it has all of them then, also where its length is right already."""
+        self.resize(self.size)
+        self.flush()
+
+    def _truncate_to_entries(self, entries: int) -> None:
+        if entries * self.entry_size > self.length:
+            illegal_argument(f"newPosition > limit: ({entries * self.entry_size} > {self.length})")
+        self.entries = entries
+
+    def reset(self) -> None:
+        """Forget all entries and make room for a rebuild; the old bytes stay in the file until they are written over."""
+        self._truncate_to_entries(0)
+        self.resize(self.max_index_size)
+
+    def rename_to(self, path: str) -> None:
+        """Rename the file below the open index."""
+        self.flush()
+        self.files.rename(self.path, path)
+        self.path = path
+
+    def close(self) -> None:
+        """Trim to what is there, as a clean stop does; a second close does nothing."""
+        if not self.closed:
+            self.trim_to_valid_size()
+        self.close_handler()
+
+    def close_handler(self) -> None:
+        """Let go of the file without trimming it."""
+        if not self.closed:
+            try:
+                self.flush()
+            finally:
+                self._file.close()
+                self.closed = True
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove the entries at and above `offset`."""
+        self._truncate_to_entries(self.slots_below(offset))
+
+
+class MappedOffsetIndex(MappedIndex[OffsetPosition]):
+    """Offsets to positions."""
+
+    def __init__(self, files: Files, path: str, base_offset: int, max_index_size: int) -> None:
+        super().__init__(OFFSETS, files, path, base_offset, max_index_size)
+        self.last_offset = self.find_last().offset
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further entry fits."""
+        return self.entries >= self.max_entries
+
+    def append(self, offset: int, position: int) -> None:
+        """Add an entry; InvalidOffsetError where the offset does not increase."""
+        if self.entries >= self.max_entries:
+            illegal_argument(f"Attempt to append to a full index (size = {self.entries}).")
+        if offset <= self.last_offset and self.entries:
+            raise InvalidOffsetError(
+                f"Attempt to append an offset {offset} to position {self.entries} no larger than the last offset appended"
+                f" ({self.last_offset}) to {self.path}"
+            )
+        relative = offset - self.base_offset
+        if 0 <= relative <= INT_MAX and 0 <= position <= INT_MAX:
+            # As the layout packs it.
+            self._put((relative << 32 | position).to_bytes(8, "big"))
+        else:
+            self._put(self.kind.layout.pack(self._relative_or_raise(offset), position))
+        self.last_offset = offset
+
+    def _truncate_to_entries(self, entries: int) -> None:
+        super()._truncate_to_entries(entries)
+        self.last_offset = self.find_last().offset
+
+
+class MappedTimeIndex(MappedIndex[TimestampOffset]):
+    """Timestamps to offsets; one slot is kept for the entry that closing a segment adds."""
+
+    def __init__(self, files: Files, path: str, base_offset: int, max_index_size: int) -> None:
+        super().__init__(TIMES, files, path, base_offset, max_index_size)
+        self.last_entry = self.find_last()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether only the slot of the closing entry is left."""
+        return self.entries >= self.max_entries - 1
+
+    def maybe_append(self, timestamp: int, offset: int, *, skip_full_check: bool = False) -> None:
+        """Add an entry where the timestamp grows; InvalidOffsetError or an illegal state where offset or timestamp go back."""
+        if self.entries >= self.max_entries - 1 and not skip_full_check:
+            illegal_argument(f"Attempt to append to a full time index (size = {self.entries}).")
+        last_timestamp, last_offset = self.last_entry
+        if offset < last_offset and self.entries:
+            raise InvalidOffsetError(
+                f"Attempt to append an offset ({offset}) to slot {self.entries} no larger than the last offset appended"
+                f" ({last_offset}) to {self.path}"
+            )
+        if timestamp < last_timestamp and self.entries:
+            reason = (
+                f"Attempt to append a timestamp ({timestamp}) to slot {self.entries} no larger than the last timestamp appended"
+                f" ({last_timestamp}) to {self.path}"
+            )
+            raise LoadError(reason, exception=ILLEGAL_STATE)
+        if timestamp > last_timestamp:
+            self._put(self.kind.layout.pack(timestamp, self._relative_or_raise(offset)))
+            self.last_entry = TimestampOffset(timestamp, offset)
+
+    def resize(self, new_size: int) -> bool:
+        """As `MappedIndex.resize`; reads the last entry again."""
+        resized = super().resize(new_size)
+        if resized:
+            self.last_entry = self.find_last()
+        return resized
+
+    def _truncate_to_entries(self, entries: int) -> None:
+        super()._truncate_to_entries(entries)
+        self.last_entry = self.find_last()

@@ -1,0 +1,59 @@
+"""The offset index (`.index`) as a value: every few KiB of a segment, the last offset of a batch and where the batch begins.
+
+Source: Kafka's OffsetIndex; the entries are `kops.storage.segment_files.index_entries`', an open index of a broker is in
+`kops.storage.segment_files.mapped_index`.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from typing import TYPE_CHECKING, NamedTuple
+
+from kops.storage.segment_files.index_bytes import IndexBytes
+from kops.storage.segment_files.index_entries import OFFSETS, OffsetPosition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["OffsetColumns", "OffsetIndex", "OffsetPosition", "build_offset_index", "read_offset_index", "write_offset_index"]
+
+
+class OffsetColumns(NamedTuple):
+    """All entries at once: offsets relative to the base offset, positions."""
+
+    relative_offsets: array[int]
+    positions: array[int]
+
+
+class OffsetIndex(IndexBytes[OffsetPosition]):
+    """An offset index file: its segment's base offset and its bytes."""
+
+    entry_kind = OFFSETS
+
+    @property
+    def last_offset(self) -> int:
+        """The last entry's offset, the base offset in an empty index."""
+        return self.find_last().offset
+
+    def columns(self) -> OffsetColumns:
+        """All entries as two arrays of int32, without an object an entry."""
+        numbers = array("i", self.whole)
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        return OffsetColumns(numbers[0::2], numbers[1::2])
+
+
+def read_offset_index(data: bytes, base_offset: int) -> OffsetIndex:
+    """The index in a file's bytes. Whatever is in them opens in Kafka; `sanity_check` is what it then looks at."""
+    return OffsetIndex(base_offset, data)
+
+
+def write_offset_index(index: OffsetIndex) -> bytes:
+    """The file as a broker leaves it when it closes it: whole entries."""
+    return index.whole
+
+
+def build_offset_index(base_offset: int, entries: Iterable[tuple[int, int]]) -> OffsetIndex:
+    """An index of (absolute offset, position) entries; OverflowError names an offset that no entry can hold."""
+    return OffsetIndex.build(base_offset, entries)

@@ -1,0 +1,159 @@
+"""The transaction index (`.txnindex`): the aborted transactions whose abort marker lies in the segment (Kafka TransactionIndex).
+
+Entries of 34 bytes, big-endian: version int16 (0), producer id, first offset, last offset, last stable offset int64. Not preallocated; the
+file is there only where there was something to write. First the file's bytes as a value, below the open file of a broker.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kops.errors import DecodeError
+from kops.storage.failures.load_errors import KAFKA_EXCEPTION, CorruptIndexError, LoadError, illegal_argument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kops.files import File, Files
+
+ENTRY_SIZE: Final = 34
+CURRENT_VERSION: Final = 0
+_ENTRY = Struct(">hqqqq")
+
+
+class AbortedTxn(NamedTuple):
+    """An aborted transaction: its producer, its first data offset, its marker's offset, the last stable offset when the marker came."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+    stored_version: int = CURRENT_VERSION
+
+    @property
+    def version(self) -> int:
+        """The version as Kafka sees it: the first of its two bytes alone."""
+        return self.stored_version >> 8
+
+
+def read_transaction_index(data: bytes, *, file: str | None = None) -> list[AbortedTxn]:
+    """The entries; a part of an entry at the end is passed over, as Kafka does.
+
+    Raises DecodeError (`transaction-index-version`) where Kafka throws KafkaException: it looks at the first byte of the
+    version alone, so only a first byte of 1 to 127 is an unknown version.
+    """
+    return list(iter_transaction_index(data, file=file))
+
+
+def iter_transaction_index(data: bytes, *, file: str | None = None) -> Iterator[AbortedTxn]:
+    """`read_transaction_index` entry by entry: what is wrong with one comes up only behind those before it, as in Kafka."""
+    whole = len(data) - len(data) % ENTRY_SIZE
+    for slot, (version, producer_id, first, last, stable) in enumerate(_ENTRY.iter_unpack(memoryview(data)[:whole])):
+        if version >> 8 > CURRENT_VERSION:
+            reason = f"version {version >> 8} of an aborted transaction is unknown, the current one is {CURRENT_VERSION}"
+            raise DecodeError(reason, code="transaction-index-version", position=slot * ENTRY_SIZE, file=file)
+        yield AbortedTxn(producer_id, first, last, stable, version)
+
+
+def check_transaction_index(entries: Iterable[AbortedTxn], base_offset: int, *, file: str | None = None) -> None:
+    """Raise DecodeError (`corrupt-transaction-index`) where TransactionIndex.sanityCheck throws CorruptIndexException."""
+    for slot, entry in enumerate(entries):
+        if entry.last_offset < base_offset:
+            reason = f"the last offset {entry.last_offset} of an aborted transaction is less than the base offset {base_offset}"
+            raise DecodeError(reason, code="corrupt-transaction-index", position=slot * ENTRY_SIZE, file=file)
+
+
+def write_transaction_index(entries: Iterable[AbortedTxn]) -> bytes:
+    """The file's bytes."""
+    return b"".join(_ENTRY.pack(e.stored_version, e.producer_id, e.first_offset, e.last_offset, e.last_stable_offset) for e in entries)
+
+
+def collect_aborted_txns(entries: Iterable[AbortedTxn], fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTxn], bool]:
+    """The transactions that overlap a fetch of [fetch_offset, upper_bound_offset), and whether later segments need not be searched."""
+    found = []
+    for entry in entries:
+        if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound_offset:
+            found.append(entry)
+        if entry.last_stable_offset >= upper_bound_offset:
+            return found, True
+    return found, False
+
+
+class TransactionIndex:
+    """The entries in the file; `last_offset` is that of the last entry appended since it was opened, as in Kafka."""
+
+    def __init__(self, files: Files, path: str, start_offset: int) -> None:
+        self.files = files
+        self.path = path
+        self.start_offset = start_offset
+        self.last_offset: int | None = None
+        self._file: File | None = files.open(path, "rw") if files.exists(path) else None
+        self._position = self._file.size() if self._file else 0
+
+    def append(self, txn: AbortedTxn) -> None:
+        """Add an entry; an illegal argument where its last offset does not increase."""
+        if self.last_offset is not None and self.last_offset >= txn.last_offset:
+            illegal_argument(
+                f"The last offset of appended transactions must increase sequentially, but {txn.last_offset} is not greater than current"
+                f" last offset {self.last_offset} of index {self.path}"
+            )
+        self.last_offset = txn.last_offset
+        if self._file is None:
+            self._file = self.files.open(self.path, "create")
+            self._position = self._file.size()
+        data = write_transaction_index([txn])
+        self._file.write(self._position, data)
+        self._position += len(data)
+
+    def entries(self) -> Iterator[AbortedTxn]:
+        """The whole entries, one after the other; a `LoadError` where a version is unknown."""
+        data = self._file.read(0, self._position) if self._file is not None else b""
+        try:
+            yield from iter_transaction_index(data, file=self.path)
+        except DecodeError as error:
+            raise LoadError(str(error), exception=KAFKA_EXCEPTION) from error
+
+    def sanity_check(self) -> None:
+        """CorruptIndexError where an entry ends before the segment begins, a `LoadError` where a version is unknown: what comes first."""
+        try:
+            check_transaction_index(self.entries(), self.start_offset, file=self.path)
+        except DecodeError as error:
+            raise CorruptIndexError(str(error)) from error
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove the entries from the first one that ends at or behind `offset`."""
+        last: int | None = None
+        for slot, txn in enumerate(self.entries()):
+            if txn.last_offset >= offset:
+                self._cut(slot * ENTRY_SIZE)
+                self.last_offset = last
+                return
+            last = txn.last_offset
+
+    def reset(self) -> None:
+        """Forget all entries; the empty file stays."""
+        self._cut(0)
+        self.last_offset = None
+
+    def _cut(self, position: int) -> None:
+        if self._file is not None:
+            self._file.truncate(position)
+            self._position = min(self._position, position)
+
+    def rename_to(self, path: str) -> None:
+        """Rename the file if there is one."""
+        if self.files.exists(self.path):
+            self.files.rename(self.path, path)
+        self.path = path
+
+    def flush(self) -> None:
+        """Force it to the disk."""
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

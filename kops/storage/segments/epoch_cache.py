@@ -1,0 +1,219 @@
+"""Which leader epoch begins at which offset: the cache behind `leader-epoch-checkpoint`.
+
+Source: Kafka's LeaderEpochFileCache (KIP-101, KIP-279, KIP-320). Entries are strictly increasing in epoch and in start offset; assigning
+one that goes back removes those it contradicts. Assigning writes the file at once; cutting writes it later (Kafka: a task on the
+scheduler), here on `flush`, which the loader calls where Kafka's task has run.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING
+
+from kops.config.values.java import NumberFormatError
+from kops.errors import DecodeError
+from kops.storage.failures.load_errors import ILLEGAL_ARGUMENT, NUMBER_FORMAT, KafkaStorageError, LoadError, illegal_argument, io_error
+from kops.storage.formats.leader_epoch_checkpoint import (
+    EpochEntry,
+    assign_epoch,
+    read_leader_epoch_checkpoint,
+    write_leader_epoch_checkpoint,
+)
+
+if TYPE_CHECKING:
+    from kops.files import Files
+
+FILE_NAME = "leader-epoch-checkpoint"
+UNDEFINED_EPOCH = -1
+UNDEFINED_EPOCH_OFFSET = -1
+_MALFORMED = "checkpoint-malformed"
+
+
+class LeaderEpochFileCache:
+    """The entries of one partition, and their file in its directory.
+
+    Opening creates a missing file and reads what is there: `KafkaStorageError` where the file is malformed, a `LoadError` with Java's class
+    where a number in it is none, or negative.
+    """
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._path = posixpath.join(directory, FILE_NAME)
+        self._entries: list[EpochEntry] = []
+        self._flush_due = False
+        self._on_disk = b""
+        try:
+            if not files.exists(self._path):
+                files.open(self._path, "create").close()
+        except OSError as error:
+            raise io_error(error) from error
+        for entry in self._read():
+            self._assign(entry)
+
+    # the file ---------------------------------------------------------------------------------------------------------------------
+
+    def _read(self) -> list[EpochEntry]:
+        try:
+            self._on_disk = self._files.read_all(self._path)
+            return read_leader_epoch_checkpoint(self._on_disk, file=self._path)
+        except OSError as error:
+            raise KafkaStorageError(f"Error while reading checkpoint file {self._path}") from error
+        except DecodeError as error:
+            if error.code == _MALFORMED:
+                raise KafkaStorageError(f"Error while reading checkpoint file {self._path}") from error
+            number = error.__cause__
+            if isinstance(number, NumberFormatError):
+                raise LoadError(str(number), exception=NUMBER_FORMAT) from error
+            raise LoadError(error.reason, exception=ILLEGAL_ARGUMENT) from error
+
+    def _write(self) -> None:
+        try:
+            self._replace()
+        except OSError as error:
+            raise self._not_written() from error
+
+    def _replace(self) -> None:
+        data = write_leader_epoch_checkpoint(self._entries)
+        self._files.write_atomic(self._path, data)
+        self._on_disk = data
+        self._flush_due = False
+
+    def _not_written(self) -> KafkaStorageError:
+        return KafkaStorageError(f"Error while writing to checkpoint file {self._path}")
+
+    @property
+    def flush_due(self) -> bool:
+        """Whether cutting has left the file behind."""
+        return self._flush_due
+
+    def update_directory(self, directory: str) -> None:
+        """The directory was renamed; a file that is missing there is made."""
+        self._path = posixpath.join(directory, FILE_NAME)
+        if not self._files.exists(self._path):
+            self._files.open(self._path, "create").close()
+            self._on_disk = b""
+
+    def clear(self) -> None:
+        """Remove all entries, the file stays."""
+        self._entries.clear()
+        self._flush_due = False
+
+    def flush(self) -> None:
+        """Write the file if cutting left that for later, and if that changes it: every load of a log cuts, hardly any changes something.
+
+        Writing takes away what a crash left of an earlier write, too. Nothing is written where the directory is gone: it was renamed or
+        deleted meanwhile (a stray log while others are still being loaded; CheckpointFile.writeIfDirExists).
+        """
+        directory = posixpath.dirname(self._path)
+        if self._flush_due and (self._on_disk != write_leader_epoch_checkpoint(self._entries) or self._files.exists(f"{self._path}.tmp")):
+            try:
+                self._replace()
+            except OSError as error:
+                if not isinstance(error, FileNotFoundError) or self._files.exists(directory):
+                    raise self._not_written() from error
+        self._flush_due = False
+
+    # changes ----------------------------------------------------------------------------------------------------------------------
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """A new epoch begins at `start_offset`; written at once."""
+        if self._assign(EpochEntry(epoch, start_offset)):
+            self._write()
+
+    def _assign(self, entry: EpochEntry) -> bool:
+        if entry.epoch < 0 or entry.start_offset < 0:
+            illegal_argument(
+                f"Received invalid partition leader epoch entry EpochEntry[epoch={entry.epoch}, startOffset={entry.start_offset}]"
+            )
+        return assign_epoch(self._entries, entry)
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Remove the entries that begin at or behind `end_offset`; the file follows on `flush`."""
+        self._flush_due |= _cut_end(self._entries, end_offset)
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Remove the entries before `start_offset` but the last of them, which then begins there; the file follows on `flush`."""
+        self._flush_due |= _cut_start(self._entries, start_offset)
+
+    def clear_and_flush(self) -> None:
+        """Remove all entries, also in the file."""
+        self._entries.clear()
+        self._write()
+
+    # look-ups ---------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        """All entries, by epoch."""
+        return tuple(self._entries)
+
+    @property
+    def latest_entry(self) -> EpochEntry | None:
+        """The newest epoch's entry."""
+        return self._entries[-1] if self._entries else None
+
+    @property
+    def earliest_entry(self) -> EpochEntry | None:
+        """The oldest epoch's entry."""
+        return self._entries[0] if self._entries else None
+
+    @property
+    def latest_epoch(self) -> int | None:
+        """The newest epoch."""
+        return self._entries[-1].epoch if self._entries else None
+
+    def entry(self, epoch: int) -> EpochEntry | None:
+        """The entry of exactly this epoch."""
+        return next((entry for entry in self._entries if entry.epoch == epoch), None)
+
+    def previous_entry(self, epoch: int) -> EpochEntry | None:
+        """The entry of the largest epoch below this one."""
+        return next((entry for entry in reversed(self._entries) if entry.epoch < epoch), None)
+
+    def next_entry(self, epoch: int) -> EpochEntry | None:
+        """The entry of the smallest epoch above this one."""
+        return next((entry for entry in self._entries if entry.epoch > epoch), None)
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The epoch in which `offset` was written, None before the first entry."""
+        return next((entry.epoch for entry in reversed(self._entries) if entry.start_offset <= offset), None)
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch not above the one asked for, and where it ended: what OffsetForLeaderEpoch answers.
+
+        (-1, -1) where nothing is known; the requested epoch with the first known start offset where the log begins later.
+        """
+        if epoch == UNDEFINED_EPOCH:
+            return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
+        if epoch == self.latest_epoch:
+            return epoch, log_end_offset
+        higher = self.next_entry(epoch)
+        if higher is None:
+            return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
+        floor = self.previous_entry(epoch + 1)
+        return (epoch if floor is None else floor.epoch), higher.start_offset
+
+    def entries_in_range(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
+        """The entries as they would be after cutting both ends."""
+        entries = list(self._entries)
+        if start_offset >= 0:
+            _cut_start(entries, start_offset)
+        _cut_end(entries, end_offset)
+        return entries
+
+
+def _cut_end(entries: list[EpochEntry], end_offset: int) -> bool:
+    before = len(entries)
+    if end_offset >= 0:
+        while entries and entries[-1].start_offset >= end_offset:
+            entries.pop()
+    return len(entries) != before
+
+
+def _cut_start(entries: list[EpochEntry], start_offset: int) -> bool:
+    count = 0
+    while count < len(entries) and entries[count].start_offset <= start_offset:
+        count += 1
+    if count:
+        entries[:count] = [EpochEntry(entries[count - 1].epoch, start_offset)]
+    return count > 0

@@ -1,0 +1,228 @@
+"""The pass over a segment that rebuilds everything beside it: indexes, leader epochs, producers (the loop of Kafka's LogSegment.recover).
+
+An index entry is due when more than `index.interval.bytes` lie between a batch and the batch of the last entry; appending decides the same
+way, so on a leader of 3.9 or 4.x what is rebuilt here is what the broker wrote, byte for byte. The time index gets the largest
+timestamp so far with each entry, and once more at the end, as closing a segment does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kops.config.values.java import INT_MAX, to_long
+from kops.files import MemoryFiles
+from kops.records.batch import HEADER_V2, LOG_OVERHEAD, Batch
+from kops.records.scanning.columns import read_headers
+from kops.storage.failures.load_errors import CorruptRecordError, InvalidRecordError, LoadError
+from kops.storage.producers.state import ProducerState
+from kops.storage.segment_files.file_records import LogView, ensure_valid
+from kops.storage.segment_files.index_bytes import DEFAULT_INDEX_INTERVAL_BYTES
+from kops.storage.segment_files.index_entries import TimestampOffset
+from kops.storage.segment_files.mapped_index import MappedOffsetIndex, MappedTimeIndex
+from kops.storage.segment_files.paths import INDEX, TIME_INDEX, TXN_INDEX, segment_path
+from kops.storage.segment_files.transaction_index import AbortedTxn, TransactionIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kops.records import ByteSource
+    from kops.records.scanning.columns import Row
+    from kops.storage.segments.epoch_cache import LeaderEpochFileCache
+
+DEFAULT_MAX_INDEX_SIZE = 10 * 1024 * 1024
+_WINDOW = 1 << 20
+_FIRST_WINDOW = 1 << 12
+_ANY_MAGIC = 127
+
+
+class Indexes(NamedTuple):
+    """The three indexes of a segment."""
+
+    offsets: MappedOffsetIndex
+    times: MappedTimeIndex
+    transactions: TransactionIndex
+
+
+class Pass:
+    """One pass over a segment's batches, from its beginning to the first batch that is not good.
+
+    Afterwards `valid_bytes` is where that is, `damage` why it ended there (None at the end of the file), `largest` the largest timestamp.
+    """
+
+    def __init__(
+        self,
+        log: LogView,
+        base_offset: int,
+        indexes: Indexes,
+        index_interval_bytes: int,
+        producers: ProducerState,
+        epochs: LeaderEpochFileCache | None,
+        on_overflow: Callable[[int], LoadError],
+    ) -> None:
+        self._log = log
+        self._base_offset = base_offset
+        self._indexes = indexes
+        self._interval = index_interval_bytes
+        self._producers = producers
+        self._epochs = epochs
+        self._on_overflow = on_overflow
+        self._last_indexed = 0
+        self._window = _WINDOW
+        self.valid_bytes = 0
+        self.batches = 0
+        self.largest = TimestampOffset(-1, base_offset)
+        self.damage: LoadError | None = None
+
+    def run(self) -> None:
+        """Go through. Raises what Kafka's recovery does not catch either: overflow, offsets that go back, errors of transactions."""
+        try:
+            while self._read_window() or self._read_one():
+                pass
+        except (CorruptRecordError, InvalidRecordError) as error:
+            self.damage = error
+
+    def _read_window(self) -> int:
+        """Take the good batches of a window in bulk; the number of bytes they had."""
+        log = self._log
+        position = self.valid_bytes
+        rows: list[Row] = []
+        positions: list[int] = []
+        data = log.source.read(position, min(self._window, log.size - position))
+        size = read_headers(data, position, True, _ANY_MAGIC, rows, positions)
+        # Behind a batch that the bulk reader leaves to the other way only little is read ahead: there may be many of them.
+        self._window = min(2 * self._window, _WINDOW) if size else _FIRST_WINDOW
+        positions.append(position + size)
+        self._take(rows, positions, data, position)
+        return size
+
+    def _read_one(self) -> bool:
+        """Take the next batch the slow way, exactly as Kafka reads it; False at the end."""
+        batch = next(self._log.batches(self.valid_bytes), None)
+        if batch is None:
+            return False
+        ensure_valid(batch)
+        if batch.magic < 2:
+            timestamp = batch.max_timestamp
+            row: Row = (batch.last_offset, batch.size - LOG_OVERHEAD, -1, batch.magic, 0, 0, 0, timestamp, timestamp, -1, -1, -1, -1)
+        else:
+            row = HEADER_V2.unpack_from(batch.buffer, batch.index)
+        self._take([row], [batch.position, batch.end], batch.buffer, batch.position - batch.index)
+        return True
+
+    def _take(self, rows: list[Row], positions: list[int], data: bytes, start: int) -> None:
+        """What one batch after the other does; `positions` has one more than `rows`, the end. `data` stands at `start` in the file."""
+        base_offset, interval, last_indexed = self._base_offset, self._interval, self._last_indexed
+        largest, largest_offset = self.largest
+        offsets, times, _ = self._indexes
+        producers = self._producers
+        latest_epoch = self._latest_epoch()
+        valid_bytes = self.valid_bytes
+        try:
+            for number, row in enumerate(rows):
+                last_offset = row[0] + row[6]
+                if not 0 <= last_offset - base_offset <= INT_MAX:
+                    last_offset = to_long(last_offset)
+                    if not 0 <= to_long(last_offset - base_offset) <= INT_MAX:
+                        raise self._on_overflow(last_offset)
+                if row[8] > largest:
+                    largest, largest_offset = row[8], last_offset
+                position = positions[number]
+                if position - last_indexed > interval:
+                    offsets.append(last_offset, position)
+                    times.maybe_append(largest, largest_offset)
+                    last_indexed = position
+                valid_bytes = positions[number + 1]
+                if row[3] >= 2:
+                    if row[2] > latest_epoch:
+                        latest_epoch = self._assign_epoch(row[2], row[0])
+                    if row[9] >= 0:
+                        self._update_producers(Batch(data, position - start, position))
+                    producers.map_end_offset = last_offset + 1
+        finally:
+            self.largest = TimestampOffset(largest, largest_offset)
+            self._last_indexed, self.valid_bytes = last_indexed, valid_bytes
+        self.batches += len(rows)
+
+    def _latest_epoch(self) -> int:
+        if self._epochs is None:
+            return INT_MAX
+        latest = self._epochs.latest_epoch
+        return -1 if latest is None else latest
+
+    def _assign_epoch(self, epoch: int, offset: int) -> int:
+        assert self._epochs is not None
+        self._epochs.assign(epoch, offset)
+        return epoch
+
+    def _update_producers(self, batch: Batch) -> None:
+        producers = self._producers
+        info = producers.prepare_update(batch.producer_id)
+        completed = info.append(batch)
+        producers.update(info)
+        if completed is not None:
+            last_stable_offset = producers.last_stable_offset(completed)
+            if completed.is_aborted:
+                entry = AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
+                self._indexes.transactions.append(entry)
+            producers.complete_txn(completed)
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltIndexes:
+    """Indexes as the broker would have written them: file contents in bytes, how far the log was good, why not further.
+
+    Iterating gives the three contents.
+    """
+
+    index: bytes
+    timeindex: bytes
+    txnindex: bytes
+    valid_bytes: int
+    damage: LoadError | None
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter((self.index, self.timeindex, self.txnindex))
+
+
+def rebuild_indexes(
+    source: ByteSource,
+    base_offset: int,
+    index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
+    *,
+    producers: ProducerState | None = None,
+    max_index_size: int = DEFAULT_MAX_INDEX_SIZE,
+    path: str = "",
+) -> RebuiltIndexes:
+    """The indexes of one segment from its log, for a segment that is closed or was stopped cleanly.
+
+    `producers` is the state at the segment's beginning and is moved on to its end: give the same to one segment after the other, from the
+    first (or from a snapshot), so that transactions that span segments come out right. Without it the segment stands alone.
+    The pass ends at the first batch that is not good (`valid_bytes`, `damage`). Raises `LoadError` where offsets go back or do not fit
+    into the index, or its size is exceeded.
+    """
+    files = MemoryFiles()
+    log = LogView(source, path)
+    indexes = Indexes(
+        MappedOffsetIndex(files, segment_path("/", base_offset, INDEX), base_offset, max_index_size),
+        MappedTimeIndex(files, segment_path("/", base_offset, TIME_INDEX), base_offset, max_index_size),
+        TransactionIndex(files, segment_path("/", base_offset, TXN_INDEX), base_offset),
+    )
+
+    def overflow(offset: int) -> LoadError:
+        name = "org.apache.kafka.storage.internals.log.LogSegmentOffsetOverflowException"
+        return LoadError(f"Detected offset overflow at offset {offset} in segment {base_offset}", exception=name)
+
+    run = Pass(log, base_offset, indexes, index_interval_bytes, producers or ProducerState(), None, overflow)
+    run.run()
+    indexes.times.maybe_append(*run.largest, skip_full_check=True)
+    for index in (indexes.offsets, indexes.times, indexes.transactions):
+        index.close()
+    txn_path = indexes.transactions.path
+    return RebuiltIndexes(
+        files.read_all(indexes.offsets.path),
+        files.read_all(indexes.times.path),
+        files.read_all(txn_path) if files.exists(txn_path) else b"",
+        run.valid_bytes,
+        run.damage,
+    )
