@@ -129,15 +129,20 @@ def test_no_test_is_passed_over() -> None:
 
 
 def class_table() -> dict[str, str]:
-    """The modules in ARCHITECTURE.md's class table → Kafka's classes."""
-    text = (PROJECT / "ARCHITECTURE.md").read_text()
+    """The modules in the tables of docs/kafka-classes.md, each with Kafka's classes. Each stands in its package's table."""
     table: dict[str, str] = {}
-    for line in text[text.index("| Kafka class | kops module |") :].splitlines()[2:]:
-        if not line.startswith("|"):
-            break
-        classes, named = (cell.strip() for cell in line.strip().strip("|").split("|")[:2])
-        for name in re.findall(r"`([a-z0-9_.]+)`", named):
-            table[name if name.startswith("kops.") else f"kops.{name}"] = classes
+    section = ""
+    for line in (PROJECT / "docs" / "kafka-classes.md").read_text().splitlines():
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        if not line.startswith("|") or line.startswith(("| Kafka class", "| ---")):
+            continue
+        classes, named = (cell.strip() for cell in line.strip().strip("|").split("|"))
+        names = re.findall(r"`([a-z0-9_.]+)`", named)
+        assert names, line
+        for name in names:
+            assert name.startswith(f"{section}."), f"{name} stands in the table of {section}"
+            table[name] = classes
     return table
 
 
@@ -149,10 +154,10 @@ def test_the_class_table_is_complete() -> None:
         for name in ("records", "storage", "metadata", "replication", "broker", "client")
         if (PROJECT / "kops" / name).is_dir()
     ]
-    assert sorted(set(modules(*packages)) - set(table)) == [], "modules missing in ARCHITECTURE.md's class table"
+    assert sorted(set(modules(*packages)) - set(table)) == [], "modules missing in docs/kafka-classes.md"
     folders = [path.parent.relative_to(PROJECT) for path in (PROJECT / "kops").rglob("__init__.py")]
     there = {*modules("kops"), *(path.as_posix().replace("/", ".") for path in folders)}
-    assert sorted(set(table) - there) == [], "modules named in ARCHITECTURE.md that do not exist"
+    assert sorted(set(table) - there) == [], "modules named in docs/kafka-classes.md that do not exist"
     assert all(table.values())
 
 
