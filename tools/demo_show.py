@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kops.cli.printing.text import printable
 from kops.cli.running import exit_codes
-from kops.cli.running.failures import printable
 
 PROJECT = Path(__file__).resolve().parent.parent
 WIDTH = 150

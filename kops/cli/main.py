@@ -10,28 +10,11 @@ import gc
 import sys
 
 from kops.cli.running import exit_codes, tree
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from kops.cli.printing.output import Output
+from kops.cli.running.boundary import Boundary
+from kops.cli.running.command_line import COMMON, HELP_FLAGS, VERSION_FLAGS, Stop
 
 # A command makes millions of objects and hardly a cycle: looking for those every 700 objects is a tenth of the start and of a dump.
 GC_THRESHOLD = 20_000
-HELP_FLAGS = ("-h", "--help")
-VERSION_FLAGS = ("-V", "--version")
-# Common options that may also stand before the command's name; True where a value follows.
-COMMON = {
-    "--format": True,
-    "-o": True,
-    "--output": True,
-    "-q": False,
-    "--quiet": False,
-    "-v": False,
-    "--verbose": False,
-    "--no-color": False,
-}
 
 INTRO = """\
 Usage: kops [GROUP] COMMAND [OPTIONS] [ARGUMENTS]
@@ -48,14 +31,6 @@ Options of every command:
   -h, --help       This text, that of a group (kops log --help) or that of a command with examples (kops log ls --help)
   -V, --version    The version
 """
-
-
-class Stop(Exception):
-    """Wrong usage found before a command was reached: the sentence, and the path as far as it was understood."""
-
-    def __init__(self, message: str, path: tuple[str, ...]) -> None:
-        super().__init__(message)
-        self.path = path
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -156,27 +131,3 @@ def _print(text: str) -> int:
     sink.write(text.encode())
     sink.commit()
     return 0
-
-
-class Boundary:
-    """Where every exception ends: `with boundary:` leaves `boundary.code` as the exit code and has printed one line for an error.
-
-    `path` is the command so far (it decides the scheme of exit codes), `out` the running command's output once there is one: it knows the
-    exit code so far and what has to be closed or thrown away.
-    """
-
-    def __init__(self, path: tuple[str, ...]) -> None:
-        self.path = path
-        self.out: Output | None = None
-        self.code = 0
-
-    def __enter__(self) -> Boundary:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        if error is None or isinstance(error, (SystemExit, GeneratorExit)):
-            return False
-        from kops.cli.running.failures import handle
-
-        self.code = handle(error, self.path, self.out)
-        return True

@@ -15,7 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from kops.cli import main as frame
-from kops.cli.printing.output import Column, Output
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
 from kops.cli.running import tree
 from kops.cli.running.exit_codes import PROBLEMS
 from kops.cli.running.options import command

@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kops.cli.printing import documents
-from kops.cli.printing.output import Column, Output, human_bytes, iso_time
+from kops.cli.printing.output import Output
 from kops.cli.printing.sink import FileSink, OutputError
-from kops.cli.printing.table import table, width
+from kops.cli.printing.table import Column, table, width
+from kops.cli.printing.text import human_bytes, iso_time
 from tests.cli import probe
 from tests.cli.conftest import Ran
 

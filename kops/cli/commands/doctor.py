@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kops.cli.printing.output import Column, Output
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
 from kops.cli.running.options import command
 
 COLORS = {"ok": "green", "missing": "red", "optional": "yellow"}

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kops.cli.inputs.files import read_bytes
-from kops.cli.printing.output import Column, Output
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
 from kops.cli.running import exit_codes
 from kops.errors import KopsError, NotFoundError, UnreachableError, UsageError
 

@@ -10,45 +10,19 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kops.cli.printing.progress import Progress
 from kops.cli.printing.sink import FileSink, OutputClosed, OutputError, StdoutSink
-from kops.cli.running.failures import say
+from kops.cli.printing.table import Column, table
+from kops.cli.printing.text import say
 from kops.errors import KopsError
 
 FORMATS = ("table", "wide", "json", "jsonl", "yaml", "csv")
 BUFFER_BYTES = 64 * 1024
 HOLD_BACK_S = 0.2  # what a slow command prints is handed on after so long, whoever watches
 COLORS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36", "bold": "1", "dim": "2"}
-
-
-class Column:
-    """One column of a listing.
-
-    `key` is the key in a row; `title` the head of the column in a table (the key itself by default); `kind` says how a person reads it:
-    `text`, `int`, `bytes` (1.5 MiB), `time_ms` (milliseconds since 1970 as ISO time, UTC), `list`; `wide` columns show in `--format wide`
-    only; `style` gives the colour of a value. In json, jsonl, yaml and csv a value is what the row holds, untouched.
-    """
-
-    __slots__ = ("key", "kind", "style", "title", "wide")
-
-    def __init__(
-        self,
-        key: str,
-        title: str | None = None,
-        kind: str = "text",
-        *,
-        wide: bool = False,
-        style: Callable[[Any], str | None] | None = None,
-    ) -> None:
-        self.key = key
-        self.title = key.replace("_", " ") if title is None else title
-        self.kind = kind
-        self.wide = wide
-        self.style = style
 
 
 class Output:
@@ -178,8 +152,6 @@ class Output:
         """
         chosen = list(columns)
         if self.format in ("table", "wide"):
-            from kops.cli.printing.table import table
-
             shown = [column for column in chosen if self.format == "wide" or not column.wide]
             for text in table(rows, shown, self.paint if self.color else None):
                 self.line(text)
@@ -298,26 +270,3 @@ def can_ask() -> bool:
 def stderr_is_terminal() -> bool:
     """Whether somebody sees stderr live."""
     return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
-
-
-def human_bytes(size: int | float) -> str:
-    """`1.5 MiB`; below 1 KiB whole bytes."""
-    if abs(size) < 1024:
-        return f"{int(size)} B"
-    value = float(size)
-    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
-        value /= 1024
-        if abs(value) < 1024 or unit == "PiB":
-            break
-    return f"{value:.1f} {unit}"
-
-
-def iso_time(time_ms: int) -> str:
-    """Milliseconds since 1970 as ISO time in UTC; a number that is no time of years 1 to 9999 stays a number."""
-    from datetime import datetime, timedelta
-
-    try:
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
-    except OverflowError:
-        return str(time_ms)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"

@@ -10,6 +10,8 @@ import sys
 import time
 from types import TracebackType
 
+from kops.cli.printing.text import human_bytes
+
 EVERY_S = 0.1
 BAR_CELLS = 24
 SHORTEST_BAR = 6
@@ -78,8 +80,6 @@ class Progress:
 
     def _amount(self, value: float) -> str:
         if self.unit == "B":
-            from kops.cli.printing.output import human_bytes
-
             return human_bytes(value)
         return f"{value:,.0f} {self.unit}"
 

@@ -9,13 +9,38 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from kops.cli.printing.output import Column, human_bytes, iso_time
-from kops.cli.running.failures import one_line
+from kops.cli.printing.text import human_bytes, iso_time, one_line
 
 # So many rows are aligned at a time: it bounds memory, and the first lines come early. Columns only get wider from one piece to the next.
 PIECE = 1000
 RIGHT = ("int", "bytes")
 NO_TIMESTAMP = -1  # Kafka's
+
+
+class Column:
+    """One column of a listing.
+
+    `key` is the key in a row; `title` the head of the column in a table (the key itself by default); `kind` says how a person reads it:
+    `text`, `int`, `bytes` (1.5 MiB), `time_ms` (milliseconds since 1970 as ISO time, UTC), `list`; `wide` columns show in `--format wide`
+    only; `style` gives the colour of a value. In json, jsonl, yaml and csv a value is what the row holds, untouched.
+    """
+
+    __slots__ = ("key", "kind", "style", "title", "wide")
+
+    def __init__(
+        self,
+        key: str,
+        title: str | None = None,
+        kind: str = "text",
+        *,
+        wide: bool = False,
+        style: Callable[[Any], str | None] | None = None,
+    ) -> None:
+        self.key = key
+        self.title = key.replace("_", " ") if title is None else title
+        self.kind = kind
+        self.wide = wide
+        self.style = style
 
 
 def cell(value: Any, kind: str) -> str:

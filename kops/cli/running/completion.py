@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kops.cli.main import COMMON, HELP_FLAGS, VERSION_FLAGS
 from kops.cli.running import tree
+from kops.cli.running.command_line import COMMON, HELP_FLAGS, VERSION_FLAGS
 from kops.cli.running.pages import Page, Parameter, pages
 
 SHELLS = ("bash", "zsh", "fish")

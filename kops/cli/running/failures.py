@@ -1,6 +1,6 @@
 """What to say and which exit code to return for each exception that reaches the top.
 
-Typer has one exit code for everything, so it never sees these: `kops.cli.main.Boundary` calls `handle` for whatever was raised.
+Typer has one exit code for everything, so it never sees these: `kops.cli.running.boundary.Boundary` calls `handle` for whatever was raised.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import errno
 import os
 import sys
 
-from kops.cli.main import Stop
 from kops.cli.printing.sink import OutputClosed, OutputError, discard_stdout
+from kops.cli.printing.text import say
 from kops.cli.running import exit_codes
+from kops.cli.running.command_line import Stop
 from kops.errors import KopsError, UnreachableError
 
 TYPE_CHECKING = False
@@ -19,32 +20,6 @@ if TYPE_CHECKING:
     from kops.cli.printing.output import Output
 
 DEBUG = "KOPS_DEBUG"
-
-
-def say(text: str) -> None:
-    """A line on stderr, one also where a name in it has line breaks; a stderr that is closed or full can't be told anything, so that is
-    ignored."""
-    if sys.stderr is None:
-        return
-    try:
-        print(one_line(text), file=sys.stderr, flush=True)
-    except (OSError, ValueError):
-        return
-
-
-def printable(text: str) -> str:
-    """The text with control characters (but the line break) and undecodable bytes shown as escapes: file names and keys are not trusted."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() or c == "\n" else c.encode("utf-8", "surrogateescape").decode("latin-1").encode("unicode_escape").decode()
-        for c in text
-    )
-
-
-def one_line(text: str) -> str:
-    """The same where a line stands for one thing: a line break in a name is shown as an escape, too."""
-    return printable(text).replace("\n", "\\n")
 
 
 def handle(error: BaseException, path: tuple[str, ...], out: Output | None) -> int:

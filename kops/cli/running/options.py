@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args, get_o
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from kops.cli.main import Stop
 from kops.cli.printing.output import FORMATS, Output
 from kops.cli.printing.sink import OutputClosed
 from kops.cli.running import exit_codes
+from kops.cli.running.command_line import Stop
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
-    from kops.cli.main import Boundary
+    from kops.cli.running.boundary import Boundary
     from kops.cli.running.tree import Entry
 
 Function = TypeVar("Function", bound=Callable[..., int | None])

@@ -6,8 +6,8 @@ import inspect
 import re
 from typing import Any
 
-from kops.cli.main import HELP_FLAGS
 from kops.cli.running import tree
+from kops.cli.running.command_line import HELP_FLAGS
 from kops.cli.running.options import COMMON_NAMES, KopsCommand, argument_name, build, load
 
 _CHOICES = re.compile(r"[a-z0-9_-]+(?:\|[a-z0-9_-]+)+\Z")

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from kops.cli.inputs.cluster_words import PortBase, ServerProperties, Settings, given_settings
-from kops.cli.printing.output import Column, Output
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
 from kops.cli.running.options import command
 
 SCHEMA = "kops.cluster.adopt/v1"

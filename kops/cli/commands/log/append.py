@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from kops.cli.inputs.lines import clock_ms, input_lines, parse_config
-from kops.cli.printing.output import Column, Output
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
 from kops.cli.running.exit_codes import CLEAN
 from kops.cli.running.options import command
 from kops.errors import UsageError

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kops.cli.printing.output import Column, Output
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
 from kops.cli.running.exit_codes import CLEAN, INTERRUPTED, PROBLEMS
 from kops.cli.running.options import command
 

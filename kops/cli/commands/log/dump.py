@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kops.cli.printing.output import Column, Output
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
 from kops.cli.running.exit_codes import FAILED, PROBLEMS
 from kops.cli.running.options import command
 from kops.errors import UsageError
@@ -335,7 +336,7 @@ def _print(out: Output, stream: Iterator[dict[str, Any]]) -> None:
     elif out.format == "csv":
         _csv(out, stream)
     else:
-        from kops.cli.running.failures import one_line
+        from kops.cli.printing.text import one_line
 
         for (schema, file), group in groupby(_without_damage(out, stream), key=_section):
             out.line(one_line(file))

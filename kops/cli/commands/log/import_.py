@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from kops.cli.inputs.lines import clock_ms, input_lines
-from kops.cli.printing.output import Column, Output
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
 from kops.cli.running.exit_codes import CLEAN, LOST
 from kops.cli.running.options import command
 

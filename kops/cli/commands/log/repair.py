@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kops.cli.printing.output import Column, Output, can_ask
+from kops.cli.printing.output import Output, can_ask
+from kops.cli.printing.table import Column
 from kops.cli.running.exit_codes import CLEAN, FIXED, PROBLEMS
 from kops.cli.running.options import command
 from kops.errors import UsageError

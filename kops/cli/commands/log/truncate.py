@@ -8,7 +8,9 @@ import typer
 
 from kops.cli.commands.log.repair import DryRun, JournalDir
 from kops.cli.inputs.lines import clock_ms, parse_config
-from kops.cli.printing.output import Column, Output, can_ask, human_bytes, iso_time
+from kops.cli.printing.output import Output, can_ask
+from kops.cli.printing.table import Column
+from kops.cli.printing.text import human_bytes, iso_time
 from kops.cli.running.exit_codes import CLEAN, LOST
 from kops.cli.running.options import command
 from kops.errors import UsageError

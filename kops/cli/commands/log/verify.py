@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kops.cli.printing.output import Column, Output
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
 from kops.cli.running.exit_codes import FAILED, PROBLEMS
 from kops.cli.running.options import command
 
@@ -123,7 +124,7 @@ def status_of(findings: Iterable[Finding]) -> int:
 
 def human(out: Output, found: Finding) -> str:
     """One finding as a line."""
-    from kops.cli.running.failures import one_line
+    from kops.cli.printing.text import one_line
 
     where = found.file if found.position is None else f"{found.file}:{found.position}"
     offsets = ""
@@ -137,7 +138,7 @@ def human(out: Output, found: Finding) -> str:
 
 def summary(report: VerifyReport, all_shown: bool) -> str:
     """The last line: what was read and how much was found."""
-    from kops.cli.printing.output import human_bytes
+    from kops.cli.printing.text import human_bytes
 
     counts = {severity: sum(1 for found in report.findings if found.severity == severity) for severity in ("error", "warning", "info")}
     amounts = ((report.segments, "segment"), (report.batches, "batch"), (report.records, "record"))

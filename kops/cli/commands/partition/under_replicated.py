@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from kops.cli.inputs.connecting import Bootstrap, CommandConfig, CommandProperty, TopicOption, Topics, connect, wanted_topics
-from kops.cli.printing.output import Column, Output
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
 from kops.cli.running.options import command
 
 SCHEMA = "kops.under-replicated/v1"

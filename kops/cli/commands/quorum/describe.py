@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kops.cli.inputs.connecting import Bootstrap, CommandConfig, CommandProperty, Controllers, connect
-from kops.cli.printing.output import Column, Output
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
 from kops.cli.running.options import command
 
 if TYPE_CHECKING:

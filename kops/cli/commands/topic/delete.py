@@ -17,7 +17,8 @@ from kops.cli.inputs.connecting import (
     outcome,
     report,
 )
-from kops.cli.printing.output import Column, Output
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
 from kops.cli.running.options import command
 from kops.errors import NotFoundError
 

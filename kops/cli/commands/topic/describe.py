@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from kops.cli.inputs.connecting import Bootstrap, CommandConfig, CommandProperty, TopicOption, Topics, connect, wanted_topics
-from kops.cli.printing.output import Column, Output
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
 from kops.cli.running.options import command
 from kops.errors import ApiError, NotFoundError, UsageError
 

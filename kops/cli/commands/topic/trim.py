@@ -18,7 +18,8 @@ from kops.cli.inputs.connecting import (
     report,
 )
 from kops.cli.inputs.files import read_text
-from kops.cli.printing.output import Column, Output
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
 from kops.cli.running.options import command
 from kops.errors import ApiError, KopsError, UsageError
 

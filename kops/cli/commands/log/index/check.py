@@ -31,7 +31,7 @@ def check(
     entry need not be the one that another replica has: it is right when a look-up through it finds what it should.
     The exit code is 4 when there is a problem, and 8 more when a file could not be read.
     """
-    from kops.cli.printing.output import human_bytes
+    from kops.cli.printing.text import human_bytes
     from kops.forensics.index.tools import check_indexes
 
     with out.progress("check") as bar:

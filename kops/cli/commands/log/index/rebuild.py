@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kops.cli.commands.log.verify import status_of
-from kops.cli.printing.output import Column, Output, can_ask
+from kops.cli.printing.output import Output, can_ask
+from kops.cli.printing.table import Column
 from kops.cli.running.exit_codes import FIXED, PROBLEMS
 from kops.cli.running.options import command
 

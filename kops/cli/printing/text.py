@@ -1,0 +1,54 @@
+"""Text for people: a line on stderr, names made printable, sizes and times in words."""
+
+from __future__ import annotations
+
+import sys
+
+
+def say(text: str) -> None:
+    """A line on stderr, one also where a name in it has line breaks; a stderr that is closed or full can't be told anything, so that is
+    ignored."""
+    if sys.stderr is None:
+        return
+    try:
+        print(one_line(text), file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        return
+
+
+def printable(text: str) -> str:
+    """The text with control characters (but the line break) and undecodable bytes shown as escapes: file names and keys are not trusted."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("utf-8", "surrogateescape").decode("latin-1").encode("unicode_escape").decode()
+        for c in text
+    )
+
+
+def one_line(text: str) -> str:
+    """The same where a line stands for one thing: a line break in a name is shown as an escape, too."""
+    return printable(text).replace("\n", "\\n")
+
+
+def human_bytes(size: int | float) -> str:
+    """`1.5 MiB`; below 1 KiB whole bytes."""
+    if abs(size) < 1024:
+        return f"{int(size)} B"
+    value = float(size)
+    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        value /= 1024
+        if abs(value) < 1024 or unit == "PiB":
+            break
+    return f"{value:.1f} {unit}"
+
+
+def iso_time(time_ms: int) -> str:
+    """Milliseconds since 1970 as ISO time in UTC; a number that is no time of years 1 to 9999 stays a number."""
+    from datetime import UTC, datetime, timedelta
+
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return str(time_ms)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"

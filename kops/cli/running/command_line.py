@@ -1,0 +1,25 @@
+"""What every command line has in common: the flags that may stand before a command's name, and the error of one that names no command."""
+
+from __future__ import annotations
+
+HELP_FLAGS = ("-h", "--help")
+VERSION_FLAGS = ("-V", "--version")
+# Common options that may also stand before the command's name; True where a value follows.
+COMMON = {
+    "--format": True,
+    "-o": True,
+    "--output": True,
+    "-q": False,
+    "--quiet": False,
+    "-v": False,
+    "--verbose": False,
+    "--no-color": False,
+}
+
+
+class Stop(Exception):
+    """Wrong usage found before a command was reached: the sentence, and the path as far as it was understood."""
+
+    def __init__(self, message: str, path: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.path = path
