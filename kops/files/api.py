@@ -8,6 +8,7 @@ A torn write, a full disk or a copy-on-write overlay is another implementation o
 
 from __future__ import annotations
 
+import os
 import posixpath
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -20,8 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
+    StrPath = str | os.PathLike[str]
+
 Mode = Literal["r", "rw", "create", "new"]
 LOCK_FILE = ".lock"
+
+
+def text_of(path: StrPath) -> str:
+    """A path as text: what the system calls and the messages take."""
+    return path if isinstance(path, str) else os.fspath(path)
 
 
 class ReadOnlyError(KopsError):
@@ -176,19 +184,20 @@ class Files(ABC):
         if file.size() < size:
             file.truncate(size)
 
-    def read_all(self, path: str) -> bytes:
+    def read_all(self, path: StrPath) -> bytes:
         """The whole file."""
-        with self.open(path) as file:
+        with self.open(text_of(path)) as file:
             return file.read(0, file.size())
 
-    def write_all(self, path: str, data: bytes) -> None:
+    def write_all(self, path: StrPath, data: bytes) -> None:
         """Make the file hold exactly `data` (in place, not synced)."""
-        with self.open(path, "create") as file:
+        with self.open(text_of(path), "create") as file:
             file.truncate(0)
             file.write(0, data)
 
-    def write_atomic(self, path: str, data: bytes) -> None:
+    def write_atomic(self, path: StrPath, data: bytes) -> None:
         """Replace a file the way Kafka writes its checkpoints: `path` + `.tmp`, fsync, rename, fsync of the directory."""
+        path = text_of(path)
         temporary = path + ".tmp"
         with self.open(temporary, "create") as file:
             file.truncate(0)
@@ -197,8 +206,9 @@ class Files(ABC):
         self.rename(temporary, path)
         self.sync_dir(posixpath.dirname(path) or ".")
 
-    def walk(self, path: str) -> Iterator[str]:
+    def walk(self, path: StrPath) -> Iterator[str]:
         """The paths of all files below `path`, depth first, names sorted; what is gone by then (or a dead link) is passed over."""
+        path = text_of(path)
         for name in self.list(path):
             child = posixpath.join(path, name)
             try:

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 from kops.errors import LockHeldError
-from kops.files.api import LOCK_FILE, File, Files, FileStat, Lock, Mode, ReadOnlyError
+from kops.files.api import LOCK_FILE, File, Files, FileStat, Lock, Mode, ReadOnlyError, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
+
+    from kops.files.api import StrPath
 
 _FLAGS: Final[dict[str, int]] = {
     "r": os.O_RDONLY | os.O_NONBLOCK,  # a pipe must not wait for somebody who writes
@@ -54,8 +56,8 @@ class OsFile(File):
 
     __slots__ = ("_fd", "_writable", "path")
 
-    def __init__(self, path: str, fd: int, writable: bool) -> None:
-        self.path = path
+    def __init__(self, path: StrPath, fd: int, writable: bool) -> None:
+        self.path: str = text_of(path)
         self._fd = fd
         self._writable = writable
 
@@ -166,15 +168,20 @@ class OsLock(Lock):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class OsFiles(Files):
-    """The file system; with `read_only` every method that writes raises `ReadOnlyError`, and files are opened O_RDONLY."""
+    """The file system; with `read_only` every method that writes raises `ReadOnlyError`, and files are opened O_RDONLY.
+
+    Every path may be a `str` or an `os.PathLike` of one, such as a `pathlib.Path`.
+    """
 
     def __init__(self, *, read_only: bool = False) -> None:
         self.read_only = read_only
 
-    def absolute(self, path: str) -> str:
+    def absolute(self, path: StrPath) -> str:
+        path = text_of(path)
         return os.path.abspath(path)
 
-    def open(self, path: str, mode: Mode = "r") -> OsFile:
+    def open(self, path: StrPath, mode: Mode = "r") -> OsFile:
+        path = text_of(path)
         if mode != "r":
             self._check_writable(path)
         fd = os.open(path, _FLAGS[mode] | os.O_CLOEXEC, 0o666)
@@ -187,7 +194,8 @@ class OsFiles(Files):
                 raise OSError(errno.ESPIPE, "Is a pipe, not a file", path)
         return OsFile(path, fd, mode != "r")
 
-    def sync_dir(self, path: str) -> None:
+    def sync_dir(self, path: StrPath) -> None:
+        path = text_of(path)
         self._check_writable(path)
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -195,40 +203,49 @@ class OsFiles(Files):
         finally:
             os.close(fd)
 
-    def rename(self, source: str, target: str) -> None:
+    def rename(self, source: StrPath, target: StrPath) -> None:
+        source, target = text_of(source), text_of(target)
         self._check_writable(source)
         os.rename(source, target)
 
-    def link(self, source: str, target: str) -> None:
+    def link(self, source: StrPath, target: StrPath) -> None:
+        source, target = text_of(source), text_of(target)
         self._check_writable(target)
         # The file itself, not a symlink to it, which would lead elsewhere from its new place.
         os.link(os.path.realpath(source), target)
 
-    def unlink(self, path: str) -> None:
+    def unlink(self, path: StrPath) -> None:
+        path = text_of(path)
         self._check_writable(path)
         os.unlink(path)
 
-    def rmdir(self, path: str) -> None:
+    def rmdir(self, path: StrPath) -> None:
+        path = text_of(path)
         self._check_writable(path)
         os.rmdir(path)
 
-    def mkdir(self, path: str) -> None:
+    def mkdir(self, path: StrPath) -> None:
+        path = text_of(path)
         self._check_writable(path)
         os.mkdir(path)
 
-    def exists(self, path: str) -> bool:
+    def exists(self, path: StrPath) -> bool:
+        path = text_of(path)
         return os.path.exists(path)
 
-    def stat(self, path: str) -> FileStat:
+    def stat(self, path: StrPath) -> FileStat:
+        path = text_of(path)
         status = os.stat(path)
         mode = status.st_mode
         return FileStat(status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISDIR(mode), stat.S_IMODE(mode), stat.S_ISREG(mode))
 
-    def set_mtime(self, path: str, mtime_ms: int) -> None:
+    def set_mtime(self, path: StrPath, mtime_ms: int) -> None:
+        path = text_of(path)
         self._check_writable(path)
         os.utime(path, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
 
-    def copy_owner(self, source: str, target: str) -> None:
+    def copy_owner(self, source: StrPath, target: StrPath) -> None:
+        source, target = text_of(source), text_of(target)
         self._check_writable(target)
         wanted, is_now = os.stat(source), os.stat(target)
         if (wanted.st_uid, wanted.st_gid) != (is_now.st_uid, is_now.st_gid):
@@ -236,16 +253,19 @@ class OsFiles(Files):
                 os.chown(target, wanted.st_uid, wanted.st_gid)
         os.chmod(target, stat.S_IMODE(wanted.st_mode))
 
-    def set_mode(self, path: str, mode: int) -> None:
+    def set_mode(self, path: StrPath, mode: int) -> None:
+        path = text_of(path)
         self._check_writable(path)
         os.chmod(path, mode)
 
-    def list(self, path: str) -> list[str]:
+    def list(self, path: StrPath) -> list[str]:
+        path = text_of(path)
         return sorted(os.listdir(path))
 
-    def lock(self, path: str) -> Lock:
+    def lock(self, path: StrPath) -> Lock:
         import fcntl
 
+        path = text_of(path)
         self._check_writable(path)
         name = os.path.join(path, LOCK_FILE)
         with _held_guard:
@@ -267,13 +287,13 @@ class OsFiles(Files):
             lock = _held[identity] = OsLock(name, fd, identity)
         return lock
 
-    def lock_owner(self, path: str) -> int | None:
+    def lock_owner(self, path: StrPath) -> int | None:
         """The process id of who holds the lock of the log directory `path`, None if it is free; looks only, also when read-only.
 
         The id is 0 where the system does not tell (a holder on another host or in another namespace).
         """
         try:
-            file = self.open(os.path.join(path, LOCK_FILE))
+            file = self.open(os.path.join(text_of(path), LOCK_FILE))
         except FileNotFoundError:
             return None
         with file:

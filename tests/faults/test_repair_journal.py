@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,7 +148,7 @@ def test_an_interrupted_rollback_is_finished_by_another() -> None:
 
 def test_a_file_system_without_links(tmp_path: Path) -> None:
     class NoLinks(OsFiles):
-        def link(self, source: str, target: str) -> None:
+        def link(self, source: Any, target: Any) -> None:
             raise OSError(18, "Invalid cross-device link", target)
 
     top = str(tmp_path / "d")

@@ -15,7 +15,7 @@ import pytest
 
 from kops.errors import KopsError, LockHeldError
 from kops.files import CrashFiles, File, Files, Lock, MemoryFiles, OsFiles, OverlayFiles, ReadOnlyError, SnapshotFiles
-from kops.files.os_files import SYSTEM
+from kops.files.os_files import SYSTEM, OsFile
 
 
 def system(root: Path) -> tuple[Files, str]:
@@ -74,6 +74,41 @@ def test_write_read_truncate(tree: tuple[Files, str]) -> None:
         assert file.path == path
     assert files.read_all(path) == b"\0x" + bytes(6)
     file.close()
+
+
+def test_every_path_may_be_a_path_object(tmp_path: Path) -> None:
+    files, log, other = OsFiles(), tmp_path / "log", tmp_path / "other"
+    with files.open(log, "create") as file:
+        assert (file.path, type(file.path)) == (str(log), str)
+    files.write_all(log, b"abc")
+    files.write_atomic(log, b"abcd")
+    files.sync_dir(tmp_path)
+    files.link(log, other)
+    files.rename(other, tmp_path / "third")
+    files.copy_owner(log, tmp_path / "third")
+    files.set_mode(log, 0o640)
+    files.set_mtime(log, 1_000)
+    assert (files.read_all(log), files.exists(log), files.exists(other)) == (b"abcd", True, False)
+    assert (files.stat(log).size, files.stat(log).mtime_ms, files.stat(log).mode) == (4, 1_000, 0o640)
+    files.mkdir(tmp_path / "directory")
+    assert files.list(tmp_path) == ["directory", "log", "third"]
+    assert list(files.walk(tmp_path)) == [str(log), str(tmp_path / "third")]
+    files.rmdir(tmp_path / "directory")
+    files.unlink(tmp_path / "third")
+    assert files.absolute(tmp_path / "x" / ".." / "log") == str(log)
+    with files.lock(tmp_path) as lock:
+        assert lock.path == str(tmp_path / ".lock")
+        assert files.lock_owner(tmp_path) == os.getpid()
+    with OsFile(log, os.open(log, os.O_RDONLY), False) as file:
+        assert file.path == str(log)
+
+
+def test_a_missing_path_object_is_named_as_text(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as failure:
+        OsFiles().open(tmp_path / "none")
+    assert failure.value.filename == str(tmp_path / "none")
+    with pytest.raises(ReadOnlyError, match="none"):
+        OsFiles(read_only=True).open(tmp_path / "none", "create")
 
 
 def test_modes(tree: tuple[Files, str]) -> None:

@@ -314,7 +314,7 @@ def test_an_interruption_while_writing_leaves_whole_segments(tmp_path: Path) -> 
     class Interrupted(OsFiles):
         writes = 0
 
-        def open(self, path: str, mode: Any = "r") -> Any:
+        def open(self, path: Any, mode: Any = "r") -> Any:
             if path.endswith(name(12)):
                 raise KeyboardInterrupt
             return super().open(path, mode)

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ class BadDisk(OsFiles):
         self.name = name
         self.reads = self.failed = 0
 
-    def open(self, path: str, mode: Mode = "r") -> OsFile:
+    def open(self, path: Any, mode: Mode = "r") -> OsFile:
         file = super().open(path, mode)
         if path.endswith(self.name):
             original = file.read

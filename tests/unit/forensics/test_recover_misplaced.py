@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from kops.files import OsFiles
 from kops.files.api import Mode
@@ -91,7 +92,7 @@ class Refusing(OsFiles):
 
     bad = ("", 0)
 
-    def open(self, path: str, mode: Mode = "r") -> OsFile:
+    def open(self, path: Any, mode: Mode = "r") -> OsFile:
         file = super().open(path, mode)
         if path == self.bad[0]:
             original, start = file.read, self.bad[1]
