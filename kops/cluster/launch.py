@@ -289,9 +289,13 @@ def prepare(directory: ClusterDirectory, request: UpRequest, undo: Undo) -> list
         _make(directory, request, undo)
     cluster_id = check_nodes(directory)
     addresses = []
+    told = set(request.settings)
     for node_id in directory.node_ids():
         properties = directory.properties(node_id)
-        settings.check_properties(properties, file=directory.properties_path(node_id))
+        path = directory.properties_path(node_id)
+        settings.check_properties(properties, file=path)
+        notes += settings.unknown_settings({key: value for key, value in properties.items() if key not in told}, file=path)
+        told.update(properties)
         addresses += settings.listening_ports(properties)
     ports.check_free(addresses, advice="--port-base names others")
     format_nodes(directory, cluster_id, undo)

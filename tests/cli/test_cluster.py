@@ -143,6 +143,33 @@ def test_what_goes_wrong_leaves_nothing(kops: Kops, here: Path) -> None:
     assert os.listdir(here / "mine") == ["notes"]
 
 
+def test_the_settings_of_plug_ins_are_kept(kops: Kops, here: Path) -> None:
+    """Kafka takes settings that it does not know; only on a command line they are refused."""
+    (here / "server.properties").write_text("super.users=User:admin\nnum.partition=2\n")
+    ran = kops("cluster", "up", "-n", "1", "--server-properties", "server.properties")
+    kept = "it is kept, for plug-ins of Kafka, and has no effect here"
+    assert (ran.code, ran.err.splitlines()[:2]) == (
+        0,
+        [
+            f"kops: warning: server.properties: unknown setting super.users: {kept}",
+            f"kops: warning: server.properties: unknown setting num.partition: {kept}; did you mean num.partitions?",
+        ],
+    )
+    own = ClusterDirectory(str(here / "kops-data"))
+    assert {key: own.properties(1).get(key) for key in ("super.users", "num.partition")} == {
+        "super.users": "User:admin",
+        "num.partition": "2",
+    }
+    assert "super.users has no effect: a Kafka 4.3 node has no such setting" in kops("cluster", "logs").text
+    assert kops("cluster", "down").code == 0
+    again = kops("cluster", "up", "--config", "num.partitions=2")
+    path = own.properties_path(1)
+    assert (again.code, again.err.splitlines()[0]) == (0, f"{path}: unknown setting super.users: {kept}")
+    assert kops("cluster", "kill").code == 0
+    refused = kops("cluster", "up", "--config", "super.users=User:admin")
+    assert (refused.code, "--config: unknown setting super.users; none of the" in refused.err) == (2, True)
+
+
 def test_a_broker_that_dies_at_once_says_why(kops: Kops, here: Path) -> None:
     assert kops("cluster", "up", "-n", "1").code == 0
     assert kops("cluster", "down").code == 0

@@ -41,13 +41,14 @@ def test_a_directory_is_formatted_as_kafkas_tool_does(kops: Kops, here: Path) ->
     assert kops("cluster", "format", "one", "--node-id", "4", "-t", "Y29ycHVzLWNsdXN0ZXItMQ", "--ignore-formatted").code == 0
     (here / "server.properties").write_text(
         "process.roles=broker,controller\nnode.id=2\nlisteners=PLAINTEXT://:9092,CONTROLLER://:9093\ncontroller.listener.names=CONTROLLER\n"
-        f"controller.quorum.bootstrap.servers=localhost:9093\nlog.dirs={here / 'a'},{here / 'b'}\n"
+        f"controller.quorum.bootstrap.servers=localhost:9093\nlog.dirs={here / 'a'},{here / 'b'}\nsuper.users=User:admin\n"
     )
     refused = kops("cluster", "format", "-c", "server.properties")
     assert (refused.code, "you must specify one of the following: --standalone" in refused.err) == (1, True)
     assert not (here / "a").exists()
     ran = kops("cluster", "format", "-c", "server.properties", "--standalone", "--format", "json")
     assert json.loads(ran.text)["schema"] == "kops.cluster.format/v1"
+    assert "kops: warning: server.properties: unknown setting super.users: it is kept" in ran.err
     assert sorted(os.listdir("a")) == ["__cluster_metadata-0", "bootstrap.checkpoint", "meta.properties"]
     assert sorted(os.listdir("b")) == ["bootstrap.checkpoint", "meta.properties"]
 

@@ -90,6 +90,8 @@ def both(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
     """A kops node and a real one, each broker and controller, with a topic."""
     work = tmp_path_factory.mktemp("settings")
     settings = {"log.retention.minutes": 50, "broker.rack": "r1", "ssl.key.password": "secret", "own.setting": "x"}
+    # Those of an authorizer, which neither has.
+    settings |= {"super.users": "User:admin", "allow.everyone.if.no.acl.found": "true"}
     with (
         KopsNodes(work / "kops", 1, settings=settings) as nodes,
         RealBroker(oracle, work / "kafka", log_dirs=[work / "kafka-logs"], settings=settings) as broker,

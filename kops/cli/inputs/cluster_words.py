@@ -63,7 +63,9 @@ def given_settings(out: Output, config: list[str] | None, server_properties: str
         return chosen
     data = read_bytes(server_properties, "--server-properties")
     found, left_out = settings.parse_server_properties(data, file=server_properties)
-    settings.check_given(found, source=server_properties)
+    settings.check_given(found, source=server_properties, is_file=True)
+    for warning in settings.unknown_settings(found, file=server_properties):
+        out.warn(warning)
     if left_out:
         out.say(f"{server_properties}: {', '.join(left_out)}: the cluster sets this for each broker itself")
     return {**found, **chosen}

@@ -46,6 +46,8 @@ _SESSION_TIMEOUT_MS: Final = 2_000
 _HEARTBEAT_MS: Final = 250
 _IDLE_RECORD_MS: Final = 5_000
 _FIRST_ELECTION_MS: Final = 50
+# Names that are as near as this differ by a letter or two.
+_TYPING_ERROR: Final = 0.85
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 
 
@@ -151,17 +153,38 @@ def parse_settings(pairs: Iterable[str], *, source: str = "--config") -> dict[st
     return settings
 
 
-def check_given(given: Mapping[str, str], *, source: str) -> None:
-    """UsageError, with the name of where they were said, for unknown settings and for values that can't be, whatever the others are."""
+def check_given(given: Mapping[str, str], *, source: str, is_file: bool = False) -> None:
+    """Check each setting by itself. UsageError that names the source, for values that are not allowed, and for unknown settings.
+
+    In a file an unknown setting is allowed, as in Kafka, where plug-ins read such settings (`unknown_settings` lists them). On a command
+    line it is refused: there it is most likely a typing error.
+    """
     from kops.config import BrokerConfig
     from kops.config.broker.broker import LISTENER_PREFIX
 
-    try:
-        for key, value in given.items():
-            if not key.startswith(LISTENER_PREFIX):
-                _ = BrokerConfig.definition[key].parse(value)
-    except KopsError as error:
-        raise UsageError(f"{source}: {error}") from error
+    for key, value in given.items():
+        if key.startswith(LISTENER_PREFIX) or (is_file and key not in BrokerConfig.definition.keys):
+            continue
+        try:
+            _ = BrokerConfig.definition[key].parse(value)
+        except KopsError as error:
+            is_own = key not in BrokerConfig.definition.keys and not BrokerConfig.definition.near(key)
+            hint = " (the setting of a plug-in goes into a properties file)" if is_own else ""
+            raise UsageError(f"{source}: {error}{hint}") from error
+
+
+def unknown_settings(properties: Mapping[str, str], *, file: str) -> list[str]:
+    """A warning about each setting that no Kafka node has: Kafka and kops keep it, and only a plug-in could read it."""
+    from kops.config import BrokerConfig
+    from kops.config.broker.broker import LISTENER_PREFIX
+
+    found = []
+    for key in properties:
+        if key not in BrokerConfig.definition.keys and not key.startswith(LISTENER_PREFIX):
+            near = BrokerConfig.definition.near(key, cutoff=_TYPING_ERROR)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            found.append(f"{file}: unknown setting {key}: it is kept, for plug-ins of Kafka, and has no effect here{hint}")
+    return found
 
 
 def parse_seed_topics(texts: Iterable[str], broker_count: int, *, source: str = "--seed-topic") -> list[SeedTopic]:
@@ -194,14 +217,10 @@ def parse_server_properties(data: bytes, *, file: str) -> tuple[dict[str, str], 
 
 
 def check_properties(properties: Mapping[str, str], *, file: str) -> None:
-    """UsageError with the file's name for impossible settings, and for unknown ones, which a node would pass over."""
+    """UsageError with the file's name for settings with which no node can start. Unknown ones are allowed (`unknown_settings`)."""
     from kops.config import BrokerConfig
-    from kops.config.broker.broker import LISTENER_PREFIX
 
     try:
-        for key in properties:
-            if not key.startswith(LISTENER_PREFIX):
-                _ = BrokerConfig.definition[key]
         BrokerConfig.from_properties(properties)
     except KopsError as error:
         raise UsageError(f"{file}: {error}") from error

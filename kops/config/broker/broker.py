@@ -241,7 +241,7 @@ class BrokerConfig:
         for name in self.properties:
             mark = MARKS.get(name)
             if mark is None and not self._is_listener_key(name):
-                found.append((name, "Kafka 4.3 has no such setting for a node"))
+                found.append((name, "a Kafka 4.3 node has no such setting; it is kept, as Kafka keeps it for plug-ins"))
             elif mark is not None and mark.effect == "none":
                 found.append((name, mark.why))
         return found

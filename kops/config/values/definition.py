@@ -132,13 +132,17 @@ class ConfigDef:
         """The setting. Raises UsageError that lists the nearest names where there is none."""
         key = self.keys.get(name)
         if key is None:
-            import difflib
-
-            near = difflib.get_close_matches(name, self.keys, 3, 0.5)
+            near = self.near(name)
             allowed = f"allowed: {', '.join(self.keys)}" if len(self.keys) <= LISTED else f"none of the {len(self.keys)} is like it"
             hint = f"did you mean {' or '.join(near)}?" if near else allowed
             raise UsageError(f"unknown setting {name}; {hint}")
         return key
+
+    def near(self, name: str, *, cutoff: float = 0.6) -> list[str]:
+        """Up to three names that somebody who wrote `name` may have meant, the nearest first."""
+        import difflib
+
+        return difflib.get_close_matches(name, self.keys, 3, cutoff)
 
     def parse(self, values: Mapping[str, str], *, ignore_unknown: bool = False) -> dict[str, Value]:
         """The values of the settings that are given. Raises UsageError for an unknown name or a value that is not allowed."""

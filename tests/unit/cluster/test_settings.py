@@ -71,17 +71,28 @@ def test_what_was_given_is_judged_with_the_name_of_where_it_was() -> None:
     settings.check_given({"num.partitions": "3", "listener.name.x.ssl.keystore.type": "JKS"}, source="--config")
     with pytest.raises(UsageError, match=r"^--config: num\.partitions=many: not a 32-bit integer; allowed: 1 or more$"):
         settings.check_given({"num.partitions": "many"}, source="--config")
-    with pytest.raises(UsageError, match=r"^/x/server\.properties: unknown setting num\.partition; did you mean num\.partitions"):
-        settings.check_given({"num.partition": "1"}, source="/x/server.properties")
+    with pytest.raises(UsageError, match=r"^--config: unknown setting num\.partition; did you mean num\.partitions"):
+        settings.check_given({"num.partition": "1"}, source="--config")
+    with pytest.raises(UsageError, match=r"none of the \d+ is like it \(the setting of a plug-in goes into a properties file\)$"):
+        settings.check_given({"foo.bar": "1"}, source="--config")
 
 
-def test_unknown_and_impossible_settings_are_named() -> None:
-    with pytest.raises(UsageError, match=r"1\.properties: .*num\.partition"):
-        settings.check_properties(made(own={"num.partition": "1"}), file="1.properties")
+def test_a_file_may_hold_settings_that_kafka_does_not_know() -> None:
+    own = {"super.users": "User:admin", "num.partition": "1", "listener.name.x.y": "z"}
+    settings.check_given(own, source="/x/server.properties", is_file=True)
+    settings.check_properties(made(own=own), file="1.properties")
+    assert settings.unknown_settings(made(own=own), file="1.properties") == [
+        "1.properties: unknown setting super.users: it is kept, for plug-ins of Kafka, and has no effect here",
+        "1.properties: unknown setting num.partition: it is kept, for plug-ins of Kafka, and has no effect here; "
+        "did you mean num.partitions?",
+    ]
+    with pytest.raises(UsageError, match=r"^/x/server\.properties: num\.partitions=many"):
+        settings.check_given({**own, "num.partitions": "many"}, source="/x/server.properties", is_file=True)
+
+
+def test_impossible_settings_are_named() -> None:
     with pytest.raises(UsageError, match=r"num\.partitions"):
         settings.check_properties(made(own={"num.partitions": "many"}), file="1.properties")
-    with pytest.raises(UsageError, match=r"unknown setting foo\.bar; none of the \d+ is like it$"):
-        settings.check_properties(made(own={"foo.bar": "1"}), file="1.properties")
 
 
 @pytest.mark.parametrize(

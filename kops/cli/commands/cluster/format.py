@@ -58,9 +58,12 @@ def format_(
 
     properties = None
     if server_properties is not None:
+        from kops.cluster.layout.settings import unknown_settings
         from kops.config.values.properties import read_properties
 
         properties = read_properties(read_bytes(server_properties, "--server-properties"), file=server_properties)
+        for warning in unknown_settings(properties, file=server_properties):
+            out.warn(warning)
     request = FormatRequest(
         dirs or (),
         properties,
