@@ -27,15 +27,13 @@ _FEATURES_FROM_0_SINCE: Final = 4  # older Java clients can't read a feature tha
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle_api_versions(parts: BrokerParts, context: RequestContext) -> None:
-    """Answers at once. ApiError INVALID_REQUEST where the client's software has no proper name."""
-    from kops.broker.apis.table import served_apis
-
+def answer_api_versions(parts: BrokerParts, context: RequestContext, served: list[ApiKey]) -> None:
+    """Answers at once, with the versions of `served`. ApiError INVALID_REQUEST where the client's software has no proper name."""
     request, version = context.request.message, context.request.version
     assert isinstance(request, ApiVersionsRequest)
     check_software(request, version)
     unstable = parts.config["unstable.api.versions.enable"]
-    response = ApiVersionsResponse(api_keys=api_versions(served_apis(), parts.forwarding.controller_versions, unstable=unstable))
+    response = ApiVersionsResponse(api_keys=api_versions(served, parts.forwarding.controller_versions, unstable=unstable))
     add_features(response, parts.cache, parts.kraft_version(), version)
     context.respond(response)
 

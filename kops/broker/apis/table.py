@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kops.broker.apis.api_versions import handle_api_versions
+from kops.broker.apis.api_versions import answer_api_versions
 from kops.broker.apis.cluster.alter_configs import handle_alter_configs, handle_incremental_alter_configs
 from kops.broker.apis.cluster.describe_cluster import handle_describe_cluster, handle_describe_topic_partitions
 from kops.broker.apis.cluster.describe_configs import handle_describe_configs
 from kops.broker.apis.cluster.describe_users import handle_describe_client_quotas, handle_describe_user_scram_credentials
+from kops.broker.apis.cluster.forwarded import handle_forwarded
 from kops.broker.apis.cluster.list_config_resources import handle_list_config_resources
 from kops.broker.apis.cluster.log_dirs import handle_alter_replica_log_dirs, handle_describe_log_dirs
 from kops.broker.apis.cluster.metadata import handle_metadata
@@ -24,7 +25,6 @@ from kops.broker.apis.data.leader_epochs import handle_offset_for_leader_epoch
 from kops.broker.apis.data.list_offsets import handle_list_offsets
 from kops.broker.apis.data.produce import handle_produce
 from kops.broker.apis.sasl import handle_sasl_authenticate, handle_sasl_handshake
-from kops.broker.controller_link.forwarding import handle_forwarded
 from kops.protocol.api_keys import BY_NAME, ApiKey
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from kops.broker.parts.parts import BrokerParts
 
 Handler = Callable[["BrokerParts", "RequestContext"], None]
+
+
+def _handle_api_versions(parts: BrokerParts, context: RequestContext) -> None:
+    answer_api_versions(parts, context, served_apis())
+
 
 _FORWARDED: Final = (
     "AddRaftVoter",
@@ -49,7 +54,7 @@ _FORWARDED: Final = (
 _ANSWERED_HERE: Final[dict[str, Handler]] = {
     "AlterConfigs": handle_alter_configs,
     "AlterReplicaLogDirs": handle_alter_replica_log_dirs,
-    "ApiVersions": handle_api_versions,
+    "ApiVersions": _handle_api_versions,
     "DeleteRecords": handle_delete_records,
     "DescribeClientQuotas": handle_describe_client_quotas,
     "DescribeCluster": handle_describe_cluster,

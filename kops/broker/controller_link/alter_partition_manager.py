@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kops.broker.controller_link.lifecycle import Cancellable
+    from kops.broker.controller_link.to_controller import ToController
     from kops.broker.network.loop import Loop
-    from kops.broker.parts.parts import ToController
     from kops.protocol.declaration import Message
     from kops.replication.leading.isr import LeaderAndIsr, ProposedIsr
 

@@ -1,6 +1,6 @@
 """Requests that a broker passes on to the active controller, and their answers on the way back.
 
-Source: Kafka's ForwardingManagerImpl, and of KafkaApis forwardToController and handleInvalidVersionsDuringForwarding.
+Source: Kafka's ForwardingManagerImpl, and KafkaApis.handleInvalidVersionsDuringForwarding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from kops.broker.controller_link.controller_channel import ControllerChannel
     from kops.broker.network.socket_server import RequestContext
-    from kops.broker.parts.parts import BrokerParts
     from kops.protocol.connections.node_versions import NodeVersions
     from kops.protocol.declaration import Message
     from kops.protocol.messages import CreateTopicsRequest
@@ -96,11 +95,6 @@ def _opened(request: Request, response: EnvelopeResponse) -> Message | ApiError:
     except DecodeError as error:
         log.error("The controller's response to %s can't be read: %s", request.api.name, error)
         return ApiError("UNKNOWN_SERVER_ERROR", str(error))
-
-
-def handle_forwarded(parts: BrokerParts, context: RequestContext) -> None:
-    """A request that only the controller can answer."""
-    parts.forwarding.forward(context, lambda response: respond_forwarded(context, response))
 
 
 def respond_forwarded(context: RequestContext, response: Message | None) -> None:

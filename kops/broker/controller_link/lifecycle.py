@@ -24,7 +24,7 @@ from kops.protocol.errors import by_code
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from kops.broker.parts.parts import ToController
+    from kops.broker.controller_link.to_controller import ToController
     from kops.protocol.declaration import Message
     from kops.protocol.messages import BrokerRegistrationRequest
     from kops.protocol.messages.broker_registration_request import Feature, Listener

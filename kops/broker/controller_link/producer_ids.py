@@ -16,7 +16,7 @@ from kops.protocol.messages import AllocateProducerIdsRequest, AllocateProducerI
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kops.broker.parts.parts import ToController
+    from kops.broker.controller_link.to_controller import ToController
     from kops.protocol.declaration import Message
 
 log = logging.getLogger(__name__)

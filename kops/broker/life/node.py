@@ -20,7 +20,7 @@ from kops.files import OsFiles
 from kops.storage.start.log_dirs import StartRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from kops.broker.network.loop import Loop
     from kops.config import BrokerConfig
@@ -258,10 +258,3 @@ class Node:
             self.loop.call_soon(self.kill)
         else:
             self.loop.call_soon(lambda: self.shut_down(tell))
-
-
-def run_node(properties: Mapping[str, str], *, status_path: str | None = None) -> int:
-    """See `kops.broker.life.process.run_node`."""
-    from kops.broker.life.process import run_node as run
-
-    return run(properties, status_path=status_path)

@@ -1,14 +1,13 @@
 """What the parts of a broker know of each other: the one object that every handler of a request is given.
 
 Source: the constructor of Kafka's KafkaApis and what BrokerServer hands to it. `kops.broker.life.broker_server` fills it; a part takes
-what it
-needs from here at the time of a call, so the order in which parts are made does not matter to those that use them.
+what it needs from here at the time of a call, so the order in which parts are made does not matter to those that use them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kops.metadata.image.metadata_cache import MetadataCache
 
@@ -19,22 +18,14 @@ if TYPE_CHECKING:
     from kops.broker.controller_link.forwarding import Forwarding
     from kops.broker.controller_link.lifecycle import BrokerLifecycle
     from kops.broker.controller_link.producer_ids import ProducerIds
+    from kops.broker.controller_link.to_controller import ToController
     from kops.broker.network.loop import Loop
     from kops.broker.network.socket_server import SocketServer
     from kops.broker.parts.dynamic_config import DynamicBrokerConfig
     from kops.broker.replicas.replica_manager import ReplicaManager
     from kops.config import BrokerConfig
-    from kops.errors import ApiError
-    from kops.protocol.declaration import Message
     from kops.replication.leading.fetch_context import FetchManager
     from kops.storage.manager.log_manager import LogManager
-
-
-class ToController(Protocol):
-    """A way to the active controller (Kafka's NodeToControllerChannelManager); see `kops.broker.controller_link.controller_channel`."""
-
-    def send(self, message: Message, done: Callable[[Message | ApiError], object], *, timeout_ms: int | None = None) -> None:
-        """Send a request as soon as the active controller is known; `done` gets its answer, or an ApiError, once."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,18 @@
+"""How the parts of a broker see the way to the active controller."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kops.errors import ApiError
+    from kops.protocol.declaration import Message
+
+
+class ToController(Protocol):
+    """A way to the active controller (Kafka's NodeToControllerChannelManager); see `kops.broker.controller_link.controller_channel`."""
+
+    def send(self, message: Message, done: Callable[[Message | ApiError], object], *, timeout_ms: int | None = None) -> None:
+        """Send a request as soon as the active controller is known; `done` gets its answer, or an ApiError, once."""
