@@ -49,10 +49,10 @@ CODES = {
         "LoadError": (8, 1),
         "NoSuchFileError": (8, 1),
         "OffsetOutOfRangeError": (8, 1),
-        "SegmentOverflowError": (8, 1),
         "StorageIOError": (8, 1),
     },
     "kops.storage.log_append": {"OffsetsOutOfOrderError": (8, 1)},
+    "kops.storage.segments.segment": {"SegmentOverflowError": (8, 1)},
 }
 
 

@@ -20,7 +20,8 @@ from kops.storage.cleaning import _hot_clean as hot
 from kops.storage.cleaning.cleaned_transactions import CleanedTransactions
 from kops.storage.cleaning.cleaner_filter import BatchFilter, Filtered, LastRecord, check_records_read
 from kops.storage.cleaning.cleaner_stats import CleanerStats
-from kops.storage.failures.load_errors import CorruptRecordError, LoadError, SegmentOverflowError
+from kops.storage.failures.load_errors import CorruptRecordError, LoadError
+from kops.storage.segments.segment import SegmentOverflowError
 from kops.storage.segments.split import create_cleaned_segment
 
 if TYPE_CHECKING:

@@ -8,12 +8,9 @@ the class name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
+from typing import ClassVar, Literal, NoReturn
 
 from kops.errors import KopsError
-
-if TYPE_CHECKING:
-    from kops.storage.segments.segment import LogSegment
 
 Kind = Literal["log-dir-offline", "broker-does-not-start"]
 
@@ -83,16 +80,6 @@ class CorruptSnapshotError(LoadError):
     """A producer snapshot can't be read; Kafka deletes it and takes the one before."""
 
     java_class = "org.apache.kafka.storage.internals.log.CorruptSnapshotException"
-
-
-class SegmentOverflowError(LoadError):
-    """A batch's last offset is too far from its segment's base offset for an index entry (KAFKA-6264); the segment is to be split."""
-
-    java_class = "org.apache.kafka.storage.internals.log.LogSegmentOffsetOverflowException"
-
-    def __init__(self, segment: LogSegment, offset: int) -> None:
-        super().__init__(f"Detected offset overflow at offset {offset} in segment {segment}")
-        self.segment = segment
 
 
 class StorageIOError(LoadError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kops.config.values.java import INT_MAX, LONG_MAX, to_int, to_long
 from kops.files.api import File, FileView
-from kops.storage.failures.load_errors import LoadError, NoSuchFileError, SegmentOverflowError, illegal_argument, io_error
+from kops.storage.failures.load_errors import LoadError, NoSuchFileError, illegal_argument, io_error
 from kops.storage.segment_files.file_records import FetchData, FileRecords, OffsetSpan
 from kops.storage.segment_files.index_entries import TimestampOffset
 from kops.storage.segment_files.mapped_index import MappedOffsetIndex, MappedTimeIndex
@@ -31,6 +31,16 @@ __all__ = ["LogSegment", "LogSegments", "RebuiltIndexes", "rebuild_indexes"]
 
 _TAIL_LENGTH: Final = 64
 _UNKNOWN: Final = TimestampOffset(-1, -1)
+
+
+class SegmentOverflowError(LoadError):
+    """A batch's last offset is too far from its segment's base offset for an index entry (KAFKA-6264); the segment is to be split."""
+
+    java_class = "org.apache.kafka.storage.internals.log.LogSegmentOffsetOverflowException"
+
+    def __init__(self, segment: LogSegment, offset: int) -> None:
+        super().__init__(f"Detected offset overflow at offset {offset} in segment {segment}")
+        self.segment = segment
 
 
 class _Place:

@@ -21,7 +21,6 @@ from kops.storage.failures.load_errors import (
     InvalidOffsetError,
     LoadError,
     NoSuchFileError,
-    SegmentOverflowError,
     StorageIOError,
     io_error,
 )
@@ -29,7 +28,7 @@ from kops.storage.formats.names import is_index_file, parse_partition_dir
 from kops.storage.producers.state import DEFAULT_EXPIRATION_MS, ProducerStateManager
 from kops.storage.segment_files.paths import CLEANED, DELETED, LOG, SWAP, TIME_INDEX, is_file, offset_from_file, segment_path
 from kops.storage.segments.epoch_cache import LeaderEpochFileCache
-from kops.storage.segments.segment import LogSegment, LogSegments
+from kops.storage.segments.segment import LogSegment, LogSegments, SegmentOverflowError
 from kops.storage.segments.split import split_overflowed_segment
 from kops.storage.start.loaded_log import ActionKind, LoadAction, LoadedLog
 

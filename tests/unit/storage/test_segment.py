@@ -9,14 +9,7 @@ from kops.files import MemoryFiles
 from kops.records import BatchBuilder, BytesSource
 from kops.records.crc import crc32, crc32c
 from kops.records.scanning.scanner import HELD_UNCHECKED
-from kops.storage.failures.load_errors import (
-    CorruptIndexError,
-    CorruptRecordError,
-    InvalidOffsetError,
-    LoadError,
-    NoSuchFileError,
-    SegmentOverflowError,
-)
+from kops.storage.failures.load_errors import CorruptIndexError, CorruptRecordError, InvalidOffsetError, LoadError, NoSuchFileError
 from kops.storage.log_append import memory_batches
 from kops.storage.producers.state import ProducerState
 from kops.storage.segment_files.file_records import LogView, ensure_valid
@@ -25,7 +18,7 @@ from kops.storage.segment_files.mapped_index import MappedOffsetIndex, MappedTim
 from kops.storage.segment_files.transaction_index import AbortedTxn, TransactionIndex
 from kops.storage.segments.epoch_cache import LeaderEpochFileCache
 from kops.storage.segments.recovery import rebuild_indexes
-from kops.storage.segments.segment import LogSegment, LogSegments
+from kops.storage.segments.segment import LogSegment, LogSegments, SegmentOverflowError
 
 DIRECTORY = "/t-0"
 ZERO = f"{DIRECTORY}/{0:020d}"
