@@ -11,22 +11,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kops.storage.readable_log import ReadableLog
     from kops.storage.segments.segment import LogSegment
-    from kops.storage.unified_log import UnifiedLog
 
     Condition = Callable[[LogSegment, LogSegment | None], bool]
 
 
-def delete_old_segments(log: UnifiedLog) -> int:
-    """Delete what the log's cleanup policy allows; how many segments. A compacted log loses only what is below its start offset."""
-    deleted = log.delete_segments(deletable_segments(log, _below_log_start(log)))
-    if log.config.delete:
-        deleted += log.delete_segments(_over_size(log))
-        deleted += log.delete_segments(_over_age(log))
-    return deleted
-
-
-def deletable_segments(log: UnifiedLog, condition: Condition) -> list[LogSegment]:
+def deletable_segments(log: ReadableLog, condition: Condition) -> list[LogSegment]:
     """The oldest segments that a condition (of a segment and the one behind it) holds of, all of them below the high watermark."""
     segments = list(log.segments)
     deletable = []
@@ -40,11 +31,13 @@ def deletable_segments(log: UnifiedLog, condition: Condition) -> list[LogSegment
     return deletable
 
 
-def _below_log_start(log: UnifiedLog) -> Condition:
-    return lambda segment, following: following is not None and following.base_offset <= log.log_start_offset
+def below_log_start(log: ReadableLog) -> list[LogSegment]:
+    """The segments that lie wholly below the log's start offset."""
+    return deletable_segments(log, lambda segment, following: following is not None and following.base_offset <= log.log_start_offset)
 
 
-def _over_size(log: UnifiedLog) -> list[LogSegment]:
+def over_size(log: ReadableLog) -> list[LogSegment]:
+    """The oldest segments that `retention.bytes` has no room for."""
     limit, size = log.config.retention_bytes, log.size
     if limit < 0 or size < limit:
         return []
@@ -60,7 +53,8 @@ def _over_size(log: UnifiedLog) -> list[LogSegment]:
     return deletable_segments(log, fits_in_excess)
 
 
-def _over_age(log: UnifiedLog) -> list[LogSegment]:
+def over_age(log: ReadableLog) -> list[LogSegment]:
+    """The oldest segments whose records are all older than `retention.ms`."""
     limit, now = log.config.retention_ms, log.now_ms()
     if limit < 0:
         return []

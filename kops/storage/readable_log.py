@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from mypy_extensions import mypyc_attr
 
 from kops.errors import ApiError
-from kops.storage import log_lookup
 from kops.storage.failures.load_errors import illegal_argument
 from kops.storage.formats.names import parse_partition_dir
 from kops.storage.log_offsets import FetchedData, Isolation, LogOffsetMetadata, LogOffsetSnapshot
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from kops.config import TopicConfig
     from kops.storage.local_log import LocalLog
-    from kops.storage.segment_files.file_records import TimestampAndOffset
     from kops.storage.segment_files.transaction_index import AbortedTxn
     from kops.storage.segments.segment import LogSegments
     from kops.storage.start.loaded_log import LoadedLog
@@ -252,16 +250,6 @@ class ReadableLog:
     def collect_aborted_transactions(self, start_offset: int, upper_bound: int) -> list[AbortedTxn]:
         """The aborted transactions up to `upper_bound`, from the segment with `start_offset` on."""
         return self._local.collect_aborted_transactions(self.log_start_offset, start_offset, upper_bound)
-
-    def fetch_offset_by_timestamp(self, target: int) -> TimestampAndOffset | None:
-        """See `kops.storage.log_lookup`."""
-        with self._local.storage("fetching offset by timestamp for"):
-            return log_lookup.fetch_offset_by_timestamp(self, target)
-
-    def fetch_offsets_before(self, timestamp: int, max_count: int) -> list[int]:
-        """See `kops.storage.log_lookup.offsets_before`."""
-        with self._local.storage("fetching offsets before a time for"):
-            return log_lookup.offsets_before(self, timestamp, max_count)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
         """(epoch, end offset) of the largest epoch not above `epoch`, None where nothing is known of it."""

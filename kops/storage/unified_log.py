@@ -11,7 +11,7 @@ import posixpath
 from typing import TYPE_CHECKING
 
 from kops.errors import ApiError
-from kops.storage import log_retention
+from kops.storage import log_lookup, log_retention
 from kops.storage.appendable_log import AppendableLog
 from kops.storage.failures.load_errors import illegal_argument
 from kops.storage.formats.names import PARTITION_METADATA, parse_partition_dir
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kops.storage.log_dir_failure import LogDirFailureChannel
     from kops.storage.producers.verification import VerificationGuard
     from kops.storage.scheduler import Scheduler
+    from kops.storage.segment_files.file_records import TimestampAndOffset
     from kops.storage.segments.segment import LogSegment
     from kops.storage.start.loaded_log import LoadedLog
 
@@ -283,11 +284,27 @@ class UnifiedLog(AppendableLog):
         )
         self._unstable_at = None
 
+    # look-ups --------------------------------------------------------------------------------------------------------------------
+
+    def fetch_offset_by_timestamp(self, target: int) -> TimestampAndOffset | None:
+        """See `kops.storage.log_lookup`."""
+        with self._local.storage("fetching offset by timestamp for"):
+            return log_lookup.fetch_offset_by_timestamp(self, target)
+
+    def fetch_offsets_before(self, timestamp: int, max_count: int) -> list[int]:
+        """See `kops.storage.log_lookup.offsets_before`."""
+        with self._local.storage("fetching offsets before a time for"):
+            return log_lookup.offsets_before(self, timestamp, max_count)
+
     # retention and the cleaner ----------------------------------------------------------------------------------------------------
 
     def delete_old_segments(self) -> int:
-        """Delete what retention allows (see `kops.storage.log_retention`); how many segments."""
-        return log_retention.delete_old_segments(self)
+        """Delete what the cleanup policy allows; how many segments. A compacted log loses only what is below its start offset."""
+        deleted = self.delete_segments(log_retention.below_log_start(self))
+        if self.config.delete:
+            deleted += self.delete_segments(log_retention.over_size(self))
+            deleted += self.delete_segments(log_retention.over_age(self))
+        return deleted
 
     def delete_segments(self, segments: list[LogSegment]) -> int:
         """Delete the oldest segments, which must be below the high watermark; how many were given."""

@@ -75,14 +75,14 @@ def two_leaders_of_one_epoch(patch: Patch) -> None:
 
 def delete_one_segment_too_many(patch: Patch) -> None:
     """Retention by size leaves less than it has to."""
-    over_size = log_retention._over_size
+    over_size = log_retention.over_size
 
     def one_more(log: UnifiedLog) -> list[Any]:
         found = over_size(log)
         segments = list(log.segments)
         return segments[: len(found) + 1] if 0 < len(found) < len(segments) - 1 else found
 
-    patch.setattr(log_retention, "_over_size", one_more)
+    patch.setattr(log_retention, "over_size", one_more)
 
 
 def append_twice(patch: Patch) -> None:
