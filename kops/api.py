@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kops.forensics.lines.appending import AppendReport
     from kops.forensics.lines.exporting import Document
     from kops.forensics.lines.importing import ImportReport
-    from kops.forensics.recover.run import RecoverReport
+    from kops.forensics.recover.report import RecoverReport
     from kops.forensics.repair.run import RepairReport
     from kops.forensics.truncate import TruncateReport
     from kops.forensics.verify.run import VerifyReport

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from kops.errors import DecodeError
 from kops.files import Files
 from kops.forensics.dump.control import control_fields
 from kops.forensics.dump.decoders import Decoder, decode
-from kops.forensics.dump.files import file_documents
+from kops.forensics.dump.files import DAMAGE, Document, damage_document, file_documents
 from kops.forensics.dump.filters import RecordFilter, encode_bytes
 from kops.forensics.dump.isolation import ConsumerView, consumer_view
 from kops.forensics.dump.messages import RecordParser
@@ -28,9 +28,7 @@ from kops.records.scanning.source import ByteSource
 
 RECORD: Final = "kops.record/v1"
 BATCH: Final = "kops.batch/v1"
-DAMAGE: Final = "kops.damage/v1"
 LOG_KINDS: Final = ("log", "checkpoint", "bootstrap-checkpoint")
-Document = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -262,28 +260,4 @@ def batch_document(entry: FileEntry, batch: Batch) -> Document:
         "isControl": batch.is_control,
         "deleteHorizonMs": batch.delete_horizon_ms,
         "crc": batch.crc,
-    }
-
-
-def damage_document(
-    path: str,
-    position: int | None,
-    length: int | None,
-    code: str,
-    reason: str,
-    base_offset: int | None = None,
-    last_offset: int | None = None,
-) -> Document:
-    """Bytes that are not what they should be."""
-    return {
-        "schema": DAMAGE,
-        "damage": {
-            "file": path,
-            "position": position,
-            "length": length,
-            "code": code,
-            "reason": reason,
-            "baseOffset": base_offset,
-            "lastOffset": last_offset,
-        },
     }

@@ -1,4 +1,4 @@
-"""The files of a log directory that hold no records, as documents: indexes, producer snapshots, checkpoints, properties.
+"""The files of a log directory that hold no records, as documents: indexes, producer snapshots, checkpoints, properties; and damage.
 
 What each holds is specified where it is read, in `kops.storage`; this only gives the fields names and says what can't be read.
 """
@@ -13,6 +13,7 @@ from kops.errors import DecodeError
 from kops.files import Files
 from kops.forensics.inventory.tree import FileEntry
 
+DAMAGE: Final = "kops.damage/v1"
 FILE: Final = "kops.file/v1"
 INDEX_ENTRY: Final = "kops.index-entry/v1"
 TIME_INDEX_ENTRY: Final = "kops.timeindex-entry/v1"
@@ -33,13 +34,31 @@ def file_documents(files: Files, entry: FileEntry) -> Iterator[Document]:
     try:
         yield from read(entry, data)
     except DecodeError as error:
-        yield _damage(entry, error)
+        yield damage_document(entry.path, error.position, None, error.code, error.reason)
 
 
-def _damage(entry: FileEntry, error: DecodeError) -> Document:
-    from kops.forensics.dump.documents import damage_document
-
-    return damage_document(entry.path, error.position, None, error.code, error.reason)
+def damage_document(
+    path: str,
+    position: int | None,
+    length: int | None,
+    code: str,
+    reason: str,
+    base_offset: int | None = None,
+    last_offset: int | None = None,
+) -> Document:
+    """Bytes that are not what they should be."""
+    return {
+        "schema": DAMAGE,
+        "damage": {
+            "file": path,
+            "position": position,
+            "length": length,
+            "code": code,
+            "reason": reason,
+            "baseOffset": base_offset,
+            "lastOffset": last_offset,
+        },
+    }
 
 
 def _base_offset(entry: FileEntry) -> int:

@@ -23,7 +23,8 @@ from typing import Any, Final
 
 from kops.errors import DecodeError
 from kops.files import Files
-from kops.forensics.dump.documents import RECORD, damage_document
+from kops.forensics.dump.documents import RECORD
+from kops.forensics.dump.files import damage_document
 from kops.forensics.dump.filters import encode_bytes
 from kops.forensics.inventory.tree import FileEntry, Inventory, PartitionDir, open_partition
 from kops.records import Batch, Damage, Record, scan

@@ -18,7 +18,8 @@ from kops.config.topic import topic_config
 from kops.config.values.java import INT_MAX, LONG_MAX
 from kops.errors import DecodeError, KopsError, UsageError
 from kops.files import Files
-from kops.forensics.dump.documents import DAMAGE, RECORD
+from kops.forensics.dump.documents import RECORD
+from kops.forensics.dump.files import DAMAGE
 from kops.forensics.lines.exporting import BATCH, MALFORMED, PARTITION, SEGMENT, Document, rebuild_batch
 from kops.storage.local_log import warn_nobody
 from kops.storage.log_dir_failure import LogDirFailureChannel

@@ -20,102 +20,20 @@ from kops.files import Files, OsFiles
 from kops.forensics.inventory.tree import FileEntry, Inventory, PartitionDir, open_paths
 from kops.forensics.recover.disk import PatientFiles
 from kops.forensics.recover.evidence import Evidence, evidence_of, joined
+from kops.forensics.recover.report import RecoveredPartition, RecoverReport
 from kops.forensics.recover.runs import Salvage, Source, missing, salvage
+from kops.forensics.recover.tables import require_pyarrow
+from kops.forensics.recover.write import PARTIAL, remove_tree, write_partition
 from kops.storage.formats.names import parse_partition_dir
 from kops.storage.formats.partition_metadata import read_partition_metadata
 
-__all__ = ["RecoverReport", "RecoveredPartition", "recover"]
+__all__ = ["recover"]
 
 SCHEMA: Final = "kops.recover/v1"
 REPORT_FILE: Final = "kops-recover.json"
-PARTIAL: Final = ".kops-partial"
 Shape = Literal["segment", "jsonl", "parquet"]
 SHAPES: Final = ("segment", "jsonl", "parquet")
 _LEFTOVERS: Final = (".swap", ".cleaned", ".deleted")
-
-
-@dataclass(slots=True)
-class RecoveredPartition:
-    """What became of one partition. `lost` are offset ranges whose batches are damaged everywhere or gone, as far as what stands beside the
-    logs tells; `gaps` all offsets between two kept batches that none of them has (compaction leaves such, too); `complete` is False when
-    an interruption cut it short.
-    """
-
-    name: str
-    output: str
-    sources: list[str]
-    batches: int = 0
-    records: int = 0
-    bytes: int = 0
-    first_offset: int | None = None
-    last_offset: int | None = None
-    lost: list[tuple[int, int]] = field(default_factory=list)
-    gaps: list[tuple[int, int]] = field(default_factory=list)
-    damaged: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    compacted: bool = False
-    complete: bool = True
-
-    @property
-    def lossy(self) -> bool:
-        """Whether records are known to be lost: damaged everywhere, or missing in a log that was not compacted."""
-        return bool(self.missing)
-
-    @property
-    def missing(self) -> list[tuple[int, int]]:
-        """The offsets of records that are known to be lost, sorted: `lost`, and `gaps` of a log that was not compacted."""
-        return joined([*self.lost, *(() if self.compacted else self.gaps)])
-
-    def to_json(self) -> dict[str, Any]:
-        """As in the report; ranges are `[first, last]`, both inclusive."""
-        return {
-            "partition": self.name,
-            "output": self.output,
-            "sources": self.sources,
-            "complete": self.complete,
-            "batches": self.batches,
-            "records": self.records,
-            "bytes": self.bytes,
-            "first_offset": self.first_offset,
-            "last_offset": self.last_offset,
-            "lost": [list(found) for found in self.lost],
-            "gaps": [list(found) for found in self.gaps],
-            "damaged": self.damaged,
-            "notes": self.notes,
-        }
-
-
-@dataclass(slots=True)
-class RecoverReport:
-    """The whole run: partitions in order, what was passed over, and whether it came to its end."""
-
-    out: str
-    shape: str
-    renumbered: bool
-    partitions: list[RecoveredPartition] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    interrupted: bool = False
-
-    @property
-    def damaged(self) -> bool:
-        """Whether anything was wrong with what was read."""
-        return any(partition.damaged or partition.lossy or partition.notes for partition in self.partitions)
-
-    @property
-    def lossy(self) -> bool:
-        """Whether records are known to be lost."""
-        return any(partition.lossy for partition in self.partitions)
-
-    def to_json(self) -> dict[str, Any]:
-        """The document `kops.recover/v1` without its schema."""
-        return {
-            "out": self.out,
-            "as": self.shape,
-            "renumbered": self.renumbered,
-            "interrupted": self.interrupted,
-            "partitions": [partition.to_json() for partition in self.partitions],
-            "skipped": self.skipped,
-        }
 
 
 @dataclass(slots=True)
@@ -157,8 +75,6 @@ def recover(
     if shape not in SHAPES:
         raise UsageError(f"--as {shape}: must be one of {', '.join(SHAPES)}")
     if shape == "parquet":
-        from kops.forensics.recover.tables import require_pyarrow
-
         require_pyarrow()
     inventory = open_paths(paths, source_files)
     for path in paths:
@@ -260,8 +176,6 @@ def _add_file(jobs: dict[str, _Job], entry: FileEntry) -> None:
 
 def _prepare_out(files: Files, target: str, report: RecoverReport, *, force: bool, resume: bool) -> dict[str, RecoveredPartition]:
     """Make the directory; -> what an earlier run completed."""
-    from kops.forensics.recover.write import remove_tree
-
     if not files.exists(target):
         for path in _missing(files, target):
             files.mkdir(path)
@@ -327,8 +241,6 @@ def _write_report(files: Files, report: RecoverReport) -> None:
 
 def _one(files: PatientFiles, out_files: Files, report: RecoverReport, job: _Job, on_bytes: Callable[[int], None] | None) -> bool:
     """One partition; False when it was interrupted (what is whole of it is there nevertheless)."""
-    from kops.forensics.recover.write import write_partition
-
     paths = [path for source in job.sources for path in source.paths]
     entry = RecoveredPartition(job.name, "", paths)
     files.sealed = False

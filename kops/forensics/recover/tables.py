@@ -13,9 +13,9 @@ from kops.errors import MissingDependencyError
 from kops.files import File, Files
 from kops.forensics.dump.documents import RECORD
 from kops.forensics.plans.chain import LIMIT
-from kops.forensics.recover.run import RecoveredPartition, RecoverReport
+from kops.forensics.recover.batches import batches
+from kops.forensics.recover.report import RecoveredPartition, RecoverReport
 from kops.forensics.recover.runs import Run
-from kops.forensics.recover.write import batches
 
 if TYPE_CHECKING:
     from kops.records import Batch, Record

@@ -9,7 +9,6 @@ written under a name that ends in `.kops-partial` and renamed when it is whole a
 from __future__ import annotations
 
 import posixpath
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,17 +16,19 @@ from typing import Final
 from kops.errors import KopsError
 from kops.files import File, Files
 from kops.forensics.inventory.tree import classify
-from kops.forensics.plans.chain import LIMIT, Item, item_batch
-from kops.forensics.recover.run import PARTIAL, RecoveredPartition, RecoverReport
-from kops.forensics.recover.runs import Run, expand
-from kops.records import Batch, Record, scan
-from kops.records.build import build_batch
+from kops.forensics.plans.chain import LIMIT
+from kops.forensics.recover.batches import batches
+from kops.forensics.recover.report import RecoveredPartition, RecoverReport
+from kops.forensics.recover.runs import Run
+from kops.forensics.recover.tables import write_table
+from kops.records import Batch, scan
 from kops.storage.failures.load_errors import LoadError
 from kops.storage.formats.leader_epoch_checkpoint import EpochEntry, write_leader_epoch_checkpoint
 from kops.storage.formats.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, log_file_name
 from kops.storage.producers.state import ProducerState, snapshot_bytes
 from kops.storage.segments.recovery import RebuiltIndexes, rebuild_indexes
 
+PARTIAL: Final = ".kops-partial"
 _CHUNK: Final = 1 << 20
 _MAX_SIZE: Final = 0x7FFFFFFF
 _MAX_RELATIVE: Final = 0x7FFFFFFF
@@ -61,8 +62,6 @@ def write_partition(
         if report.shape == "segment":
             _write_folder(files, out_files, partial, report.renumbered, entry, runs, metadata)
         else:
-            from kops.forensics.recover.tables import write_table
-
             write_table(files, out_files, partial, report, entry, runs)
         if out_files.exists(entry.output):
             remove_tree(out_files, entry.output)
@@ -72,31 +71,6 @@ def write_partition(
         if out_files.exists(partial):
             remove_tree(out_files, partial)  # a full disk is no place for half a partition, and --resume begins it anew
         raise
-
-
-def batches(files: Files, runs: Sequence[Run], renumber: bool) -> Iterator[Batch]:
-    """The batches to be written, one by one; with `renumber` at offsets without gaps."""
-    following: int | None = None
-    for run in runs:
-        for item in expand(files, run):
-            batch = item_batch(files, item)
-            if renumber:
-                batch = renumbered(batch, item, item.base if following is None else following)
-                following = batch.next_offset
-            yield batch
-
-
-def renumbered(batch: Batch, item: Item, base: int) -> Batch:
-    """The same records from another base offset on: eight bytes outside of the checksum, but a compressed set of v0 is written anew,
-    since the messages in it hold absolute offsets."""
-    if item.magic == 0 and item.compressed:
-        records = batch.records(LIMIT)
-        shift = base - records[0].offset
-        moved = [Record(old.offset + shift, old.timestamp, old.timestamp_type, old.key, old.value, old.headers) for old in records]
-        return Batch(build_batch(moved, magic=0, codec=batch.codec, base_offset=base))
-    raw = bytearray(batch.data())
-    raw[:8] = struct.pack(">q", base if item.magic > 1 else base + item.span - 1)
-    return Batch(bytes(raw))
 
 
 def _write_folder(

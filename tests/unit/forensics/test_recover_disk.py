@@ -15,7 +15,8 @@ from kops.files import MemoryFiles, OsFiles
 from kops.files.api import Mode
 from kops.files.os_files import OsFile
 from kops.forensics.recover.disk import PatientFiles
-from kops.forensics.recover.run import RecoverReport, recover
+from kops.forensics.recover.report import RecoverReport
+from kops.forensics.recover.run import recover
 from kops.forensics.verify.run import verify
 from kops.records import Batch, BatchBuilder, BytesSource, scan
 

@@ -15,7 +15,7 @@ from kops.cli.running.options import command
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
-    from kops.forensics.recover.run import RecoverReport
+    from kops.forensics.recover.report import RecoverReport
 
 COLUMNS = [
     Column("partition"),

@@ -13,7 +13,8 @@ from itertools import pairwise
 from typing import Final
 
 from kops.forensics.findings.finding import Finding, finding
-from kops.forensics.verify.facts.facts import Break, ContentError, DamageFact, Head, SegmentFacts
+from kops.forensics.verify.facts.facts import Break, ContentError, DamageFact, SegmentFacts
+from kops.forensics.verify.facts.window import Head
 
 INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 _MAX_INT: Final = 0x7FFFFFFF

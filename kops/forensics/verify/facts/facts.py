@@ -8,18 +8,17 @@ ProducerAppendInfo (sequences), ProducerStateManager (transactions).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from operator import sub
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kops.errors import DecodeError
 from kops.forensics.verify.facts.index import IndexFile, IndexSampler, IndexSamples
 from kops.forensics.verify.facts.producers import ProducerFacts
+from kops.forensics.verify.facts.window import Head, Window
 
 if TYPE_CHECKING:
     from kops.records import ByteSource, Damage
-    from kops.records.scanning.columns import Columns
 
 QUICK: Final = "quick"
 CRC: Final = "crc"
@@ -30,24 +29,7 @@ LEVELS: Final = (QUICK, CRC, DEEP, FULL)
 LEGACY_EPOCH: Final = -2
 """Stands for the leader epoch of a batch whose format (v0, v1) has none."""
 _KEPT: Final = 10_000
-_ONE: Final = {1}
 _V2: Final = {2}
-
-
-class Head(NamedTuple):
-    """What is kept of a batch: position and size in bytes, offsets, number of records (-1: the header does not tell), format."""
-
-    position: int
-    size: int
-    base_offset: int
-    last_offset: int
-    record_count: int
-    magic: int
-
-    @property
-    def end(self) -> int:
-        """The position behind it."""
-        return self.position + self.size
 
 
 class Break(NamedTuple):
@@ -190,56 +172,6 @@ def _highest(one: int | None, other: int | None) -> int | None:
 
 def _is_break(before: Head, after: Head) -> bool:
     return after.base_offset != before.last_offset + 1
-
-
-class Window:
-    """Some batches in a row: the columns that the facts are made of. `base_offsets` may have been mended by `mend_legacy`."""
-
-    __slots__ = ("_last_offsets", "base_offsets", "columns", "counts", "magics", "positions", "rows")
-
-    def __init__(self, columns: Columns) -> None:
-        self.columns = columns
-        self.rows = columns.rows
-        self.positions = columns.positions
-        self.base_offsets: Sequence[int] = columns.column(0)
-        self.magics = columns.column(3)
-        self.counts = columns.column(12)
-        self._last_offsets: list[int] | None = None
-
-    @property
-    def last_offsets(self) -> list[int]:
-        """Made when asked for: most windows are judged without."""
-        if self._last_offsets is None:
-            self._last_offsets = self.columns.last_offsets
-        return self._last_offsets
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether all are v2, each begins right behind the one before and has a record for each of its offsets."""
-        bases, counts = self.base_offsets, self.counts
-        if set(map(sub, counts, self.columns.column(6))) != _ONE or set(self.magics) != _V2:
-            return False
-        return list(map(sub, bases[1:], bases)) == list(counts[:-1])
-
-    def head(self, number: int) -> Head:
-        """What is kept of batch `number` of the window."""
-        row = self.rows[number]
-        return Head(self.positions[number], row[1] + 12, self.base_offsets[number], row[0] + row[6], row[12], row[3])
-
-    def mend_legacy(self, last: Head | None, *, deep: bool) -> bool:
-        """Give compressed sets of v0 and v1 their first offset, which only decompressing tells: done when `deep` says so or nothing is
-        before the set (`last` is the batch before the window), else it is taken for the one behind the set before. Returns whether there
-        are any."""
-        found = False
-        bases = list(self.base_offsets)
-        before = last.last_offset if last is not None else None
-        for number, row in enumerate(self.rows):
-            if row[3] < 2 and row[5] & 7:
-                found = True
-                bases[number] = self.columns.batch(number).base_offset if deep or before is None else min(before + 1, row[0])
-            before = self.last_offsets[number]
-        self.base_offsets = bases
-        return found
 
 
 class FactsBuilder:

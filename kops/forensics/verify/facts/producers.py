@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kops.errors import DecodeError
 
 if TYPE_CHECKING:
-    from kops.forensics.verify.facts.facts import Window
+    from kops.forensics.verify.facts.window import Window
     from kops.records import Batch
 
 _TRANSACTIONAL: Final = 0x10

@@ -1,0 +1,37 @@
+"""The batches of what was salvaged, one by one, as they are to be written."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+from kops.files import Files
+from kops.forensics.plans.chain import LIMIT, Item, item_batch
+from kops.forensics.recover.runs import Run, expand
+from kops.records import Batch, Record
+from kops.records.build import build_batch
+
+
+def batches(files: Files, runs: Sequence[Run], renumber: bool) -> Iterator[Batch]:
+    """The batches to be written, one by one; with `renumber` at offsets without gaps."""
+    following: int | None = None
+    for run in runs:
+        for item in expand(files, run):
+            batch = item_batch(files, item)
+            if renumber:
+                batch = renumbered(batch, item, item.base if following is None else following)
+                following = batch.next_offset
+            yield batch
+
+
+def renumbered(batch: Batch, item: Item, base: int) -> Batch:
+    """The same records from another base offset on: eight bytes outside of the checksum, but a compressed set of v0 is written anew,
+    since the messages in it hold absolute offsets."""
+    if item.magic == 0 and item.compressed:
+        records = batch.records(LIMIT)
+        shift = base - records[0].offset
+        moved = [Record(old.offset + shift, old.timestamp, old.timestamp_type, old.key, old.value, old.headers) for old in records]
+        return Batch(build_batch(moved, magic=0, codec=batch.codec, base_offset=base))
+    raw = bytearray(batch.data())
+    raw[:8] = struct.pack(">q", base if item.magic > 1 else base + item.span - 1)
+    return Batch(bytes(raw))

@@ -1,0 +1,94 @@
+"""What a salvage did: the report, and its row for each partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kops.forensics.recover.evidence import joined
+
+__all__ = ["RecoverReport", "RecoveredPartition"]
+
+
+@dataclass(slots=True)
+class RecoveredPartition:
+    """What became of one partition. `lost` are offset ranges whose batches are damaged everywhere or gone, as far as what stands beside the
+    logs tells; `gaps` all offsets between two kept batches that none of them has (compaction leaves such, too); `complete` is False when
+    an interruption cut it short.
+    """
+
+    name: str
+    output: str
+    sources: list[str]
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    damaged: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    compacted: bool = False
+    complete: bool = True
+
+    @property
+    def lossy(self) -> bool:
+        """Whether records are known to be lost: damaged everywhere, or missing in a log that was not compacted."""
+        return bool(self.missing)
+
+    @property
+    def missing(self) -> list[tuple[int, int]]:
+        """The offsets of records that are known to be lost, sorted: `lost`, and `gaps` of a log that was not compacted."""
+        return joined([*self.lost, *(() if self.compacted else self.gaps)])
+
+    def to_json(self) -> dict[str, Any]:
+        """As in the report; ranges are `[first, last]`, both inclusive."""
+        return {
+            "partition": self.name,
+            "output": self.output,
+            "sources": self.sources,
+            "complete": self.complete,
+            "batches": self.batches,
+            "records": self.records,
+            "bytes": self.bytes,
+            "first_offset": self.first_offset,
+            "last_offset": self.last_offset,
+            "lost": [list(found) for found in self.lost],
+            "gaps": [list(found) for found in self.gaps],
+            "damaged": self.damaged,
+            "notes": self.notes,
+        }
+
+
+@dataclass(slots=True)
+class RecoverReport:
+    """The whole run: partitions in order, what was passed over, and whether it came to its end."""
+
+    out: str
+    shape: str
+    renumbered: bool
+    partitions: list[RecoveredPartition] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def damaged(self) -> bool:
+        """Whether anything was wrong with what was read."""
+        return any(partition.damaged or partition.lossy or partition.notes for partition in self.partitions)
+
+    @property
+    def lossy(self) -> bool:
+        """Whether records are known to be lost."""
+        return any(partition.lossy for partition in self.partitions)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document `kops.recover/v1` without its schema."""
+        return {
+            "out": self.out,
+            "as": self.shape,
+            "renumbered": self.renumbered,
+            "interrupted": self.interrupted,
+            "partitions": [partition.to_json() for partition in self.partitions],
+            "skipped": self.skipped,
+        }
