@@ -6,7 +6,7 @@ UNKNOWN_LEADER_EPOCH, without one it is not compared.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kops.errors import ApiError
 from kops.records.log_offsets import Isolation, LogOffsetMetadata, LogOffsetSnapshot, TopicPartition
@@ -14,7 +14,6 @@ from kops.replication.leading.fetch import EpochEndOffset, FetchInfo, FetchParam
 from kops.replication.log import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, UNDEFINED_EPOCH_OFFSET
 
 if TYPE_CHECKING:
-    from kops.replication.leading.fetch_session import Rest
     from kops.replication.leading.replica import Replica
     from kops.replication.log import ReplicaLog
 
@@ -33,6 +32,13 @@ class OffsetFound(NamedTuple):
 NO_OFFSET = OffsetFound(-1, -1, None)
 
 
+class Resting(Protocol):
+    """A session that does not look at the partition until something happens (`kops.replication.leading.fetch_session.Rest`)."""
+
+    def end(self) -> None:
+        """Something has happened."""
+
+
 class PartitionReads:
     """The reading half of `Partition`."""
 
@@ -46,7 +52,7 @@ class PartitionReads:
         self.leader_epoch_start_offset: int | None = None
         self.log: ReplicaLog | None = None
         self.future_log: ReplicaLog | None = None
-        self.resting: dict[Rest, None] = {}
+        self.resting: dict[Resting, None] = {}
         """Sessions that need not look here until something happens."""
 
     @property

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from kops.metadata.raft.log.accumulator import BatchAccumulator
 from kops.metadata.raft.log.control_state import ControlState
 from kops.metadata.raft.log.log import RaftLog, end_of
-from kops.metadata.raft.node import messages
 from kops.metadata.raft.node.actions import (
     Action,
     Committed,
@@ -38,13 +37,18 @@ _NOTHING_READ = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParkedFetch:
-    """A fetch with nothing to give yet. `offset`: it is answered when the log ends beyond; `response`: what it gets at its deadline."""
+    """A fetch with nothing to give yet.
+
+    `offset`: it is answered when the log ends beyond it. `response` answers it at its deadline, `no_leader()` when this node gives up
+    leading.
+    """
 
     request: Request
     offset: int
     deadline_ms: int
     response: Message
     complete: Callable[[int], Message]
+    no_leader: Callable[[], Message]
 
 
 class RaftCore:
@@ -143,7 +147,7 @@ class RaftCore:
         self.requests.reset_all()
         parked, self.parked = self.parked, []
         for fetch in parked:
-            self.respond(fetch.request, messages.fetch_response(self, fetch.request, "NOT_LEADER_OR_FOLLOWER"))
+            self.respond(fetch.request, fetch.no_leader())
 
     def maybe_transition(self, leader_id: int | None, epoch: int, endpoints: Endpoints, now_ms: int) -> None:
         """Take what another node says of the leader, where it is newer. Two leaders in one epoch are a broken promise."""

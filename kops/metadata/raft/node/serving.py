@@ -116,7 +116,14 @@ def handle_fetch(core: RaftCore, request: Request, now_ms: int) -> Message | Non
         return response
     deadline_ms = now_ms + message.max_wait_ms
     core.parked.append(
-        ParkedFetch(request, partition.fetch_offset, deadline_ms, response, lambda later_ms: _try_fetch(core, request, later_ms))
+        ParkedFetch(
+            request,
+            partition.fetch_offset,
+            deadline_ms,
+            response,
+            complete=lambda later_ms: _try_fetch(core, request, later_ms),
+            no_leader=lambda: messages.fetch_response(core, request, "NOT_LEADER_OR_FOLLOWER"),
+        )
     )
     return None
 
