@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kops.errors import DecodeError
-from kops.protocol.declaration import Field, Message, parse_versions
+from kops.protocol.declaration import Field, Message
 from kops.protocol.json_text import uuid_text
 from kops.protocol.record_values import UNKNOWN_TYPE, read_frame, read_framed, write_framed
 from kops.protocol.registry import METADATA_RECORDS
+from kops.protocol.structure import parse_versions
 
 CODE = "bad-metadata-record"
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from kops.errors import ApiError, DecodeError
-from kops.protocol.declaration import Buffer
 
+Buffer = bytes | bytearray | memoryview
 BAD_MESSAGE: Final = "bad-message"
 MAX_STRING_BYTES: Final = 0x7FFF
 ONE_BYTE: Final = tuple(bytes([number]) for number in range(128))

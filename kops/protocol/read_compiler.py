@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kops.config.values.java import JAVA_UTF8
 from kops.protocol import primitives
-from kops.protocol.declaration import Field, Message, Reader, Struct, parse_versions
+from kops.protocol.structure import Field, Reader, Struct, parse_versions
 
 FIXED: Final = {
     "bool": "?",
@@ -26,9 +26,9 @@ FIXED: Final = {
 }
 
 
-def compile_reader(message: type[Message], version: int) -> Reader:
+def compile_reader(message: type[Struct], version: int, *, flexible: bool) -> Reader:
     """`(buffer, position) -> (message, position)`; see `Message.read`."""
-    source = _ReaderSource(message, version)
+    source = _ReaderSource(message, version, flexible=flexible)
     namespace = source.namespace
     exec(compile(source.text(), f"<reader of {message.__name__} {version}>", "exec"), namespace)
     reader: Reader = namespace["read"]
@@ -36,10 +36,10 @@ def compile_reader(message: type[Message], version: int) -> Reader:
 
 
 class _ReaderSource:
-    def __init__(self, message: type[Message], version: int) -> None:
+    def __init__(self, message: type[Struct], version: int, *, flexible: bool) -> None:
         self.message = message
         self.version = version
-        self.flexible = message.is_flexible(version)
+        self.flexible = flexible
         self.lines: list[str] = []
         self.run: list[tuple[str, str]] = []  # (what a value is assigned to, its struct code)
         self.namespace: dict[str, Any] = {

@@ -10,23 +10,23 @@ import struct
 from typing import Any
 
 from kops.protocol import primitives
-from kops.protocol.declaration import Field, Message, Struct, Writer, parse_versions, size_of
 from kops.protocol.read_compiler import FIXED
+from kops.protocol.structure import Field, Struct, Writer, parse_versions, size_of
 
 
-def compile_writer(message: type[Message], version: int) -> Writer:
+def compile_writer(message: type[Struct], version: int, *, flexible: bool) -> Writer:
     """`(message, buffers, out) -> out`: appends to `out`; what must stand before it as a buffer of its own goes to `buffers`."""
-    source = _WriterSource(message, version)
+    source = _WriterSource(message, version, flexible=flexible)
     exec(compile(source.text(), f"<writer of {message.__name__} {version}>", "exec"), source.namespace)
     writer: Writer = source.namespace["write"]
     return writer
 
 
 class _WriterSource:
-    def __init__(self, message: type[Message], version: int) -> None:
+    def __init__(self, message: type[Struct], version: int, *, flexible: bool) -> None:
         self.message = message
         self.version = version
-        self.flexible = message.is_flexible(version)
+        self.flexible = flexible
         self.lines: list[str] = []
         self.run: list[tuple[str, str]] = []  # (expression, struct code)
         self.out = "out"

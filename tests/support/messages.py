@@ -7,8 +7,9 @@ import struct
 from collections.abc import Iterator
 
 from kops.protocol import messages
-from kops.protocol.declaration import Field, Message, Struct, parse_versions
+from kops.protocol.declaration import Field, Message, Struct
 from kops.protocol.registry import message_class
+from kops.protocol.structure import parse_versions
 
 INTEGERS = {"int8": (-(2**7), 2**7), "int16": (-(2**15), 2**15), "int32": (-(2**31), 2**31), "int64": (-(2**63), 2**63)}
 INTEGERS |= {"uint16": (0, 2**16), "uint32": (0, 2**32)}

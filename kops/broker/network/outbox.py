@@ -11,10 +11,10 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from kops.protocol.declaration import size_of
+from kops.protocol.structure import size_of
 
 if TYPE_CHECKING:
-    from kops.protocol.declaration import Encoded
+    from kops.protocol.structure import Encoded
 
 _IN_MEMORY: Final = (bytes, bytearray, memoryview)
 _MAX_BUFFERS: Final = 256  # in one sendmsg; Linux takes 1024

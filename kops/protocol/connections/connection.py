@@ -16,9 +16,11 @@ from kops.errors import ApiError, DecodeError
 from kops.protocol import api_keys
 from kops.protocol.api_keys import API_VERSIONS, ApiKey, Listener
 from kops.protocol.connections.frames import MAX_SIZE, SIZE, FrameReader, framed
-from kops.protocol.declaration import Buffer, Encoded, Message
+from kops.protocol.declaration import Message
 from kops.protocol.errors import by_name
+from kops.protocol.primitives import Buffer
 from kops.protocol.registry import request_class, response_class
+from kops.protocol.structure import Encoded
 
 MAX_REQUEST_SIZE: Final = 100 * 1024 * 1024  # default of socket.request.max.bytes
 _REQUEST_START: Final = struct.Struct(">hhi")

@@ -9,7 +9,8 @@ from struct import Struct
 from typing import Final
 
 from kops.errors import DecodeError
-from kops.protocol.declaration import Buffer, Encoded, size_of
+from kops.protocol.primitives import Buffer
+from kops.protocol.structure import Encoded, size_of
 
 SIZE: Final = Struct(">i")
 MAX_SIZE: Final = 0x7FFF_FFFF

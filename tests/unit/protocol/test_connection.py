@@ -10,7 +10,7 @@ from kops.errors import ApiError, DecodeError
 from kops.protocol.api_keys import Listener
 from kops.protocol.connections.connection import ClientConnection, Request, ServerConnection, api_versions_refusal
 from kops.protocol.connections.frames import FrameReader
-from kops.protocol.declaration import Encoded, Message
+from kops.protocol.declaration import Message
 from kops.protocol.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -24,6 +24,7 @@ from kops.protocol.messages import (
     SaslHandshakeRequest,
     VoteRequest,
 )
+from kops.protocol.structure import Encoded
 
 pytestmark = pytest.mark.once
 

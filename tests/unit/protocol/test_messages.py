@@ -15,7 +15,7 @@ import pytest
 
 from kops.errors import ApiError, DecodeError
 from kops.protocol import api_keys, errors, messages
-from kops.protocol.declaration import ZERO_UUID, Message, Struct, parse_versions, size_of
+from kops.protocol.declaration import ZERO_UUID, Message, Struct
 from kops.protocol.messages import (
     ApiVersionsResponse,
     FetchRequest,
@@ -29,6 +29,7 @@ from kops.protocol.messages import (
 from kops.protocol.messages.api_versions_response import SupportedFeatureKey
 from kops.protocol.messages.fetch_response import FetchableTopicResponse, PartitionData
 from kops.protocol.registry import message_class, request_class, response_class
+from kops.protocol.structure import parse_versions, size_of
 from tests.support.messages import all_messages, all_versions, random_message
 from tools.make_messages import TARGET, generate
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, cast
 from kops.broker.apis.data.leaders import current_leader
 from kops.errors import ApiError
 from kops.protocol.connections.frames import SIZE
-from kops.protocol.declaration import size_of
 from kops.protocol.errors import BY_NAME
 from kops.protocol.messages.fetch_response import (
     AbortedTransaction,
@@ -20,6 +19,7 @@ from kops.protocol.messages.fetch_response import (
     NodeEndpoint,
     PartitionData,
 )
+from kops.protocol.structure import size_of
 from kops.records.log_offsets import TopicPartition
 from kops.replication.leading.fetch import ClientMetadata, FetchInfo, FetchParams, isolation_of
 from kops.replication.leading.fetch_context import fetch_response

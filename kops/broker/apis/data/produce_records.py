@@ -11,7 +11,7 @@ from kops.errors import ApiError
 from kops.records.batch import CODEC_MASK, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, TRANSACTIONAL_MASK
 
 if TYPE_CHECKING:
-    from kops.protocol.declaration import Buffer
+    from kops.protocol.primitives import Buffer
 
 _FIRST_VERSION_WITH_ZSTD: Final = 7
 _MAGIC_V2: Final = 2
