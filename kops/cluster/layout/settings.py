@@ -160,7 +160,7 @@ def check_given(given: Mapping[str, str], *, source: str, is_file: bool = False)
     line it is refused: there it is most likely a typing error.
     """
     from kops.config import BrokerConfig
-    from kops.config.broker.broker import LISTENER_PREFIX
+    from kops.config.broker.settings import LISTENER_PREFIX
 
     for key, value in given.items():
         if key.startswith(LISTENER_PREFIX) or (is_file and key not in BrokerConfig.definition.keys):
@@ -176,7 +176,7 @@ def check_given(given: Mapping[str, str], *, source: str, is_file: bool = False)
 def unknown_settings(properties: Mapping[str, str], *, file: str) -> list[str]:
     """A warning about each setting that no Kafka node has: Kafka and kops keep it, and only a plug-in could read it."""
     from kops.config import BrokerConfig
-    from kops.config.broker.broker import LISTENER_PREFIX
+    from kops.config.broker.settings import LISTENER_PREFIX
 
     found = []
     for key in properties:

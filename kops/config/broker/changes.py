@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kops.config.broker.checks import number
 from kops.config.broker.dynamic_keys import DYNAMIC, LISTENER_LIMITS, LOG_DEFAULTS, PER_BROKER, TLS_STORES
-from kops.config.broker.listeners import refuse
+from kops.config.broker.listeners import number, refuse
 from kops.config.values.definition import invalid
 from kops.config.values.java_hash import put_order
 from kops.errors import UsageError

@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from kops.config.broker.listeners import listener_name, parse_map, refuse, words
-from kops.config.values.java import parse_int
+from kops.config.broker.listeners import connection_overrides, listener_name, number, refuse, words
 from kops.config.values.java_hash import put_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kops.config.broker.broker import BrokerConfig
+    from kops.config.broker.settings import BrokerSettings
     from kops.config.values.definition import Value
 
 _MIB: Final = 1 << 20
@@ -85,7 +84,7 @@ def _check_codec(codec: int) -> None:
         refuse(f"Unknown compression type id: {codec}")
 
 
-def check_early_start_listeners(config: BrokerConfig) -> None:
+def check_early_start_listeners(config: BrokerSettings) -> None:
     """`early.start.listeners` are among the listeners."""
     listening = {endpoint.name for endpoint in config.listeners}
     for name in config["early.start.listeners"] or ():
@@ -99,7 +98,7 @@ def check_rebalance_protocols(values: Mapping[str, Value]) -> None:
         refuse("Disabling the 'classic' protocol is not supported.")
 
 
-def check_values(config: BrokerConfig) -> None:
+def check_values(config: BrokerSettings) -> None:
     """KafkaConfig.validateValues."""
     values = config.values
     if config.node_id != number(values, "broker.id"):
@@ -127,7 +126,7 @@ def check_values(config: BrokerConfig) -> None:
     _check_connections(values)
 
 
-def _check_log(config: BrokerConfig) -> None:
+def _check_log(config: BrokerSettings) -> None:
     values, topics = config.values, config.topic_values()
     require(number(topics, "segment.ms") >= 1, "log.roll.ms must be greater than or equal to 1")
     require(number(topics, "segment.jitter.ms") >= 0, "log.roll.jitter.ms must be greater than or equal to 0")
@@ -143,7 +142,7 @@ def _check_log(config: BrokerConfig) -> None:
     )
 
 
-def _check_roles(config: BrokerConfig) -> None:
+def _check_roles(config: BrokerSettings) -> None:
     names = config.controller_listener_names
     if not config.quorum_voters and not config.quorum_bootstrap_servers:
         refuse(
@@ -182,7 +181,7 @@ def _check_roles(config: BrokerConfig) -> None:
     )
 
 
-def _check_broker_only(config: BrokerConfig, voters: str) -> None:
+def _check_broker_only(config: BrokerSettings, voters: str) -> None:
     require(
         config.node_id not in config.quorum_voters,
         f"If process.roles contains just the 'broker' role, the node id {config.node_id} must not be included in {voters}",
@@ -205,7 +204,7 @@ def _check_broker_only(config: BrokerConfig, voters: str) -> None:
     )
 
 
-def _check_broker(config: BrokerConfig) -> None:
+def _check_broker(config: BrokerSettings) -> None:
     advertised = list(dict.fromkeys(endpoint.name for endpoint in config.advertised_listeners))
     listening = list(dict.fromkeys(endpoint.name for endpoint in config.listeners))
     require(
@@ -233,7 +232,7 @@ def _check_broker(config: BrokerConfig) -> None:
     )
 
 
-def _check_sasl(config: BrokerConfig) -> None:
+def _check_sasl(config: BrokerSettings) -> None:
     if not config.inter_broker_security_protocol.startswith("SASL"):
         return
     own = f"listener.name.{config.inter_broker_listener_name.lower()}.sasl.enabled.mechanisms"
@@ -265,22 +264,6 @@ def _check_connections(values: Mapping[str, Value]) -> None:
         f"connection.failed.authentication.delay.ms={delay} should always be less than connections.max.idle.ms={idle} to prevent failed "
         "authentication responses from timing out",
     )
-
-
-def connection_overrides(values: Mapping[str, Value]) -> dict[str, int]:
-    """`max.connections.per.ip.overrides`: counts by host name or address."""
-    name = "max.connections.per.ip.overrides"
-    try:
-        return {host: parse_int(count) for host, count in parse_map(name, str(values[name])).items()}
-    except ValueError as error:
-        refuse(str(error))
-
-
-def number(values: Mapping[str, Value], name: str) -> int:
-    """A number among the values."""
-    found = values[name]
-    assert isinstance(found, int), name
-    return found
 
 
 def _scala_set(items: Mapping[int, object]) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kops.config.broker.broker import BrokerConfig
 from kops.config.broker.changes import check_changes
-from kops.config.broker.checks import number
 from kops.config.broker.dynamic_keys import DYNAMIC, DYNAMIC_CONFIG_DEF, LISTENER_LIMITS, PER_BROKER, TLS_STORES, base_name, synonyms
+from kops.config.broker.listeners import number
 from kops.config.broker_keys.table import KAFKA_CONFIG_DEF
 from kops.errors import ApiError
 

@@ -186,3 +186,19 @@ def _name_of(entry: str) -> str:
     if not colon:
         refuse(f"Unable to parse a listener name from {entry}")
     return name.upper()
+
+
+def connection_overrides(values: Mapping[str, Value]) -> dict[str, int]:
+    """`max.connections.per.ip.overrides`: counts by host name or address."""
+    name = "max.connections.per.ip.overrides"
+    try:
+        return {host: parse_int(count) for host, count in parse_map(name, str(values[name])).items()}
+    except ValueError as error:
+        refuse(str(error))
+
+
+def number(values: Mapping[str, Value], name: str) -> int:
+    """A number among the values."""
+    found = values[name]
+    assert isinstance(found, int), name
+    return found
