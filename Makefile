@@ -6,7 +6,7 @@ HOT = $(wildcard kops/files/api.py kops/files/os_files.py kops/records/_hot.py k
   kops/storage/segment_files/index_entries.py kops/storage/segment_files/mapped_index.py kops/storage/segments/segment.py kops/storage/segments/epoch_cache.py kops/storage/log_end.py \
   kops/storage/readable_log.py kops/storage/appendable_log.py kops/forensics/dump/_hot_dump.py kops/spark/_hot_columns.py)
 
-.PHONY: help setup compile demo test test-slow lint format bench man docs messages clean distclean
+.PHONY: help setup compile demo test test-slow lint format bench man docs recording messages clean distclean
 
 help:
 	@echo "make demo       show the main job: a cluster, a kill -9, its files (sets everything up first)"
@@ -15,6 +15,7 @@ help:
 	@echo "make setup      .venv with everything                        make compile     the hot loop as C (optional)"
 	@echo "make messages   write kops/protocol/messages from the descriptors in Kafka's jars"
 	@echo "make man        write the manual pages from the commands      make format      format the source"
+	@echo "make docs       write the tables of settings and errors       make recording  record the session of the README"
 	@echo "make clean      remove what was built and cached              make distclean   and the .venv"
 
 setup: .venv/.kops-set-up
@@ -53,6 +54,9 @@ man: setup
 
 docs: setup
 	@$(PY) tools/make_docs.py
+
+recording: setup compile
+	@$(PY) tools/make_recording.py
 
 messages: setup
 	@$(PY) tools/make_messages.py

@@ -1,4 +1,4 @@
-"""What the documents show is true: Python examples run, command lines parse, every command is in the README."""
+"""What the documents show is true: Python examples run, the tour's commands print what it shows, every command is in the README."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_importing_kops_is_cheap() -> None:
 
 
 def sessions() -> Iterator[tuple[str, str]]:
-    """The command lines of the README's console blocks, each with the output shown under it."""
-    text = (PROJECT / "README.md").read_text()
+    """The command lines of the tour's console blocks, each with the output shown under it."""
+    text = (PROJECT / "docs" / "tour.md").read_text()
     for block in re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             line, _, output = part.partition("\n")
@@ -67,7 +67,7 @@ def runs_on_spark(line: str) -> bool:
     return "kops scan" in line or "spark-submit" in line
 
 
-def test_the_readme_shows_what_kops_prints(tmp_path: Path, kops: Kops, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tour_shows_what_kops_prints(tmp_path: Path, kops: Kops, monkeypatch: pytest.MonkeyPatch) -> None:
     lay_out(tmp_path)
     monkeypatch.chdir(tmp_path)
     code = 0
@@ -87,7 +87,7 @@ def test_the_readme_shows_what_kops_prints(tmp_path: Path, kops: Kops, monkeypat
 
 @pytest.mark.slow
 @pytest.mark.smoke
-def test_the_readme_shows_what_kops_prints_on_spark(tmp_path: Path) -> None:
+def test_the_tour_shows_what_kops_prints_on_spark(tmp_path: Path) -> None:
     lay_out(tmp_path)
     lines = [(line, output) for line, output in sessions() if line.startswith("kops scan")]
     assert lines
@@ -99,7 +99,7 @@ def test_the_readme_shows_what_kops_prints_on_spark(tmp_path: Path) -> None:
 
 
 def lay_out(folder: Path) -> None:
-    """What the README's lines work on: three brokers as Kafka left them in `brokers`, a damaged copy in `damaged`."""
+    """What the tour's lines work on: three brokers as Kafka left them in `brokers`, a damaged copy in `damaged`."""
     case = corpus.load(demo.CASE)
     for broker in demo.BROKERS:
         case.copy(folder / "brokers" / broker, f"nodes/{broker}")
@@ -107,7 +107,7 @@ def lay_out(folder: Path) -> None:
     demo.damage(folder / "damaged")
 
 
-def test_the_command_lines_of_the_readme_parse() -> None:
+def test_the_command_lines_of_the_tour_parse() -> None:
     for line, _ in sessions():
         if not line.startswith("kops "):
             assert line == "echo $?" or runs_on_spark(line)
@@ -120,8 +120,23 @@ def test_the_command_lines_of_the_readme_parse() -> None:
 
 
 @pytest.mark.parametrize("entry", tree.COMMANDS, ids=lambda entry: "-".join(entry.path))
-def test_the_readme_names_every_command(entry: tree.Entry) -> None:
-    assert f"`{entry.name}`" in (PROJECT / "README.md").read_text()
+def test_the_readme_and_the_tour_name_every_command(entry: tree.Entry) -> None:
+    assert f"`{entry.name}`" in table_of_commands()
+    tour = (PROJECT / "docs" / "tour.md").read_text()
+    assert f"`{entry.name}`" in tour or f"\n$ {entry.name}" in tour
+
+
+def table_of_commands() -> str:
+    return (PROJECT / "README.md").read_text().partition("\n## Commands\n")[2].partition("\n#")[0]
+
+
+def test_the_readme_names_no_other_command() -> None:
+    named = re.findall(r"`(kops [a-z -]+)`", table_of_commands())
+    assert sorted(named) == sorted(entry.name for entry in tree.COMMANDS)
+
+
+def test_the_readme_is_short() -> None:
+    assert len((PROJECT / "README.md").read_text().splitlines()) <= 200
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The recording of a cluster in the README is what the commands print."""
+"""The cluster that the tour shows, and the README's recording: both are what the commands print."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from kops.cli.running.options import words
 from kops.cluster.layout.directory import ClusterDirectory
 from tests.cli.conftest import PROJECT
 from tests.cli.test_docs import as_shown
+from tools import make_recording
 
 
 def masked(text: str) -> str:
@@ -23,7 +24,7 @@ def masked(text: str) -> str:
 @pytest.mark.slow
 @pytest.mark.once
 @pytest.mark.serial
-def test_the_recording_in_the_readme(
+def test_the_cluster_of_the_tour(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -31,9 +32,23 @@ def test_the_recording_in_the_readme(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     new_directory("kops-data")
-    (block,) = re.findall(r"^```sh-session\n(.*?)^```$", (PROJECT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(r"^```sh-session\n(.*?)^```$", (PROJECT / "docs" / "tour.md").read_text(), re.MULTILINE | re.DOTALL)
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         line, _, shown = part.partition("\n")
         assert main(words(line)) == 0
         printed = capfd.readouterr()
         assert as_shown(masked(shown), masked(printed.err + printed.out)), f"{line}\n{printed.err}{printed.out}"
+
+
+@pytest.mark.slow
+@pytest.mark.once
+@pytest.mark.serial
+def test_the_recording_of_the_readme_is_what_the_commands_print() -> None:
+    assert make_recording.differences() == [], "run: make recording"
+
+
+def test_a_recording_has_its_lines_in_order_and_is_small() -> None:
+    picture = make_recording.RECORDING.read_text()
+    shown = make_recording.shown_in(picture)
+    assert [line.removeprefix("$ ") for line in shown if line.startswith("$ ")] == [command for command, _ in make_recording.SESSION]
+    assert len(picture) < 100_000
