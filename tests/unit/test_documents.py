@@ -1,0 +1,67 @@
+"""What the documents name is there: modules, files and the targets of links."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+DOCUMENTS = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md"), PROJECT / "tests" / "golden" / "README.md"])
+HISTORY = "CHANGELOG.md"  # names modules by the names they had
+pytestmark = pytest.mark.once
+
+
+def quoted() -> Iterator[tuple[str, str]]:
+    """Everything in backticks, with the document and the line it stands in."""
+    for path in DOCUMENTS:
+        if path.name == HISTORY:
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            where = f"{path.relative_to(PROJECT)}:{number}"
+            yield from ((where, text) for text in re.findall(r"`([^`]+)`", line))
+
+
+def is_module(name: str) -> bool:
+    """Whether a dotted name is a module or a package, or something that stands in one."""
+    path = PROJECT.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or path.is_dir()
+
+
+def defines(module: str, name: str) -> bool:
+    """Whether a module's source (its `__init__` where it is a package) has this name."""
+    path = PROJECT.joinpath(*module.split("."))
+    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return source.is_file() and re.search(rf"\b{name}\b", source.read_text()) is not None
+
+
+def test_modules_are_there() -> None:
+    names = [(where, text) for where, text in quoted() if re.fullmatch(r"kops(\.\w+)+|tests(\.\w+)+", text)]
+    assert len(names) > 300
+    missing = [f"{where}: {name}" for where, name in names if not is_module(name) and not defines(*name.rpartition(".")[::2])]
+    assert missing == []
+
+
+def test_files_are_there() -> None:
+    paths = [(where, text) for where, text in quoted() if re.fullmatch(r"(kops|tests|tools|docs|man|\.ci)/[\w./-]+", text)]
+    assert len(paths) > 50
+    assert [f"{where}: {path}" for where, path in paths if not (PROJECT / path).exists()] == []
+
+
+def test_links_lead_somewhere() -> None:
+    broken = []
+    for path in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)]+)\)", path.read_text()):
+            file, _, heading = target.partition("#")
+            linked = (path.parent / file) if file else path
+            if not linked.exists() or (heading and heading not in headings(linked)):
+                broken.append(f"{path.relative_to(PROJECT)}: {target}")
+    assert broken == []
+
+
+def headings(path: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
