@@ -45,10 +45,16 @@ class FoundNode:
 
 
 def adopt(
-    directory: ClusterDirectory, log_dirs: Sequence[str], *, base_port: int | None = None, own_settings: Mapping[str, str] | None = None
+    directory: ClusterDirectory,
+    log_dirs: Sequence[str],
+    *,
+    base_port: int | None = None,
+    own_settings: Mapping[str, str] | None = None,
+    source: str = "--config",
 ) -> list[FoundNode]:
     """Make a cluster of log directories that lie elsewhere; they are not touched, `N.properties` names them.
 
+    `source` names where `own_settings` come from, for messages.
     Raises NotFoundError and UsageError for directories that are no cluster, LockHeldError where a broker runs on one, OSError.
     """
     check_usable(directory)
@@ -66,24 +72,22 @@ def adopt(
         undo.making([directory.path])
         os.makedirs(directory.path, exist_ok=True)
         for node in nodes:
-            properties = _properties(node, voters, settings.client_port(base, order[node.node_id]), own_settings or {})
+            properties = _properties(node, voters, settings.client_port(base, order[node.node_id]))
             if dynamic is not None:
                 del properties["controller.quorum.voters"]
                 properties["controller.quorum.bootstrap.servers"] = ",".join(f"{settings.HOST}:{voter.port}" for voter in voters)
             path = directory.properties_path(node.node_id)
-            settings.check_properties(properties, file=path)
+            properties = settings.changed_properties(properties, own_settings or {}, file=path, source=source)
             undo.making([path, f"{path}.tmp"])
             directory.write_properties(node.node_id, properties)
         undo.keep()
     return nodes
 
 
-def _properties(node: FoundNode, voters: Sequence[settings.Voter], port: int, own_settings: Mapping[str, str]) -> dict[str, str]:
-    made = settings.node_properties(
-        node.node_id, voters, port=port, log_dir=",".join(node.log_dirs), broker_count=len(voters), settings=own_settings
-    )
+def _properties(node: FoundNode, voters: Sequence[settings.Voter], port: int) -> dict[str, str]:
+    made = settings.node_properties(node.node_id, voters, port=port, log_dir=",".join(node.log_dirs), broker_count=len(voters), settings={})
     # What a new cluster would begin with is no matter of one that has a life behind it.
-    kept = {key: value for key, value in made.items() if key in settings.OWNED or key in own_settings}
+    kept = {key: value for key, value in made.items() if key in settings.OWNED}
     if node.metadata_dir is not None and node.metadata_dir != node.log_dirs[0]:
         kept["metadata.log.dir"] = node.metadata_dir
     if not node.is_broker:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from kops.broker.life.node import Node
 from kops.broker.network.acceptor import BindError
 from kops.broker.network.loop import Loop
-from kops.cluster.launch import format_nodes, supervision
+from kops.cluster.launch import change_settings, format_nodes, supervision
 from kops.cluster.layout import ports, settings
 from kops.cluster.layout.directory import ClusterDirectory, Undo, check_nodes, check_usable, follow_a_move
 from kops.cluster.questions import active_controller, create_topics
@@ -227,8 +227,8 @@ class Cluster:
             if self._count not in (None, len(directory.node_ids())):
                 raise UsageError(f"{directory.path} has {len(directory.node_ids())} brokers, not {self._count}")
             follow_a_move(directory)
-            for node_id in directory.node_ids() if self._config else ():
-                directory.write_properties(node_id, {**directory.properties(node_id), **self._config})
+            if self._config:
+                change_settings(directory, self._config, source="config")
         else:
             check_usable(directory)
             undo.making([directory.path])
@@ -247,6 +247,7 @@ class Cluster:
             properties = settings.node_properties(
                 node_id, voters, port=free.pop(), log_dir=directory.log_dir(node_id), broker_count=len(node_ids), settings=self._config
             )
+            settings.check_properties(properties, file="config")
             undo.making([directory.properties_path(node_id), directory.log_dir(node_id)])
             directory.write_properties(node_id, properties)
 

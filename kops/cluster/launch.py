@@ -36,13 +36,17 @@ _PROGRAM: Final = (
 
 @dataclass(frozen=True, slots=True)
 class UpRequest:
-    """What `up` was asked for. None: as it is in the directory, or the default for a new one. `attached`: it ends with its caller."""
+    """What `up` was asked for. None: as it is in the directory, or the default for a new one. `attached`: it ends with its caller.
+
+    `source` names where `settings` come from, for messages.
+    """
 
     node_count: int | None = None
     base_port: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     ephemeral: bool = False
     attached: bool = False
+    source: str = "--config"
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +323,7 @@ def _make(directory: ClusterDirectory, request: UpRequest, undo: Undo) -> None:
             broker_count=len(node_ids),
             settings=request.settings,
         )
-        settings.check_properties(properties, file="the settings")
+        settings.check_properties(properties, file=request.source)
         path = directory.properties_path(node_id)
         undo.making([path, f"{path}.tmp", directory.log_dir(node_id)])
         directory.write_properties(node_id, properties)
@@ -333,11 +337,17 @@ def _update(directory: ClusterDirectory, request: UpRequest) -> None:
         ports.check_base(request.base_port, max(node_ids))
         move_ports(directory, request.base_port)
     if request.settings:
-        changed = {node_id: {**directory.properties(node_id), **request.settings} for node_id in node_ids}
-        for node_id, properties in changed.items():
-            settings.check_properties(properties, file=directory.properties_path(node_id))
-        for node_id, properties in changed.items():
-            directory.write_properties(node_id, properties)
+        change_settings(directory, request.settings, source=request.source)
+
+
+def change_settings(directory: ClusterDirectory, changes: Mapping[str, str], *, source: str) -> None:
+    """Write settings into the files of all nodes, or into none. UsageError that names the source, or a file that is wrong without them."""
+    changed = {}
+    for node_id in directory.node_ids():
+        path = directory.properties_path(node_id)
+        changed[node_id] = settings.changed_properties(directory.properties(node_id), changes, file=path, source=source)
+    for node_id, properties in changed.items():
+        directory.write_properties(node_id, properties)
 
 
 def format_nodes(directory: ClusterDirectory, cluster_id: str | None, undo: Undo) -> str:

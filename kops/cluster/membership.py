@@ -37,10 +37,11 @@ def add_broker(running: Supervision, own_settings: Mapping[str, str], *, timeout
             port=port,
             log_dir=directory.log_dir(node_id),
             broker_count=len(node_ids),
-            settings={**_shared(first), **own_settings},
+            settings=_shared(first),
         )
         path = directory.properties_path(node_id)
-        settings.check_properties(properties, file=path)
+        first_path = directory.properties_path(node_ids[0])
+        properties = settings.changed_properties(properties, own_settings, file=first_path, source="--config")
         undo.making([path, f"{path}.tmp", directory.log_dir(node_id)])
         cluster_id = check_nodes(directory)
         directory.write_properties(node_id, properties)

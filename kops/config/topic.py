@@ -262,12 +262,12 @@ def _broker_default(name: str, synonym: str, factor: int, text: str) -> Value:
         raise UsageError(f"{synonym}={text}: not allowed; allowed: {key.allowed}") from error
 
 
-def parse_settings(arguments: Iterable[str]) -> dict[str, str]:
-    """`key=value` arguments. Raises UsageError for one without `=`."""
+def parse_settings(arguments: Iterable[str], *, source: str) -> dict[str, str]:
+    """`key=value` arguments. Raises UsageError for one without `=`, which names the option that is the source."""
     settings = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"{argument}: not a setting; allowed: key=value")
+            raise UsageError(f"{source} {argument}: not a setting; allowed: key=value")
         settings[key.strip()] = value
     return settings

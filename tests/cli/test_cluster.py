@@ -121,6 +121,13 @@ def test_what_goes_wrong_leaves_nothing(kops: Kops, here: Path) -> None:
         (("--config", "num.partition=1"), 2, "--config: unknown setting num.partition; did you mean num.partitions"),
         (("--config", "broker.id=1"), 2, "--config broker.id: the cluster sets it"),
         (("--config", "num.partitions=0"), 2, "--config: num.partitions=0: not allowed; allowed: 1 or more"),
+        (("--config", "log.roll.ms=0"), 2, "kops: error: --config: requirement failed: log.roll.ms must be greater than or equal to 1"),
+        (("--config", "authorizer.class.name=X"), 2, "kops: error: --config: authorizer.class.name=X: there is no authorizer"),
+        (
+            ("--config", "listener.name.plaintext.max.connections=x"),
+            2,
+            "kops: error: --config: listener.name.plaintext.max.connections=x: not a 32-bit integer",
+        ),
         (("--port-base", "70000"), 2, "--port-base 70000: allowed are 1 to"),
         (("-n", "0"), 2, "0 brokers: allowed are 1 to 100"),
         (("--seed-topic", "a:1:9"), 2, "--seed-topic a:1:9: replication factor 9"),
@@ -166,6 +173,8 @@ def test_the_settings_of_plug_ins_are_kept(kops: Kops, here: Path) -> None:
     path = own.properties_path(1)
     assert (again.code, again.err.splitlines()[0]) == (0, f"{path}: unknown setting super.users: {kept}")
     assert kops("cluster", "kill").code == 0
+    refused = kops("cluster", "up", "--config", "log.roll.ms=0")
+    assert (refused.code, refused.err) == (2, "kops: error: --config: requirement failed: log.roll.ms must be greater than or equal to 1\n")
     refused = kops("cluster", "up", "--config", "super.users=User:admin")
     assert (refused.code, "--config: unknown setting super.users; none of the" in refused.err) == (2, True)
 

@@ -112,8 +112,8 @@ def test_wrong_questions(kops: Kops, tmp_path: Path) -> None:
     partition = str(log_dir / corpus.load("damage-4.3.0-none").json["damagedDir"].split("/")[1])
     for arguments, code, word in (
         (["--assume", "maybe", str(log_dir)], USAGE, "clean, crash"),
-        (["--config", "segment.bites=1", str(log_dir)], USAGE, "segment.bytes"),
-        (["--config", "retention.ms=soon", str(log_dir)], USAGE, "retention.ms=soon"),
+        (["--config", "segment.bites=1", str(log_dir)], USAGE, "--config: unknown setting segment.bites; did you mean segment.bytes"),
+        (["--config", "retention.ms=soon", str(log_dir)], USAGE, "--config: retention.ms=soon"),
         ([str(tmp_path / "nowhere")], FAILED, "nowhere"),
         ([str(log_dir), partition], USAGE, "not both"),
         ([], USAGE, "--server-properties"),

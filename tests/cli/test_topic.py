@@ -250,13 +250,21 @@ def test_log_dirs_and_the_quorum(on: Kops, topic: str, cluster: Cluster) -> None
         (["topic", "trim", "nowhere"], 2, "either TOPIC and --offset, or --offset-json-file"),
         (["topic", "create"], 2, "no topic is named"),
         (["topic", "create", "x", "--replica-assignment", "1:1"], 2, "--replica-assignment 1:1: not allowed; allowed: different brokers"),
-        (["topic", "create", "x", "--config", "nonsense"], 2, "nonsense: not a setting; allowed: key=value"),
+        (["topic", "create", "x", "--config", "nonsense"], 2, "--config nonsense: not a setting; allowed: key=value"),
         (["topic", "alter", "x"], 2, "nothing is to be changed"),
         (["topic", "consume", "x", "--offset", "sometime"], 2, "--offset sometime: not allowed; allowed: earliest, latest"),
         (["topic", "consume", "x", "--partition", "-1"], 2, "--partition -1: not allowed; allowed: a partition's number"),
         (["topic", "produce", "x", "-z", "rar"], 2, "compression.type=rar: not allowed; allowed: none or gzip"),
-        (["topic", "list", "--command-property", "reqest.timeout.ms=1"], 2, "unknown setting reqest.timeout.ms; did you mean request"),
-        (["topic", "list", "--command-property", "security.protocol=SSL"], 2, "security.protocol=SSL: TLS and SASL are not there yet"),
+        (
+            ["topic", "list", "--command-property", "reqest.timeout.ms=1"],
+            2,
+            "--command-property: unknown setting reqest.timeout.ms; did you mean request",
+        ),
+        (
+            ["topic", "list", "--command-property", "security.protocol=SSL"],
+            2,
+            "--command-property: security.protocol=SSL: TLS and SASL are not there yet",
+        ),
         (["topic", "list", "--command-config", "/no/such/file"], 3, "--command-config /no/such/file: no such file"),
         (["topic", "list", "--command-config", "/"], 1, "--command-config /: Is a directory"),
         (["topic", "trim", "--offset-json-file", "/no/such/file"], 3, "--offset-json-file /no/such/file: no such file"),
@@ -280,7 +288,17 @@ def test_settings_come_from_a_file(on: Kops, kops: Kops, tmp_path: Path, cluster
     ran = kops("topic", "list", "--command-config", str(file), "-v")
     assert (ran.code, ran.err.splitlines()[0]) == (0, "group.id has no effect here")
     file.write_text("ssl.keystore.location=/x\n")
-    assert on("topic", "list", "--command-config", str(file), code=2).err.startswith("kops: error: ssl.keystore.location: not served")
+    assert on("topic", "list", "--command-config", str(file), code=2).err.startswith(
+        f"kops: error: {file}: ssl.keystore.location: not served"
+    )
+    file.write_text("linger.ms=soon\n")
+    assert on("topic", "list", "--command-config", str(file), code=2).err.startswith(f"kops: error: {file}: linger.ms=soon: not a")
+    file.write_text("linger.mss=1\nmy.interceptor.host=x\n")
+    warned = on("topic", "list", "--command-config", str(file)).err.splitlines()[:2]
+    assert warned == [
+        f"kops: warning: {file}: unknown setting linger.mss: it has no effect; did you mean linger.ms?",
+        f"kops: warning: {file}: unknown setting my.interceptor.host: it has no effect",
+    ]
 
 
 def test_the_address_comes_from_the_environment(kops: Kops, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,13 @@ def given_settings(out: Output, config: list[str] | None, server_properties: str
     return {**found, **chosen}
 
 
+def settings_source(config: list[str] | None, server_properties: str | None) -> str:
+    """How messages name where the settings of `given_settings` come from."""
+    if server_properties is None:
+        return "--config"
+    return f"{server_properties} and --config" if config else server_properties
+
+
 def node_words(directory: ClusterDirectory) -> str:
     """`3 brokers`, and controllers that are nothing else."""
     brokers = len(directory.broker_ids())

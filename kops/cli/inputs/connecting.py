@@ -25,6 +25,8 @@ DEFAULT_SERVER = "localhost:9092"
 _BOOTSTRAP_HELP = "Servers to begin with: host[:port],… (default: $BOOTSTRAP_SERVERS, else localhost:9092)."
 _CONTROLLER_HELP = "Controllers to ask instead of brokers: host[:port],…"
 _CONFIG_HELP = "A .properties file with Kafka's settings of clients."
+# Names that are as near as this differ by a letter or two.
+_TYPING_ERROR = 0.85
 _PROPERTY_HELP = "One such setting; may be given several times."
 
 Bootstrap = Annotated[
@@ -45,15 +47,38 @@ OUTCOME_COLUMNS = [
 ]
 
 
-def client_properties(config: str | None, properties: Sequence[str] | None) -> dict[str, str]:
-    """The settings of `--command-config` and `--command-property`. UsageError, NotFoundError, DecodeError."""
+def client_properties(out: Output, config: str | None, properties: Sequence[str] | None) -> dict[str, str]:
+    """The settings of `--command-config` and `--command-property`. UsageError names one of them. NotFoundError, DecodeError.
+
+    As Kafka's clients do, a file may hold settings that are unknown: these are left out, with a warning.
+    """
+    from kops.client.settings import CLIENT_CONFIG_DEF
     from kops.config.topic import parse_settings
     from kops.config.values.properties import read_properties
 
     found: dict[str, str] = {}
     if config is not None:
-        found |= read_properties(read_bytes(config, "--command-config"), file=config)
-    return found | parse_settings(properties or ())
+        for name, text in read_properties(read_bytes(config, "--command-config"), file=config).items():
+            if name in CLIENT_CONFIG_DEF.keys:
+                found[name] = text
+                continue
+            near = CLIENT_CONFIG_DEF.near(name, cutoff=_TYPING_ERROR)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            out.warn(f"{config}: unknown setting {name}: it has no effect{hint}")
+        _check_settings(found, config)
+    given = parse_settings(properties or (), source="--command-property")
+    _check_settings({**found, **given}, "--command-property")
+    return found | given
+
+
+def _check_settings(values: Mapping[str, str], source: str) -> None:
+    """UsageError, with the source's name, for what no client can have. Addresses are checked later: others may replace them."""
+    from kops.client.settings import ClientSettings
+
+    try:
+        ClientSettings.from_properties({name: text for name, text in values.items() if not name.startswith("bootstrap.")})
+    except UsageError as error:
+        raise UsageError(f"{source}: {error}") from error
 
 
 def settings_of(
@@ -68,7 +93,7 @@ def settings_of(
     """The client's settings: `more` (what flags of the command say), then the command line's, the file's, the environment's."""
     from kops.client.settings import ClientSettings, parse_addresses, unused
 
-    values = client_properties(config, properties)
+    values = client_properties(out, config, properties)
     if bootstrap is not None and controllers is not None:
         raise UsageError("--bootstrap-server and --bootstrap-controller exclude each other")
     if bootstrap is not None:

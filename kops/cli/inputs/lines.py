@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
+from kops.errors import UsageError
+
 if TYPE_CHECKING:
     from kops.config import TopicConfig
 
@@ -30,8 +32,20 @@ def input_lines(path: str) -> Iterator[tuple[BinaryIO, int | None]]:
         yield file, status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def parse_config(settings: Sequence[str] | None) -> TopicConfig:
-    """The topic settings of `--config K=V`. UsageError names key, value and what is allowed."""
+def topic_settings(settings: Sequence[str] | None) -> dict[str, str]:
+    """The topic settings of `--config K=V`, checked. UsageError names the option, key, value and what is allowed."""
     from kops.config.topic import parse_settings, topic_config
 
-    return topic_config(parse_settings(settings or ()))
+    found = parse_settings(settings or (), source="--config")
+    try:
+        topic_config(found)
+    except UsageError as error:
+        raise UsageError(f"--config: {error}") from error
+    return found
+
+
+def parse_config(settings: Sequence[str] | None) -> TopicConfig:
+    """The same as a topic's configuration."""
+    from kops.config.topic import topic_config
+
+    return topic_config(topic_settings(settings))

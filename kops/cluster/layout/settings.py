@@ -163,14 +163,15 @@ def check_given(given: Mapping[str, str], *, source: str, is_file: bool = False)
     from kops.config.broker.settings import LISTENER_PREFIX
 
     for key, value in given.items():
-        if key.startswith(LISTENER_PREFIX) or (is_file and key not in BrokerConfig.definition.keys):
+        name = key.removeprefix(LISTENER_PREFIX).partition(".")[2] if key.startswith(LISTENER_PREFIX) else key
+        if name not in BrokerConfig.definition.keys and (is_file or name != key):
             continue
         try:
-            _ = BrokerConfig.definition[key].parse(value)
+            BrokerConfig.definition[name].parse(value)
         except KopsError as error:
-            is_own = key not in BrokerConfig.definition.keys and not BrokerConfig.definition.near(key)
+            is_own = name not in BrokerConfig.definition.keys and not BrokerConfig.definition.near(name)
             hint = " (the setting of a plug-in goes into a properties file)" if is_own else ""
-            raise UsageError(f"{source}: {error}{hint}") from error
+            raise UsageError(f"{source}: {key.removesuffix(name)}{error}{hint}") from error
 
 
 def unknown_settings(properties: Mapping[str, str], *, file: str) -> list[str]:
@@ -224,6 +225,17 @@ def check_properties(properties: Mapping[str, str], *, file: str) -> None:
         BrokerConfig.from_properties(properties)
     except KopsError as error:
         raise UsageError(f"{file}: {error}") from error
+
+
+def changed_properties(properties: Mapping[str, str], changes: Mapping[str, str], *, file: str, source: str) -> dict[str, str]:
+    """Properties with changes over them. UsageError that names the source of the changes, or the file that is wrong without them."""
+    changed = {**properties, **changes}
+    try:
+        check_properties(changed, file=source)
+    except UsageError:
+        check_properties(properties, file=file)
+        raise
+    return changed
 
 
 def listener_address(properties: Mapping[str, str]) -> tuple[str, int]:

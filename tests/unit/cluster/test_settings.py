@@ -90,6 +90,15 @@ def test_a_file_may_hold_settings_that_kafka_does_not_know() -> None:
         settings.check_given({**own, "num.partitions": "many"}, source="/x/server.properties", is_file=True)
 
 
+def test_who_is_wrong_is_named() -> None:
+    right, wrong = made(own={}), made(own={"log.roll.ms": "0"})
+    assert settings.changed_properties(wrong, {"log.roll.ms": "1"}, file="1.properties", source="--config")["log.roll.ms"] == "1"
+    with pytest.raises(UsageError, match=r"^--config: requirement failed: log\.roll\.ms"):
+        settings.changed_properties(right, {"log.roll.ms": "0"}, file="1.properties", source="--config")
+    with pytest.raises(UsageError, match=r"^1\.properties: requirement failed: log\.roll\.ms"):
+        settings.changed_properties(wrong, {"num.partitions": "2"}, file="1.properties", source="--config")
+
+
 def test_impossible_settings_are_named() -> None:
     with pytest.raises(UsageError, match=r"num\.partitions"):
         settings.check_properties(made(own={"num.partitions": "many"}), file="1.properties")

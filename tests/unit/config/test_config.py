@@ -209,10 +209,10 @@ def test_doubles_as_text(value: float, text: str) -> None:
 
 
 def test_arguments() -> None:
-    assert parse_settings(["a=b", "c = d=e"]) == {"a": "b", "c": " d=e"}
+    assert parse_settings(["a=b", "c = d=e"], source="--config") == {"a": "b", "c": " d=e"}
     for argument in ("a", "=b", ""):
-        with pytest.raises(UsageError, match="key=value"):
-            parse_settings([argument])
+        with pytest.raises(UsageError, match=f"^--config {argument}: not a setting; allowed: key=value"):
+            parse_settings([argument], source="--config")
 
 
 def test_the_order_of_a_hash_map() -> None:

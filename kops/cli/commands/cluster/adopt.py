@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kops.cli.inputs.cluster_words import PortBase, ServerProperties, Settings, given_settings
+from kops.cli.inputs.cluster_words import PortBase, ServerProperties, Settings, given_settings, settings_source
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
 from kops.cli.running.options import command
@@ -48,7 +48,7 @@ def adopt(
 
     chosen = given_settings(out, config, server_properties)
     directory = ClusterDirectory(DEFAULT_PATH if data_dir is None else data_dir)
-    nodes = take_over(directory, dirs, base_port=port_base, own_settings=chosen)
+    nodes = take_over(directory, dirs, base_port=port_base, own_settings=chosen, source=settings_source(config, server_properties))
     rows = []
     for node in nodes:
         properties = directory.properties(node.node_id)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kops.cli.inputs.cluster_words import DataDir, PortBase, ServerProperties, Settings, given_settings, node_words
+from kops.cli.inputs.cluster_words import DataDir, PortBase, ServerProperties, Settings, given_settings, node_words, settings_source
 from kops.cli.printing.output import Output
 from kops.cli.running.options import command
 from kops.errors import UsageError
@@ -72,7 +72,7 @@ def up(
     if seeds and not wait:
         raise UsageError("--seed-topic needs a cluster that answers: not with --no-wait")
     started = time.monotonic()
-    request = UpRequest(brokers, port_base, chosen, ephemeral, attached=foreground)
+    request = UpRequest(brokers, port_base, chosen, ephemeral, foreground, settings_source(config, server_properties))
     result = _bring_up(directory, request, seeds, wait=wait, timeout=timeout)
     _tell(out, directory, result, time.monotonic() - started)
     if result.attachment is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kops.cli.inputs.lines import topic_settings
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
 from kops.cli.running.exit_codes import CLEAN, INTERRUPTED, PROBLEMS
@@ -70,13 +71,12 @@ def compact(
     """
     import time
 
-    from kops.config.topic import parse_settings
     from kops.forensics.compact import SCHEMA, CompactOptions
     from kops.forensics.compact import compact as run
 
     options = CompactOptions(
         now_ms=int(time.time() * 1000) if now is None else now,
-        overrides=parse_settings(config or []),
+        overrides=topic_settings(config),
         dirty_from=dirty_from,
         roll=roll,
         force=force,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kops.cli.inputs.lines import topic_settings
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
 from kops.cli.running.exit_codes import CLEAN, PROBLEMS
@@ -96,7 +97,6 @@ def _options(
 ) -> tuple[ForecastOptions, list[str]]:
     import time
 
-    from kops.config.topic import parse_settings
     from kops.files import OsFiles
     from kops.forensics.forecast.run import ForecastOptions, use_server_properties
 
@@ -107,7 +107,7 @@ def _options(
         clean_shutdown=None if assume is None else ASSUMPTIONS[assume],
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
-        overrides=parse_settings(config),
+        overrides=topic_settings(config),
     )
     log_dirs = use_server_properties(OsFiles(read_only=True), server_properties, options) if server_properties is not None else []
     return options, log_dirs

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kops.cli.inputs.lines import clock_ms, input_lines
+from kops.cli.inputs.lines import clock_ms, input_lines, topic_settings
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
 from kops.cli.running.exit_codes import CLEAN, LOST
@@ -49,12 +49,11 @@ def import_(
     """
     import os
 
-    from kops.config.topic import parse_settings
     from kops.files import OsFiles
     from kops.forensics.lines.importing import ImportReport, import_config, import_lines, parse_lines
     from kops.forensics.plans.journal import locked
 
-    settings = import_config(parse_settings(config or ()))
+    settings = import_config(topic_settings(config))
     files = OsFiles()
     report = ImportReport(out_dir)
     with input_lines(file) as (lines, size):

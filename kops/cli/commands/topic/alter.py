@@ -66,7 +66,9 @@ def alter(
     if replica_assignment is not None and partitions is None:
         raise UsageError("--replica-assignment needs --partitions")
     wanted = need_topics(topics, topic)
-    operations: list[tuple[str, int, str | None]] = [(name, SET, value) for name, value in parse_settings(settings or ()).items()]
+    operations: list[tuple[str, int, str | None]] = [
+        (name, SET, value) for name, value in parse_settings(settings or (), source="--config").items()
+    ]
     operations += [(name, DELETE, None) for text in delete_settings or () for name in text.split(",")]
     with connect(out, bootstrap, config, properties) as client:
         found = {info.name: info for info in list_topics(client)}

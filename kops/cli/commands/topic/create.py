@@ -72,7 +72,7 @@ def create(
     if replica_assignment is not None and (partitions is not None or replication_factor is not None):
         raise UsageError("--replica-assignment says how many partitions and replicas: no --partitions, no --replication-factor")
     assignment = None if replica_assignment is None else parse_assignment(replica_assignment)
-    own = parse_settings(settings or ())
+    own = parse_settings(settings or (), source="--config")
     for name in names:
         if "." in name or "_" in name:
             out.detail(f"{name}: names of metrics have a _ for . and _, so topics that differ in these only collide there")
