@@ -1,6 +1,6 @@
 """Write docs/configuration.md and docs/errors.md from the tables in the source: `python tools/make_docs.py` (or `make docs`).
 
-`--check` only compares.
+`--check` only compares them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 EFFECTS: Final = {"used": "used", "none": "no effect", "refused": "refused"}
 REACTIONS: Final = {
     Reaction.PLAIN: "",
-    Reaction.RETRIABLE: "again, as it is",
-    Reaction.REFRESH: "again, when the coordinator is known anew",
-    Reaction.METADATA: "again, with new metadata",
-    Reaction.RECOVERABLE: "with a new producer or member",
-    Reaction.FATAL: "not before something is set up otherwise",
+    Reaction.RETRIABLE: "yes, unchanged",
+    Reaction.REFRESH: "yes, after finding the coordinator again",
+    Reaction.METADATA: "yes, with new metadata",
+    Reaction.RECOVERABLE: "yes, with a new producer or member",
+    Reaction.FATAL: "no, not before the setup is changed",
 }
 TITLES: Final = {
     "REMOTE_STORAGE": "Remote storage",
@@ -58,17 +58,23 @@ def configuration() -> str:
     lines = [
         "# Settings of a node",
         "",
-        f"All {len(SETTINGS)} settings that a node of Apache Kafka 4.3 knows, by their names in `server.properties`, and what",
-        f"each does in a kops node: {count['used']} are used as Kafka uses them, {count['none']} are accepted without effect (a node says",
-        f"so when it starts, and why), {count['refused']} are refused where they are set to anything but their default. What is not",
-        "allowed is told with Kafka's words.",
+        f"This page lists all {len(SETTINGS)} settings that a node of Apache Kafka 4.3 knows, by their names in `server.properties`, and what",
+        "each does in a kops node:",
         "",
-        "Any other setting may stand in a file, as in Kafka, where plug-ins read such settings (`super.users`): it is kept, a command that",
-        "reads the file and the node that starts warn, and `DescribeConfigs` shows it as Kafka does, without its value. The option",
-        "`--config K=V` and the argument `config` of `kops.Cluster` refuse it: there it is most likely a typing error.",
+        f"- {count['used']} are **used** as Kafka uses them.",
+        f"- {count['none']} are accepted but have **no effect**. A node logs each of these that is set, with the reason, when it starts.",
+        f"- {count['refused']} are **refused** if they are set to anything but their default.",
         "",
-        "*At run time*: `broker` may be changed for one broker, `cluster` also for all (`kafka-configs.sh --entity-type brokers`).",
-        "This page is written by `make docs` from the tables in `kops/config/broker_keys`; a test compares it.",
+        "A value that is not allowed is an error with Kafka's text.",
+        "",
+        "A file may hold any other setting, as in Kafka, where plug-ins read such settings (`super.users`). It is kept. A command that reads",
+        "the file, and a node that starts with it, print a warning. `DescribeConfigs` shows it as Kafka does, without its value. The option",
+        "`--config K=V` and the argument `config` of `kops.Cluster` reject an unknown setting, because it is most likely a typing error.",
+        "",
+        "The column *at run time* says where a setting can be changed while nodes run (`kafka-configs.sh --entity-type brokers`): `broker`",
+        "for one broker, `cluster` for one broker or for all.",
+        "",
+        "`make docs` writes this page from the tables in `kops/config/broker_keys`. A test compares it.",
         "",
     ]
     for module in (broker_keys_node, broker_keys_coordinators, broker_keys_security):
@@ -76,7 +82,7 @@ def configuration() -> str:
             settings: tuple[Setting, ...] = getattr(module, name, ())
             if settings:
                 lines += [f"## {title}", "", *table(settings), ""]
-    lines += ["## At run time only", "", "Limits in bytes a second that stand in no file.", ""]
+    lines += ["## At run time only", "", "These limits, in bytes a second, cannot be set in a file.", ""]
     lines += ["| setting | type | default | allowed | at run time |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| {' | '.join((*described(key), changes(key.name)))} |" for key in QUOTA_KEYS]
     return "\n".join(lines) + "\n"
@@ -112,11 +118,10 @@ def errors() -> str:
     lines = [
         "# Error codes",
         "",
-        f"The {len(ERRORS)} error codes of Apache Kafka 4.3 on the wire, and what Kafka's exception of each tells a client to do:",
-        "try again as it is, ask first who is in charge now, begin anew, or give up until something is set up otherwise; nothing where it",
-        "depends on the request.",
-        "This page is written by `make docs` from the table in `kops/protocol/errors.py`, which is tested beside",
-        "Kafka's own.",
+        f"This page lists the {len(ERRORS)} error codes of Apache Kafka 4.3 on the wire. The column *try again* says what a client should do, by the",
+        "class of Kafka's exception for the code. It is empty where that depends on the request.",
+        "",
+        "`make docs` writes this page from the table in `kops/protocol/errors.py`, which is tested beside Kafka's own.",
         "",
         "| code | name | what it says | try again |",
         "| ---: | --- | --- | --- |",

@@ -1,6 +1,6 @@
-"""What each of Kafka's settings of a node does in kops: used, accepted without effect, or refused, and why.
+"""What each of Kafka's node settings does in kops: used, accepted without effect, or refused, and why.
 
-A setting that is refused may stand in the file with its default: what is refused is what would be asked for and not be there.
+A refused setting may be in the file with its default value. Any other value would ask for something that kops does not have.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ class Mark(NamedTuple):
 
 USED: Final = Mark("used")
 
-ONE_LOOP: Final = Mark("none", "one loop and the threads it needs do the work of Kafka's thread pools")
-NO_EARLY_START: Final = Mark("none", "without an authorizer no listener has to wait for it")
-NO_EVENT_LOG: Final = Mark("none", "the controller keeps no times of its events")
-NOT_PURGED: Final = Mark("none", "a request that is answered leaves its purgatory at once")
+ONE_LOOP: Final = Mark("none", "one event loop and its side threads do the work of Kafka's thread pools")
+NO_EARLY_START: Final = Mark("none", "there is no authorizer that listeners would have to wait for")
+NO_EVENT_LOG: Final = Mark("none", "the controller does not measure its events")
+NOT_PURGED: Final = Mark("none", "a request leaves its purgatory as soon as it is answered")
 REMOTE: Final = Mark("none", "there is no remote storage")
-NO_TLS: Final = Mark("none", "there is no TLS; a listener that asks for it is refused")
-NO_SASL: Final = Mark("none", "there is no SASL; a listener that asks for it is refused")
+NO_TLS: Final = Mark("none", "there is no TLS; a listener that needs it is refused")
+NO_SASL: Final = Mark("none", "there is no SASL; a listener that needs it is refused")
 NO_TOKENS: Final = Mark("none", "there are no delegation tokens")
 NO_GROUPS: Final = Mark("none", "there is no group coordinator")
 NO_SHARE: Final = Mark("none", "there are no share groups")
-GROUP_LIMIT: Final = Mark("none", "there is no group coordinator; only the configs of groups are held to it")
+GROUP_LIMIT: Final = Mark("none", "there is no group coordinator; it only limits the settings of groups")
 NO_TXN: Final = Mark("none", "there is no transaction coordinator")
-NO_QUOTAS: Final = Mark("none", "the rate of changes by clients is not limited")
-NO_TELEMETRY: Final = Mark("none", "clients are not asked for metrics")
-NO_JMX: Final = Mark("none", "metrics are counted plainly, and Java's reporters can't be loaded")
+NO_QUOTAS: Final = Mark("none", "there are no controller mutation quotas")
+NO_TELEMETRY: Final = Mark("none", "clients are not asked for their metrics")
+NO_JMX: Final = Mark("none", "metrics are plain counters; reporters are Java classes")
 
 NO_REMOTE: Final = Mark("refused", "there is no remote storage")
 NO_PROVIDERS: Final = Mark("refused", "config providers are Java classes")
-NO_ACLS: Final = Mark("refused", "there is no authorizer, and without one everybody may do everything")
+NO_ACLS: Final = Mark("refused", "there is no authorizer; without one everybody may do everything")
 NO_PRINCIPALS: Final = Mark("refused", "a principal builder is a Java class")
 NO_CALLBACK: Final = Mark("refused", "a quota callback is a Java class")
 NO_POLICY: Final = Mark("refused", "a policy is a Java class")
-NO_SELECTOR: Final = Mark("refused", "of the replica selectors, which are Java classes, only Kafka's own are known")
+NO_SELECTOR: Final = Mark("refused", "replica selectors are Java classes; only Kafka's own are known")
 
 
 class Required(NamedTuple):

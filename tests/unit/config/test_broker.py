@@ -114,7 +114,7 @@ def test_kafkas_own_files(name: str, roles: list[str]) -> None:
     config = BrokerConfig.from_properties(read_properties(KAFKA_FILES[f"{name}.properties"]))
     assert sorted(config.roles) == roles
     told = dict(config.unused)
-    assert told["num.network.threads"] == "one loop and the threads it needs do the work of Kafka's thread pools"
+    assert told["num.network.threads"] == "one event loop and its side threads do the work of Kafka's thread pools"
     assert "log.retention.hours" not in told
 
 
