@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -55,6 +56,35 @@ def pytest_configure(config: pytest.Config) -> None:
     java = os.environ.get("KOPS_EXPECT_JAVA")
     if java and find_java().source != java:
         raise pytest.UsageError(f"Java comes from {find_java().source}, not {java}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Markers that follow from what a test is; tests of a worker in the order of `tests.support.scheduling`."""
+    from tests.support.rings import mark
+
+    mark(items)
+    if hasattr(config, "workerinput"):
+        from tests.support.scheduling import longest_first
+
+        items[:] = longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """See `tests.support.scheduling`."""
+    from tests.support.scheduling import LongestFirst
+
+    return LongestFirst(config, log)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Tell tools/tests.sh what failed, and whether a real broker was in it."""
+    told = os.environ.get("KOPS_FAILED_TESTS")
+    if told and report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        Path(told).parent.mkdir(parents=True, exist_ok=True)
+        with open(told, "a") as file:
+            file.write(f"{'kafka' if 'kafka' in report.keywords else 'own'} {report.nodeid}\n")
 
 
 def pytest_runtest_teardown() -> None:

@@ -1,43 +1,64 @@
 #!/bin/sh
-# tests.sh fast|slow [options of pytest]: the two rings of tests. What may run beside others runs in two workers, what is marked `serial` alone
-# after it. Where the hot loop is compiled, the tests that may reach it run again on its source. Everything runs, also behind a failure.
-# What failed beside others runs once more by itself: real brokers on a machine that does too much at once may miss a time-out. What fails
-# there as well has failed; what passes is named at the end.
+# tests.sh fast|slow [options of pytest]: the two rings of tests; docs/testing.md describes them. Each ring has three parts: tests that run
+# beside others, tests that need the machine for themselves (marker `cores`), and, where the hot modules are compiled, the tests that can tell
+# their source from their machine code once more on the source. All parts run, also behind a failure. The end of the output says how long each
+# part took beside its budget.
+#
+# A failure is a failure. The one exception is a test of a real Kafka broker (marker `kafka`), whose time-outs are not ours: where only such
+# tests failed they run once more by themselves, and the end of the output lists them.
 set -eu
 cd "$(dirname "$0")/.."
 py=.venv/bin/python
-workers=${KOPS_TEST_WORKERS:-2}
+workers=${KOPS_TEST_WORKERS:-3}
+# Budgets in seconds on two cores.
 case ${1:-fast} in
-  fast) ring='not slow' ;;
-  slow) ring='slow' ;;
+  fast) ring='not slow' budgets='120 15 30' ;;
+  slow) ring='slow' budgets='840 420 60' ;;
   *) echo "usage: tests.sh fast|slow [options of pytest]" >&2; exit 2 ;;
 esac
 [ $# -eq 0 ] || shift
+# Without byte code each worker would compile all tests and rewrite their assertions again.
+unset PYTHONDONTWRITEBYTECODE
 failed=0
-busy=
+again=
+times=
 trap 'exit 130' INT
 
-run() { # words, then pytest's arguments; a ring without tests of a kind is no failure
-  part=$1
+run() { # budget, words, then pytest's arguments; a ring without tests of a kind is no failure
+  budget=$1 part=$2
+  shift 2
   echo "== $part"
-  shift
+  began=$(date +%s)
   cache=.pytest_cache/part
   rm -rf "$cache"
+  KOPS_FAILED_TESTS=$cache/failed; export KOPS_FAILED_TESTS
   status=0
-  $py -m pytest -q --durations=10 --durations-min=10 -o cache_dir="$cache" "$@" || status=$?
+  $py -m pytest -q --durations=15 --durations-min=3 -o cache_dir="$cache" "$@" || status=$?
   case $status in
-    0 | 5) return ;;
-    1) ;;
-    *) failed=1; return ;;
-  esac
-  echo "== $part: what failed, once more by itself"
-  status=0
-  $py -m pytest -q -o cache_dir="$cache" "$@" -n 0 --last-failed --last-failed-no-failures none || status=$?
-  case $status in
-    0) busy="$busy
-  $part" ;;
+    0 | 5) ;;
+    1) retry "$@" ;;
     *) failed=1 ;;
   esac
+  took=$(($(date +%s) - began))
+  late=
+  [ "$took" -le "$budget" ] || late=' over budget'
+  times="$times
+  $(printf '%4d s of %4d s  %s' "$took" "$budget" "$part")$late"
+}
+
+retry() { # pytest's arguments
+  if [ ! -s "$KOPS_FAILED_TESTS" ] || grep -qv '^kafka ' "$KOPS_FAILED_TESTS"; then
+    failed=1
+    return
+  fi
+  names=$(sed 's/^kafka /  /' "$KOPS_FAILED_TESTS")
+  echo "== $part: only tests of a real broker failed; once more by themselves"
+  if $py -m pytest -q -o cache_dir="$cache" "$@" -n 0 --last-failed --last-failed-no-failures none; then
+    again="$again
+$names"
+  else
+    failed=1
+  fi
 }
 
 loop=interpreted
@@ -45,12 +66,16 @@ for built in kops/records/_hot.*.so; do
   [ ! -e "$built" ] || [ -n "${KOPS_PURE:-}" ] || loop=compiled
 done
 KOPS_EXPECT=$loop; export KOPS_EXPECT
-run "$ring, hot loop $loop" -m "($ring) and not serial" -n "$workers" --dist loadfile "$@"
-run "$ring, one at a time" -m "($ring) and serial" "$@"
+set -- $budgets -- "$@"
+beside=$1 alone=$2 source=$3
+shift 4
+run "$beside" "$ring, hot modules $loop" -m "($ring) and not cores" -n "$workers" "$@"
+run "$alone" "$ring, one at a time" -m "($ring) and cores" "$@"
 if [ $loop = compiled ]; then
   KOPS_PURE=1; KOPS_EXPECT=interpreted; export KOPS_PURE KOPS_EXPECT
-  run "$ring, hot loop interpreted" -m "($ring) and not serial and not once" -n "$workers" --dist loadfile \
-    tests/unit tests/golden tests/property tests/fuzz "$@"
+  run "$source" "$ring, hot modules interpreted" -m "($ring) and hot" -n "$workers" \
+    tests/unit tests/property tests/golden tests/fuzz "$@"
 fi
-[ -z "$busy" ] || echo "tests.sh: failed beside others and passed alone (see above):$busy"
+[ -z "$again" ] || echo "tests.sh: tests of a real broker that failed beside others and passed alone:$again"
+echo "tests.sh: how long the parts took$times"
 exit $failed

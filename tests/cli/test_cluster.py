@@ -26,7 +26,7 @@ from tests.support import librdkafka as kafka
 
 Kops = Callable[..., Ran]
 WAIT_S = 120
-pytestmark = [pytest.mark.once, pytest.mark.serial]
+pytestmark = [pytest.mark.once, pytest.mark.cores]
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tests.support.oracle import Oracle
 from tests.support.raw_client import RawClient
 from tests.support.soaking import log_bytes
 
-pytestmark = [pytest.mark.once, pytest.mark.slow, pytest.mark.serial]
+pytestmark = [pytest.mark.once, pytest.mark.slow, pytest.mark.cores]
 
 KOPS, KAFKA = 2, 3
 

@@ -31,7 +31,6 @@ def partitions(case: corpus.Case) -> list[Path]:
     return [path for path in sorted((case.root / "data").iterdir()) if path.is_dir() and logs(path)]
 
 
-@pytest.mark.hot
 @pytest.mark.parametrize("case_id", FORMATS)
 def test_records_are_what_a_consumer_got(case_id: str) -> None:
     case = corpus.load(case_id)
@@ -55,7 +54,6 @@ def test_records_are_what_a_consumer_got(case_id: str) -> None:
     assert compared
 
 
-@pytest.mark.hot
 @pytest.mark.parametrize("case_id", FORMATS)
 def test_nothing_is_wrong_with_a_sound_log(case_id: str) -> None:
     for folder in partitions(corpus.load(case_id)):
@@ -171,7 +169,6 @@ def as_batch_truth(batch: Batch) -> dict[str, Any]:
     }
 
 
-@pytest.mark.hot
 @pytest.mark.parametrize("name", EXOTIC)
 def test_exotic_batches_are_what_kafka_reads(name: str) -> None:
     case = corpus.load("exotic-batches")

@@ -26,7 +26,7 @@ from tests.support.librdkafka import Acknowledged, create_topic, read_all
 from tests.support.messages import random_message
 from tests.support.soaking import held
 
-pytestmark = [pytest.mark.slow, pytest.mark.serial, pytest.mark.once]
+pytestmark = [pytest.mark.slow, pytest.mark.cores, pytest.mark.once]
 REQUESTS = 40_000
 WARM_UP = 4_000
 A_CONNECTION = 5

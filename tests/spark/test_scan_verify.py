@@ -19,7 +19,7 @@ from kops.environment import java_environment
 from kops.forensics.verify.run import verify
 from tests.support import corpus
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.cores
 
 
 def _before(kind: str) -> list[str]:

@@ -16,7 +16,7 @@ from kops.records import Batch, Damage, scan
 from kops.spark.schemas import ddl
 from tests.support import corpus
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.cores
 CASES = ["v0-0.9.0.1-codec-gzip", "v1-0.10.2.2-codec-lz4", "v2-4.3.0-codec-zstd", "v2-4.3.0-transactions", "v2-4.3.0-logappendtime-gzip"]
 TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 
