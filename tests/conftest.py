@@ -16,7 +16,7 @@ from kops._compiled import HOT_MODULES, status
 from kops.environment import find_java
 
 if TYPE_CHECKING:
-    from tests.support.oracle import Oracle
+    from tests.support.kafka.oracle import Oracle
 
 
 # Machines are busy: how long one example takes says nothing. What fails is shown so that it can be repeated.
@@ -89,7 +89,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_runtest_teardown() -> None:
     """No client outlives its test."""
-    if (clients := sys.modules.get("tests.support.librdkafka")) is not None:
+    if (clients := sys.modules.get("tests.support.nodes.librdkafka")) is not None:
         clients.close_all()
 
 
@@ -109,8 +109,8 @@ def minutes(request: pytest.FixtureRequest) -> float | None:
 
 @pytest.fixture(scope="session")
 def oracle() -> Iterator[Oracle]:
-    """Apache Kafka 4.3.0 in one JVM for the whole session (of a worker); see tests/support/oracle.py."""
-    from tests.support.oracle import Oracle
+    """Apache Kafka 4.3.0 in one JVM for the whole session (of a worker); see tests/support/kafka/oracle.py."""
+    from tests.support.kafka.oracle import Oracle
 
     with Oracle() as started:
         yield started

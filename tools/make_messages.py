@@ -17,7 +17,7 @@ from typing import Any
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
-from tests.support.kafka_jars import KAFKA_VERSION, kafka_jars  # noqa: E402
+from tests.support.kafka.kafka_jars import KAFKA_VERSION, kafka_jars  # noqa: E402
 
 TARGET = PROJECT / "kops" / "protocol" / "messages"
 FOLDERS = ("common/message/", "common/metadata/", "message/")

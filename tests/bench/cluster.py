@@ -45,13 +45,13 @@ from kops.protocol.messages.metadata_response import MetadataResponsePartition
 from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
 from kops.records.build import BatchBuilder
 from tests.bench.data import CACHE
-from tests.support.kafka_jars import kafka_jars
-from tests.support.kafka_nodes import KafkaNodes
-from tests.support.kops_nodes import KopsNodes
-from tests.support.raw_client import RawClient
+from tests.support.kafka.kafka_jars import kafka_jars
+from tests.support.kafka.kafka_nodes import KafkaNodes
+from tests.support.nodes.kops_nodes import KopsNodes
+from tests.support.nodes.raw_client import RawClient
 
 if TYPE_CHECKING:
-    from tests.support.oracle import Oracle
+    from tests.support.kafka.oracle import Oracle
 
 MIB: Final = 1024 * 1024
 PATIENCE_S: Final = 120
@@ -527,7 +527,7 @@ def main(arguments: Sequence[str]) -> None:
     # As installed: the bytecode of modules is kept.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["_JAVA_OPTIONS"] = CLIENT_JVM
-    from tests.support.oracle import Oracle
+    from tests.support.kafka.oracle import Oracle
 
     oracle = Oracle()
     del os.environ["_JAVA_OPTIONS"]

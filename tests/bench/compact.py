@@ -19,7 +19,7 @@ from kops.records import BatchBuilder
 from kops.storage.cleaning._hot_clean import OffsetMap, is_compiled
 from kops.storage.cleaning.cleaner import DEFAULT_DEDUPE_BUFFER_BYTES, Cleaner, CleanRange
 from tests.bench.data import CACHE, FIRST_TIMESTAMP
-from tests.support import cleaning
+from tests.support.logs import cleaning
 
 WARM_UP = 3
 SEGMENTS = 4
@@ -60,8 +60,8 @@ def written(kind: str, size: int) -> tuple[Path, int]:
 def main() -> None:
     """Measure."""
     os.environ["_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=4 -Xmx1g"
-    from tests.support.kafka_cleaner import KafkaCleaner
-    from tests.support.oracle import Oracle
+    from tests.support.kafka.kafka_cleaner import KafkaCleaner
+    from tests.support.kafka.oracle import Oracle
 
     kind, size, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     folder, end = written(kind, size)

@@ -38,7 +38,7 @@ from kops.storage.unified_log import UnifiedLog
 from tests.bench.data import CACHE, FIRST_TIMESTAMP, VARIANTS, segment, text
 
 if TYPE_CHECKING:
-    from tests.support.oracle import Oracle
+    from tests.support.kafka.oracle import Oracle
 
 RECORDS = 148
 TURN = 2048
@@ -125,7 +125,7 @@ class Jvm:
 
     def __init__(self) -> None:
         os.environ["_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=4 -Xmx1g"
-        from tests.support.oracle import Oracle
+        from tests.support.kafka.oracle import Oracle
 
         self.oracle: Oracle = Oracle()
         # The clock of another process's CPU time, as clock_getcpuclockid(3) gives it: Linux makes it of the process's id.
@@ -165,7 +165,7 @@ class KafkaLog:
     """Kafka's log in a new folder, and a loop of appends that runs in the JVM."""
 
     def __init__(self, jvm: Jvm, folder: Path, data: list[bytes], method: str, fetched: int = 1) -> None:
-        from tests.support.manual_jvm import named
+        from tests.support.kafka.manual_jvm import named
 
         self.jvm = jvm
         folder.mkdir(parents=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kops.environment import find_java
-from tests.support.kafka_jars import kafka_jars
+from tests.support.kafka.kafka_jars import kafka_jars
 
 # As installed: the bytecode of modules is kept.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

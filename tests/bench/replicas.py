@@ -2,8 +2,8 @@
 
     python -m tests.bench.replicas [ROUNDS] [PARTITIONS]
 
-Batches of 16 KiB, logs on a disk, no sockets: the wires of `tests.support.replicas`. PARTITIONS follow one leader in the last line, and one
-of them is written to at a time. A program of its own so that KOPS_PURE can be set: prints `{name: microseconds}` as JSON.
+Batches of 16 KiB, logs on a disk, no sockets: the wires of `tests.support.parts.replicas`. PARTITIONS follow one leader in the last
+line, and one of them is written to at a time. A program of its own so that KOPS_PURE can be set: prints `{name: microseconds}` as JSON.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from kops.replication.following.leader_endpoint import FetcherSettings, RemoteLe
 from kops.replication.leading.fetch import FetchInfo, FetchParams
 from kops.replication.quota import UnboundedQuota
 from kops.storage.formats.kafka_uuid import uuid_bytes
-from tests.support.managing import DIRECTORY_IDS
-from tests.support.managing import Broker as Disks
-from tests.support.replicas import TOPIC_ID, TP, World
+from tests.support.parts.managing import DIRECTORY_IDS
+from tests.support.parts.managing import Broker as Disks
+from tests.support.parts.replicas import TOPIC_ID, TP, World
 
 RECORDS, SIZE = 16, 1012
 WARM_UP, LEADER, FOLLOWER = 200, 1, 2

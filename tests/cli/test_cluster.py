@@ -22,7 +22,7 @@ from kops.cluster.layout.ports import find_base
 from kops.cluster.processes.processes import supervised
 from kops.files import OsFiles
 from tests.cli.conftest import PROJECT, Ran
-from tests.support import librdkafka as kafka
+from tests.support.nodes import librdkafka as kafka
 
 Kops = Callable[..., Ran]
 WAIT_S = 120

@@ -14,7 +14,7 @@ from kops.cluster.layout.directory import ClusterDirectory
 from kops.files import OsFiles
 from tests.cli.conftest import Ran
 from tests.support import corpus
-from tests.support import librdkafka as kafka
+from tests.support.nodes import librdkafka as kafka
 
 Kops = Callable[..., Ran]
 HASTE = ("--config", "broker.session.timeout.ms=1000", "--config", "broker.heartbeat.interval.ms=200")

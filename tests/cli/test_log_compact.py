@@ -16,7 +16,8 @@ import pytest
 
 from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint
 from tests.cli.conftest import Ran
-from tests.support import cleaning, corpus
+from tests.support import corpus
+from tests.support.logs import cleaning
 
 Kops = Callable[..., Ran]
 CASE = "v2-4.3.0-compacted-idempotent"

@@ -20,7 +20,7 @@ from kops.cli.running.exit_codes import CLEAN, FAILED, FIXED, INTERRUPTED, PROBL
 from kops.files import OsFiles
 from tests.cli.conftest import PROJECT, Ran
 from tests.support import corpus
-from tests.support.verifying import folder
+from tests.support.logs.verifying import folder
 
 Kops = Callable[..., Ran]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.kops_nodes import KopsNodes
+from tests.support.nodes.kops_nodes import KopsNodes
 
 
 @pytest.fixture(scope="module")

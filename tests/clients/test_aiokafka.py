@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from tests.support.kops_nodes import KopsNodes
+from tests.support.nodes.kops_nodes import KopsNodes
 
 PATIENCE_S = 60
 pytestmark = [pytest.mark.slow, pytest.mark.once]

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.support.kops_nodes import KopsNodes
+from tests.support.nodes.kops_nodes import KopsNodes
 
 PATIENCE_S = 60
 pytestmark = pytest.mark.once

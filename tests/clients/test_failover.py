@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.kops_nodes import KopsNodes
+from tests.support.nodes.kops_nodes import KopsNodes
 
 PATIENCE_S = 90
 COUNT = 6000

@@ -7,8 +7,8 @@ import uuid
 
 import pytest
 
-from tests.support.kops_nodes import KopsNodes
-from tests.support.oracle import Oracle
+from tests.support.kafka.oracle import Oracle
+from tests.support.nodes.kops_nodes import KopsNodes
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 

@@ -12,7 +12,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, NewPartitions, NewTopic
 from kafka.errors import TopicAlreadyExistsError
 
-from tests.support.kops_nodes import KopsNodes
+from tests.support.nodes.kops_nodes import KopsNodes
 
 PATIENCE_S = 60
 pytestmark = [pytest.mark.slow, pytest.mark.once]

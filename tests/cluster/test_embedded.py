@@ -18,7 +18,7 @@ from kops.cluster.launch import UpRequest, bring_up, take_down
 from kops.cluster.layout import ports
 from kops.cluster.layout.directory import ClusterDirectory
 from kops.errors import KopsError, NotFoundError, UsageError
-from tests.support import librdkafka as kafka
+from tests.support.nodes import librdkafka as kafka
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 

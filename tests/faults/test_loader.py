@@ -10,7 +10,8 @@ from kops.config.topic import TopicConfig
 from kops.files import Crash, FaultyFiles, Files, MemoryFiles
 from kops.storage.failures.load_errors import LoadError
 from kops.storage.start.loader import LoadedLog, load_partition
-from tests.support import corpus, loading
+from tests.support import corpus
+from tests.support.logs import loading
 
 OLD_DAMAGE = "damage-4.3.0-flip-body-old"
 CASES = ("damage-4.3.0-torn-tail", "damage-4.3.0-missing-all-indexes", "damage-4.3.0-leftover-swap")

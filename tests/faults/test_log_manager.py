@@ -14,7 +14,7 @@ from kops.storage.formats.checkpoints import TopicPartition
 from kops.storage.manager.live_log_dirs import LogDirsFailedError
 from kops.storage.manager.log_settings import LogManagerConfig
 from kops.storage.start.log_dirs import StartRefusedError
-from tests.support.managing import Broker, batch
+from tests.support.parts.managing import Broker, batch
 
 IN_A = TopicPartition("orders", 0)
 IN_B = TopicPartition("orders", 1)

@@ -14,8 +14,8 @@ from kops.broker.network.loop import Loop
 from kops.config import BrokerConfig
 from kops.errors import KopsError
 from kops.files import FaultyFiles, OsFiles
-from tests.support.embedded_nodes import EmbeddedNodes
-from tests.support.networking import PATIENCE_S, open_fds
+from tests.support.nodes.embedded_nodes import EmbeddedNodes
+from tests.support.nodes.networking import PATIENCE_S, open_fds
 
 TURN_MS = 100
 

@@ -15,7 +15,7 @@ import sys
 
 from kops.errors import ApiError, DecodeError
 from kops.protocol.connections.connection import ServerConnection
-from tests.support.messages import all_versions, random_message
+from tests.support.requests.messages import all_versions, random_message
 
 MEMORY = 512 << 20
 LONGEST_S = 5

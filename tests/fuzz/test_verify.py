@@ -14,8 +14,8 @@ from kops.forensics.index.tools import check_indexes, diff_indexes, plan_rebuild
 from kops.forensics.verify.facts.facts import LEVELS
 from kops.forensics.verify.run import verify
 from tests.support import corpus
-from tests.support.damage import damage
-from tests.support.loading import apply_operations
+from tests.support.logs.damage import damage
+from tests.support.logs.loading import apply_operations
 
 EACH = 5
 """Every fifth trial, another fifth for each case."""

@@ -12,7 +12,8 @@ from kops.records import Batch
 from kops.records.scanning.scanner import read_batches
 from kops.storage.cleaning._hot_clean import OffsetMap
 from kops.storage.cleaning.cleaner import Cleaner, CleanRange
-from tests.support import cleaning, corpus
+from tests.support import corpus
+from tests.support.logs import cleaning
 
 DELETED = ".log.deleted"
 RECORDS_MS = 1_700_000_000_000

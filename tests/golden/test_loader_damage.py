@@ -24,7 +24,8 @@ from kops.storage.segments.epoch_cache import FILE_NAME as EPOCHS
 from kops.storage.start.loaded_log import LoadedLog
 from kops.storage.start.loader import load_partition
 from kops.storage.unified_log import UnifiedLog
-from tests.support import corpus, loading
+from tests.support import corpus
+from tests.support.logs import loading
 
 MODES = ("full", "left", "clean")
 LOADED = ("loaded", "loaded-consumer-error")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kops.config.topic import TopicConfig
-from tests.support import corpus, loading
+from tests.support import corpus
+from tests.support.logs import loading
 
 CASES = corpus.cases("fuzz")
 

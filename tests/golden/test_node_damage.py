@@ -11,10 +11,10 @@ import pytest
 
 from kops.errors import KopsError
 from tests.support import corpus
-from tests.support.embedded_nodes import EmbeddedNodes
-from tests.support.networking import Client, LoopFrom
-from tests.support.node_view import NodeView
-from tests.support.real_broker import free_ports
+from tests.support.kafka.real_broker import free_ports
+from tests.support.nodes.embedded_nodes import EmbeddedNodes
+from tests.support.nodes.networking import Client, LoopFrom
+from tests.support.nodes.node_view import NodeView
 
 # A broker whose last life has not ended in the metadata waits for its session's end; one that can't be registered waits for nothing else.
 HASTE = {"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 200, "initial.broker.registration.timeout.ms": 5000}

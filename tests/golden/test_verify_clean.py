@@ -9,7 +9,7 @@ import pytest
 from kops.forensics.verify.facts.facts import LEVELS
 from kops.forensics.verify.run import verify
 from tests.support import corpus
-from tests.support.verifying import problems
+from tests.support.logs.verifying import problems
 
 # The files of exotic-batches come from Kafka's record classes and not from a broker: no index, no epochs, offsets as their tests wanted
 # them.

@@ -14,7 +14,7 @@ from kops.forensics.findings.finding import Finding
 from kops.forensics.verify.facts.facts import CRC, DEEP, FULL, LEVELS, QUICK
 from kops.forensics.verify.run import verify
 from tests.support import corpus
-from tests.support.verifying import codes, folder, problems
+from tests.support.logs.verifying import codes, folder, problems
 
 KINDS: dict[str, tuple[str, set[str]]] = {
     "attributes-codec": (DEEP, {"batch-undecodable"}),

@@ -22,7 +22,7 @@ from kops.forensics.verify.partition import SegmentResult, SegmentTask, check_in
 from kops.forensics.verify.run import VerifyPlan, check_plan, plan_verify, verify
 from kops.records import Batch, scan
 from tests.support import corpus
-from tests.support.verifying import folder
+from tests.support.logs.verifying import folder
 
 DAMAGED = [case for case in corpus.cases("damage") if case.startswith("damage-4.3.0")]
 

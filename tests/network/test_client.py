@@ -45,7 +45,7 @@ from kops.protocol.messages.describe_topic_partitions_response import (
 from kops.protocol.messages.incremental_alter_configs_response import AlterConfigsResourceResponse
 from kops.protocol.messages.list_offsets_response import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
 from kops.records.log_offsets import TopicPartition
-from tests.support.scripted_cluster import QUICK, ScriptedCluster
+from tests.support.nodes.scripted_cluster import QUICK, ScriptedCluster
 
 NOT_CONTROLLER, NOT_LEADER, TOPIC_EXISTS, THROTTLED, TIMED_OUT = 41, 6, 36, 89, 7
 REBOOTSTRAP_REQUIRED = 129

@@ -29,7 +29,7 @@ from kops.records import Batch
 from kops.records.build import BatchBuilder, end_txn_marker
 from kops.records.log_offsets import TopicPartition
 from kops.records.scanning.scanner import read_batches
-from tests.support.scripted_cluster import ScriptedCluster
+from tests.support.nodes.scripted_cluster import ScriptedCluster
 
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER, TOO_LARGE, NOT_ENOUGH = 1, 3, 6, 10, 19
 OUT_OF_ORDER, DUPLICATE, UNKNOWN_PRODUCER, INVALID_RECORD = 45, 46, 59, 87

@@ -41,8 +41,8 @@ from kops.protocol.messages import describe_quorum_request as quorum
 from kops.records import Batch, BytesSource, scan
 from kops.storage.failures.load_errors import KafkaStorageError
 from kops.storage.formats.kafka_uuid import uuid_bytes
-from tests.support.controllers import Controllers, ask, register_broker
-from tests.support.controlling import CLUSTER_ID, creation, error_name
+from tests.support.nodes.controllers import Controllers, ask, register_broker
+from tests.support.parts.controlling import CLUSTER_ID, creation, error_name
 
 AN_HOUR_MS = 3_600_000
 NOT_CONTROLLER, UNKNOWN_SERVER_ERROR = 41, -1

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.api_steps import CASES, KEPT, SETTINGS
-from tests.support.kept_answers import kept_answers
-from tests.support.kops_nodes import KopsNodes
-from tests.support.two_brokers import Side, differences
+from tests.support.kafka.two_brokers import Side, differences
+from tests.support.nodes.kops_nodes import KopsNodes
+from tests.support.requests.api_steps import CASES, KEPT, SETTINGS
+from tests.support.requests.kept_answers import kept_answers
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from kops.files import OsFiles
 from kops.protocol.messages import FetchRequest, FetchResponse
 from kops.protocol.messages.fetch_response import FetchableTopicResponse, PartitionData
 from kops.storage.segment_files.file_records import FileRecords, LogView
-from tests.support.networking import Client, Served
+from tests.support.nodes.networking import Client, Served
 
 SIZE = 9_000_000
 # Small slices are read and sent with their neighbours, larger ones go by sendfile, the largest in several pieces.

@@ -12,9 +12,9 @@ from kops.broker.network.channel import RequestContext
 from kops.broker.network.network_settings import NetworkSettings
 from kops.protocol.connections.connection import ClientConnection
 from kops.protocol.messages import MetadataRequest, MetadataResponse
-from tests.support.hostile import frame, mutated, requests
-from tests.support.messages import random_message
-from tests.support.networking import Client, Served, answer_to, echo, loopback, metadata_request, open_fds, reset
+from tests.support.nodes.networking import Client, Served, answer_to, echo, loopback, metadata_request, open_fds, reset
+from tests.support.requests.hostile import frame, mutated, requests
+from tests.support.requests.messages import random_message
 
 SMALL = NetworkSettings(listeners=loopback(), socket_request_max_bytes=100_000)
 HEADER = struct.Struct(">hhi")

@@ -18,9 +18,9 @@ from kops.protocol.messages import (
 from kops.protocol.messages.alter_replica_log_dirs_request import AlterReplicaLogDir, AlterReplicaLogDirTopic
 from kops.protocol.messages.create_topics_request import CreatableTopic
 from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
-from tests.support.kops_nodes import TIMEOUT_S, KopsNodes
-from tests.support.managing import batch
-from tests.support.raw_client import RawClient
+from tests.support.nodes.kops_nodes import TIMEOUT_S, KopsNodes
+from tests.support.nodes.raw_client import RawClient
+from tests.support.parts.managing import batch
 
 
 def produce(client: RawClient) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from kops.broker.network.channel import Channel, RequestContext
 from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
 from kops.broker.network.socket_server import SocketServer
 from kops.protocol.messages import MetadataResponse, ProduceRequest, ProduceResponse
-from tests.support.networking import Client, Served, echo, loopback, metadata_request
+from tests.support.nodes.networking import Client, Served, echo, loopback, metadata_request
 
 ONE = NetworkSettings(listeners=loopback())
 TWO = NetworkSettings(listeners=loopback("CLIENTS", "BROKERS"), inter_broker_listener_name="BROKERS")

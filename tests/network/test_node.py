@@ -18,10 +18,10 @@ from kops.protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse, De
 from kops.protocol.messages.delete_topics_request import DeleteTopicState
 from kops.storage.formats.clean_shutdown import read_clean_shutdown
 from kops.storage.unified_log import UnifiedLog
-from tests.support.embedded_nodes import EARLIEST, EmbeddedNodes
-from tests.support.managing import batch
-from tests.support.networking import PATIENCE_S, Client, open_fds
-from tests.support.node_view import NodeView
+from tests.support.nodes.embedded_nodes import EARLIEST, EmbeddedNodes
+from tests.support.nodes.networking import PATIENCE_S, Client, open_fds
+from tests.support.nodes.node_view import NodeView
+from tests.support.parts.managing import batch
 
 HASTY = {"broker.session.timeout.ms": 2000, "broker.heartbeat.interval.ms": 300}
 

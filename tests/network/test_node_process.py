@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kops_nodes import TIMEOUT_S, KopsNodes
+from tests.support.nodes.kops_nodes import TIMEOUT_S, KopsNodes
 
 
 def wait_for_state(nodes: KopsNodes, node_id: int, *states: str) -> None:

@@ -18,7 +18,7 @@ from kops.protocol.declaration import Message
 from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, FetchRequest, MetadataRequest, MetadataResponse
 from kops.protocol.messages.api_versions_response import ApiVersion, FinalizedFeatureKey
 from kops.protocol.messages.metadata_request import MetadataRequestTopic
-from tests.support.networking import PATIENCE_S, LoopThread, Served, answer_to, loopback, metadata_request, open_fds
+from tests.support.nodes.networking import PATIENCE_S, LoopThread, Served, answer_to, loopback, metadata_request, open_fds
 
 QUICK = PeerSettings(client_id="tests", reconnect_backoff_ms=10, reconnect_backoff_max_ms=20)
 VERSIONS = ApiVersionsResponse(

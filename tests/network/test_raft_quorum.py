@@ -11,7 +11,7 @@ from kops.errors import LockHeldError
 from kops.metadata.raft.voters.replica import OffsetAndEpoch
 from kops.storage.failures.load_errors import LoadError
 from kops.storage.formats.quorum_state import read_quorum_state
-from tests.support.raft_quorum import LocalQuorum, Told
+from tests.support.nodes.raft_quorum import LocalQuorum, Told
 
 ALL = (1, 2, 3)
 

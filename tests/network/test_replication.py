@@ -21,10 +21,10 @@ from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, Fenc
 from kops.protocol.messages.api_versions_response import ApiVersion
 from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
 from kops.replication.following.fetcher_manager import BrokerEndPoint
-from tests.support.managing import Broker as Disks
-from tests.support.managing import batch
-from tests.support.networking import Client, LoopThread, loopback
-from tests.support.replicas import HANDLERS, TOPIC_ID, TP, ReplicaBroker, World
+from tests.support.nodes.networking import Client, LoopThread, loopback
+from tests.support.parts.managing import Broker as Disks
+from tests.support.parts.managing import batch
+from tests.support.parts.replicas import HANDLERS, TOPIC_ID, TP, ReplicaBroker, World
 
 SERVED = {**HANDLERS, 0: handle_produce}
 Result = TypeVar("Result")

@@ -14,7 +14,7 @@ from kops.broker.network.network_settings import ListenerSettings, NetworkSettin
 from kops.broker.network.outbox import Outbox
 from kops.protocol.api_keys import Listener
 from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, MetadataResponse, ProduceRequest, ProduceResponse
-from tests.support.networking import PATIENCE_S, Client, Served, answer_to, echo, loopback, metadata_request, open_fds, reset
+from tests.support.nodes.networking import PATIENCE_S, Client, Served, answer_to, echo, loopback, metadata_request, open_fds, reset
 
 
 class Parked:

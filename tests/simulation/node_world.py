@@ -35,7 +35,7 @@ from tests.simulation.node_checks import Checks, Ledger
 from tests.simulation.node_client import BROKER_PORT, SimClient
 from tests.simulation.sim_disk import SimDisk, remove_tree
 from tests.simulation.sim_world import START_MS, Clock, Host, SimLoop, SocketModule
-from tests.support.controlling import CLUSTER_ID
+from tests.support.parts.controlling import CLUSTER_ID
 
 NODES = (1, 2, 3)
 CONTROLLER_PORT = 9093

@@ -57,7 +57,7 @@ from kops.replication.waiting.delayed import (
     Purgatories,
 )
 from kops.replication.waiting.purgatory import DelayedOperationPurgatory, OperationTimer
-from tests.support.replicating import TOPIC_ID, TP, MemoryLog, Registration, Settings, values
+from tests.support.parts.replicating import TOPIC_ID, TP, MemoryLog, Registration, Settings, values
 
 VERSION = 18
 TICK_MS = 10

@@ -17,7 +17,7 @@ from kops.protocol import messages
 from kops.protocol.messages.alter_partition_reassignments_request import ReassignablePartition, ReassignableTopic
 from kops.protocol.messages.alter_partition_request import BrokerState, PartitionData, TopicData
 from kops.protocol.messages.delete_topics_request import DeleteTopicState
-from tests.support.controlling import SeededDraws, World, creation
+from tests.support.parts.controlling import SeededDraws, World, creation
 
 BROKERS = (1, 2, 3, 4, 5)
 Partitions = dict[tuple[bytes, int], PartitionRegistration]

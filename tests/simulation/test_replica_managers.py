@@ -19,8 +19,8 @@ from kops.replication.leading.isr import LeaderAndIsr, ProposedIsr
 from kops.storage.formats.kafka_uuid import uuid_bytes
 from kops.storage.log_append import memory_batches
 from kops.storage.unified_log import UnifiedLog
-from tests.support.managing import DIRECTORY_IDS
-from tests.support.replicas import TP, ReplicaBroker, World
+from tests.support.parts.managing import DIRECTORY_IDS
+from tests.support.parts.replicas import TP, ReplicaBroker, World
 
 NODES = (1, 2, 3)
 SETTINGS = {"replica_lag_time_max_ms": 1_000, "replica_fetch_wait_max_ms": 100, "replica_fetch_backoff_ms": 50}

@@ -20,11 +20,11 @@ from kops.protocol.api_keys import Listener
 from kops.protocol.connections.connection import ClientConnection
 from kops.protocol.messages import MetadataRequest
 from kops.protocol.messages.metadata_request import MetadataRequestTopic
-from tests.support.hostile import frame, mutated, requests
-from tests.support.kops_nodes import KopsNodes
-from tests.support.librdkafka import Acknowledged, create_topic, read_all
-from tests.support.messages import random_message
-from tests.support.soaking import held
+from tests.support.nodes.kops_nodes import KopsNodes
+from tests.support.nodes.librdkafka import Acknowledged, create_topic, read_all
+from tests.support.nodes.soaking import held
+from tests.support.requests.hostile import frame, mutated, requests
+from tests.support.requests.messages import random_message
 
 pytestmark = [pytest.mark.slow, pytest.mark.cores, pytest.mark.once]
 REQUESTS = 40_000

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kafka_tools import KafkaTools
-from tests.support.librdkafka import create_topic
-from tests.support.mixed_cluster import MixedCluster
-from tests.support.oracle import Oracle
-from tests.support.soaking import (
+from tests.support.kafka.kafka_tools import KafkaTools
+from tests.support.kafka.mixed_cluster import MixedCluster
+from tests.support.kafka.oracle import Oracle
+from tests.support.nodes.librdkafka import create_topic
+from tests.support.nodes.soaking import (
     PARTITIONS,
     REPLICAS,
     TIMEOUT_S,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kops_nodes import KopsNodes
-from tests.support.librdkafka import create_topic
-from tests.support.soaking import (
+from tests.support.nodes.kops_nodes import KopsNodes
+from tests.support.nodes.librdkafka import create_topic
+from tests.support.nodes.soaking import (
     PARTITIONS,
     REPLICAS,
     TOPIC,

@@ -11,7 +11,7 @@ import pytest
 
 from kops.spark.rows import microseconds
 from tests.support.hot import hot, variants
-from tests.support.record_bytes import mutated, slow, some_records
+from tests.support.logs.record_bytes import mutated, slow, some_records
 
 NAME = "kops.spark._hot_columns"
 BASE = 1 << 40

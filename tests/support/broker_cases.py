@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kops.files import Files, OsFiles, OverlayFiles
-
-from .corpus import Case
+from tests.support.corpus import Case
 
 
 def broker_files(case: Case, mode: str) -> tuple[Files, list[str]]:

@@ -7,7 +7,7 @@ import pytest
 from kops.config import BrokerConfig, Endpoint, read_properties, topic_config
 from kops.config.broker_keys.table import KAFKA_CONFIG_DEF, SETTINGS
 from kops.errors import ApiError, UsageError
-from tests.support.node_properties import COMBINED, KAFKA_FILES
+from tests.support.nodes.node_properties import COMBINED, KAFKA_FILES
 
 BROKER = {
     "process.roles": "broker",

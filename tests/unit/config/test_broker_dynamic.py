@@ -18,7 +18,7 @@ from kops.config.broker.describe import (
 from kops.config.broker.dynamic import DynamicConfig
 from kops.config.broker.dynamic_keys import config_key, synonyms
 from kops.errors import ApiError
-from tests.support.node_properties import COMBINED
+from tests.support.nodes.node_properties import COMBINED
 
 
 def dynamic(**properties: str) -> DynamicConfig:

@@ -30,7 +30,7 @@ from kops.protocol.messages.api_versions_response import SupportedFeatureKey
 from kops.protocol.messages.fetch_response import FetchableTopicResponse, PartitionData
 from kops.protocol.registry import message_class, request_class, response_class
 from kops.protocol.structure import parse_versions, size_of
-from tests.support.messages import all_messages, all_versions, random_message
+from tests.support.requests.messages import all_messages, all_versions, random_message
 from tools.make_messages import TARGET, generate
 
 pytestmark = pytest.mark.once

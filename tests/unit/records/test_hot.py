@@ -9,7 +9,7 @@ import pytest
 
 from kops.records.build import write_record
 from tests.support.hot import hot, variants
-from tests.support.record_bytes import mutated, slow, some_records
+from tests.support.logs.record_bytes import mutated, slow, some_records
 
 NAME = "kops.records._hot"
 

@@ -24,7 +24,7 @@ from kops.replication.leading.fetch import ClientMetadata
 from kops.replication.leading.partition import Partition
 from kops.replication.leading.selector import RackAwareReplicaSelector, ReplicaView, find_preferred_read_replica
 from kops.replication.quota import ReplicationQuotaManager, UnboundedQuota
-from tests.support.replicating import TOPIC_ID, TP, MemoryLog, Registration, World, pack
+from tests.support.parts.replicating import TOPIC_ID, TP, MemoryLog, Registration, World, pack
 
 VERSION = 18
 ENTRIES = [(1, 0), (1, 1), (2, 2), (2, 3)]

@@ -8,7 +8,7 @@ from kops.errors import ApiError
 from kops.records.log_offsets import Isolation
 from kops.replication.leading.fetch import ClientMetadata, FetchInfo, FetchParams
 from kops.replication.leading.partition import Partition
-from tests.support.replicating import MemoryLog, Registration, Settings, World, values
+from tests.support.parts.replicating import MemoryLog, Registration, Settings, World, values
 
 NEVER = -1
 

@@ -20,7 +20,7 @@ from kops.replication.waiting.delayed import (
     Purgatories,
 )
 from kops.replication.waiting.purgatory import DelayedOperation, DelayedOperationPurgatory, OperationTimer
-from tests.support.replicating import TP, MemoryLog, Registration, World, values
+from tests.support.parts.replicating import TP, MemoryLog, Registration, World, values
 
 
 class Waiting(DelayedOperation):

@@ -43,7 +43,7 @@ from kops.protocol.messages.describe_client_quotas_request import ComponentData
 from kops.protocol.messages.describe_topic_partitions_request import Cursor, TopicRequest
 from kops.protocol.messages.describe_user_scram_credentials_request import UserName
 from kops.storage.failures.load_errors import KafkaStorageError
-from tests.support.answering import Asked, Broker
+from tests.support.parts.answering import Asked, Broker
 
 NODE = {"process.roles": "broker", "node.id": "1", "controller.listener.names": "CONTROLLER", "controller.quorum.voters": "9@c:9093"}
 TOPIC_OPERATIONS, CLUSTER_OPERATIONS = 3576, 8096  # as a real broker tells them

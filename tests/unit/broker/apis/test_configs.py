@@ -28,7 +28,7 @@ from kops.protocol.messages import (
     incremental_alter_configs_response,
 )
 from kops.protocol.messages.describe_configs_request import DescribeConfigsResource
-from tests.support.answering import Asked, Broker
+from tests.support.parts.answering import Asked, Broker
 
 NODE = {
     "process.roles": "broker",

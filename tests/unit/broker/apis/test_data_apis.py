@@ -42,7 +42,7 @@ from kops.replication.leading.fetch import EpochEndOffset
 from kops.replication.leading.partition_reads import NO_OFFSET
 from kops.replication.waiting.delayed import AwaitedDeletion
 from kops.storage.producers.state import ActiveProducer
-from tests.support.answering import C0, O0, O1, Broker, Replicas
+from tests.support.parts.answering import C0, O0, O1, Broker, Replicas
 
 
 def offsets(broker: Broker, version: int, *timestamps: int, name: str = "orders", **fields: int) -> list[ListOffsetsPartitionResponse]:

@@ -12,7 +12,7 @@ from kops.protocol.messages.fetch_response import NodeEndpoint, PartitionData
 from kops.records.log_offsets import Isolation
 from kops.replication.leading.fetch import ClientMetadata, EpochEndOffset, FetchParams
 from kops.storage.segment_files.transaction_index import AbortedTxn
-from tests.support.answering import C0, CLICKS, O0, O1, ORDERS, UNKNOWN_ID, Broker, Replicas
+from tests.support.parts.answering import C0, CLICKS, O0, O1, ORDERS, UNKNOWN_ID, Broker, Replicas
 
 VERSIONS = FetchRequest.VERSIONS
 IDS = {"orders": ORDERS, "clicks": CLICKS}

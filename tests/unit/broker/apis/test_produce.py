@@ -12,7 +12,7 @@ from kops.protocol.messages.produce_request import PartitionProduceData, TopicPr
 from kops.protocol.messages.produce_response import NodeEndpoint, PartitionProduceResponse
 from kops.records.build import BatchBuilder
 from kops.replication.waiting.delayed import PartitionResponse
-from tests.support.answering import C0, CLICKS, O0, O1, ORDERS, UNKNOWN_ID, Broker, Replicas
+from tests.support.parts.answering import C0, CLICKS, O0, O1, ORDERS, UNKNOWN_ID, Broker, Replicas
 
 VERSIONS = ProduceRequest.VERSIONS
 

@@ -14,7 +14,7 @@ from kops.protocol.messages.alter_configs_request import AlterableConfig as Lega
 from kops.protocol.messages.alter_configs_request import AlterConfigsResource as LegacyResource
 from kops.protocol.messages.incremental_alter_configs_request import AlterableConfig, AlterConfigsResource
 from kops.protocol.messages.update_features_request import FeatureUpdateKey
-from tests.support.controlling import CLUSTER_ID, SETTINGS, World, creation, directory, error_name, registration
+from tests.support.parts.controlling import CLUSTER_ID, SETTINGS, World, creation, directory, error_name, registration
 
 
 def test_the_first_records_of_a_cluster() -> None:

@@ -13,7 +13,7 @@ from kops.protocol.messages.assign_replicas_to_dirs_request import DirectoryData
 from kops.protocol.messages.assign_replicas_to_dirs_request import PartitionData as AssignedPartition
 from kops.protocol.messages.assign_replicas_to_dirs_request import TopicData as AssignedTopic
 from kops.protocol.messages.elect_leaders_request import TopicPartitions
-from tests.support.controlling import World, creation, directory, error_name
+from tests.support.parts.controlling import World, creation, directory, error_name
 
 
 def world_with_topic(*replicas: int, elr: bool = True, **configs: str) -> World:

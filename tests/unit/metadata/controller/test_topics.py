@@ -17,7 +17,7 @@ from kops.protocol.messages.create_partitions_request import CreatePartitionsAss
 from kops.protocol.messages.create_topics_request import CreatableTopic
 from kops.protocol.messages.create_topics_response import CreatableTopicResult
 from kops.protocol.messages.delete_topics_request import DeleteTopicState
-from tests.support.controlling import World, creation, directory, error_name
+from tests.support.parts.controlling import World, creation, directory, error_name
 
 
 def create(world: World, request: CreateTopicsRequest) -> CreatableTopicResult:

@@ -1,0 +1,145 @@
+"""Settings changed while a kops node and a real Kafka node run: refused alike, with the same words, and described alike afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kops.protocol.messages import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kops.protocol.messages.describe_configs_request import DescribeConfigsResource
+from kops.protocol.messages.incremental_alter_configs_request import AlterableConfig, AlterConfigsResource
+from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.real_broker import RealBroker
+from tests.support.kafka.two_brokers import Side
+from tests.support.nodes.kops_nodes import KopsNodes
+
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
+TOPIC, BROKER, METRICS, GROUP = 2, 4, 16, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+PATIENCE_S = 60
+# Where the two listen and keep their files.
+PLACES = {"listeners", "advertised.listeners", "controller.quorum.voters", "controller.quorum.bootstrap.servers", "log.dir", "log.dirs"}
+# (resource type, name, operation, setting, value)
+CHANGES: tuple[tuple[int, str, int, str, str | None], ...] = (
+    (BROKER, "", SET, "log.retention.ms", "123456"),
+    (BROKER, "1", SET, "log.retention.ms", "234567"),
+    (BROKER, "", SET, "log.retention.hours", "5"),
+    (BROKER, "1", SET, "node.id", "5"),
+    (BROKER, "", SET, "cordoned.log.dirs", "*"),
+    (BROKER, "1", SET, "cordoned.log.dirs", "/nowhere"),
+    (BROKER, "", SET, "num.io.threads", "100"),
+    (BROKER, "", SET, "num.io.threads", "16"),
+    (BROKER, "", SET, "log.cleaner.threads", "9"),
+    (BROKER, "", SET, "log.cleaner.threads", "2"),
+    (BROKER, "", SET, "message.max.bytes", "x"),
+    (BROKER, "", SET, "message.max.bytes", "2000000"),
+    (BROKER, "", APPEND, "log.cleanup.policy", "compact"),
+    (BROKER, "", SUBTRACT, "log.cleanup.policy", "delete"),
+    (BROKER, "", APPEND, "message.max.bytes", "1"),
+    (BROKER, "", SET, "leader.replication.throttled.rate", "1000000"),
+    (BROKER, "", SET, "leader.replication.throttled.rate", "-1"),
+    (BROKER, "1", SET, "listener.name.plaintext.max.connections", "77"),
+    (BROKER, "1", SET, "ssl.keystore.type", "PEM"),
+    (BROKER, "", SET, "some.own.setting", "x"),
+    (BROKER, "2", SET, "log.retention.ms", "1"),
+    (BROKER, "x", SET, "log.retention.ms", "1"),
+    (BROKER, "1", DELETE, "log.retention.ms", None),
+    (BROKER, "", SET, "log.local.retention.ms", "999999"),
+    (BROKER, "", SET, "log.roll.ms", "7200000"),
+    (TOPIC, "t", SET, "retention.ms", "77"),
+    (TOPIC, "t", SET, "retention.ms", "-2"),
+    (TOPIC, "t", SET, "no.such", "1"),
+    (TOPIC, "t", APPEND, "cleanup.policy", "delete"),
+    (TOPIC, "t", SET, "remote.storage.enable", "true"),
+    (TOPIC, "t", SET, "internal.segment.bytes", "7000"),
+    (TOPIC, "t", DELETE, "retention.ms", None),
+    (TOPIC, "t", SET, "leader.replication.throttled.replicas", "0:1"),
+    (BROKER, "", DELETE, "log.cleanup.policy", None),
+    (GROUP, "g", SET, "consumer.session.timeout.ms", "50000"),
+    (GROUP, "g", SET, "consumer.session.timeout.ms", "1"),
+    (GROUP, "g", SET, "consumer.heartbeat.interval.ms", "x"),
+    (GROUP, "g", SET, "no.such", "1"),
+    (GROUP, "g", APPEND, "share.isolation.level", "read_committed"),
+    (GROUP, "g", SET, "share.auto.offset.reset", "by_duration:PT1H"),
+    (GROUP, "g", SET, "share.auto.offset.reset", "none"),
+    (GROUP, "", SET, "consumer.session.timeout.ms", "50000"),
+    (GROUP, "g", DELETE, "consumer.session.timeout.ms", None),
+    (METRICS, "m", SET, "interval.ms", "1000"),
+    (METRICS, "m", SET, "interval.ms", "99"),
+    (METRICS, "m", SET, "metrics", "org.apache.kafka.producer.,*"),
+    (METRICS, "m", APPEND, "metrics", "more"),
+    (METRICS, "m", SET, "match", "client_software_name=Java.*, client_id=a"),
+    (METRICS, "m", SET, "match", "anything"),
+    (METRICS, "m", SET, "some.thing", "1"),
+    (METRICS, "", SET, "interval.ms", "1000"),
+    (METRICS, "m", DELETE, "interval.ms", None),
+)
+
+
+@pytest.fixture(scope="module")
+def both(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
+    """A kops node and a real one, each broker and controller, with a topic."""
+    work = tmp_path_factory.mktemp("settings")
+    settings = {"log.retention.minutes": 50, "broker.rack": "r1", "ssl.key.password": "secret", "own.setting": "x"}
+    # Those of an authorizer, which neither has.
+    settings |= {"super.users": "User:admin", "allow.everyone.if.no.acl.found": "true"}
+    with (
+        KopsNodes(work / "kops", 1, settings=settings) as nodes,
+        RealBroker(oracle, work / "kafka", log_dirs=[work / "kafka-logs"], settings=settings) as broker,
+    ):
+        sides = Side("kops", nodes.bootstrap), Side("kafka", broker.bootstrap)
+        for side in sides:
+            side.create("t")
+        yield sides
+        for side in sides:
+            side.client.close()
+
+
+def change(side: Side, kind: int, name: str, operation: int, setting: str, value: str | None) -> tuple[int, str | None]:
+    """The error's code and words."""
+    resource = AlterConfigsResource(kind, name, [AlterableConfig(setting, operation, value)])
+    found = side.client.ask(IncrementalAlterConfigsRequest([resource], validate_only=False), 1)
+    assert isinstance(found, IncrementalAlterConfigsResponse)
+    (result,) = found.responses
+    return result.error_code, result.error_message
+
+
+def description(side: Side, kind: int, name: str) -> dict[str, tuple[Any, ...]]:
+    """What is said of all settings, by name."""
+    request = DescribeConfigsRequest([DescribeConfigsResource(kind, name, None)], include_synonyms=True, include_documentation=False)
+    found = side.client.ask(request, 4)
+    assert isinstance(found, DescribeConfigsResponse)
+    (result,) = found.results
+    assert result.error_code == 0, (side.name, result)
+    entries = {}
+    for one in result.configs:
+        synonyms = [(synonym.name, None if one.name in PLACES else synonym.value, synonym.source) for synonym in one.synonyms]
+        value = None if one.name in PLACES else one.value
+        entries[one.name] = (value, one.config_source, one.is_sensitive, one.read_only, one.config_type, synonyms)
+    return entries
+
+
+def test_changes(both: tuple[Side, Side]) -> None:
+    kops, kafka = both
+    refused = 0
+    for step in CHANGES:
+        told = change(kafka, *step)
+        assert change(kops, *step) == told, step
+        refused += told[0] != 0
+        for kind, name in ((BROKER, "1"), (BROKER, ""), (TOPIC, "t"), (GROUP, "g"), (METRICS, "m")):
+            # Both answer when the change is committed, and apply it soon after.
+            deadline = time.monotonic() + PATIENCE_S
+            while (own := description(kops, kind, name)) != (real := description(kafka, kind, name)):
+                different = {key: (own.get(key), real.get(key)) for key in own.keys() | real.keys() if own.get(key) != real.get(key)}
+                assert time.monotonic() < deadline, (step, kind, name, different)
+                time.sleep(0.05)
+    assert 10 < refused < len(CHANGES) - 10

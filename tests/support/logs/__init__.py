@@ -1,0 +1,1 @@
+"""Logs to test with: made, damaged, crashed, and beside those of Kafka."""

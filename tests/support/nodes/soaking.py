@@ -1,0 +1,410 @@
+"""Load on a cluster of processes while it is disturbed, and what has to be true of it afterwards.
+
+Every record says who sent it, to which partition and as which of its records there: `<producer>:<partition>:<number>`. Producers are
+idempotent and wait for all in-sync replicas, so of what one has sent to one partition everything that was acknowledged is read back,
+nothing twice, and in the order in which it was sent. What is kept of it all are counts: an hour's records would not fit.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import NewPartitions
+
+from kops.storage.formats.names import partition_dir_name
+from tests.support.nodes.librdkafka import admin, create_topic, read_all, read_rows
+
+TIMEOUT_S = 180
+PATIENCE_S = 600
+TOPIC = "orders"
+CHURN = "again"
+REPLICAS = 3
+PARTITIONS = 3
+MOST_PARTITIONS = 8
+PAUSE_S = 0.002
+RECORD_BYTES = 120
+CLEAN_EXITS = (0, 128 + signal.SIGTERM)
+"""Of kops, and of a JVM that is told to stop."""
+FAULTS = ("Traceback", "Encountered fatal fault", "Encountered metadata loading fault", "Encountered metadata publishing fault")
+"""What a node never says, however it is treated: of kops, and of Kafka's fault handlers, which look at what others sent them."""
+Key = tuple[int, int]
+"""A producer and a partition."""
+T = TypeVar("T")
+
+
+class Nodes(Protocol):
+    """Processes of one cluster: `KopsNodes`, or of both kinds `MixedCluster`."""
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers' addresses."""
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """All nodes."""
+
+    @property
+    def brokers(self) -> Sequence[int]:
+        """Those that have logs."""
+
+    @property
+    def processes(self) -> Mapping[int, subprocess.Popen[bytes]]:
+        """Those of kops that run."""
+
+    def process(self, node_id: int) -> subprocess.Popen[bytes]:
+        """One that runs."""
+
+    def log_dir(self, node_id: int) -> Path:
+        """A node's log directory."""
+
+    def start(self, node_id: int) -> None:
+        """Start a node's process."""
+
+    def wait(self, node_id: int) -> None:
+        """Until a node serves."""
+
+    def stop(self, node_id: int) -> int:
+        """Stop a node as an administrator does; its exit code."""
+
+    def kill(self, node_id: int) -> None:
+        """kill -9."""
+
+    def output(self, node_id: int) -> str:
+        """What a node has said."""
+
+
+class Sender(threading.Thread):
+    """One idempotent producer, which sends to all partitions in turn until it is told to end.
+
+    A node that was killed remembers of each producer its last batch alone, as Kafka does: snapshots have no more. Leading again before
+    its client has tried again, it refuses the batches before that (OUT_OF_ORDER_SEQUENCE_NUMBER), and librdkafka gives its producer id
+    up. Then another one goes on with the next records; those that had no answer may be there or not.
+    """
+
+    def __init__(self, number: int, bootstrap: str) -> None:
+        super().__init__(name=f"sender-{number}", daemon=True)
+        self.number = number
+        self.partitions = PARTITIONS
+        self.sent: Counter[int] = Counter()
+        self.acknowledged: Counter[int] = Counter()
+        self.unanswered: dict[int, set[int]] = defaultdict(set)
+        self.errors: list[str] = []
+        self.producer_ids = 1
+        self._servers = bootstrap
+        self._is_out_of_order = False
+        self._ended = threading.Event()
+        self._producer = self._new_producer()
+
+    def _new_producer(self) -> Producer:
+        return Producer(
+            {
+                "bootstrap.servers": self._servers,
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "delivery.timeout.ms": 1000 * PATIENCE_S,
+                "log_level": 0,
+                "topic.metadata.refresh.interval.ms": 1_000,
+            }
+        )
+
+    def __str__(self) -> str:
+        state = "sends" if self.is_alive() else "ended"
+        return (
+            f"sender {self.number} {state}, producer ids {self.producer_ids}, in its queue {len(self._producer)}, "
+            f"sent {dict(self.sent)}, acknowledged {dict(self.acknowledged)}, errors {self.errors[-1:]}"
+        )
+
+    def run(self) -> None:
+        """Send; what a full queue or a partition that is not known yet refuses is sent later."""
+        while not self._ended.is_set():
+            for partition in range(self.partitions):
+                value = f"{self.number}:{partition}:{self.sent[partition]}".ljust(RECORD_BYTES).encode()
+                try:
+                    self._producer.produce(TOPIC, value, partition=partition, on_delivery=self._delivered)
+                except (BufferError, KafkaException):
+                    self._poll(0.05)
+                else:
+                    self.sent[partition] += 1
+            self._poll(PAUSE_S)
+            if self._is_out_of_order:
+                self._go_on()
+
+    def _poll(self, timeout_s: float) -> None:
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as error:
+            if not error.args[0].fatal():  # that is told of each record, too
+                raise
+
+    def _go_on(self) -> None:
+        """With another producer id."""
+        self._producer.purge()
+        self._flush()
+        self._producer = self._new_producer()
+        self._is_out_of_order = False
+        self.producer_ids += 1
+        self.errors.clear()
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        value = message.value()
+        assert isinstance(value, bytes)
+        partition, number = (int(part) for part in value.split(b":")[1:])
+        if error is None:
+            self.acknowledged[partition] += 1
+            return
+        self.unanswered[partition].add(number)
+        self.errors.append(f"partition {partition}, record {number}: {error}")
+        self._is_out_of_order |= error.code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    def _flush(self) -> None:
+        left = self._producer.flush(PATIENCE_S)
+        assert left == 0, f"{left} records of sender {self.number} were never answered"
+
+    def end(self) -> None:
+        """Send no more, and wait until all that was sent has its answer."""
+        self._ended.set()
+        self.join(TIMEOUT_S)
+        assert not self.is_alive()
+        self._flush()
+        if self._is_out_of_order:
+            self.errors.clear()
+
+
+class Deck(Generic[T]):
+    """Random draws, but all of the things before one comes again."""
+
+    def __init__(self, things: Sequence[T], rng: random.Random) -> None:
+        self._things = things
+        self._rng = rng
+        self._left: list[T] = []
+
+    def draw(self) -> T:
+        """The next one."""
+        self._left = self._left or self._rng.sample(self._things, len(self._things))
+        return self._left.pop()
+
+
+class Disturber:
+    """What happens to the nodes, drawn from a seed; at most one of them is away at a time, so that the others can go on."""
+
+    def __init__(self, nodes: Nodes, senders: list[Sender], seed: int) -> None:
+        self.nodes = nodes
+        self.senders = senders
+        self.told: list[str] = []
+        self.kills: Counter[int] = Counter()
+        self.longest_pause_s = 6.0
+        self._draw = random.Random(seed)
+        self._kinds = Deck(self.kinds(), self._draw)
+        self._killed = Deck(nodes.ids, self._draw)
+        self._lives = 0
+        self._began = time.monotonic()
+
+    def kinds(self) -> list[Callable[[], None]]:
+        """What may happen, the more often the more it is here."""
+        return [self.kill, self.kill, self.pause, self.restart, self.add_partition, self.make_again]
+
+    def life(self) -> str:
+        """What happened, and how far the senders are."""
+        return "\n".join([*self.told, *map(str, self.senders)])
+
+    def disturb(self) -> None:
+        """One disturbance, to its end."""
+        self._kinds.draw()()
+        time.sleep(self._draw.uniform(0.2, 1.5))
+
+    def _tell(self, what: str) -> None:
+        self.told.append(f"{time.monotonic() - self._began:.1f} s: {what}")
+
+    def kill(self) -> None:
+        """kill -9, and again a little later."""
+        node = self._killed.draw()
+        self._tell(f"kill -9 of node {node}")
+        self.kills[node] += 1
+        self.nodes.kill(node)
+        time.sleep(self._draw.uniform(0.0, 4.0))
+        self.nodes.start(node)
+        self.nodes.wait(node)
+        self._tell(f"node {node} is back")
+
+    def restart(self) -> None:
+        """A clean stop and a start."""
+        node = self._draw.choice(self.nodes.ids)
+        self._tell(f"restart of node {node}")
+        code = self.nodes.stop(node)
+        assert code in CLEAN_EXITS, f"node {node} ended with {code}:\n{self.nodes.output(node)[-3000:]}"
+        self.nodes.start(node)
+        self.nodes.wait(node)
+
+    def pause(self) -> None:
+        """Stop the process for a while, long enough to be taken for dead or not."""
+        node = self._draw.choice(self.nodes.ids)
+        process = self.nodes.process(node)
+        self._tell(f"node {node} is paused")
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(self._draw.uniform(0.5, self.longest_pause_s))
+        process.send_signal(signal.SIGCONT)
+
+    def add_partition(self) -> None:
+        """One partition more, which all senders use from then on."""
+        count = self.senders[0].partitions + 1
+        if count > MOST_PARTITIONS:
+            return
+        self._tell(f"{count} partitions")
+        insist(lambda: self._grow(count), KafkaError.INVALID_PARTITIONS)
+        for sender in self.senders:
+            sender.partitions = count
+
+    def _grow(self, count: int) -> None:
+        client = admin(self.nodes.bootstrap)
+        client.create_partitions([NewPartitions(TOPIC, count)], operation_timeout=60)[TOPIC].result(TIMEOUT_S)
+
+    def make_again(self) -> None:
+        """Delete a topic and make it again under its name: nothing of its former life is in it."""
+        self._tell(f"{CHURN} is made again")
+        if self._lives:
+            insist(self._delete, KafkaError.UNKNOWN_TOPIC_OR_PART)
+        self._lives += 1
+        mark = f"life {self._lives}".encode()
+        self._create_once_deleted()
+        producer = Producer({"bootstrap.servers": self.nodes.bootstrap, "enable.idempotence": True, "log_level": 0})
+        for number in range(20):
+            producer.produce(CHURN, mark, partition=number % 2)
+        assert producer.flush(TIMEOUT_S) == 0
+        found = [value for *_, value in read_all(self.nodes.bootstrap, CHURN)]
+        assert found == [mark] * 20, f"{CHURN} holds {found}"
+
+    def _delete(self) -> None:
+        client = admin(self.nodes.bootstrap)  # its futures end when it is let go of
+        client.delete_topics([CHURN], operation_timeout=60)[CHURN].result(TIMEOUT_S)
+
+    def _create_once_deleted(self) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                create_topic(self.nodes.bootstrap, CHURN, 2, REPLICAS)
+            except KafkaException as error:
+                if may_be_asked_again(error):
+                    insist(lambda: create_topic(self.nodes.bootstrap, CHURN, 2, REPLICAS), KafkaError.TOPIC_ALREADY_EXISTS)
+                    return
+                # A broker may still be hearing of the deletion.
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            else:
+                return
+
+
+def may_be_asked_again(error: KafkaException) -> bool:
+    """Whether the client had no answer, or one that will be another a little later: nodes are away, machines do too much at once."""
+    code: int = error.args[0].code()
+    return code < 0 or bool(error.args[0].retriable())
+
+
+def insist(ask: Callable[[], object], *done: int) -> None:
+    """Ask an administrator's question until it has an answer; `done` are the errors that say that an earlier one was heard."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            ask()
+        except KafkaException as error:
+            if error.args[0].code() in done:
+                return
+            if not may_be_asked_again(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return
+
+
+def wait_in_sync(nodes: Nodes, topic: str) -> None:
+    """Until every partition has all its replicas in sync, and a leader."""
+    deadline = time.monotonic() + TIMEOUT_S
+    client = admin(nodes.bootstrap)
+    while True:
+        partitions = client.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
+        behind = {number: one.isrs for number, one in partitions.items() if len(one.isrs) < REPLICAS or one.leader < 0}
+        if not behind:
+            return
+        assert time.monotonic() < deadline, f"partitions of {topic} never came in sync: {behind}"
+        time.sleep(0.2)
+
+
+def check_read_back(nodes: Nodes, senders: list[Sender]) -> int:
+    """All that was acknowledged is there, nothing is there twice, each sender's order is kept -> the number of records."""
+    for one in senders:
+        assert not one.errors, one.errors[:5]
+        for partition, sent in one.sent.items():
+            assert sent == one.acknowledged[partition] + len(one.unanswered[partition])
+    following: Counter[Key] = Counter()
+    count = 0
+    for partition, offset, _, value in read_rows(nodes.bootstrap, TOPIC):
+        assert value is not None
+        sender, named, number = (int(part) for part in value.split(b":"))
+        where = f"partition {partition}, offset {offset}: record {number} of sender {sender}"
+        assert named == partition, f"{where} is one of partition {named}"
+        expected = following[sender, partition]
+        assert number >= expected, f"{where} comes after its record {expected - 1}: again, or late"
+        lost = set(range(expected, number)) - senders[sender].unanswered[partition]
+        assert not lost, f"{where} comes after its record {expected - 1}: {len(lost)} are gone, or late"
+        following[sender, partition] = number + 1
+        count += 1
+    for one in senders:
+        for partition, sent in one.sent.items():
+            expected = following[one.number, partition]
+            lost = set(range(expected, sent)) - one.unanswered[partition]
+            assert not lost, f"sender {one.number}, partition {partition}: the last {len(lost)} are gone, from {min(lost)} on"
+    return count
+
+
+def check_replicas_equal(nodes: Nodes, partitions: int) -> None:
+    """The logs of all replicas hold the same bytes; for nodes that are stopped."""
+    for partition in range(partitions):
+        logs = {node: log_bytes(nodes.log_dir(node) / partition_dir_name(TOPIC, partition)) for node in nodes.brokers}
+        first = next(iter(logs.values()))
+        assert first, f"{TOPIC}-{partition} is empty"
+        assert all(log == first for log in logs.values()), (
+            f"{TOPIC}-{partition}: sizes { ({node: len(log) for node, log in logs.items()}) }"
+        )
+
+
+def check_words(nodes: Nodes) -> None:
+    """No node has met what it thinks impossible."""
+    for node in nodes.ids:
+        output = nodes.output(node)
+        for words in FAULTS:
+            position = output.find(words)
+            assert position < 0, f"node {node}: …{output[max(position - 1000, 0) : position + 3000]}"
+
+
+def log_bytes(folder: Path) -> bytes:
+    """A partition's segments behind one another."""
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+
+
+def held(nodes: Nodes) -> dict[int, tuple[int, int, int]]:
+    """Node of kops → KiB of anonymous memory, open files, threads; files of logs don't count: there are as many as there are segments."""
+    found = {}
+    for node, process in nodes.processes.items():
+        folder = Path("/proc") / str(process.pid)
+        status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+        memory = int(status["RssAnon"].split()[0])
+        found[node] = memory, sum(not _is_log(path) for path in (folder / "fd").iterdir()), int(status["Threads"])
+    return found
+
+
+def _is_log(descriptor: Path) -> bool:
+    try:
+        target = os.readlink(descriptor)
+    except FileNotFoundError:
+        return True  # closed meanwhile
+    return target.endswith((".log", ".index", ".timeindex"))

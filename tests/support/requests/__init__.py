@@ -1,0 +1,1 @@
+"""Requests and records to send: every API and version, random ones, hostile ones; and what real Kafka answered."""
