@@ -124,7 +124,8 @@ def _check_partition(each: PartitionPlan, results: list[SegmentResult], files: F
     yield from check_spacing([result.spacing for result in results if result.spacing is not None])
     if each.is_loose:
         return  # what was not named is not missing
-    yield from check_files(each.partition, files, needs_time_index=has_time_indexes(each.partition, results))
+    needs_time_index = has_time_indexes(each.partition, results)
+    yield from check_files(each.partition, files, needs_time_index=needs_time_index, clean_stop=each.context.clean_stop)
     if each.partition.state != "delete":
         yield from check_transactions(each.partition, partition_view(each.partition, results, each.context), files)
 

@@ -193,7 +193,7 @@ def check_partition(
         "timeindex" in segment.files or segment.files.get("snapshot") for segment in partition.segments
     )
     known = needs_time_index or partition.file("leader-epoch-checkpoint") is not None
-    findings += check_files(partition, files, needs_time_index=known)
+    findings += check_files(partition, files, needs_time_index=known, clean_stop=context.clean_stop)
     if level == FULL and partition.state != "delete":
         findings += _check_beside(partition, view, files)
     return findings

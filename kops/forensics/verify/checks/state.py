@@ -440,9 +440,14 @@ def check_partition_metadata(partition: PartitionDir, view: LogView, files: File
         yield finding("partition-metadata-malformed", entry.path, error.reason)
 
 
-def check_files(partition: PartitionDir, files: Files, *, needs_time_index: bool) -> Iterator[Finding]:
-    """Which files are there and which are not (every level). An index that a running broker has made since is there."""
+def check_files(partition: PartitionDir, files: Files, *, needs_time_index: bool, clean_stop: bool | None) -> Iterator[Finding]:
+    """Which files are there and which are not (every level). An index that a running broker has made since is there.
+
+    A broker makes a segment's indexes at the first append (LazyIndex), so an empty active segment has none until then. A clean stop makes
+    them (UnifiedLog.flush).
+    """
     dead = partition.state == "delete"
+    live = partition.live_segments
     for segment in partition.segments:
         entry = next(iter(segment.files.values()), None)
         if entry is None:
@@ -460,6 +465,8 @@ def check_files(partition: PartitionDir, files: Files, *, needs_time_index: bool
             if orphans:
                 path = f"{partition.path}/{segment.base_offset:020d}.log"
                 yield finding("log-file-missing", path, f"its {', '.join(orphans)} stand there without it", base_offset=segment.base_offset)
+        elif segment is live[-1] and not log.size and clean_stop is not True:
+            continue
         else:
             stem = log.path[: -len("log")]
             if "index" not in segment.files and not _has_come(stem + "index", files):

@@ -1,0 +1,69 @@
+"""A clean stop leaves the active segment's indexes, so a missing one is a warning; after a crash an empty segment may have none."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.support.verifying import folder, problems
+
+from kops.files import OsFiles
+from kops.forensics.forecast.run import ForecastOptions, forecast
+from kops.forensics.index.tools import check_indexes, plan_rebuild
+from kops.forensics.repair.run import plan_repair
+from kops.forensics.verify.facts.facts import LEVELS
+from kops.forensics.verify.run import verify
+from tests.support import corpus
+
+CASE = "damage-4.3.0-none"
+MARKER = ".kafka_cleanshutdown"
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """A log directory that Kafka left after a clean stop."""
+    return Path(shutil.copytree(folder(CASE), tmp_path / "logs"))
+
+
+def partition_of(log_dir: Path) -> Path:
+    return log_dir / corpus.load(CASE).json["damagedDir"].split("/")[-1]
+
+
+def told(path: Path) -> list[list[tuple[str, str]]]:
+    """What each tool says of it: `verify` at every level, `index check`, the steps of `index rebuild` and of `repair`."""
+    found = [problems(verify([path], level).findings) for level in LEVELS]
+    found.append(problems(check_indexes([path]).findings))
+    steps = [plan_rebuild([path]).steps, [step for plan in plan_repair([path]) for step in plan.steps]]
+    return found + [[(step.action, Path(step.path).name) for step in each] for each in steps]
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "action"), [("index", "index-missing", "rebuild-index"), ("timeindex", "time-index-missing", "rebuild-time-index")]
+)
+@pytest.mark.parametrize("whole", [True, False], ids=["log-dir", "partition"])
+@pytest.mark.parametrize("clean", [True, False], ids=["clean-stop", "crash"])
+def test_a_lost_index_of_the_active_segment(log_dir: Path, kind: str, code: str, action: str, whole: bool, clean: bool) -> None:
+    partition = partition_of(log_dir)
+    before = forecast(OsFiles(read_only=True), [str(log_dir)], ForecastOptions(now_ms=0)).to_json()
+    lost = max(partition.glob(f"*.{kind}"))
+    lost.unlink()
+    assert forecast(OsFiles(read_only=True), [str(log_dir)], ForecastOptions(now_ms=0)).to_json() == before
+    if not clean:
+        (log_dir / MARKER).unlink()
+    *found, rebuilt, repaired = told(log_dir if whole else partition)
+    assert found == [[(code, lost.name)]] * len(found)
+    assert (rebuilt, repaired) == ([("rebuild-index", lost.name)], [(action, lost.name)])
+
+
+def test_an_empty_active_segment_has_indexes_only_after_a_clean_stop(log_dir: Path) -> None:
+    """What a crash leaves when retention has just deleted all segments: the new one has had no append yet."""
+    partition = partition_of(log_dir)
+    end = max(int(path.stem) for path in partition.glob("*.snapshot"))
+    (partition / f"{end:020d}.log").write_bytes(b"")
+    missing = [("index-missing", f"{end:020d}.index"), ("time-index-missing", f"{end:020d}.timeindex")]
+    assert told(log_dir)[0] == missing
+    (log_dir / MARKER).unlink()
+    assert told(log_dir) == [[]] * (len(LEVELS) + 3)
+    (partition / f"{end + 1:020d}.log").write_bytes(b"")
+    assert missing[0] in told(log_dir)[0]
