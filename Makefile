@@ -53,7 +53,7 @@ man: setup
 	@$(PY) tools/make_man.py
 
 docs: setup
-	@$(PY) tools/make_docs.py
+	@$(PY) -m tools.make_docs
 
 recording: setup compile
 	@$(PY) tools/make_recording.py

@@ -1,4 +1,5 @@
-"""Write docs/configuration.md and docs/errors.md from the tables in the source: `python tools/make_docs.py` (or `make docs`).
+"""Write docs/configuration.md, docs/errors.md and docs/rooms.md, and the picture of the rooms in ARCHITECTURE.md, from the source:
+`python -m tools.make_docs` (or `make docs`).
 
 `--check` only compares them.
 """
@@ -19,8 +20,9 @@ from kops.config.broker_keys.marks import Setting
 from kops.config.broker_keys.table import MARKS, SETTINGS
 from kops.config.values.definition import ConfigKey, java_text
 from kops.protocol.errors import ERRORS, ErrorCode, Reaction
+from tools import rooms
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+PROJECT = Path(__file__).resolve().parent.parent
 EFFECTS: Final = {"used": "used", "none": "no effect", "refused": "refused"}
 REACTIONS: Final = {
     Reaction.PLAIN: "",
@@ -146,14 +148,21 @@ def cell(text: str) -> str:
 
 
 def documents() -> dict[str, str]:
-    """What is written, by file name."""
-    return {"configuration.md": configuration(), "errors.md": errors()}
+    """What is written, by the file's path in the project."""
+    found = rooms.Rooms()
+    return {
+        "docs/configuration.md": configuration(),
+        "docs/errors.md": errors(),
+        "docs/rooms.md": rooms.page(found),
+        "ARCHITECTURE.md": rooms.placed((PROJECT / "ARCHITECTURE.md").read_text(), found),
+    }
 
 
 def differences() -> list[str]:
-    """What is not current below `docs/`, a sentence each."""
-    there = {name: (DOCS / name).read_text() if (DOCS / name).exists() else None for name in documents()}
-    return [f"{name} is not current" for name, text in documents().items() if there[name] != text]
+    """What is not current, a sentence each."""
+    made = documents()
+    there = {name: (PROJECT / name).read_text() if (PROJECT / name).exists() else None for name in made}
+    return [f"{name} is not current" for name, text in made.items() if there[name] != text]
 
 
 def main() -> int:
@@ -162,10 +171,10 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="only compare; exit code 1 when something is not current")
     if parser.parse_args().check:
         stale = differences()
-        print("\n".join(stale) or "docs/ is current")
+        print("\n".join(stale) or "all documents are current")
         return 1 if stale else 0
     for name, text in documents().items():
-        (DOCS / name).write_text(text)
+        (PROJECT / name).write_text(text)
     return 0
 
 
