@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import kops.forensics
+from kops.cli.running.tree import COMMANDS
 from kops.errors import UsageError
 from kops.forensics.findings.codes import CODES
 from kops.forensics.findings.finding import SEVERITIES, Finding, finding, from_json, has_problems, sort_findings
@@ -46,7 +47,7 @@ def test_texts_are_sentences() -> None:
 
 def test_every_code_is_used() -> None:
     """A code in the registry that nothing emits would be a promise that is not kept."""
-    sources = "".join(path.read_text() for path in SOURCES if path.name != "finding_codes.py")
+    sources = "".join(path.read_text() for path in SOURCES if path.name != "codes.py")
     composed = {"leftover-cleaned", "leftover-swap", "leftover-deleted"}
     assert [code for code in CODES if f'"{code}"' not in sources and code not in composed] == []
 
@@ -116,3 +117,10 @@ def test_unknown_level(tmp_path: Path) -> None:
     """Named, with the levels that there are."""
     with pytest.raises(UsageError, match="quick, crc, deep, full"):
         verify([tmp_path], "deeper")
+
+
+def test_remedies_name_commands_that_there_are() -> None:
+    """No remedy sends anybody to a command that does not exist."""
+    for text in CODES.values():
+        for named in re.findall(r"kops ((?:[a-z-]+ ?)+)", text.fix):
+            assert any(named.startswith(" ".join(entry.path)) for entry in COMMANDS), text.fix
