@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -40,16 +41,39 @@ def groups() -> list[tuple[str, ...]]:
     return [(), *sorted({entry.path[:depth] for entry in tree.COMMANDS for depth in range(1, len(entry.path))})]
 
 
+PROGRAM = """
+import os, sys
+from kops.cli.main import main
+for arguments in ASKED:
+    if os.fork() == 0:
+        code = main(arguments)
+        sys.stdout.flush()
+        names = sorted(sys.modules)
+        print("imported", code, *names, *(name.partition('.')[0] for name in names), file=sys.stderr, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+@functools.cache
+def imports() -> dict[tuple[str, ...], set[str]]:
+    """For some command lines: the modules that it imports, by their names and by those of their packages. Each runs in a copy of a
+    fresh interpreter that has imported nothing but the program's entry."""
+    asked = [
+        ("--version",),
+        ("doctor", "--format", "json"),
+        ("completion", "bash"),
+        *((*path, "--help") for path in (*groups(), *(entry.path for entry in tree.COMMANDS))),
+    ]
+    script = PROGRAM.replace("ASKED", repr([list(one) for one in asked]))
+    done = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, timeout=120, check=True)
+    lines = [line.split()[1:] for line in done.stderr.splitlines() if line.startswith("imported ")]
+    assert [line[0] for line in lines] == ["0"] * len(asked)
+    return dict(zip(asked, ({*line[1:]} for line in lines), strict=True))
+
+
 def imported(*arguments: str) -> set[str]:
-    """The top-level modules that a run of the command line has imported in a fresh interpreter."""
-    script = (
-        "import sys; from kops.cli.main import main; code = main(sys.argv[1:]); names = sorted(sys.modules); "
-        "print(code, *names, *(name.partition('.')[0] for name in names), file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", script, *arguments], cwd=PROJECT, capture_output=True, text=True, timeout=120, check=True)
-    code, *modules = done.stderr.splitlines()[-1].split()
-    assert code == "0"
-    return set(modules)
+    return imports()[arguments]
 
 
 @pytest.mark.parametrize("arguments", [["--version"], *([*path, "--help"] for path in groups())], ids=" ".join)

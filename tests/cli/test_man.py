@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 import pytest
@@ -10,14 +11,16 @@ from kops.cli.running import tree
 from kops.forensics.findings.codes import CODES
 from tools import make_man
 
+manual = functools.cache(make_man.manual)
+
 
 def test_the_pages_are_current() -> None:
     assert make_man.differences() == [], "run: make man"
 
 
-@pytest.mark.parametrize("name", sorted(make_man.manual()))
+@pytest.mark.parametrize("name", sorted(manual()))
 def test_a_page_is_sound_roff(name: str) -> None:
-    text = make_man.manual()[name]
+    text = manual()[name]
     lines = text.splitlines()
     assert lines[1].startswith(f'.TH "{name.rpartition(".")[0].upper()}" "{name[-1]}"')
     assert ".SH NAME" in lines
@@ -30,7 +33,7 @@ def test_a_page_is_sound_roff(name: str) -> None:
 
 
 def test_every_command_and_finding_has_its_words() -> None:
-    pages = make_man.manual()
+    pages = manual()
     for entry in tree.COMMANDS:
         assert make_man.escape(entry.name) in pages["kops.1"]
         assert "-".join(("kops", *entry.path)) + ".1" in pages

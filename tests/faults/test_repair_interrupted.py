@@ -13,11 +13,11 @@ from kops.forensics.repair.run import locked, open_journal, repair, rollback
 from tests.support import corpus
 
 CASES = (
-    "damage-4.3.0-two-flips",
+    pytest.param("damage-4.3.0-two-flips", marks=pytest.mark.slow),
     "damage-4.3.0-segment-overlap",
     "damage-4.3.0-missing-middle-segment",
     "damage-4.3.0-leftover-swap",
-    "damage-4.3.0-torn-tail",
+    pytest.param("damage-4.3.0-torn-tail", marks=pytest.mark.slow),
     "damage-4.3.0-stray-files",
 )
 NOW = 1_800_000_000_000

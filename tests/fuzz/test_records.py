@@ -1,4 +1,4 @@
-"""Mutated logs: only DecodeError, no hang, memory bounded. Of the million a quarter also goes through the source of the hot loop."""
+"""Mutated logs: only DecodeError, no hang, memory bounded."""
 
 from __future__ import annotations
 
@@ -22,12 +22,18 @@ def run(count: int, seed: int, timeout: int) -> None:
 
 @pytest.mark.hot
 @pytest.mark.parametrize("seed", [1, 2])
-def test_20000_mutations(seed: int) -> None:
-    run(20_000, seed, 240)
+def test_some_mutations(seed: int) -> None:
+    run(4_000 if os.environ.get("KOPS_PURE") else 12_000, seed, 240)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", [100, 101, *(pytest.param(seed, marks=pytest.mark.once) for seed in range(102, 108))])
-def test_a_million_mutations_in_eight_runs(seed: int) -> None:
-    run(125_000, seed, 3000)
+@pytest.mark.timeout(0)
+def test_many_mutations(seed_count: int | None) -> None:
+    """300,000 of them; `--seeds 1000000` makes a million."""
+    run(300_000 if seed_count is None else seed_count, 100, 24 * 3600)
+
+
+@pytest.mark.slow
+@pytest.mark.hot
+def test_other_mutations() -> None:
+    run(20_000 if os.environ.get("KOPS_PURE") else 60_000, 101, 240)

@@ -53,6 +53,7 @@ def test_find_python_says_what_to_do(tmp_path: Path) -> None:
     assert "Install one" in found.stderr
 
 
+@pytest.mark.slow
 def test_the_wheel_of_pip_brings_itself(tmp_path: Path) -> None:
     """What setup.sh does where there is neither ensurepip nor any pip."""
     assert run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "v").returncode == 0
