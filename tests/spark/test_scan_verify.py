@@ -18,36 +18,37 @@ import pytest
 from kops.environment import java_environment
 from kops.forensics.verify.run import verify
 from tests.support import corpus
+from tests.support.rings import sample
 
-pytestmark = pytest.mark.cores
-
-
-def _before(kind: str) -> list[str]:
-    return [str(corpus.load(case_id).root / "before") for case_id in corpus.cases(kind)]
-
-
-def _format() -> list[str]:
-    return [str(corpus.load(case_id).root / "data") for case_id in corpus.cases("format")]
+LEVELS = ("quick", "crc", "deep", "full")
+SOME_AND_ALL = pytest.mark.parametrize("some", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["some", "all"])
+"""In the fast ring a case of each family."""
 
 
-@pytest.mark.parametrize(
-    "level", [pytest.param("quick", marks=pytest.mark.slow), "crc", pytest.param("deep", marks=pytest.mark.slow), "full"]
-)
-def test_the_verdict_over_the_damaged_corpus(spark: Any, level: str) -> None:
+def _folders(kind: str, folder: str, some: bool) -> list[str]:
+    """A folder of each case."""
+    case_ids = sorted(sample(__name__, corpus.cases(kind))) if some else corpus.cases(kind)
+    return [str(corpus.load(case_id).root / folder) for case_id in case_ids]
+
+
+@SOME_AND_ALL
+@pytest.mark.parametrize("level", [*(pytest.param(level, marks=pytest.mark.slow) for level in LEVELS[:-1]), LEVELS[-1]])
+def test_the_verdict_over_the_damaged_corpus(spark: Any, level: str, some: bool) -> None:
     from kops.spark.verify import scan_verify
 
-    paths = _before("damage")
+    paths = _folders("damage", "before", some)
     expected = verify(paths, level)
-    assert len(expected.findings) > 30
+    assert len(expected.findings) > (20 if some else 30)
     assert scan_verify(spark, paths, level, task_bytes=500).to_json() == expected.to_json()
 
 
+@SOME_AND_ALL
 @pytest.mark.parametrize("level", ["crc", pytest.param("full", marks=pytest.mark.slow)])
-def test_the_verdict_over_the_rest_of_the_corpus(spark: Any, level: str) -> None:
+def test_the_verdict_over_the_rest_of_the_corpus(spark: Any, level: str, some: bool) -> None:
     from kops.spark.verify import scan_verify
 
-    cluster = [str(corpus.load(case_id).root / "nodes") for case_id in corpus.cases("cluster")]
-    for paths in (_format(), _before("broker-damage")[:40], cluster):
+    for kind, folder in (("format", "data"), ("broker-damage", "before"), ("cluster", "nodes")):
+        paths = _folders(kind, folder, some)[:40]
         assert scan_verify(spark, paths, level, task_bytes=3000).to_json() == verify(paths, level).to_json()
 
 
@@ -174,12 +175,13 @@ def _wait_for(port: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.java
 def test_spark_submit_on_a_standalone_master_with_two_workers(standalone: str) -> None:
     from pyspark.find_spark_home import _find_spark_home
 
     import kops.cli.scan_job as job
 
-    paths = _before("damage")[:30]
+    paths = _folders("damage", "before", True)
     environment = {
         **java_environment(),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -202,6 +204,7 @@ def test_spark_submit_on_a_standalone_master_with_two_workers(standalone: str) -
     assert json.loads(done.stdout) == json.loads(json.dumps(expected))
 
 
+@pytest.mark.java
 def test_the_command_line(tmp_path: Path) -> None:
     case = corpus.load("damage-4.3.0-two-flips")
     command = [sys.executable, "-m", "kops", "scan", "verify", "--master", "local[1]", "--format", "json", str(case.root / "before")]
@@ -237,9 +240,9 @@ def _session_of(leader: int) -> dict[int, str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "moment", [pytest.param("start", marks=pytest.mark.slow), "work", pytest.param("impatient", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.java
+@pytest.mark.parametrize("moment", ["start", "work", "impatient"])
 def test_ctrl_c(many: Path, tmp_path: Path, moment: str) -> None:
     command = [sys.executable, "-m", "kops", "scan", "verify", "--master", "local[1]", "--task-bytes", "1", str(many)]
     environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path / "spark"), "TMPDIR": str(tmp_path)}
