@@ -149,7 +149,6 @@ def test_directories_that_can_not_be_taken_over(kops: Kops, here: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.cores
 def test_brokers_of_apache_kafka_are_taken_over(kops: Kops, here: Path) -> None:
     corpus.load("broker-dir-4.3.0").copy(here, "crash")
     assert kops("cluster", "adopt", "disk1", "disk2", *HASTE).code == 0
@@ -169,7 +168,6 @@ def test_brokers_of_apache_kafka_are_taken_over(kops: Kops, here: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.cores
 def test_directories_of_a_cluster_are_taken_over_elsewhere(kops: Kops, here: Path) -> None:
     first = ClusterDirectory("first")
     bootstrap = bring_up(first, UpRequest(3)).bootstrap_servers

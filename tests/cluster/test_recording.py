@@ -23,7 +23,6 @@ def masked(text: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.once
-@pytest.mark.cores
 def test_the_cluster_of_the_tour(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -42,7 +41,6 @@ def test_the_cluster_of_the_tour(
 
 @pytest.mark.slow
 @pytest.mark.once
-@pytest.mark.cores
 def test_the_recording_of_the_readme_is_what_the_commands_print() -> None:
     assert make_recording.differences() == [], "run: make recording"
 

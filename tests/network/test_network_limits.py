@@ -257,7 +257,6 @@ def test_what_waits_behind_a_produce_takes_no_memory_from_those_who_end_the_wait
             assert response.message.cluster_id == "n" * 150  # type: ignore[attr-defined]
 
 
-@pytest.mark.cores
 def test_without_descriptors_connections_wait(caplog: pytest.LogCaptureFixture) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     fillers: list[int] = []

@@ -17,7 +17,7 @@ import pytest
 from tests.simulation.node_life import live, live_all, trace
 
 FAST_SEEDS = range(2)
-SLOW_SEEDS = 500
+SLOW_SEEDS = 250
 FIRST_SLOW_SEED = 1_000
 EVENTS = {
     "records acknowledged",

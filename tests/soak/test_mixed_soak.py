@@ -39,7 +39,7 @@ CLUSTERS = {
 }
 SETTINGS = {"min_insync_replicas": "2", "log_segment_bytes": "1048576", "broker_heartbeat_interval_ms": "500"}
 SENDERS = 2
-DEFAULT_MINUTES = 1.0
+DEFAULT_MINUTES = 0.6
 
 
 class MixedDisturber(Disturber):

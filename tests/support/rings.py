@@ -1,4 +1,4 @@
-"""Markers that follow from what a test is: what it needs by its fixtures, and which golden cases the fast ring leaves to the slow one.
+"""Markers that follow from what a test is: what it needs, and which golden cases the fast ring leaves to the slow one.
 
 Where a test goes through many golden cases (parameter `case_id`), the fast ring takes a sample: one case of every family for each function
 (and for each value of its other parameters). A family is a format without the version that wrote it (`v2-codec-zstd`), or a kind of damage
@@ -11,13 +11,17 @@ from __future__ import annotations
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from types import FunctionType
+from typing import Any
 
 import pytest
 
 MANY = 30
-NEEDS = {"oracle": "java", "spark": "java"}
-"""Fixture → marker."""
+JVM = {"oracle", "spark"}
+"""Fixtures that start a JVM."""
+REAL = {"RealBroker", "RealCluster", "KafkaNodes", "MixedCluster"}
+"""Classes that start real brokers."""
 HOT = tuple(
     f"tests/{name}/" for name in ("golden", "property", "unit/files", "unit/forensics", "unit/records", "unit/replication", "unit/storage")
 )
@@ -27,25 +31,54 @@ _VERSION = re.compile(r"-\d+(\.\d+)+")
 
 def mark(items: Iterable[pytest.Item]) -> None:
     """Add the markers; before tests are chosen by them."""
-    functions: dict[tuple[str, str], list[tuple[str, pytest.Item]]] = defaultdict(list)
-    left: set[pytest.Item] = set()
+    left = left_to_the_slow_ring(items)
     for item in items:
-        for fixture in getattr(item, "fixturenames", ()):
-            if fixture in NEEDS:
-                item.add_marker(NEEDS[fixture])
+        if item in left or item.get_closest_marker("cores") is not None:
+            item.add_marker("slow")
+        if item.nodeid.startswith(HOT) and item not in left and item.get_closest_marker("once") is None:
+            item.add_marker("hot")
+        fixtures = getattr(item, "fixturenames", ())
+        if not JVM.isdisjoint(fixtures):
+            item.add_marker("java")
+            if any(starts_brokers(function) for function in functions_of(item)):
+                item.add_marker("kafka")
+
+
+def functions_of(item: pytest.Item) -> list[Callable[..., Any]]:
+    """A test's function, and those of its fixtures."""
+    if not isinstance(item, pytest.Function):
+        return []
+    return [item.function, *(definition.func for found in item._fixtureinfo.name2fixturedefs.values() for definition in found)]
+
+
+def starts_brokers(function: Callable[..., Any]) -> bool:
+    """Whether a function names one of the classes `REAL`, or a function of its own module does that it names."""
+    found: list[Callable[..., Any]] = [function]
+    for each in found:
+        if not isinstance(each, FunctionType):
+            continue
+        for name in each.__code__.co_names:
+            named = each.__globals__.get(name)
+            if isinstance(named, type) and not REAL.isdisjoint(base.__name__ for base in named.__mro__):
+                return True
+            if isinstance(named, FunctionType) and named.__module__ == each.__module__ and named not in found:
+                found.append(named)
+    return False
+
+
+def left_to_the_slow_ring(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Tests of golden cases that are not in the sample."""
+    functions: dict[tuple[str, str], list[tuple[str, pytest.Item]]] = defaultdict(list)
+    for item in items:
         called = getattr(item, "callspec", None)
         case_id = called.params.get("case_id") if called is not None else None
         if called is not None and isinstance(case_id, str):
             functions[item.nodeid.partition("[")[0], called.id.replace(case_id, "")].append((case_id, item))
+    left = set()
     for (function, others), cases in functions.items():
-        chosen = sample(function + others, [case_id for case_id, _ in cases])
-        for case_id, item in cases:
-            if case_id not in chosen:
-                item.add_marker("slow")
-                left.add(item)
-    for item in items:
-        if item.nodeid.startswith(HOT) and item not in left and item.get_closest_marker("once") is None:
-            item.add_marker("hot")
+        chosen = sample(function.rpartition("/")[2] + others, [case_id for case_id, _ in cases])
+        left |= {item for case_id, item in cases if case_id not in chosen}
+    return left
 
 
 def sample(function: str, case_ids: Iterable[str]) -> set[str]:

@@ -21,6 +21,11 @@ ALONE = frozenset[str]()
 TOGETHER: dict[str, str] = {
     "tests/spark/test_scan_verify.py": "spark",
     "tests/spark/test_source.py": "spark",
+    # These let `kops cluster` find ports, two of them at once would find the same.
+    "tests/cli/test_cluster.py": "clusters",
+    "tests/cli/test_cluster_adopt.py": "clusters",
+    "tests/cluster/test_recording.py": "clusters",
+    "tests/differential/broker/test_both_ways.py": "clusters",
 }
 SECONDS: dict[str, float] = {}
 

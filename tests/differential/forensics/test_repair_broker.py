@@ -91,7 +91,6 @@ def intact(case: corpus.Case) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.cores
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("stop", ["clean", "crash"])
 def test_a_broker_starts_and_serves_everything_intact(

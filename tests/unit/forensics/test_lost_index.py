@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.support.verifying import folder, problems
 
 from kops.files import OsFiles
 from kops.forensics.forecast.run import ForecastOptions, forecast
@@ -15,6 +14,7 @@ from kops.forensics.repair.run import plan_repair
 from kops.forensics.verify.facts.facts import LEVELS
 from kops.forensics.verify.run import verify
 from tests.support import corpus
+from tests.support.logs.verifying import folder, problems
 
 CASE = "damage-4.3.0-none"
 MARKER = ".kafka_cleanshutdown"

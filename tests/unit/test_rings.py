@@ -1,0 +1,52 @@
+"""What the fast ring samples, and what markers are set by themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support import corpus, rings, scheduling
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+
+
+def test_a_sample_has_a_case_of_every_family_and_is_always_the_same() -> None:
+    everything = corpus.cases()
+    some = rings.sample("a test", everything)
+    assert {rings.family(case_id) for case_id in some} == {rings.family(case_id) for case_id in everything}
+    assert len(some) < len(everything) / 3
+    assert some == rings.sample("a test", reversed(everything))
+    assert rings.sample("a test", everything[:20]) == set(everything[:20])
+
+
+def test_samples_of_many_functions_meet_all_cases() -> None:
+    everything = set(corpus.cases())
+    assert set.union(*(rings.sample(str(number), everything) for number in range(200))) == everything
+
+
+def test_families() -> None:
+    assert rings.family("v2-2.8.2-format-0.10.2-snappy") == "v2-format-0.10.2-snappy"
+    assert rings.family("damage-4.3.0-snapshots-missing") == rings.family("damage-4.3.0-snapshot-empty-last") == "damage-snapshot"
+    assert rings.family("broker-damage-4.3.0-torn-tail-recovery-point-at-end") == "broker-damage-torn"
+
+
+class RealBroker:
+    """Named as the real one."""
+
+
+def starts() -> RealBroker:
+    return RealBroker()
+
+
+def starts_by_another() -> RealBroker:
+    return starts()
+
+
+def test_who_starts_brokers_is_found() -> None:
+    assert rings.starts_brokers(starts)
+    assert rings.starts_brokers(starts_by_another)
+    assert not rings.starts_brokers(test_families)
+
+
+def test_the_files_that_are_scheduled_are_there() -> None:
+    named = {*scheduling.ALONE, *scheduling.TOGETHER, *(unit.partition("::")[0] for unit in scheduling.SECONDS)}
+    assert [name for name in sorted(named - set(scheduling.TOGETHER.values())) if not (PROJECT / name).is_file()] == []
