@@ -27,7 +27,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 def partition_of(log_dir: Path) -> Path:
-    return log_dir / corpus.load(CASE).json["damagedDir"].split("/")[-1]
+    return log_dir / str(corpus.load(CASE).json["damagedDir"]).split("/")[-1]
 
 
 def told(path: Path) -> list[list[tuple[str, str]]]:
