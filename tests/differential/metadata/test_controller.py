@@ -163,12 +163,15 @@ class Twins:
     def register(self) -> None:
         broker_id = self.source.choice(BROKERS)
         is_new = broker_id not in self.epochs or self.source.random() < 0.6
-        incarnation = self.incarnations[broker_id] + is_new
         previous = self.epochs.get(broker_id, -1) if self.source.random() < 0.5 else -1
+        self.registration(broker_id, is_new, previous, self.source.choice([2, 3, 4]))
+
+    def registration(self, broker_id: int, is_new: bool, previous: int, version: int) -> None:
+        """A broker's start; `previous`: the epoch that it knows of the time before a clean stop, -1 after a crash."""
+        incarnation = self.incarnations[broker_id] + is_new
         rack = [None, "a", "b", "c"][broker_id % 4]
         request = registration(broker_id, incarnation, rack, 1 + broker_id % 3, previous)
         finalized = self.theirs.call(self.theirs.features, "finalizedFeatures", LATEST_EPOCH)
-        version = self.source.choice([2, 3, 4])
         real = self.theirs.message(request, request.VERSIONS[-1])
         try:
             result = self.theirs.call(self.theirs.cluster, "registerBroker", real, self.offset, finalized, version >= 3)
@@ -235,9 +238,9 @@ class Twins:
             theirs.call(manager, "maybeUpdateControlledShutdownOffset", broker_id, self.offset - 1)
             self.done["controlled shutdown"] += 1
 
-    def go_stale(self) -> None:
+    def go_stale(self, dead: int | None = None) -> None:
         """All but one broker are heard of, and the session timeout goes by."""
-        dead = self.source.choice(BROKERS)
+        dead = self.source.choice(BROKERS) if dead is None else dead
         self.theirs.clock.now_ms += SESSION_TIMEOUT_MS - 1_000
         for broker_id, epoch in self.epochs.items():
             if broker_id != dead:
@@ -257,8 +260,8 @@ class Twins:
             has_more = self.theirs.response(result)
         self.compare("stale", ours, theirs)
 
-    def unregister(self) -> None:
-        request = messages.UnregisterBrokerRequest(self.source.choice(BROKERS))
+    def unregister(self, broker_id: int | None = None) -> None:
+        request = messages.UnregisterBrokerRequest(self.source.choice(BROKERS) if broker_id is None else broker_id)
         ours = self.ask(request)
         assert isinstance(ours.response, messages.UnregisterBrokerResponse)
         try:
@@ -289,6 +292,10 @@ class Twins:
                 name, partitions=self.source.choice([-1, 0, 1, 3, 8]), factor=self.source.choice([-1, 1, 2, 3, 3, 9]), configs=configs
             )
         request.validate_only = draw() < 0.1
+        self.create(name, request)
+
+    def create(self, name: str, request: messages.CreateTopicsRequest) -> None:
+        """Create one topic."""
         version = request.VERSIONS[-1]
         context = self.theirs.context(type(request), version)
         names = self.theirs.oracle.java_class("java.util.Set").of(name)
@@ -393,8 +400,12 @@ class Twins:
             replicas = None
         elif self.source.random() < 0.3:
             replicas = self.source.sample(partition.replicas, len(partition.replicas))
+        self.move(name, number, replicas, allow_change=self.source.random() < 0.8)
+
+    def move(self, name: str, number: int, replicas: list[int] | None, *, allow_change: bool = True) -> None:
+        """Reassign one partition; None cancels."""
         topics = [ReassignableTopic(name, [ReassignablePartition(number, replicas)])]
-        request = messages.AlterPartitionReassignmentsRequest(allow_replication_factor_change=self.source.random() < 0.8, topics=topics)
+        request = messages.AlterPartitionReassignmentsRequest(allow_replication_factor_change=allow_change, topics=topics)
         real = self.theirs.message(request, request.VERSIONS[-1])
         self.both(request, self.theirs.replication, "alterPartitionReassignments", real)
 
@@ -525,6 +536,87 @@ def live(oracle: Oracle, seed: int, steps: int) -> Counter[str]:
             twins.done["ended by Kafka's own mistake"] += 1
             break
     return twins.done
+
+
+class MovedAway:
+    """Partitions 0 and 1 on brokers 1, 2, 3, of which 2 and 3 were fenced, so 2 is eligible; then partition 1 moved to broker 1 alone."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self.twins = Twins(oracle, 7, LATEST_PRODUCTION.level, elr=True)
+        for broker_id in (1, 2, 3, 4):
+            self.start(broker_id)
+        self.twins.create("a", creation("a", [1, 2, 3], [1, 2, 3]))
+        self.fence(3)
+        self.fence(2)
+        assert (self.of(1).isr, self.of(1).elr) == ((1,), (2,))
+        self.twins.move("a", 1, [1])
+        assert (self.of(1).replicas, self.of(1).isr, self.of(1).elr) == ((1,), (1,), (2,))
+
+    def of(self, number: int) -> PartitionRegistration:
+        return next(partition for _, _, known, partition in self.twins.partitions() if known == number)
+
+    def start(self, broker_id: int) -> None:
+        """The broker's process starts anew, after a crash if it was there before, and is heard of."""
+        self.twins.registration(broker_id, True, -1, 4)
+        self.beat(broker_id)
+
+    def crash(self, broker_id: int) -> None:
+        """The broker's process ends, its session too, and it starts again."""
+        self.twins.go_stale(broker_id)
+        self.start(broker_id)
+
+    def fence(self, broker_id: int) -> None:
+        self.beat(broker_id, want_fence=True)
+
+    def beat(self, broker_id: int, *, want_fence: bool = False) -> None:
+        twins = self.twins
+        twins.beat(
+            broker_id,
+            lambda one: messages.BrokerHeartbeatRequest(one, twins.epochs[one], twins.offset, want_fence=want_fence),
+        )
+
+
+def test_an_eligible_leader_that_was_moved_away_never_leads(oracle: Oracle) -> None:
+    """Kafka's ELR keeps a broker that is no replica any more, until the ISR is large enough again. Leaders come from the replicas only."""
+    world = MovedAway(oracle)
+    world.fence(1)
+    assert [(world.of(number).leader, world.of(number).isr, sorted(world.of(number).elr)) for number in (0, 1)] == [(-1, (), [1, 2])] * 2
+    world.beat(2)
+    assert (world.of(0).leader, world.of(1).leader) == (2, -1)
+    world.beat(1)
+    assert (world.of(1).leader, world.of(1).isr, world.of(1).elr) == (1, (1,), (2,))
+
+
+def test_an_eligible_leader_that_was_moved_away_stands_in_the_last_leaders_way(oracle: Oracle) -> None:
+    """The last known leader comes back after a crash: it leads only when nobody is eligible. Unregistering the other does not help."""
+    world = MovedAway(oracle)
+    world.crash(1)
+    assert (world.of(1).leader, world.of(1).elr, world.of(1).last_known_elr) == (-1, (2,), (1,))
+    world.twins.unregister(2)
+    assert world.of(1).elr == (2,)
+    world.start(2)
+    assert world.of(1).elr == ()
+    world.fence(1)
+    world.beat(1)
+    assert (world.of(1).leader, world.of(1).isr) == (1, (1,))
+
+
+def test_an_eligible_leader_that_was_moved_away_and_back(oracle: Oracle) -> None:
+    """It is eligible again although it has nothing: Kafka lets it lead, and so the records of the other are lost. So does kops."""
+    world = MovedAway(oracle)
+    world.twins.move("a", 1, [1, 2])
+    assert (world.of(1).replicas, world.of(1).elr) == ((1, 2), (2,))
+    world.beat(2)
+    world.fence(1)
+    assert (world.of(1).leader, world.of(1).isr, world.of(1).elr) == (2, (2,), (1,))
+
+
+def test_an_isr_that_is_large_enough_ends_it(oracle: Oracle) -> None:
+    """Partition 0 is as small as partition 1 now, so one replica is enough for both."""
+    world = MovedAway(oracle)
+    world.twins.move("a", 0, [1])
+    world.twins.move("a", 1, [1, 4])
+    assert (world.of(1).adding_replicas, world.of(1).elr) == ((4,), ())
 
 
 def test_a_controllers_life(oracle: Oracle) -> None:

@@ -119,7 +119,11 @@ class _Change:
             self._removing, self._adding = [], []
 
     def _find_eligible_leaders(self) -> None:
-        """Who left an ISR that is too small since has all that is committed, unless it lost what it had not flushed."""
+        """Who left an ISR that is too small since has all that is committed, unless it lost what it had not flushed.
+
+        As in Kafka, nobody leaves the ELR for being no replica any more: a broker that was moved away stays in it until the ISR is large
+        enough or the broker starts after a crash. It can't lead meanwhile, for leaders come from the replicas.
+        """
         if not self._rules.elr_enabled:
             return
         if len(self._isr) >= self._rules.min_isr:
