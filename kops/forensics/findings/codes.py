@@ -1,7 +1,7 @@
 """The registry of finding codes: what each means, what Apache Kafka 4.3 does with it, and the remedy.
 
-The manual page kops-findings is generated from it, so each text is a whole sentence. A code has a usual severity. A finding may have another
-one where more is known; its detail then says why. What Kafka does was taken from the log loader (LogLoader, LogSegment,
+The manual page kops-findings is generated from it, so each text is a whole sentence. A code has a usual severity. A finding may have
+another one where more is known; its detail then says why. What Kafka does was taken from the log loader (LogLoader, LogSegment,
 ProducerStateManager, LogManager) and from real brokers that were started on damaged directories.
 """
 
@@ -580,7 +580,7 @@ _DIRECTORY = (
         "error",
         "meta.properties is missing.",
         "The broker does not start.",
-        "format the directory with the cluster's id, or copy the file from another log directory of the broker and set its own directory.id",
+        "format the directory with the cluster's id, or copy it from another log directory of the broker and set its own directory.id",
     ),
     CodeText(
         "meta-properties-malformed",
