@@ -8,7 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kops.config.broker.broker import BrokerConfig
+    from kops.config.broker.config import BrokerConfig
     from kops.config.broker.listeners import Endpoint
     from kops.config.topic import TOPIC_CONFIG_DEF, TopicConfig, broker_defaults, parse_settings, topic_config
     from kops.config.values.definition import ConfigDef, ConfigKey
@@ -31,7 +31,7 @@ __all__ = [
 _DEFINITION, _PROPERTIES, _TOPIC = "kops.config.values.definition", "kops.config.values.properties", "kops.config.topic"
 _LATER = {
     "TOPIC_CONFIG_DEF": _TOPIC,
-    "BrokerConfig": "kops.config.broker.broker",
+    "BrokerConfig": "kops.config.broker.config",
     "ConfigDef": _DEFINITION,
     "ConfigKey": _DEFINITION,
     "Endpoint": "kops.config.broker.listeners",

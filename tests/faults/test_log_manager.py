@@ -12,7 +12,7 @@ from kops.files import Crash, FaultyFiles, Files, MemoryFiles
 from kops.storage.failures.load_errors import KafkaStorageError
 from kops.storage.formats.checkpoints import TopicPartition
 from kops.storage.manager.live_log_dirs import LogDirsFailedError
-from kops.storage.manager.log_settings import LogManagerConfig
+from kops.storage.manager.settings import LogManagerConfig
 from kops.storage.start.log_dirs import StartRefusedError
 from tests.support.parts.managing import Broker, batch
 

@@ -17,7 +17,7 @@ from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpo
 from kops.storage.log_checkpoints import scala_map_order
 from kops.storage.manager.live_log_dirs import LogDirsFailedError
 from kops.storage.manager.log_manager import LogManager
-from kops.storage.manager.log_settings import TopicConfigs
+from kops.storage.manager.settings import TopicConfigs
 from kops.storage.scheduler import Scheduler
 from kops.storage.start.log_dirs import METADATA_DIR, LogDirStart, StartRefusedError, check_meta_properties
 from tests.support import corpus

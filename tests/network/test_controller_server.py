@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kops.broker.controller.controller_server import ControllerServer
 from kops.broker.controller.questions import Questions
+from kops.broker.controller.server import ControllerServer
 from kops.broker.controller_link.envelope import envelope, read_response
 from kops.broker.network.loop import Loop
 from kops.broker.quorum.raft_log import METADATA_DIR

@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from kops.broker.network.channel import RequestContext
-from kops.broker.network.network_settings import NetworkSettings
+from kops.broker.network.settings import NetworkSettings
 from kops.protocol.connections.connection import ClientConnection
 from kops.protocol.messages import MetadataRequest, MetadataResponse
 from tests.support.nodes.networking import Client, Served, answer_to, echo, loopback, metadata_request, open_fds, reset

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from kops.broker.network.channel import Channel, RequestContext
-from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+from kops.broker.network.settings import ListenerSettings, NetworkSettings
 from kops.broker.network.socket_server import SocketServer
 from kops.protocol.messages import MetadataResponse, ProduceRequest, ProduceResponse
 from tests.support.nodes.networking import Client, Served, echo, loopback, metadata_request

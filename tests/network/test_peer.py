@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from kops.broker.network.channel import RequestContext
-from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
 from kops.broker.network.peer import Peer, Peers, PeerSettings
+from kops.broker.network.settings import ListenerSettings, NetworkSettings
 from kops.errors import ApiError
 from kops.protocol.declaration import Message
 from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, FetchRequest, MetadataRequest, MetadataResponse

@@ -11,10 +11,10 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from kops.broker.apis.data.produce import handle_produce
-from kops.broker.network.network_settings import NetworkSettings
 from kops.broker.network.peer import PeerSettings
+from kops.broker.network.settings import NetworkSettings
 from kops.broker.network.socket_server import RequestContext, SocketServer
-from kops.broker.replicas.replica_fetcher import LeaderConnection, connect_by
+from kops.broker.replicas.fetcher import LeaderConnection, connect_by
 from kops.files import OsFiles
 from kops.protocol import api_keys
 from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, FenceBrokerRecord, ProduceRequest, ProduceResponse

@@ -10,8 +10,8 @@ import pytest
 
 from kops.broker.network.acceptor import BindError
 from kops.broker.network.channel import RequestContext
-from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
 from kops.broker.network.outbox import Outbox
+from kops.broker.network.settings import ListenerSettings, NetworkSettings
 from kops.protocol.api_keys import Listener
 from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, MetadataResponse, ProduceRequest, ProduceResponse
 from tests.support.nodes.networking import PATIENCE_S, Client, Served, answer_to, echo, loopback, metadata_request, open_fds, reset

@@ -19,7 +19,7 @@ from kops.protocol.messages import EnvelopeResponse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kops.broker.controller_link.controller_channel import ControllerChannel
+    from kops.broker.controller_link.channel import ControllerChannel
     from kops.broker.network.socket_server import RequestContext
     from kops.protocol.connections.node_versions import NodeVersions
     from kops.protocol.declaration import Message

@@ -14,7 +14,7 @@ from kops.broker.apis.dispatch import dispatcher
 from kops.broker.controller_link.alter_partition_manager import AlterPartitionSender
 from kops.broker.controller_link.assignments import AssignmentsManager
 from kops.broker.controller_link.auto_topics import AutoTopics
-from kops.broker.controller_link.controller_channel import ControllerChannel, raft_controller
+from kops.broker.controller_link.channel import ControllerChannel, raft_controller
 from kops.broker.controller_link.forwarding import Forwarding
 from kops.broker.controller_link.lifecycle import BrokerLifecycle, Registration
 from kops.broker.controller_link.producer_ids import ProducerIds
@@ -24,12 +24,12 @@ from kops.broker.life.periodic import PeriodicTasks
 from kops.broker.life.publishers import BrokerPublisher, BrokerRegistrationTracker
 from kops.broker.network.acceptor import BindError
 from kops.broker.network.socket_server import SocketServer
-from kops.broker.parts.broker_settings import channel_settings, lifecycle_settings, replica_settings
 from kops.broker.parts.dynamic_config import DynamicBrokerConfig
 from kops.broker.parts.parts import BrokerParts
+from kops.broker.parts.settings import channel_settings, lifecycle_settings, replica_settings
 from kops.broker.quorum.node_settings import network_settings
-from kops.broker.replicas.replica_fetcher import connect_by
-from kops.broker.replicas.replica_manager import ReplicaManager
+from kops.broker.replicas.fetcher import connect_by
+from kops.broker.replicas.manager import ReplicaManager
 from kops.config.values.java import LONG_MAX
 from kops.metadata.controller.cluster.feature_versions import production_features
 from kops.metadata.image.parts.configs import ResourceType
@@ -38,10 +38,10 @@ from kops.protocol.messages.broker_registration_request import Feature
 from kops.protocol.messages.broker_registration_request import Listener as RegisteredListener
 from kops.replication.leading.fetch_context import FetchManager
 from kops.replication.leading.fetch_session import FetchSessionCache
+from kops.storage.failures.log_dir_failure import LogDirFailureChannel
 from kops.storage.formats.kafka_uuid import uuid_bytes
-from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.manager.log_manager import LogManager
-from kops.storage.manager.log_settings import TopicConfigs, log_manager_config
+from kops.storage.manager.settings import TopicConfigs, log_manager_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable

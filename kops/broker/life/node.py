@@ -10,7 +10,7 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from kops.broker.controller.controller_server import ControllerServer
+from kops.broker.controller.server import ControllerServer
 from kops.broker.controller_link.status import BrokerState, NodeStatus
 from kops.broker.life.broker_server import BrokerServer
 from kops.broker.life.metrics import ACTIVE_CONTROLLER_COUNT, broker_metrics, cluster_metrics

@@ -10,7 +10,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
-from kops.storage.manager.log_settings import PERIODIC_TASKS, PeriodicTask
+from kops.storage.manager.settings import PERIODIC_TASKS, PeriodicTask
 from kops.storage.scheduler import Scheduler
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Final
 
-from kops.broker.network.network_settings import USE_OS_DEFAULT
+from kops.broker.network.settings import USE_OS_DEFAULT
 from kops.errors import KopsError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kops.broker.network.connection_limits import ConnectionLimits
     from kops.broker.network.loop import Loop, Timer
-    from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+    from kops.broker.network.settings import ListenerSettings, NetworkSettings
 
 log = logging.getLogger(__name__)
 

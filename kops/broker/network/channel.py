@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kops.broker.network.loop import Loop, Timer
     from kops.broker.network.memory_pool import MemoryPool, Waiter
-    from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+    from kops.broker.network.settings import ListenerSettings, NetworkSettings
     from kops.protocol.api_keys import Listener
     from kops.protocol.connections.connection import Request
     from kops.protocol.declaration import Message

@@ -14,7 +14,7 @@ from kops.config.values.java import INT_MAX
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+    from kops.broker.network.settings import ListenerSettings, NetworkSettings
 
 
 @dataclass(slots=True)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from kops.broker.network.network_settings import USE_OS_DEFAULT
 from kops.broker.network.outbox import Outbox
+from kops.broker.network.settings import USE_OS_DEFAULT
 from kops.errors import ApiError, DecodeError
 from kops.protocol import api_keys
 from kops.protocol.api_keys import API_VERSIONS

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kops.broker.network.loop import Loop, Timer
-    from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+    from kops.broker.network.settings import ListenerSettings, NetworkSettings
 
 log = logging.getLogger(__name__)
 

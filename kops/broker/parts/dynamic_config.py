@@ -20,7 +20,7 @@ from kops.protocol.api_keys import Listener
 from kops.replication.quota import UNLIMITED
 from kops.storage.cleaning.log_cleaner import cleaner_config
 from kops.storage.formats.kafka_uuid import uuid_bytes
-from kops.storage.manager.log_settings import log_manager_config
+from kops.storage.manager.settings import log_manager_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

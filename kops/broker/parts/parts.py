@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kops.broker.network.loop import Loop
     from kops.broker.network.socket_server import SocketServer
     from kops.broker.parts.dynamic_config import DynamicBrokerConfig
-    from kops.broker.replicas.replica_manager import ReplicaManager
+    from kops.broker.replicas.manager import ReplicaManager
     from kops.config import BrokerConfig
     from kops.replication.leading.fetch_context import FetchManager
     from kops.storage.manager.log_manager import LogManager

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+from kops.broker.network.settings import ListenerSettings, NetworkSettings
 from kops.broker.quorum.raft_log import METADATA_TOPIC_ID, MetadataLogSettings
 from kops.config.broker_keys.table import KAFKA_CONFIG_DEF
 from kops.metadata.controller.cluster.settings import ControllerSettings

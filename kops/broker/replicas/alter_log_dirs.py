@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from kops.broker.network.loop import Loop, Timer
     from kops.broker.replicas.hosted_partitions import HostedPartitions
-    from kops.broker.replicas.replica_reads import ReplicaReads
-    from kops.broker.replicas.replica_settings import ReplicaSettings
+    from kops.broker.replicas.reads import ReplicaReads
+    from kops.broker.replicas.settings import ReplicaSettings
     from kops.protocol.declaration import Message
     from kops.records.log_offsets import TopicPartition
     from kops.replication.following.fetch_state import InitialFetchState

@@ -17,7 +17,7 @@ from kops.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from kops.config.broker.broker import BrokerConfig
+    from kops.config.broker.config import BrokerConfig
 
 _THREADS: Final = frozenset({"num.io.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir", "background.threads"})
 _REMOTE_THREADS: Final = frozenset(

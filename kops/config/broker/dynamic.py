@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kops.config.broker.broker import BrokerConfig
 from kops.config.broker.changes import check_changes
+from kops.config.broker.config import BrokerConfig
 from kops.config.broker.dynamic_keys import DYNAMIC, DYNAMIC_CONFIG_DEF, LISTENER_LIMITS, PER_BROKER, TLS_STORES, base_name, synonyms
 from kops.config.broker.listeners import number
 from kops.config.broker_keys.table import KAFKA_CONFIG_DEF

@@ -1,6 +1,6 @@
 """The settings of a node by name, and what follows from them: roles, listeners, log directories, the quorum, defaults of topics.
 
-Sources: Kafka's KafkaConfig and AbstractKafkaConfig. Nothing is checked here beyond the types: see `kops.config.broker.broker`.
+Sources: Kafka's KafkaConfig and AbstractKafkaConfig. Nothing is checked here beyond the types: see `kops.config.broker.config`.
 """
 
 from __future__ import annotations

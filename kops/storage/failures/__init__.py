@@ -1,4 +1,4 @@
-"""The exceptions of a broker's loader, by Kafka's names.
+"""What goes wrong with logs and log directories, by Kafka's names.
 
-Other rooms raise and catch them.
+In: an error. Out: an exception that the loader catches or a start ends with, or a log directory that is offline from now on.
 """

@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING
 
 from kops.errors import ApiError, KopsError
 from kops.storage.failures.load_errors import KafkaStorageError, LoadError
+from kops.storage.failures.log_dir_failure import LogDirFailureChannel
 from kops.storage.formats.checkpoints import TopicPartition
 from kops.storage.formats.clean_shutdown import CleanShutdown, read_clean_shutdown, write_clean_shutdown
 from kops.storage.formats.names import partition_dir_name
 from kops.storage.local_log import draw_nothing, warn_nobody
 from kops.storage.log_checkpoints import OffsetCheckpoints
-from kops.storage.log_dir_failure import LogDirFailureChannel
+from kops.storage.manager.deletion import LogsToBeDeleted
 from kops.storage.manager.live_log_dirs import LOST as LOST_DIR
 from kops.storage.manager.live_log_dirs import UNASSIGNED, LiveLogDirs, LogDirsFailedError
-from kops.storage.manager.log_deletion import LogsToBeDeleted
-from kops.storage.manager.log_settings import (
+from kops.storage.manager.settings import (
     DELETE_LOGS,
     HIGH_WATERMARKS,
     LOG_FLUSHER,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from kops.config import TopicConfig
     from kops.files import Files
-    from kops.storage.cleaning.cleaner_control import CleanerControl
+    from kops.storage.manager.cleaner_control import CleanerControl
     from kops.storage.scheduler import Scheduler, Task
     from kops.storage.start.log_dirs import Job, Runner, StrayRule
 

@@ -25,7 +25,7 @@ from kops.records.validation.validate import AppendOrigin
 from kops.storage.cleaning.log_cleaner import CleanerConfig, LogCleaner
 from kops.storage.formats.checkpoints import TopicPartition
 from kops.storage.manager.log_manager import LogManager
-from kops.storage.manager.log_settings import LogManagerConfig, TopicConfigs
+from kops.storage.manager.settings import LogManagerConfig, TopicConfigs
 from kops.storage.scheduler import Scheduler
 from kops.storage.start.log_dirs import check_meta_properties
 from kops.storage.unified_log import UnifiedLog

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from kops.broker.controller.controller_server import ControllerServer
+from kops.broker.controller.server import ControllerServer
 from kops.broker.quorum.draws import random_uuid
 from kops.broker.quorum.format import FormatOptions, format_node
 from kops.broker.quorum.shared_server import SharedServer

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from kops.broker.network.loop import Loop
-from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+from kops.broker.network.settings import ListenerSettings, NetworkSettings
 from kops.broker.network.socket_server import RequestContext, SocketServer
 from kops.errors import KopsError
 from kops.protocol.connections.connection import ClientConnection, Response

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+from kops.broker.network.settings import ListenerSettings, NetworkSettings
 from kops.broker.network.socket_server import RequestContext, SocketServer
 from kops.broker.quorum.raft_log import METADATA_DIR, METADATA_TOPIC_ID, MetadataLogSettings
 from kops.broker.quorum.raft_manager import RAFT_REQUESTS, RaftManager

@@ -11,7 +11,7 @@ from kops.broker.apis.dispatch import dispatcher
 from kops.broker.network.socket_server import RequestContext
 from kops.broker.parts.parts import BrokerParts
 from kops.broker.replicas.log_dir_moves import LogDirDescription
-from kops.broker.replicas.replica_reads import FetchPartitionData
+from kops.broker.replicas.reads import FetchPartitionData
 from kops.broker.replicas.topic_stats import BrokerTopicStats
 from kops.errors import ApiError
 from kops.metadata.image.metadata_cache import MetadataCache

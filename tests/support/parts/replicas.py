@@ -19,9 +19,9 @@ from kops.broker.network.loop import Loop, Timer
 from kops.broker.network.peer import PeerSettings
 from kops.broker.network.socket_server import RequestContext
 from kops.broker.parts.parts import BrokerParts
-from kops.broker.replicas.replica_fetcher import LeaderConnection
-from kops.broker.replicas.replica_manager import ReplicaManager
-from kops.broker.replicas.replica_settings import ReplicaSettings
+from kops.broker.replicas.fetcher import LeaderConnection
+from kops.broker.replicas.manager import ReplicaManager
+from kops.broker.replicas.settings import ReplicaSettings
 from kops.errors import ApiError
 from kops.files import MemoryFiles
 from kops.metadata.image.metadata_cache import MetadataCache

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from kops.broker.network.channel import RequestContext
     from kops.broker.parts.parts import BrokerParts
-    from kops.broker.replicas.replica_reads import FetchPartitionData
+    from kops.broker.replicas.reads import FetchPartitionData
     from kops.protocol.messages.fetch_request import FetchRequest
     from kops.replication.leading.fetch_context import FetchContext
 

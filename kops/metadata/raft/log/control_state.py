@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from kops.errors import DecodeError
 from kops.metadata.raft.log.control_records import quorum_changes
+from kops.metadata.raft.log.history import LogHistory
 from kops.metadata.raft.log.log import BOOTSTRAP_SNAPSHOT_ID, RaftLog, SnapshotSource
-from kops.metadata.raft.voters.history import LogHistory
 from kops.metadata.raft.voters.settings import MAX_BATCH_SIZE
 from kops.metadata.raft.voters.voter_set import VoterSet
 from kops.records import Batch, read_batches

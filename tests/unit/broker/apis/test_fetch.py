@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kops.broker.replicas.replica_reads import FetchPartitionData
+from kops.broker.replicas.reads import FetchPartitionData
 from kops.protocol.errors import by_code
 from kops.protocol.messages import FetchRequest, FetchResponse
 from kops.protocol.messages.fetch_request import FetchPartition, FetchTopic, ForgottenTopic, ReplicaState

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from kops.broker.controller_link import controller_channel
-from kops.broker.controller_link.controller_channel import ControllerChannel
+from kops.broker.controller_link import channel as controller_channel
+from kops.broker.controller_link.channel import ControllerChannel
 from kops.broker.network.loop import Loop
 from kops.broker.network.peer import PeerSettings
 from kops.errors import ApiError

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from kops.broker.controller_link.auto_topics import AutoTopics, creatable_topic
-from kops.broker.controller_link.controller_channel import ControllerChannel
+from kops.broker.controller_link.channel import ControllerChannel
 from kops.broker.controller_link.envelope import envelope_response, open_envelope
 from kops.broker.controller_link.forwarding import Forwarding
 from kops.config import BrokerConfig

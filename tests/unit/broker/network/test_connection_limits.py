@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kops.broker.network.connection_limits import ConnectionLimits, Rate
-from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+from kops.broker.network.settings import ListenerSettings, NetworkSettings
 
 CLIENTS, BROKERS = ListenerSettings("CLIENTS"), ListenerSettings("BROKERS")
 SETTINGS = NetworkSettings(listeners=(CLIENTS, BROKERS), inter_broker_listener_name="BROKERS")

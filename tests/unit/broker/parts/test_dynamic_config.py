@@ -15,7 +15,7 @@ from kops.metadata.image.parts.configs import ConfigResource, ConfigurationsImag
 from kops.metadata.image.parts.shared_map import SharedMap
 from kops.records.log_offsets import TopicPartition
 from kops.replication.quota import UNLIMITED, ReplicationQuotaManager
-from kops.storage.manager.log_settings import LogManagerConfig, TopicConfigs
+from kops.storage.manager.settings import LogManagerConfig, TopicConfigs
 from tests.support.nodes.node_properties import COMBINED
 
 

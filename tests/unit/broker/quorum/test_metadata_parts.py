@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kops.broker.controller.controller_registration import ControllerRegistrationManager
-from kops.broker.network.network_settings import ListenerSettings, NetworkSettings
+from kops.broker.controller.registration import ControllerRegistrationManager
+from kops.broker.network.settings import ListenerSettings, NetworkSettings
 from kops.broker.quorum.committed_records import CommittedRecords, snapshot_provenance, snapshot_records
 from kops.broker.quorum.format import FormatError, FormatOptions, format_node
 from kops.broker.quorum.metadata_directory import open_directories

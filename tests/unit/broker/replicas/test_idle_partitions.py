@@ -11,8 +11,8 @@ import pytest
 from kops.broker.apis.data.fetch import handle_fetch
 from kops.broker.network.peer import PeerSettings
 from kops.broker.network.socket_server import RequestContext
-from kops.broker.replicas.replica_fetcher import LeaderConnection
-from kops.broker.replicas.replica_reads import ReplicaReads
+from kops.broker.replicas.fetcher import LeaderConnection
+from kops.broker.replicas.reads import ReplicaReads
 from kops.protocol import errors
 from kops.protocol.declaration import Message
 from kops.protocol.messages import PartitionRecord, TopicRecord

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kops.broker.replicas.replica_manager import selector_of
-from kops.broker.replicas.replica_reads import FetchPartitionData
+from kops.broker.replicas.manager import selector_of
+from kops.broker.replicas.reads import FetchPartitionData
 from kops.errors import ApiError, UsageError
 from kops.records.log_offsets import Isolation, TopicPartition
 from kops.replication.leading.fetch import ClientMetadata, FetchInfo, FetchParams

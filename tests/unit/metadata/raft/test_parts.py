@@ -8,12 +8,12 @@ from kops.errors import ApiError, DecodeError
 from kops.metadata.raft.log import control_records as control
 from kops.metadata.raft.log.accumulator import NEVER_MS, BatchAccumulator
 from kops.metadata.raft.log.control_state import ControlState
+from kops.metadata.raft.log.history import LogHistory
 from kops.metadata.raft.log.log import EndKind, truncate_to_end, validate_end
 from kops.metadata.raft.node.requests import RequestManager
 from kops.metadata.raft.node.serving import election_backoff_ms
 from kops.metadata.raft.roles.election import EpochElection
 from kops.metadata.raft.roles.leader import LeaderState
-from kops.metadata.raft.voters.history import LogHistory
 from kops.metadata.raft.voters.replica import Address, Endpoints, Node, OffsetAndEpoch, ReplicaKey
 from kops.metadata.raft.voters.settings import QuorumSettings
 from kops.metadata.raft.voters.voter_set import VoterNode, VoterSet

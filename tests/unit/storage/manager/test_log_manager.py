@@ -14,7 +14,7 @@ from kops.storage.failures.load_errors import KafkaStorageError
 from kops.storage.formats.checkpoints import TopicPartition, write_offset_checkpoint
 from kops.storage.formats.partition_metadata import read_partition_metadata
 from kops.storage.manager.live_log_dirs import LOST, UNASSIGNED
-from kops.storage.manager.log_settings import PERIODIC_TASKS, LogManagerConfig, TopicConfigs, log_manager_config
+from kops.storage.manager.settings import PERIODIC_TASKS, LogManagerConfig, TopicConfigs, log_manager_config
 from kops.storage.producers.state import ProducerState
 from kops.storage.segments.epoch_cache import LeaderEpochFileCache
 from kops.storage.segments.segment import LogSegment

@@ -10,12 +10,12 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
-from kops.broker.controller.controller_registration import ControllerRegistrationManager
 from kops.broker.controller.dispatch import ControllerApis
 from kops.broker.controller.quorum_controller import QuorumController
-from kops.broker.controller_link.controller_channel import ControllerChannel, raft_controller
+from kops.broker.controller.registration import ControllerRegistrationManager
+from kops.broker.controller_link.channel import ControllerChannel, raft_controller
 from kops.broker.network.socket_server import SocketServer
-from kops.broker.parts.broker_settings import channel_settings
+from kops.broker.parts.settings import channel_settings
 from kops.broker.quorum.node_settings import controller_settings, network_settings
 from kops.metadata.broker_registration import Endpoint
 from kops.metadata.controller.controller import Controller

@@ -1,7 +1,7 @@
 """All replicas of one broker: what clients and followers do with them, and what the metadata and failing disks make of them.
 
-Source: Kafka's ReplicaManager. This is where its parts are put together: `replica_appends` and `replica_reads` are what requests come to,
-`replica_delta` applies the metadata, `replica_fetcher` follows other brokers, `alter_log_dirs` and `log_dir_moves` move replicas between
+Source: Kafka's ReplicaManager. This is where its parts are put together: `appends` and `reads` are what requests come to,
+`delta` applies the metadata, `fetcher` follows other brokers, `alter_log_dirs` and `log_dir_moves` move replicas between
 directories. One loop calls it, so there is no lock; time-outs run on the loop's monotonic clock.
 """
 
@@ -11,13 +11,13 @@ import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kops.broker.replicas.alter_log_dirs import LogDirCopies
+from kops.broker.replicas.appends import ReplicaAppends
+from kops.broker.replicas.delta import ReplicaDelta
+from kops.broker.replicas.fetcher import FollowerFetchers, LeaderConnection
 from kops.broker.replicas.hosted_partitions import HostedPartitions
 from kops.broker.replicas.log_dir_moves import LogDirMoves, disk_space
 from kops.broker.replicas.purgatory_timer import PurgatoryTimer
-from kops.broker.replicas.replica_appends import ReplicaAppends
-from kops.broker.replicas.replica_delta import ReplicaDelta
-from kops.broker.replicas.replica_fetcher import FollowerFetchers, LeaderConnection
-from kops.broker.replicas.replica_reads import ReplicaReads
+from kops.broker.replicas.reads import ReplicaReads
 from kops.errors import UsageError
 from kops.replication.following.followers import FollowerReplicas
 from kops.replication.leading.partition import Surroundings
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from kops.broker.network.loop import Loop
     from kops.broker.network.peer import PeerSettings
-    from kops.broker.replicas.replica_settings import ReplicaSettings
+    from kops.broker.replicas.settings import ReplicaSettings
     from kops.metadata.image.metadata_cache import MetadataCache
     from kops.metadata.image.metadata_image import MetadataImage
     from kops.metadata.image.parts.topics import TopicsDelta
@@ -71,7 +71,7 @@ class _Brokers:
 class ReplicaManager:
     """The replicas of one broker.
 
-    `connect` makes a fetcher's connection to a leader (`replica_fetcher.connect_by`), `on_directory_failed` is told the id of a directory
+    `connect` makes a fetcher's connection to a leader (`fetcher.connect_by`), `on_directory_failed` is told the id of a directory
     that failed, `halt` why this broker can't go on: no log directory is left, or the one with the metadata log failed.
     """
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kops.broker.replicas.alter_log_dirs import LogDirCopies
+    from kops.broker.replicas.fetcher import FollowerFetchers
     from kops.broker.replicas.hosted_partitions import HostedPartitions
-    from kops.broker.replicas.replica_fetcher import FollowerFetchers
     from kops.metadata.image.local_changes import LocalPartition, LocalReplicaChanges
     from kops.metadata.image.metadata_image import MetadataImage
     from kops.metadata.image.parts.topics import TopicsDelta

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kops.broker.controller_link.lifecycle import LifecycleSettings
 from kops.broker.network.peer import PeerSettings
-from kops.broker.replicas.replica_settings import ReplicaSettings
+from kops.broker.replicas.settings import ReplicaSettings
 
 if TYPE_CHECKING:
     from kops.config import BrokerConfig

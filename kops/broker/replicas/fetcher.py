@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kops.broker.network.loop import Loop, Timer
-    from kops.broker.replicas.replica_settings import ReplicaSettings
+    from kops.broker.replicas.settings import ReplicaSettings
     from kops.protocol.declaration import Message
     from kops.records.log_offsets import TopicPartition
     from kops.replication.following.fetch_state import FetchState, InitialFetchState
