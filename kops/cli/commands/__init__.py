@@ -1,4 +1,4 @@
-'''The commands, one module each: `kops log dump` is `log_dump.py`. This is how one looks.
+'''The commands, one module each: `kops log dump` is `log/dump.py`. This is how one looks.
 
 ```python
 """`kops log ls`: segments of log directories and their states."""
@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
 from kops.cli.running.exit_codes import PROBLEMS
 from kops.cli.running.options import command
-from kops.cli.printing.output import Column, Output
 
 
 @command(
@@ -28,16 +29,15 @@ def ls(
 
     More about it; this docstring is the text of --help and of the manual page. (First line: as in tree.py, with a full stop.)
     """
-    from kops.forensics import ls as forensics_ls                     # heavy imports inside the function
+    from kops.forensics.inventory import ls as forensics_ls                   # heavy imports inside the function
 
     columns = [Column("file"), Column("base_offset", kind="int"), Column("size", kind="bytes"), Column("crc", wide=True)]
     out.rows((row for row in forensics_ls.walk(paths)), columns, schema="kops.ls/v1", key="segments")
     return PROBLEMS                                                    # the exit code, or None for 0
 ```
 
-Then one line in `kops/cli/running/tree.py`, `COMMANDS`: `Entry("log ls", "log_ls:ls", "Segments and their states, ranges, epochs")`.
-That is all:
-help, manual page (`make man`), completion, common options and exit codes follow from it.
+Then one line in `kops/cli/running/tree.py`, `COMMANDS`: `Entry("log ls", "log.ls:ls", "Segments and their states, ranges, epochs")`.
+That is all: help, manual page (`make man`), completion, common options and exit codes follow from it.
 
 What a command may count on, and has to do:
 

@@ -66,7 +66,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("log append", "log.append:append", "Append records to a partition's folder, offline"),
     Entry("log truncate", "log.truncate:truncate", "Cut a partition's log at an offset, with a journal; -n shows the plan"),
     Entry("log compact", "log.compact:compact", "Keep the latest record of each key, as a broker's cleaner does, in a new directory"),
-    Entry("scan verify", "scan.verify:verify", "Verify a whole cluster's log directories on Spark; read-only"),
+    Entry("scan verify", "scan:verify", "Verify a whole cluster's log directories on Spark; read-only"),
     Entry("log index check", "log.index.check:check", "Whether offset, time and transaction indexes fit their logs; read-only"),
     Entry("log index rebuild", "log.index.rebuild:rebuild", "Make wrong or missing indexes anew, as a broker writes them"),
     Entry("log index diff", "log.index.diff:diff", "Index entries that differ from what a broker would write now; read-only"),
@@ -87,7 +87,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("partition reassign list", "partition.reassign:list_", "What is under way"),
     Entry("partition under-replicated", "partition.under_replicated:under_replicated", "Partitions with a replica that is not in sync"),
     Entry("partition log-dirs", "partition.log_dirs:log_dirs", "What lies in the log directories of brokers"),
-    Entry("quorum describe", "quorum.describe:describe", "Leader, voters and observers of the metadata quorum"),
+    Entry("quorum describe", "quorum:describe", "Leader, voters and observers of the metadata quorum"),
     Entry("doctor", "doctor:doctor", "What this machine lacks for kops, and how to get it"),
     Entry("completion", "completion:completion", "Print the completion script for bash, zsh or fish"),
 )

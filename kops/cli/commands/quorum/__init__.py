@@ -1,1 +1,0 @@
-"""The commands `kops quorum ...`, one module each."""

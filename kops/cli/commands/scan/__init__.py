@@ -1,1 +1,0 @@
-"""The commands `kops scan ...`, one module each."""
