@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kops.cluster.embedded import AsyncCluster, Cluster
     from kops.forensics.compact import CompactReport
     from kops.forensics.forecast.run import Forecast
-    from kops.forensics.index.tools import RebuildReport
+    from kops.forensics.index.rebuild import RebuildReport
     from kops.forensics.lines.appending import AppendReport
     from kops.forensics.lines.exporting import Document
     from kops.forensics.lines.importing import ImportReport
@@ -324,7 +324,7 @@ def rebuild_indexes(*paths: Path, everything: bool = False, dry_run: bool = Fals
     With `dry_run` only the plan is made. What is replaced stays in a journal, which `rollback` takes. Raises NotFoundError, UsageError,
     OSError, and LockHeldError while a broker runs on the log directory.
     """
-    from kops.forensics.index.tools import apply_rebuild, plan_rebuild
+    from kops.forensics.index.rebuild import apply_rebuild, plan_rebuild
 
     names = [os.fspath(path) for path in paths]
     report = plan_rebuild(names, everything=everything, files=files)

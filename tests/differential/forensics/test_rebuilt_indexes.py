@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kops.forensics.index.tools import apply_rebuild, plan_rebuild
+from kops.forensics.index.rebuild import apply_rebuild, plan_rebuild
 from tests.support import corpus
 from tests.support.kafka.oracle import Oracle
 

@@ -13,7 +13,7 @@ from kops.cli.running.exit_codes import FIXED, PROBLEMS
 from kops.cli.running.options import command
 
 if TYPE_CHECKING:
-    from kops.forensics.index.tools import RebuildReport
+    from kops.forensics.index.rebuild import RebuildReport
     from kops.forensics.plans.plan import Step
 
 SCHEMA = "kops.index-rebuild/v1"
@@ -53,7 +53,7 @@ def rebuild(
     file could not be read, 4 when anything is left.
     """
     from kops.errors import UsageError
-    from kops.forensics.index.tools import apply_rebuild, plan_rebuild
+    from kops.forensics.index.rebuild import apply_rebuild, plan_rebuild
 
     report = plan_rebuild(paths, everything=everything, interval=index_interval_bytes)
     for note in report.notes:
