@@ -10,7 +10,9 @@ import pytest
 from kops.files import MemoryFiles
 from kops.forensics.findings.codes import CODES
 from kops.forensics.findings.finding import SEVERITIES, Finding
-from kops.forensics.index.rebuild import check_indexes, diff_indexes, plan_rebuild
+from kops.forensics.index.check import check_indexes
+from kops.forensics.index.diff import diff_indexes
+from kops.forensics.index.rebuild import plan_rebuild
 from kops.forensics.verify.facts.facts import LEVELS
 from kops.forensics.verify.run import verify
 from tests.support import corpus

@@ -1,9 +1,8 @@
-"""`kops log index`: offset, time and transaction indexes checked, made anew, compared.
+"""`kops log index rebuild`: offset, time and transaction indexes made anew from their logs.
 
 A rebuilt index is what the broker's own loop gives (`kops.storage.segments.recovery`, Kafka's LogSegment.recover and .append); on a
-leader of 3.9
-or 4.x that is what the broker wrote, byte for byte. `index.interval.bytes`, which is nowhere in the directory, is taken from the intact
-indexes.
+leader of 3.9 or 4.x that is what the broker wrote, byte for byte. `index.interval.bytes`, which is nowhere in the directory, is taken
+from the intact indexes.
 """
 
 from __future__ import annotations
@@ -11,18 +10,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kops.errors import DecodeError, KopsError, UsageError
 from kops.files import Files, OsFiles
-from kops.forensics.findings.finding import Finding, finding, sort_findings
+from kops.forensics.findings.finding import Finding, sort_findings
+from kops.forensics.index.check import KINDS, IndexReport, check_indexes, check_plan, unlisted
 from kops.forensics.inventory.tree import PartitionDir, Segment
-from kops.forensics.verify.checks.state import check_files, check_transactions
 from kops.forensics.verify.facts.facts import CRC
-from kops.forensics.verify.facts.index import IndexFile, check_spacing, read_index
-from kops.forensics.verify.jobs import run_tasks
-from kops.forensics.verify.partition import SegmentResult, partition_view, unreadable
-from kops.forensics.verify.run import PartitionPlan, VerifyPlan, plan_verify
+from kops.forensics.verify.partition import unreadable
+from kops.forensics.verify.run import PartitionPlan, plan_verify
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -31,115 +28,6 @@ if TYPE_CHECKING:
     from kops.forensics.plans.plan import Plan, Step
     from kops.storage.producers.state import ProducerState
     from kops.storage.segments.recovery import RebuiltIndexes
-
-KINDS: Final = ("index", "timeindex", "txnindex")
-CODES: Final = frozenset(
-    (
-        "index-missing",
-        "time-index-missing",
-        "index-size-odd",
-        "index-disorder",
-        "index-entry-wrong",
-        "index-beyond-log",
-        "index-zero-tail",
-        "index-preallocated",
-        "index-incomplete",
-        "transaction-index-malformed",
-        "transaction-index-wrong",
-        "transaction-index-missing",
-        "file-unreadable",
-        "log-file-missing",
-    )
-)
-"""The findings that are about indexes."""
-
-
-@dataclass(slots=True)
-class IndexReport:
-    """What `check_indexes` found. `indexes` is the number of index files looked at, `segments` and `bytes` what was read of the logs."""
-
-    paths: list[str]
-    segments: int = 0
-    indexes: int = 0
-    bytes: int = 0
-    findings: list[Finding] = field(default_factory=list)
-
-    @property
-    def problems(self) -> list[Finding]:
-        """Errors and warnings."""
-        return [found for found in self.findings if found.is_problem]
-
-    def to_json(self) -> dict[str, object]:
-        """The document `kops.index-check/v1`, without its schema."""
-        findings = [found.to_json() for found in self.findings]
-        return {"paths": self.paths, "segments": self.segments, "indexes": self.indexes, "bytes": self.bytes, "findings": findings}
-
-
-def check_indexes(
-    paths: Sequence[str | PathLike[str]],
-    *,
-    jobs: int = 1,
-    files: Files | None = None,
-    progress: Callable[[int], None] | None = None,
-    on_start: Callable[[int], None] | None = None,
-) -> IndexReport:
-    """Every index of the paths against its log; reads only. Raises `NotFoundError` for a missing path."""
-    reader = files if files is not None else OsFiles(read_only=True)
-    plan = plan_verify(paths, CRC, reader)
-    return _check(plan, jobs if files is None else 1, reader, progress, on_start)
-
-
-def _check(
-    plan: VerifyPlan,
-    jobs: int,
-    files: Files,
-    progress: Callable[[int], None] | None = None,
-    on_start: Callable[[int], None] | None = None,
-) -> IndexReport:
-    for task in plan.tasks:
-        task.indexes_only = True
-    if on_start is not None:
-        on_start(sum(task.size for task in plan.tasks))
-    results = {result.task.path: result for result in run_tasks(plan.tasks, files, jobs, None, progress)}
-    report = IndexReport(plan.paths)
-    findings = _unlisted(plan)
-    for each in plan.partitions:
-        found = [results[task.path] for task in each.tasks]
-        report.segments += len(found)
-        report.bytes += sum(result.facts.scanned_to for result in found if result.facts is not None)
-        report.indexes += sum(1 for segment in each.partition.segments for kind in KINDS if segment.suffix == "" and kind in segment.files)
-        findings += _check_partition(each, found, files)
-    report.findings = sort_findings(found for found in findings if found.code in CODES)
-    return report
-
-
-def _unlisted(plan: VerifyPlan) -> list[Finding]:
-    """What could not even be looked into."""
-    return [finding("file-unreadable", problem.path, problem.reason) for problem in plan.inventory.problems]
-
-
-def _check_partition(each: PartitionPlan, results: list[SegmentResult], files: Files) -> Iterator[Finding]:
-    for result in results:
-        yield from result.findings
-    yield from check_spacing([result.spacing for result in results if result.spacing is not None])
-    if each.is_loose:
-        return  # what was not named is not missing
-    needs_time_index = has_time_indexes(each.partition, results)
-    yield from check_files(each.partition, files, needs_time_index=needs_time_index, clean_stop=each.context.clean_stop)
-    if each.partition.state != "delete":
-        yield from check_transactions(each.partition, partition_view(each.partition, results, each.context), files)
-
-
-def has_time_indexes(partition: PartitionDir, results: list[SegmentResult]) -> bool:
-    """Whether the partition was written by a version that has time indexes (0.10.1)."""
-    return (
-        partition.file("leader-epoch-checkpoint") is not None
-        or any("timeindex" in segment.files for segment in partition.segments)
-        or any(result.facts is not None and 2 in result.facts.magics for result in results)
-    )
-
-
-# rebuilding ---------------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -275,7 +163,7 @@ def plan_rebuild(
         raise KopsError(f"{checked.inventory.problems[0].path}: {checked.inventory.problems[0].reason}")
     report = RebuildReport()
     # Where all is made anew there is no need to look first: a pass over the logs less.
-    found = IndexReport(checked.paths, findings=_unlisted(checked)) if everything else _check(checked, 1, reader, progress)
+    found = IndexReport(checked.paths, findings=unlisted(checked)) if everything else check_plan(checked, 1, reader, progress)
     wrong_paths = {problem.file for problem in found.problems}
     by_dir: dict[str, Plan] = {}
     for each in checked.partitions:
@@ -354,67 +242,3 @@ def apply_rebuild(
             report.journals.append(done)
     report.applied = True
     report.left = check_indexes(paths, files=files).problems
-
-
-# comparing ----------------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class EntryDifference:
-    """One entry that is in one of the two only. `existing` and `rebuilt` are `(offset, position)`, `(offset, timestamp)` or the fields of
-    an aborted transaction; None where there is none."""
-
-    file: str
-    kind: str
-    entry: int
-    existing: tuple[int, ...] | None
-    rebuilt: tuple[int, ...] | None
-
-
-def diff_indexes(
-    paths: Sequence[str | PathLike[str]],
-    *,
-    interval: int | None = None,
-    files: Files | None = None,
-    on_unreadable: Callable[[Finding], None] | None = None,
-) -> Iterator[EntryDifference]:
-    """The entries in which the indexes that are there differ from what a broker would write now, file by file. Not each difference is a
-    mistake: followers and older versions write other entries that are as good. Each file that can't be read, so that nothing is known of
-    the indexes that hang on it, is given to `on_unreadable`; without that, KopsError. Raises `NotFoundError`."""
-    reader = files if files is not None else OsFiles(read_only=True)
-    plan = plan_verify(paths, CRC, reader)
-    for each in plan.partitions:
-        for rebuilt in rebuild_partition(each.partition, reader, interval):
-            for found in rebuilt.unreadable:
-                if on_unreadable is None:
-                    raise KopsError(f"{found.file}: {found.detail}")
-                on_unreadable(found)
-            for kind in KINDS:
-                if kind in rebuilt.indexes and rebuilt.differs(kind):
-                    yield from _entries_that_differ(rebuilt, kind)
-
-
-def _entries_that_differ(rebuilt: Rebuilt, kind: str) -> Iterator[EntryDifference]:
-    path = rebuilt.path(kind)
-    base = rebuilt.segment.base_offset
-    before = _entries(rebuilt.existing[kind] or b"", kind, base, path)
-    after = _entries(rebuilt.indexes[kind], kind, base, path)
-    have, want = set(before), set(after)
-    for number, entry in enumerate(before):
-        if entry not in want:
-            yield EntryDifference(path, kind, number, entry, None)
-    for number, entry in enumerate(after):
-        if entry not in have:
-            yield EntryDifference(path, kind, number, None, entry)
-
-
-def _entries(data: bytes, kind: str, base_offset: int, path: str) -> list[tuple[int, ...]]:
-    if kind == "txnindex":
-        from kops.storage.segment_files.transaction_index import read_transaction_index
-
-        try:
-            return [tuple(entry) for entry in read_transaction_index(data, file=path)]
-        except DecodeError:
-            return []
-    index: IndexFile = read_index(data, kind, base_offset, path)
-    return list(zip(index.offsets, index.numbers, strict=True))

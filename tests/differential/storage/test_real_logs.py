@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kops.files import OsFiles
-from kops.forensics.index.rebuild import KINDS, rebuild_partition
+from kops.forensics.index.check import KINDS
+from kops.forensics.index.rebuild import rebuild_partition
 from kops.forensics.inventory.tree import open_partition
 from kops.forensics.recover.run import recover
 from kops.forensics.repair.run import repair

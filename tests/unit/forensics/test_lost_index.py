@@ -9,7 +9,8 @@ import pytest
 
 from kops.files import OsFiles
 from kops.forensics.forecast.run import ForecastOptions, forecast
-from kops.forensics.index.rebuild import check_indexes, plan_rebuild
+from kops.forensics.index.check import check_indexes
+from kops.forensics.index.rebuild import plan_rebuild
 from kops.forensics.repair.run import plan_repair
 from kops.forensics.verify.facts.facts import LEVELS
 from kops.forensics.verify.run import verify

@@ -32,7 +32,7 @@ def check(
     The exit code is 4 when there is a problem, and 8 more when a file could not be read.
     """
     from kops.cli.printing.text import human_bytes
-    from kops.forensics.index.rebuild import check_indexes
+    from kops.forensics.index.check import check_indexes
 
     with out.progress("check") as bar:
 

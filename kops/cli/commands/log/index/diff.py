@@ -37,7 +37,7 @@ def diff(
     older versions write other entries that are as good ("kops log index check" tells). The exit code is 0 either way, and 8 when a file
     could not be read.
     """
-    from kops.forensics.index.rebuild import diff_indexes
+    from kops.forensics.index.diff import diff_indexes
 
     count = 0
 
