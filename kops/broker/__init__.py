@@ -1,1 +1,4 @@
-"""A node as one loop: sockets, timers and files around the pure cores of kops.metadata, kops.replication and kops.storage."""
+"""A node as one loop: sockets, timers and files around the pure cores.
+
+In: a `server.properties`. Out: a running broker, controller or both. `kops.broker.life` starts it.
+"""

@@ -1,1 +1,4 @@
-"""What talks to a cluster as Kafka's Java clients do, be it of kops or of Apache Kafka: metadata, admin calls, produce, consume."""
+"""A client of a cluster, of kops or of Apache Kafka: metadata, administration, produce, consume.
+
+In: bootstrap servers and settings. Out: answers and records, or an error with Kafka's name. It does what Kafka's Java clients do.
+"""

@@ -1,1 +1,5 @@
-"""Clusters on this machine: brokers as processes under a supervisor (`kops cluster`), or all in one process (`kops.Cluster`)."""
+"""Clusters on this machine: nodes as processes under a supervisor, or all in one process.
+
+In: a number of nodes and settings. Out: a running cluster and its bootstrap address. `kops cluster` uses the processes, `kops.Cluster`
+the one process.
+"""

@@ -1,4 +1,4 @@
-"""Kafka's settings: definitions with names, types and defaults, the settings of a topic, and Java's .properties.
+"""Kafka's settings: definitions, the settings of nodes and topics, and Java's .properties.
 
 config = topic_config({"segment.bytes": "1048576"}, broker=read_properties(data))
 config.segment_size

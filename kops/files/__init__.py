@@ -1,5 +1,6 @@
-"""The interface to files, and its implementations: the file system, memory, copy-on-write over another, another as it was
-first seen, and two that fail on purpose.
+"""The interface to files, and its implementations.
+
+These are the file system, memory, copy-on-write over another, another as it was first seen, and two that fail on purpose.
 
 files = OsFiles(read_only=True)
 with files.open("/data/topic-0/00000000000000000000.log") as log:

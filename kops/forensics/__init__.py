@@ -1,1 +1,4 @@
-"""Files offline: open, list, dump, verify, forecast, repair, recover."""
+"""Log directories offline: list, dump, verify, forecast, repair, recover.
+
+In: paths. Out: documents, findings, a plan, or new files. Only a journal changes what is there.
+"""

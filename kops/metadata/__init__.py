@@ -1,7 +1,7 @@
-"""The cluster's metadata as `__cluster_metadata-0` tells it: records in, an image out (pure).
+"""The metadata of a cluster: Raft, the controller, and images made of records.
 
-Format: Kafka's MetadataRecordSerde (frame version, api key, version, body) and the descriptors of the metadata module; KIP-500, KIP-631,
-KIP-858.
+In: records, requests and the time. Out: images, records, responses. It is pure. Format of the records: Kafka's MetadataRecordSerde (frame
+version, API key, version, body), KIP-500, KIP-631 and KIP-858.
 """
 
 from kops.metadata.cluster_image import ClusterImage, PartitionRegistration

@@ -1,4 +1,5 @@
-"""The wire of Apache Kafka 4.3: primitives, messages, framing, error codes. Pure: bytes in, values out; no socket, no clock.
+"""The wire format of Apache Kafka 4.3: messages, framing, error codes.
 
-Sources: the protocol guide, KIP-482 (flexible versions) and the message descriptors inside Kafka's jars.
+In: bytes. Out: values, and back. It has no socket and no clock. Sources: the protocol guide, KIP-482 (flexible versions) and the message
+descriptors inside Kafka's jars.
 """

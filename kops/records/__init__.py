@@ -1,6 +1,7 @@
-"""Batches of every message format: parse, validate, build, scan. Pure: bytes in, values out.
+"""Batches of every message format: parse, validate, build, scan.
 
-Source: Kafka's `org.apache.kafka.common.record.internal`. Positions are bytes in a file, sizes bytes, times ms, offsets log offsets.
+In: bytes. Out: batches and records, and back. It is pure. Source: Kafka's `org.apache.kafka.common.record.internal`. Positions are bytes in
+a file, sizes bytes, times ms, offsets log offsets.
 """
 
 from kops.records.batch import Batch, decrement_sequence, increment_sequence

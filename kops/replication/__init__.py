@@ -1,2 +1,4 @@
-"""Replication of partitions as pure cores: events and the time come in, decisions and messages go out (Kafka's kafka.cluster, the fetchers
-and the purgatories of kafka.server)."""
+"""Leaders and followers of partitions, as pure cores.
+
+In: events and the time. Out: decisions and messages. Source: Kafka's kafka.cluster, and the fetchers and purgatories of kafka.server.
+"""

@@ -1,4 +1,6 @@
-"""kops on Spark: log directories as DataFrames, and the cluster-wide scans. Only this package imports pyspark, and needs `kops[spark]`.
+"""Log directories as DataFrames, and scans of whole clusters, on Spark.
+
+Only this package imports pyspark. It needs `kops[spark]`.
 
 ```python
 from kops.spark import register, spark_session

@@ -1,1 +1,5 @@
-"""What a broker's requests do: one module an API or two, `table` names them all, `dispatch` carries them out."""
+"""The APIs that a broker serves.
+
+In: a request and the parts of the broker. Out: its response, at once or later. `table` has the handler of each API, `dispatch` calls it
+and turns an error into a response.
+"""

@@ -1,5 +1,5 @@
 """What a broker asks of the active controller.
 
-In: needs of the broker (register, heartbeat, change an ISR, create a topic, forward a request). Out: requests on one channel, and
-their answers.
+In: calls of the broker's parts (register, change an ISR, create a topic, forward a request). Out: requests over one channel, and their
+answers. The channel finds the controller again when it moves.
 """

@@ -1,4 +1,4 @@
-"""The node's event loop, its listeners, its connections and the connections to its peers.
+"""The event loop of a node, its listeners, and its connections with clients and other nodes.
 
-In: sockets and timers. Out: requests to handlers, responses to sockets. Nothing here knows what a request means.
+In: sockets and timers. Out: requests for handlers, responses on sockets. Nothing here knows what a request means.
 """

@@ -1,4 +1,4 @@
-"""The object that joins the parts of a broker, and the settings they are given.
+"""The object that holds all parts of a broker, and the settings that each part gets.
 
-In: the configuration of the node and its changes. Out: settings for each part.
+In: the configuration of the node and its changes. Out: the settings of each part.
 """

@@ -1,4 +1,4 @@
-"""The replicas of one broker: appends, reads, fetchers, moves between log directories.
+"""The replicas of one broker: appends, reads, fetchers, and moves between log directories.
 
-In: requests and changes of the metadata. Out: answers, at once or when what they wait for has happened.
+In: requests and changes of the metadata. Out: answers, at once or when the operation no longer has to wait.
 """

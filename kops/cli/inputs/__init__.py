@@ -1,1 +1,4 @@
-"""Inputs that several commands share: how to reach a cluster, which cluster is meant, files named by options, lines of text."""
+"""What several commands take as input: a cluster and how to reach it, files named by options, lines of text.
+
+In: values of options and arguments. Out: a client, settings, an iterator over lines.
+"""

@@ -1,4 +1,4 @@
-"""How a command prints: formats, tables, progress, and where the data goes.
+"""How a command prints: formats, tables, progress, and where the text goes.
 
-In: rows or documents. Out: text on stdout or in the file of `-o`, words on stderr.
+In: rows or documents. Out: data on stdout or in the file of `-o`, messages on stderr.
 """

@@ -1,4 +1,4 @@
-"""From a command line to a command: the tree, the options, the help, the exit codes.
+"""Finds the command for the arguments, parses its options, runs it and chooses the exit code.
 
-In: arguments. Out: an exit code.
+In: arguments. Out: an exit code. Help and completion come from the same tree of commands.
 """

@@ -1,4 +1,4 @@
-"""The directory of a cluster, the settings of its nodes and their ports.
+"""The directory of a cluster, the settings of its nodes, and their ports.
 
-In: what the user asked for. Out: files that Apache Kafka itself can start from.
+In: options of the user. Out: files that Apache Kafka itself can start from.
 """

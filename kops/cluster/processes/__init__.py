@@ -1,4 +1,4 @@
 """The supervisor of a cluster and its broker processes.
 
-In: lines of JSON on a Unix socket. Out: processes started, signalled and watched.
+In: commands as lines of JSON on a Unix socket. Out: processes that are started, signalled and watched.
 """

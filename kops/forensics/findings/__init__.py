@@ -1,4 +1,4 @@
-"""The findings of an inspection and the registry of their codes.
+"""Findings: the form in which everything reports what is wrong, and the registry of their codes.
 
-In: what a check saw. Out: one shape of finding for `verify`, `index check`, `repair` and Spark.
+In: what a check saw. Out: a finding with a code, a severity and a remedy.
 """

@@ -1,4 +1,5 @@
-"""The controller of a KRaft cluster, Kafka's QuorumController, as a pure core: requests and times in, records and responses out.
+"""The controller of a cluster (Kafka's QuorumController), as a pure core.
 
-Nothing here has a clock, a socket, a file or a random number: times are arguments, random draws come from `settings.Draws`.
+In: requests and times. Out: records and responses. It has no clock, socket, file or random number: times are arguments, random draws
+come from `settings.Draws`.
 """

@@ -1,1 +1,4 @@
-"""The cluster's metadata as immutable images, what records change in them, and the way back to records (Kafka org.apache.kafka.image)."""
+"""The cluster's metadata as immutable images (Kafka's org.apache.kafka.image).
+
+In: an image and records. Out: the next image. `writer` makes records of an image again, for a snapshot.
+"""

@@ -1,6 +1,7 @@
-"""KRaft, the quorum that keeps the cluster's metadata: a pure core, requests and time in, actions out.
+"""KRaft, the quorum that keeps the metadata log, as a pure core.
 
-Source: Apache Kafka 4.3's `raft` module; KIP-595 (KRaft), KIP-630 (snapshots), KIP-853 (dynamic voters), KIP-996 (pre-vote).
+In: requests, responses and the time. Out: actions. Source: the `raft` module of Apache Kafka 4.3; KIP-595 (KRaft), KIP-630 (snapshots),
+KIP-853 (dynamic voters), KIP-996 (pre-vote).
 """
 
 from kops.metadata.raft.node.node import RaftNode

@@ -1,5 +1,5 @@
-"""The scanner.
+"""The scanner: finds the batches in a log, past any damage.
 
-In: a source of bytes. Out: `Batch | Damage`, one by one or as columns of headers. It resynchronises behind damage on the next batch
-whose CRC holds.
+In: a source of bytes. Out: `Batch | Damage`, one by one or as columns of headers. Behind damage it goes on at the next batch whose CRC
+holds.
 """

@@ -1,4 +1,4 @@
-"""A segment as one thing: its log file, its indexes, its recovery and its splitting, and the cache of leader epochs.
+"""A segment: its log file with its indexes, its recovery and its splitting, and the cache of leader epochs.
 
 In: batches to append, offsets to look up. Out: positions, reads and rebuilt indexes.
 """

@@ -1,4 +1,4 @@
 """The APIs about the cluster: metadata, settings, log directories.
 
-In: one request. Out: its response, from the metadata image, or the request forwarded to the controller.
+In: one request. Out: its response, from the metadata image or from the controller.
 """

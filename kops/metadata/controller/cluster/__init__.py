@@ -1,4 +1,4 @@
-"""Brokers, features, settings and producer ids as the controller decides about them.
+"""Brokers, features, settings and producer ids, as the controller decides about them.
 
-In: a request and the state as replayed. Out: records and a response.
+In: a request and the replayed state. Out: records and a response.
 """

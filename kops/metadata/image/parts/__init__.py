@@ -1,4 +1,4 @@
-"""The parts of a metadata image, one module each, over maps that share what did not change.
+"""The parts of an image, one module each.
 
-In: records. Out: a new part.
+In: records. Out: a new part. What did not change is shared with the old part.
 """

@@ -1,4 +1,4 @@
 """The Raft node itself.
 
-In: requests, responses and the time. Out: actions, in the order in which they must be carried out.
+In: requests, responses and the time. Out: actions, to be carried out in their order.
 """

@@ -1,4 +1,4 @@
-"""The roles of a node and the transitions between them.
+"""The roles of a Raft node (follower, candidate, leader and others) and the transitions between them.
 
 In: events and the time. Out: the next role. What must be durable is written before a transition counts.
 """
