@@ -244,7 +244,7 @@ def append_lines(
     config: Mapping[str, str] | None = None,
     files: Files | None = None,
 ) -> AppendReport:
-    """Append records to a partition's directory as its leader would, while no broker runs; returns what was appended.
+    """Append records to a partition directory as its leader would, while no broker runs; returns what was appended.
 
     A document is a record as `export_lines` gives it (`timestamp`, `key`, `value`, `headers`, in base64); others are passed over.
     `leader_epoch` None: that of the last leader that wrote. Raises NotFoundError, DecodeError for a document that is no record, ApiError

@@ -1,9 +1,8 @@
-"""Compaction offline: what a broker's cleaner would make of logs, written to a new directory (Kafka Cleaner).
+"""Offline compaction: cleans logs as a broker's cleaner does, into a new directory (Kafka Cleaner).
 
-Each partition's folder is copied, opened as a broker opens it, and cleaned there (`kops.storage.cleaning.cleaner`) until nothing dirty
-is left below
-its active segment; then it appears under its name. Checkpoints of the new directory tell a broker how far it is clean. A log with a batch
-that is damaged is left out: the cleaner of Kafka does not look at checksums, and would write a damaged record under a new, right one.
+Each partition directory is copied, opened as a broker opens it, and cleaned (`kops.storage.cleaning.cleaner`) until nothing dirty is left
+below its active segment. Then it gets its name. Checkpoints in the new directory tell a broker how far it is clean. A log with a damaged
+batch is left out: Kafka's cleaner does not check checksums, and would write a damaged record under a new, valid checksum.
 """
 
 from __future__ import annotations
@@ -43,7 +42,8 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class CompactOptions:
-    """How: `now_ms` decides which tombstones and markers have had their time, `overrides` are topic settings (`cleanup.policy` is compact).
+    """The options. `now_ms` decides which tombstones and markers have expired. `overrides` are topic settings (`cleanup.policy` is
+    compact).
 
     `dirty_from` replaces the offset of the cleaner's checkpoint; `roll` closes the active segment first, so that it is cleaned, too;
     `force` writes into a directory that is not empty.
@@ -59,10 +59,10 @@ class CompactOptions:
 
 @dataclass(slots=True)
 class CompactedPartition:
-    """What became of one partition; `error` says why it was left out.
+    """The result of one partition; `error` says why it was left out.
 
-    `first_dirty_offset` is where the dirty part began, `clean_up_to` how far the log is clean now; bytes are those of the `.log` files,
-    records those that the cleaner read.
+    `first_dirty_offset` is where the dirty part began, and `clean_up_to` how far the log is clean now. Bytes are those of the `.log` files,
+    records are those that the cleaner read.
     """
 
     name: str
@@ -102,7 +102,7 @@ class CompactedPartition:
 
 @dataclass(slots=True)
 class CompactReport:
-    """The whole run: partitions in order, what was passed over, and whether it came to its end."""
+    """The result of a run: partitions in order, what was skipped, and whether it was interrupted."""
 
     out: str
     partitions: list[CompactedPartition] = field(default_factory=list)
@@ -170,11 +170,11 @@ def compact(
     on_bytes: Callable[[int], None] | None = None,
     on_total: Callable[[int], None] | None = None,
 ) -> CompactReport:
-    """Compact the partitions of `paths` (log directories, folders) into `out`; what is read is never written.
+    """Compact the partitions of `paths` (log or partition directories) into `out`. The input is not changed.
 
-    `on_total` is told the number of bytes to read, `on_bytes` each step. Raises NotFoundError, UsageError (the output is not empty, or lies
-    in the input; a setting that is not allowed; a partition named twice), OSError. On KeyboardInterrupt the partitions that are done stay,
-    and `interrupted` is set.
+    `on_total` is told the number of bytes to read, `on_bytes` each step. Raises NotFoundError, UsageError (the output is not empty or
+    inside the input, a setting is not allowed, a partition is named twice), OSError. On KeyboardInterrupt the finished partitions stay, and
+    `interrupted` is set.
     """
     source = files if files is not None else OsFiles(read_only=True)
     target = out_files if out_files is not None else OsFiles()
@@ -206,14 +206,14 @@ def compact(
 def _folders(inventory: Inventory, report: CompactReport) -> list[PartitionDir]:
     found: dict[str, PartitionDir] = {}
     report.skipped += [f"{problem.path}: {problem.reason}" for problem in inventory.problems]
-    report.skipped += [f"{entry.path}: a file by itself; name the partition's folder" for entry in inventory.loose_files]
+    report.skipped += [f"{entry.path}: a single file; name its partition directory" for entry in inventory.loose_files]
     for folder in inventory.partitions():
         if folder.topic is None:
-            report.skipped.append(f"{folder.path}: not named as a partition's folder")
+            report.skipped.append(f"{folder.path}: not the name of a partition directory")
         elif folder.state:
-            report.skipped.append(f"{folder.path}: a folder in the state {folder.state}")
+            report.skipped.append(f"{folder.path}: a directory in the state {folder.state}")
         elif folder.topic == METADATA_TOPIC:
-            report.skipped.append(f"{folder.path}: the metadata log is kept short by snapshots, never by compaction")
+            report.skipped.append(f"{folder.path}: the metadata log is shortened by snapshots, not by compaction")
         elif folder.name in found:
             raise UsageError(f"{folder.path}: {folder.name} is also {found[folder.name].path}; compact one of them at a time")
         else:
@@ -225,7 +225,7 @@ def _refuse_inside(files: Files, paths: Sequence[str | os.PathLike[str]], target
     for path in paths:
         inside = files.absolute(os.fspath(path)).rstrip("/")
         if target == inside or target.startswith(inside + "/"):
-            raise UsageError(f"--out {target} lies in {inside}, which is only read; choose a place outside")
+            raise UsageError(f"--out {target} is inside {inside}, which is only read; choose a directory outside")
 
 
 def _prepare_out(files: Files, target: str, *, force: bool) -> None:
@@ -237,16 +237,16 @@ def _prepare_out(files: Files, target: str, *, force: bool) -> None:
             files.mkdir(path)
         return
     if not files.stat(target).is_dir:
-        raise UsageError(f"--out {target}: is a file, a directory is needed")
+        raise UsageError(f"--out {target}: is a file; a directory is needed")
     if files.list(target) and not force:
-        raise UsageError(f"--out {target}: is not empty; --force writes beside what is there")
+        raise UsageError(f"--out {target}: is not empty; --force writes into it anyway")
 
 
 class _Run:
-    """One run: the offset map is used for all partitions, what became of them and their checkpoints are collected.
+    """One run. It uses one offset map for all partitions, and collects their results and checkpoints.
 
-    Ctrl-C comes between any two steps. What is done is therefore said in one step, and a partition that is ready is put in its place
-    (`settle`) by steps that may have been done before.
+    Ctrl-C may come between any two steps. So a result is recorded in one step, and a finished partition is moved to its place (`settle`) in
+    steps that can be repeated.
     """
 
     def __init__(
@@ -282,7 +282,7 @@ class _Run:
             self._done[entry.name] = entry, None
 
     def settle(self) -> None:
-        """Put a partition that is ready in its place, from wherever that was left."""
+        """Move a finished partition to its place, from wherever an interruption left it."""
         if self._ready is None:
             return
         entry, _ = self._ready
@@ -297,12 +297,12 @@ class _Run:
         self._ready = None
 
     def clear(self) -> None:
-        """Remove what is not whole, or was replaced."""
+        """Remove what is incomplete or was replaced."""
         if self._target.exists(self._partial):
             remove_tree(self._target, self._partial)
 
     def entries(self) -> list[CompactedPartition]:
-        """What became of the partitions, in their order."""
+        """The results of the partitions, in order."""
         return [entry for entry, _ in self._done.values()]
 
     def _refuse_damage(self, folder: PartitionDir) -> None:
@@ -311,7 +311,7 @@ class _Run:
             with self._source.open(segment.log.path) as log:
                 for item in scan(log, resync=False):
                     if not isinstance(item, Batch):
-                        reason = f"{item.reason}; kops log recover saves what is intact, compact that"
+                        reason = f"{item.reason}; kops log recover saves what is intact; compact its output"
                         raise DecodeError(reason, code=item.code, position=item.position, file=segment.log.path)
 
     def _copy(self, folder: PartitionDir) -> str:
@@ -339,12 +339,12 @@ class _Run:
         known = _read_checkpoints(self._source, parent)
         scheduler = Scheduler(self._now_ms)
         with self._open(path, key, known, scheduler, clean=self._source.exists(posixpath.join(parent, CLEAN_SHUTDOWN))) as log:
-            # What is above it may yet be truncated, and must not supersede anything.
+            # Records above it may still be truncated, so they must not supersede others.
             log.update_high_watermark(known.high_watermark.get(key, log.log_end_offset))
             if self._options.roll and log.segments.active.size:
                 log.roll()
             self._clean(log, key, known.cleaner.get(key), entry)
-            scheduler.run_due()  # what was replaced is deleted
+            scheduler.run_due()  # deletes what was replaced
             entry.log_end_offset = log.log_end_offset
             entry.segments_after = len(log.segments)
             entry.bytes_after = log.size
@@ -376,7 +376,7 @@ class _Run:
                 log.close_handlers()
 
     def _clean(self, log: UnifiedLog, key: TopicPartition, checkpoint: int | None, entry: CompactedPartition) -> None:
-        """Rounds until all is clean that can be; one is enough unless the keys are more than the offset map holds."""
+        """Clean until everything is clean that can be. One round is enough, unless there are more keys than the offset map holds."""
         start = checkpoint if self._options.dirty_from is None else self._options.dirty_from
         offsets = cleanable_offsets(log, start, self._options.now_ms, _ignore)
         dirty = entry.first_dirty_offset = entry.clean_up_to = offsets.first_dirty_offset

@@ -1,9 +1,8 @@
 """Cutting a partition's log at an offset, as a plan: what `kops log truncate` does.
 
-The log engine itself truncates a copy in memory (`UnifiedLog.truncate_to` on `OverlayFiles`); what differs then are the steps. They are
-carried out with a journal (`kops.forensics.plans.journal`), so everything that goes is kept in it and a rollback undoes them. The
-checkpoints of
-the log directory that speak of offsets behind the cut are set back to it, the cleaner's to the last segment, which is never clean.
+The log engine itself truncates a copy in memory (`UnifiedLog.truncate_to` on `OverlayFiles`). The differences are the steps of the plan.
+A journal (`kops.forensics.plans.journal`) carries them out and keeps everything that is removed, so a rollback can undo them. Checkpoints
+of the log directory with offsets above the cut are lowered to it; the cleaner's is lowered to the last segment, which is never clean.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ _LATER_MS: Final = 1 << 50
 
 @dataclass(slots=True)
 class TruncateReport:
-    """What a truncation takes. Offsets are log offsets; `first_lost` to `last_lost` go, None where nothing does; times are ms.
+    """What a truncation removes. `first_lost` to `last_lost` are log offsets, None if nothing is removed. Times are ms.
 
-    `log_end_offset` is where the log ends before, `new_end_offset` where it ends then: below `offset` where a batch holds `offset` in its
-    middle, for batches go whole. `damaged` counts places in what goes that hold no intact batch.
+    `log_end_offset` is the end before, `new_end_offset` the end afterwards. The latter is below `offset` if `offset` is in the middle of a
+    batch, because batches are removed whole. `damaged` counts damaged places in the removed part.
     """
 
     directory: str
@@ -66,14 +65,14 @@ class TruncateReport:
 def plan_truncate(
     files: Files, directory: str, offset: int, config: TopicConfig, *, now_ms: Callable[[], int]
 ) -> tuple[Plan, TruncateReport]:
-    """What has to be done to cut the log at `offset`, and what that loses; nothing is written.
+    """The steps that cut the log at `offset`, and what they lose. Writes nothing.
 
     UsageError for an offset below the log's start, NotFoundError, LoadError where a broker could not open the log, OSError.
     """
     directory = files.absolute(directory)
     state = partition_state(files, directory)
     overlay = OverlayFiles(files, now_ms=now_ms)
-    # What is behind the recovery point is no matter here: a recovery would cut more than was asked for.
+    # The recovery point does not matter here: a recovery would cut more than was asked for.
     log, scheduler = open_log(overlay, directory, config, now_ms, log_start_offset=state.log_start_offset, recovery_point=LONG_MAX)
     if offset < log.log_start_offset:
         raise UsageError(f"--to {offset}: {directory} begins at offset {log.log_start_offset}")
@@ -82,7 +81,7 @@ def plan_truncate(
     if offset >= log.log_end_offset:
         return plan, report
     _count_lost(files, report)
-    # At the beginning of the batch that holds the offset: snapshot and epochs are those of where the log really ends.
+    # At the beginning of the batch that holds the offset, so that snapshot and epochs fit the real end of the log.
     report.new_end_offset = offset if report.first_lost is None else min(offset, report.first_lost)
     log.truncate_to(report.new_end_offset)
     log.close()
@@ -91,7 +90,7 @@ def plan_truncate(
     limits = dict.fromkeys(CHECKPOINTS, report.new_end_offset) | {CLEANER_OFFSET_CHECKPOINT: log.segments.active.base_offset}
     _add_checkpoints(files, plan, state.topic_partition, limits)
     if report.first_lost is not None and report.first_lost < offset:
-        plan.notes.append(f"the batch from offset {report.first_lost} on holds {offset}; batches go whole")
+        plan.notes.append(f"offset {offset} is in the batch that begins at {report.first_lost}; batches are removed whole")
     return plan, report
 
 
@@ -104,7 +103,7 @@ def truncate(
     journal: str | None = None,
     now_ms: Callable[[], int],
 ) -> tuple[Plan, TruncateReport]:
-    """Plan and carry out, under the lock of the log directory; what an interrupted repair or truncation left is brought to its end first.
+    """Plan and apply, under the lock of the log directory. An interrupted repair or truncation is finished first.
 
     `journal`: the directory for journals (default: beside the log directory). Raises LockHeldError, and what `plan_truncate` raises.
     """
@@ -148,12 +147,12 @@ def _add_steps(files: Files, overlay: OverlayFiles, directory: str, plan: Plan) 
         parts: tuple[Part, ...]
         if path.endswith(".log") and path in changes.changed:
             parts = (Copy(path, 0, size),)
-            plan.steps.append(Put(path, "cut-log", "what is behind the offset goes", False, parts, files.stat(path).mtime_ms))
+            plan.steps.append(Put(path, "cut-log", "the part at and above the offset is removed", False, parts, files.stat(path).mtime_ms))
         else:
             parts = (Data(overlay.read_all(path)),)
-            plan.steps.append(Put(path, "write-side-file", "it says what the cut log says", True, parts))
+            plan.steps.append(Put(path, "write-side-file", "it must agree with the cut log", True, parts))
     for path in changes.removed:
-        plan.steps.append(Remove(path, "remove-file", "it belongs to what is behind the offset", not path.endswith(".log")))
+        plan.steps.append(Remove(path, "remove-file", "it belongs to the part above the offset", not path.endswith(".log")))
 
 
 def _add_checkpoints(files: Files, plan: Plan, name: object, limits: dict[str, int]) -> None:

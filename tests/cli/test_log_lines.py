@@ -97,7 +97,7 @@ def test_export_tells_damage(kops: Kops, tmp_path: Path) -> None:
 def test_export_refuses_what_is_not_kafkas(kops: Kops, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "words.txt").write_text("none")
-    for name, words in (("empty", "neither a log directory nor"), ("words.txt", "is not named as Kafka names its files")):
+    for name, words in (("empty", "not a log directory or a partition directory"), ("words.txt", "not a name that Kafka gives its files")):
         ran = kops("log", "export", str(tmp_path / name))
         assert (ran.code, ran.text) == (16, "")
         assert words in ran.err
@@ -107,13 +107,13 @@ def test_a_line_that_makes_no_sense_is_named(kops: Kops, partition: Path, tmp_pa
     lines = kops("log", "export", str(partition)).text.splitlines()
     batches = [i for i, line in enumerate(lines) if "kops.export-batch/v1" in line]
     wrong = {
-        "line 3 is no JSON": [*lines[:2], "{", *lines[3:]],
-        "line 2 is no JSON object": [lines[0], "[]"],
+        "line 3 is not JSON": [*lines[:2], "{", *lines[3:]],
+        "line 2 is not a JSON object": [lines[0], "[]"],
         "line 1: a segment that belongs to no partition": lines[1:],
-        "line 1 has no 'schema'; what is no export is for kops log append": ['{"value": "eA=="}'],
+        "line 1 has no 'schema', so this is no export; kops log append takes plain records": ['{"value": "eA=="}'],
         "line 2: a record that belongs to no batch": [lines[0], lines[batches[0] + 1]],
-        "line 2: kops.other/v1 is no line of an export": [lines[0], '{"schema": "kops.other/v1"}'],
-        "'../x-0' is no partition's name": [json.dumps(json.loads(lines[0]) | {"name": "../x-0"})],
+        "line 2: kops.other/v1 is not a line of an export": [lines[0], '{"schema": "kops.other/v1"}'],
+        "'../x-0' is not the name of a partition": [json.dumps(json.loads(lines[0]) | {"name": "../x-0"})],
         "'baseOffset'": [*lines[: batches[1]], lines[batches[1]].replace("baseOffset", "offset"), *lines[batches[1] + 1 :]],
         "the batch of offset 0": [*lines[: batches[1]], *lines[: batches[1]][2:]],
     }
@@ -198,9 +198,9 @@ def test_append_into_a_new_folder_needs_one(kops: Kops, partition: Path, tmp_pat
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("{", "line 2 is no JSON"),
-        ('{"value": "!"}', "line 2 is no record"),
-        ('{"value": 7}', "line 2 is no record"),
+        ("{", "line 2 is not JSON"),
+        ('{"value": "!"}', "line 2 is not a record"),
+        ('{"value": 7}', "line 2 is not a record"),
         ('{"key": "=="}', "line 2"),
     ],
 )
@@ -241,7 +241,7 @@ def test_append_leaves_a_log_alone_that_a_start_would_cut(kops: Kops, tmp_path: 
     file = write_lines(tmp_path / "records.jsonl", [{"value": b64(b"x")}])
     ran = kops("log", "append", file, "--to", str(path / Path(case.json["damagedDir"]).name))
     assert ran.code == 8
-    assert "kops log repair first" in ran.err
+    assert "repair it first" in ran.err
     assert contents(path) == before
 
 
@@ -256,7 +256,7 @@ def test_truncate_and_back(kops: Kops, partition: Path) -> None:
         assert plan.code == 0
         assert "nothing was written" in plan.err
         assert "offsets 48 to 98 go: 51 records in 17 batches" in plan.err
-        assert "the batch from offset 48 on holds 50" in plan.err
+        assert "offset 50 is in the batch that begins at 48" in plan.err
     assert contents(log_dir) == before
     done = kops("log", "truncate", str(partition), "--to", "50", "--yes", "--format", "json")
     assert done.code == 64

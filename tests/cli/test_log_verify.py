@@ -277,7 +277,7 @@ def test_a_files_index_is_not_rebuilt(kops: Kops) -> None:
         path = next(folder("damage-4.3.0-none").glob(f"*-0/{0:020d}.{kind}"))
         ran = kops("log", "index", "rebuild", "-n", str(path))
         assert ran.code == USAGE
-        assert f"{path}: is a file; indexes are rebuilt by the partition" in ran.err
+        assert f"{path}: is a file; name its partition directory" in ran.err
 
 
 def test_a_log_directory_without_partitions_has_no_index_to_rebuild(kops: Kops, tmp_path: Path) -> None:
@@ -311,10 +311,10 @@ def test_a_path_without_anything_of_kafkas_is_never_clean(kops: Kops, tmp_path: 
         for paths in (["empty"], ["node", "empty"]):
             ran = kops("log", *command, *(str(tmp_path / path) for path in paths))
             assert ran.code == 16
-            assert f"{tmp_path / 'empty'}: neither a log directory nor a partition's folder, and none is below it" in ran.err
+            assert f"{tmp_path / 'empty'}: not a log directory or a partition directory, and contains none" in ran.err
         ran = kops("log", *command, str(tmp_path / "copied.log"))
         assert ran.code == 16
-        assert "is not named as Kafka names its files" in ran.err
+        assert "not a name that Kafka gives its files" in ran.err
 
 
 def test_a_file_that_cannot_be_read_adds_8(kops: Kops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

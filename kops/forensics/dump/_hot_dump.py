@@ -1,8 +1,8 @@
 # mypy: disable-error-code="unused-ignore"
 """Records of a v2 batch as the lines of Kafka's dump tool: one typed source, interpreted, or compiled by mypyc where a compiler is.
 
-Formats: the record layout of Kafka's `DefaultRecord.readFrom`, the lines of `DumpLogSegments.dumpBatchRecords`. What can't be read ends the
-batch and `reason` says so; the lines before it stand, as they do in Kafka, which reads an uncompressed batch record by record.
+Formats: the record layout of Kafka's `DefaultRecord.readFrom`, the lines of `DumpLogSegments.dumpBatchRecords`. A record that can't be read
+ends the batch, and `reason` says why. The lines before it stay, as in Kafka, which reads an uncompressed batch record by record.
 
 Two ways through a batch, chosen as it goes. The general one is `kops.records._hot.decode_records`. Where neighbours have the same layout
 (the same sizes of key and value and the same widths of the varints, so the same number of bytes), the whole run of them is checked column

@@ -30,7 +30,7 @@ def _long(data: bytes) -> int:
 
 
 def _default(data: bytes) -> str:
-    """Kafka prints the array's address in memory, which tells nothing; here it is the bytes in hex."""
+    """Kafka prints the address of the array. This prints the bytes in hex."""
     return data.hex()
 
 
@@ -66,15 +66,15 @@ def find_decoder(name: str | None, option: str) -> Decoder | None:
     except AttributeError as error:
         raise UsageError(f"{option} {name}: {error}") from error
     if not callable(found):
-        raise UsageError(f"{option} {name}: that is no callable, but {type(found).__name__}")
+        raise UsageError(f"{option} {name}: not a callable, but {type(found).__name__}")
     return found
 
 
 def decode(decoder: Decoder | None, data: bytes) -> bytes:
-    """The text of a key or value as it is printed. DecodeError where the decoder does not take these bytes."""
+    """The printed text of a key or value. DecodeError if the decoder rejects the bytes."""
     if decoder is None:
         return java_text(data)
     try:
         return str(decoder(data)).encode("utf-8", "replace")
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, struct.error, DecodeError) as error:
-        raise DecodeError(f"the decoder does not take {len(data)} bytes: {type(error).__name__}: {error}", code="undecodable") from error
+        raise DecodeError(f"the decoder rejects {len(data)} bytes: {type(error).__name__}: {error}", code="undecodable") from error

@@ -1,6 +1,7 @@
-"""What is in the files of a log directory, as documents: batches or records, entries of indexes and checkpoints, damage where it stands.
+"""The content of the files of a log directory, as documents: batches or records, entries of indexes and checkpoints, and damage in its
+place.
 
-Each document is a dict that opens with its `schema`. A record has `offset`, `timestamp` (ms), `tsType`, `key`, `value`, `headers`,
+Each document is a dict; its first key is `schema`. A record has `offset`, `timestamp` (ms), `tsType`, `key`, `value`, `headers`,
 `leaderEpoch`, then what the dump adds (`topic`, `partition`, `sequence`, `batch`).
 """
 
@@ -33,7 +34,7 @@ LOG_KINDS: Final = ("log", "checkpoint", "bootstrap-checkpoint")
 
 @dataclass(slots=True)
 class DocumentOptions:
-    """What to show. `records`: the records of logs instead of their batches. `isolation`: only what a consumer of that kind is given.
+    """What to show. `records`: the records of logs instead of their batches. `isolation`: only what such a consumer gets.
 
     `parser` decodes whole records, in place of both decoders; a record that it can't decode is shown encoded.
     """
@@ -50,7 +51,8 @@ class DocumentOptions:
 
 
 def chosen_files(inventory: Inventory, options: DocumentOptions) -> Iterator[tuple[FileEntry, PartitionDir | None]]:
-    """The files to go through, with the partition each belongs to. Records are asked of live segments and snapshots, or of files named."""
+    """The files to go through, with the partition each belongs to. Records come from live segments and snapshots, or from files that
+    were named."""
     for entry in inventory.loose_files:
         yield entry, None
     for log_dir in inventory.log_dirs:
@@ -74,7 +76,7 @@ def _partition_files(partition: PartitionDir, options: DocumentOptions) -> Itera
 
 
 class _Counted:
-    """A file that tells how far into it was read."""
+    """A file that reports how far it was read."""
 
     def __init__(self, file: ByteSource, on_read: Callable[[int], object] | None) -> None:
         self._file = file
@@ -93,7 +95,7 @@ class _Counted:
 
 
 class Documents:
-    """The documents of some files. `damaged` tells whether any was damage; `on_read` is told how many bytes of logs were read."""
+    """The documents of some files. `damaged` is set when one was damage. `on_read` gets the number of log bytes that were read."""
 
     def __init__(self, files: Files, options: DocumentOptions) -> None:
         self.files = files

@@ -1,6 +1,6 @@
 """The files of a log directory that hold no records, as documents: indexes, producer snapshots, checkpoints, properties; and damage.
 
-What each holds is specified where it is read, in `kops.storage`; this only gives the fields names and says what can't be read.
+`kops.storage` specifies and reads each format. This module names the fields and reports what can't be read.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def damage_document(
     base_offset: int | None = None,
     last_offset: int | None = None,
 ) -> Document:
-    """Bytes that are not what they should be."""
+    """A document about bytes that violate their format."""
     return {
         "schema": DAMAGE,
         "damage": {
@@ -84,7 +84,7 @@ def _time_index(entry: FileEntry, data: bytes) -> Iterator[Document]:
     for slot in range(index.written if index.written <= index.entries else index.entries):
         timestamp, offset = index[slot]
         yield {"schema": TIME_INDEX_ENTRY, "file": entry.path, "timestamp": timestamp, "offset": offset}
-    if index.written == index.entries:  # with a preallocated tail the last entry is a zero, which is no damage
+    if index.written == index.entries:  # the last entry of a preallocated tail is zero, which is not damage
         index.sanity_check(entry.path)
 
 

@@ -1,6 +1,6 @@
-"""Which batches and records a person wants to see, and how keys and values are written as text.
+"""Filters for batches and records, and the encodings of keys and values as text.
 
-Offsets and times are closed ranges (both ends are in). A batch is skipped by its header alone wherever that can be told.
+Offsets and times are closed ranges. A batch is skipped by its header alone wherever possible.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class RecordFilter:
 
 
 def _transactional_id(key: bytes | None) -> str | None:
-    """Whose state a record of __transaction_state keeps; None for any other record."""
+    """The transactional id of a record of __transaction_state; None for any other record."""
     if key is None:
         return None
     try:
@@ -119,7 +119,7 @@ def parse_key(text: str, option: str) -> re.Pattern[bytes]:
     try:
         return re.compile(text.encode("utf-8", "surrogateescape"))
     except re.error as error:
-        raise UsageError(f"{option} {text}: no regular expression: {error}") from None
+        raise UsageError(f"{option} {text}: not a regular expression: {error}") from None
 
 
 def parse_headers(texts: Sequence[str]) -> tuple[tuple[bytes, bytes | None], ...]:
@@ -132,7 +132,7 @@ def parse_headers(texts: Sequence[str]) -> tuple[tuple[bytes, bytes | None], ...
 
 
 def encode_bytes(data: bytes | None, encoding: str) -> str | None:
-    """Bytes as text; `utf8` shows what is no UTF-8 as U+FFFD, so only `hex` and `base64` can be turned back. None stays None."""
+    """Bytes as text; `utf8` shows invalid bytes as U+FFFD, so only `hex` and `base64` are reversible. None stays None."""
     if data is None:
         return None
     if encoding == "base64":

@@ -1,8 +1,8 @@
-"""What a consumer is shown of a partition: no control records, and with read_committed no aborted and no open transaction.
+"""What a consumer gets from a partition: no control records, and with read_committed no aborted and no open transactions.
 
 Sources: Kafka's `UnifiedLog.fetchLastStableOffset`, `ProducerAppendInfo` (a transaction begins with the first transactional batch of a
-producer behind its last marker) and the consumer's `CompletedFetch` (the data of a transaction is skipped up to its ABORT marker). The
-markers in the log are what `.txnindex` was made from, so they are taken from the log itself.
+producer behind its last marker) and the consumer's `CompletedFetch` (it skips the data of a transaction up to its ABORT marker). The
+markers come from the log itself, not from `.txnindex`, which was made from them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _COMMIT: Final = 1
 
 @dataclass(slots=True)
 class ConsumerView:
-    """What a consumer of this isolation sees. `end_offset` is exclusive: the last stable offset, or the log's end with read_uncommitted."""
+    """The records that a consumer of this isolation gets. `end_offset` is exclusive: the last stable offset, or the log's end with
+    read_uncommitted."""
 
     isolation: str
     log_start_offset: int = 0
@@ -60,7 +61,7 @@ class ConsumerView:
 def consumer_view(files: Files, partition: PartitionDir, isolation: str) -> ConsumerView:
     """Look through a partition's live segments for transactions, and beside it for its log start offset.
 
-    Damage is passed over. OSError where a segment can't be read.
+    Damage is skipped. OSError where a segment can't be read.
     """
     view = ConsumerView(isolation, log_start_offset(files, partition))
     if isolation != READ_COMMITTED:

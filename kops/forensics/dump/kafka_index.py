@@ -1,7 +1,8 @@
 """The text of Kafka's dump tool about indexes and producer snapshots.
 
 Source: Kafka's `DumpLogSegments.dumpIndex`, `dumpTimeIndex`, `dumpTxnIndex`, `dumpProducerIdSnapshot`, with `OffsetIndex`, `TimeIndex`,
-`TransactionIndex` and `ProducerStateManager.readSnapshot`. Kafka walks the log again for each entry of a time index; here it is done once.
+`TransactionIndex` and `ProducerStateManager.readSnapshot`. Kafka walks the log again for each entry of a time index. This module walks it
+once.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ class IndexTexts:
             self._problem(shown, error.reason, error.position)
 
     def finish(self) -> None:
-        """What does not match, as Kafka's tool says it."""
+        """The mismatches, in the words of Kafka's tool."""
         err = self.text.err
         for path in java_hash_order(self._mismatches):
             err(b"Mismatches in :%b\n" % os.fsencode(path))
@@ -205,7 +206,7 @@ class IndexTexts:
         """The `.log` beside an index; None, and a problem, where it is missing."""
         log_path = os.path.join(os.path.dirname(path), os.path.basename(path).split(".")[0] + ".log")
         if not self.files.exists(log_path):
-            self._problem(shown, f"{os.path.basename(log_path)} is not there, so the entries can't be compared with it")
+            self._problem(shown, f"{os.path.basename(log_path)} is missing, so the entries can't be compared with it")
             return None
         return LogFrames(stack.enter_context(self.files.open(log_path)))
 
@@ -252,7 +253,7 @@ class IndexTexts:
             if self.files.exists(offsets_path):
                 offsets = read_offset_index(self.files.read_all(offsets_path), index.base_offset)
             else:
-                self._problem(shown, f"{os.path.basename(offsets_path)} is not there, so the entries can't be compared with the log")
+                self._problem(shown, f"{os.path.basename(offsets_path)} is missing, so the entries can't be compared with the log")
             if self.options.index_sanity_check:
                 self._sanity(index, shown)
             else:
@@ -326,7 +327,7 @@ class IndexTexts:
 
 
 def snapshot_error(data: bytes) -> str:
-    """What Kafka says of a producer snapshot that it does not take, "" for a good one."""
+    """Kafka's message about a producer snapshot that it rejects, "" for a good one."""
     failed = "Snapshot failed schema validation: "
     if len(data) < 2:
         return failed + "null"

@@ -1,8 +1,8 @@
 """Text of Kafka's own dump tool, byte for byte: what `kafka-dump-log` 4.3.0 prints about files, and what it says at the end.
 
-Source: Kafka's `DumpLogSegments`, `FileLogInputStream` and the record classes below it (checksums are shown and not obeyed).
-Kafka's tool ends at the first exception. This one says what happened and goes on: behind such a place with the next batch whose checksum
-holds, and then with the next file. Nothing is ever written to a file, although Kafka's tool trims indexes and creates missing ones.
+Source: Kafka's `DumpLogSegments`, `FileLogInputStream` and the record classes below it (checksums are shown, and otherwise ignored).
+Kafka's tool ends at the first exception. This one reports it and continues with the next batch whose checksum holds, and then with the next
+file. It writes to no file, although Kafka's tool trims indexes and creates missing ones.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class LogText:
             if batch is None or (file.end is not None and batch.end > file.end):
                 break
             if not self.batch(batch):
-                # A sound checksum vouches for the length, so what follows is where it should be.
+                # A valid checksum confirms the length, so the next batch is where it should be.
                 self.go_on(source, batch.end if self._valid(batch) else batch.position, end)
                 return
             position = batch.end
@@ -149,7 +149,7 @@ class LogText:
         self.go_on(source, position, end)
 
     def _trailing(self, source: WindowSource, position: int, end: int) -> None:
-        """Say what Kafka keeps to itself about the bytes at the end; the text stays as Kafka has it."""
+        """Report what Kafka's tool does not say about the bytes at the end. The text itself stays Kafka's."""
         sound = 0
         for item in scan(source, position, end):
             if isinstance(item, Damage):

@@ -1,7 +1,7 @@
-"""The messages in a v0 or v1 batch one by one, as Kafka's iteration gives them: a bad one does not touch those before it.
+"""The messages in a v0 or v1 batch one by one, as Kafka's iteration returns them. A bad message does not affect those before it.
 
-Source: Kafka's `AbstractLegacyRecordBatch.DeepRecordsIterator`, `LegacyRecord`. A compressed set is taken apart as a whole (a bad length in
-it spoils all of it), a message's own fields are read when their turn comes.
+Source: Kafka's `AbstractLegacyRecordBatch.DeepRecordsIterator`, `LegacyRecord`. A compressed set is split as a whole (a bad length
+spoils all of it). The fields of a message are read when its turn comes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def legacy_messages(batch: Batch) -> Iterator[tuple[bytes, int, int]]:
         return
     found = _inner(batch, message)
     base = 0
-    if batch.magic == 1 and batch.last_offset != 0:  # 0 comes from old librdkafka, which numbers the messages as they are
+    if batch.magic == 1 and batch.last_offset != 0:  # 0 comes from old librdkafka, whose inner offsets are absolute
         base = batch.last_offset - found[-1][0]
         if base < 0:
             raise DecodeError(f"the outer offset {batch.last_offset} is below the last inner offset {found[-1][0]}", code=CODE)

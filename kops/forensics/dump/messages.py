@@ -1,8 +1,8 @@
 """The decoders of `dump` for Kafka's internal topics: records as the JSON (or text) that Kafka's tool prints.
 
 Source: DumpLogSegments (its MessageParser classes), the JSON converters of the messages, and `toString` of the classes of
-`org.apache.kafka.server.log.remote.storage`. A record that can't be decoded is shown as it is, with a word about it; Kafka's tool prints
-the exception instead, or ends where a key is missing.
+`org.apache.kafka.server.log.remote.storage`. A record that can't be decoded is shown raw, with a message. Kafka's tool prints
+the exception instead, or ends if a key is missing.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _coordinator_value(key: bytes, value: bytes, types: Mapping[int, str]) -> by
 
 
 def _open_members(group: Any, data: Any) -> None:
-    """What members of a classic consumer group keep as bytes, where it can be read."""
+    """The subscription and assignment of a classic consumer group's members, decoded if they can be read."""
     for member, shown in zip(group.members, data["members"], strict=True):
         for name, declared in (("subscription", ConsumerProtocolSubscription), ("assignment", ConsumerProtocolAssignment)):
             try:
@@ -104,7 +104,7 @@ def _remote_log_metadata(offset: int, key: bytes | None, value: bytes | None) ->
 
 
 def _framed_error(offset: int, key: bytes | None, value: bytes, error: DecodeError, at: bytes) -> RecordText:
-    """A type that a newer Kafka has is told in Kafka's words, whatever else is wrong shows the bytes."""
+    """A type of a newer Kafka is reported in Kafka's words. For any other error the bytes are shown."""
     if error.code != UNKNOWN_TYPE:
         return _raw(offset, key, value, str(error))
     words = b"Error %b %d, skipping. org.apache.kafka.common.errors.UnsupportedVersionException: Unknown metadata id %d"

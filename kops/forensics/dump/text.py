@@ -77,7 +77,7 @@ class DumpProblem:
 class DumpText:
     """Where the text goes: `out` takes bytes for stdout, `err` bytes for stderr (whole lines); `problems` collects what was wrong.
 
-    `on_read` is told how many bytes of a log were read, for a progress bar.
+    `on_read` gets the number of log bytes that were read, for a progress bar.
     """
 
     out: Callable[[bytes], object]
@@ -87,16 +87,16 @@ class DumpText:
 
 
 class WatchedFile:
-    """A file of the size that it had when it was opened; who truncates it meanwhile is found out.
+    """A file of the size that it had when it was opened. A truncation meanwhile is noticed.
 
-    A read beyond the new end is short, as ever, so what is left is still shown; `check` tells of it then.
+    A read beyond the new end is short, so what is left is still shown. `check` reports the truncation then.
     """
 
     def __init__(self, file: File) -> None:
         self._file = file
         self._size = file.size()
         self.end: int | None = None
-        """Where the file ended before its time."""
+        """The end after a truncation."""
 
     def size(self) -> int:
         """Bytes of the file when it was opened."""

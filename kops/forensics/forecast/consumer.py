@@ -1,7 +1,7 @@
 """What a consumer gets from a loaded log: fetches as a broker answers them, parsed as Kafka's consumer parses them.
 
 Sources: LocalLog.read and LogSegment.read (where a fetch begins, via the offset index; one segment an answer), ByteBufferLogInputStream and
-CompletedFetch (which checks come in which order with `check.crcs`, the default; records below the wanted offset are passed over), Fetcher's
+CompletedFetch (which checks come in which order with `check.crcs`, the default; records below the wanted offset are skipped), Fetcher's
 `max.partition.fetch.bytes` and `max.poll.records`. An exception that is a KafkaException leaves the records before it to the application;
 any other takes those of the same poll with it.
 """
@@ -33,7 +33,7 @@ _ZSTD = 4
 class Served:
     """Offsets of data batches a consumer gets, and why it ends before the log's end (None: it does not).
 
-    `loops`: it gets no error, it reads the same records for ever (offsets go back at the end of a segment).
+    `loops`: it gets no error, but reads the same records for ever (offsets go back at the end of a segment).
     """
 
     offsets: Ranges = field(default_factory=list)

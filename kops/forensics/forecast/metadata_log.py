@@ -1,4 +1,4 @@
-"""What a starting node makes of its metadata log: bootstrap file, quorum state, `__cluster_metadata-0` with its snapshots, and the image.
+"""How a starting node loads its metadata: bootstrap file, quorum state, `__cluster_metadata-0` with its snapshots, and the image.
 
 Order and rules are those of Apache Kafka 4.3: `BootstrapDirectory`, `FileQuorumStateStore`, `KafkaRaftLog.createLog` (the log is
 recovered from its
@@ -62,15 +62,15 @@ class MetadataLog:
 def load_metadata_log(files: Files, log_dir: str, *, now_ms: int) -> MetadataLog:
     """Load `__cluster_metadata-0` in the metadata log directory; StartRefusedError with Kafka's reason where the node would end.
 
-    Without the folder nothing is known of the cluster: the image is None and a warning says so.
+    Without the directory nothing is known of the cluster. The image is None, and a warning says so.
     """
     bootstrap = _read_bootstrap(files, log_dir)
     result = MetadataLog()
     path = posixpath.join(log_dir, METADATA_DIR)
     if not files.exists(path):
         result.warnings.append(
-            f"{log_dir}: no {METADATA_DIR} here: which partitions the cluster assigns to this broker is not known, "
-            "so none is judged stray for that"
+            f"{log_dir}: no {METADATA_DIR} here, so it is not known which partitions the cluster assigns to this broker, "
+            "and no partition counts as stray"
         )
         return result
     _read_quorum_state(files, path, result)
@@ -104,7 +104,7 @@ def load_metadata_log(files: Files, log_dir: str, *, now_ms: int) -> MetadataLog
 
 
 def _costs(action: LoadAction) -> bool:
-    """Whether something goes: a node reads its metadata log anew at every start, which by itself is nothing to warn of."""
+    """Whether something is removed. A node recovers its metadata log at every start; that alone is not worth a warning."""
     return action.kind != "segment-recovered"
 
 
@@ -113,7 +113,7 @@ def _words(action: LoadAction) -> str:
         case "segment-truncated" | "segment-emptied":
             done = f"cut from {action.old_size} to {action.new_size} bytes, so that the metadata log ends at offset {action.offset}"
         case "segment-removed":
-            done = f"given up with all metadata from offset {action.offset} on"
+            done = f"removed with all metadata from offset {action.offset} on"
         case kind:
             done = kind.rpartition("-")[2]
     return f"{done}: {action.reason}"

@@ -1,7 +1,7 @@
-"""Which offsets stand on disk in a partition's live segments: what a start that serves less than that loses.
+"""The offsets in a partition's live segments on disk. A start that serves less loses the difference.
 
-The decisions are those of `repair_chain`, which `repair` and `recover` use, too: so what a forecast calls lost though intact is what they
-bring back.
+The rules are those of `kops.forensics.plans.chain`, which `repair` and `recover` also use. So they save what a forecast calls lost though
+intact.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OnDisk:
 
 
 def live_segments(files: Files, path: str) -> list[tuple[int, str]]:
-    """(base offset, path) of the `.log` files without a suffix, by base offset; as for Kafka, what is no file is none of them."""
+    """(base offset, path) of the `.log` files without a suffix, by base offset; like Kafka, it ignores what is not a regular file."""
     found: list[tuple[int, str]] = []
     for name in files.list(path):
         parsed = parse_log_file(name)
@@ -60,7 +60,7 @@ def offsets_on_disk(files: Files, path: str) -> OnDisk:
     standing = merge((item.base, item.last) for item in log if item.data is None)
     mended = [(item.base, item.last) for item in log if item.data is not None]
     low, high = (standing[0][0], standing[-1][1]) if standing else (0, 0)
-    # A damaged header's word counts only where it fits in between, or right behind, what is good.
+    # The offsets of a damaged header count only if they fit between good batches or right behind one.
     near = [(first, last) for first, last in claimed if low <= first <= high + 1 and first <= last < first + (1 << 20)]
     return OnDisk(intact, subtract(merge([*near, *holes, *mended]), standing))
 

@@ -1,10 +1,10 @@
 """What the start of an Apache Kafka 4.3 broker would do to log directories, and what that loses: the loader itself, on a copy-on-write
 overlay.
 
-Nothing here is a second opinion: `kops.storage.start.log_dirs` and `kops.storage.start.loader` run as a broker runs them, only that
-every write stays
-in memory (`OverlayFiles`). Around them: which paths belong together, what was readable before, what is served after. Before and after look
-at the same bytes, also where a broker is writing (`SnapshotFiles`): what it appends meanwhile is no loss.
+This module has no loading rules of its own. `kops.storage.start.log_dirs` and `kops.storage.start.loader` run as in a broker, but every
+write stays in memory (`OverlayFiles`). This module finds out which paths belong together, what was readable before and what is served
+afterwards. Both looks see the same bytes, even while a broker is writing (`SnapshotFiles`). So what it appends meanwhile does not count as
+lost.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from kops.storage.start.log_dirs import (
 
 SCHEMA = "kops.forecast/v1"
 ZOOKEEPER = (
-    "a broker with ZooKeeper wrote this directory; Kafka 4 has no ZooKeeper and would find no topic of it in its metadata: "
-    "what is told here is what the loading of the logs does"
+    "a broker with ZooKeeper wrote this directory; Kafka 4 has no ZooKeeper and would find none of its topics in the metadata; "
+    "this forecast covers only the loading of the logs"
 )
 PRODUCER_EXPIRATION = "producer.id.expiration.ms"
 DEFAULT_EXPIRATION_MS = 86_400_000
@@ -56,7 +56,7 @@ DEFAULT_EXPIRATION_MS = 86_400_000
 
 @dataclass(slots=True)
 class PartitionForecast:
-    """One partition's folder. Offsets are log offsets, `lost` and `lost_though_intact` closed ranges of data offsets no longer served."""
+    """One partition directory. Offsets are log offsets, `lost` and `lost_though_intact` closed ranges of data offsets no longer served."""
 
     dir: str
     topic: str | None
@@ -121,7 +121,7 @@ class Forecast:
 
 @dataclass(slots=True)
 class ForecastOptions:
-    """What is asked: `clean_shutdown`, `recovery_point` and `log_start_offset` replace what lies on disk; `overrides` are topic settings,
+    """What is asked: `clean_shutdown`, `recovery_point` and `log_start_offset` replace what is on disk; `overrides` are topic settings,
     `server_properties` the broker's."""
 
     now_ms: int
@@ -141,7 +141,7 @@ def forecast(files: Files, paths: Sequence[str], options: ForecastOptions) -> Fo
     """
     kinds = {path: _kind(files, path) for path in paths}
     if len(set(kinds.values())) > 1:
-        raise UsageError("forecast takes the log directories of one broker, or partition directories, not both at once")
+        raise UsageError("forecast takes either the log directories of one broker or partition directories, not both")
     files = SnapshotFiles(files)
     overlay = OverlayFiles(files)
     if "partition" in kinds.values():
@@ -241,7 +241,7 @@ def _expiration(options: ForecastOptions) -> int:
 
 
 def _forecast_partition(files: Files, overlay: OverlayFiles, path: str, options: ForecastOptions) -> PartitionForecast:
-    """One folder as the log loader takes it; marker and checkpoints of the directory above count where it has them."""
+    """One directory as the log loader loads it. The marker and the checkpoints of the directory above count, if there are any."""
     parent, name = posixpath.split(overlay.absolute(path))
     parsed = parse_partition_dir(name)
     key = (parsed.topic, parsed.partition)
@@ -338,7 +338,7 @@ def _report(result: Forecast, files: Files, overlay: OverlayFiles, broker: Broke
 
 
 def _partition_forecast(files: Files, overlay: OverlayFiles, started: PartitionStart) -> PartitionForecast:
-    """Compare what lies on disk with what is served after the start."""
+    """Compare what is on disk with what is served after the start."""
     answer = PartitionForecast(
         dir=started.path,
         topic=started.name.topic,
@@ -374,14 +374,14 @@ def _partition_forecast(files: Files, overlay: OverlayFiles, started: PartitionS
 
 
 def _stray(answer: PartitionForecast, files: Files) -> None:
-    """The folder is renamed to `-stray`: all of it is given up; where the topic exists, the partition begins anew and empty."""
+    """The directory is renamed to `-stray`, and all of it is given up. If the topic exists, the partition starts again, empty."""
     answer.log_start_offset = answer.log_end_offset = 0
     answer.segments_removed = [posixpath.basename(segment) for _, segment in live_segments(files, answer.dir)]
     answer.segments_truncated.clear()
 
 
 def _first_wanted(before: OnDisk, started: PartitionStart) -> int:
-    """Where the log began before: the checkpointed log start, unless that lies beyond everything on disk and so can't be true."""
+    """Where the log began before: the checkpointed log start, unless that is beyond everything on disk and so can't be true."""
     ends = [ranges[-1][1] for ranges in (before.intact, before.damaged) if ranges]
     if ends and started.log_start_checkpoint > max(ends) + 1:
         return 0

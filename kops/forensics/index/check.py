@@ -102,7 +102,7 @@ def check_plan(
 
 
 def unlisted(plan: VerifyPlan) -> list[Finding]:
-    """What could not even be looked into."""
+    """What could not be listed."""
     return [finding("file-unreadable", problem.path, problem.reason) for problem in plan.inventory.problems]
 
 
@@ -111,7 +111,7 @@ def _check_partition(each: PartitionPlan, results: list[SegmentResult], files: F
         yield from result.findings
     yield from check_spacing([result.spacing for result in results if result.spacing is not None])
     if each.is_loose:
-        return  # what was not named is not missing
+        return  # files that were not named are not missing
     needs_time_index = has_time_indexes(each.partition, results)
     yield from check_files(each.partition, files, needs_time_index=needs_time_index, clean_stop=each.context.clean_stop)
     if each.partition.state != "delete":

@@ -38,9 +38,9 @@ def diff_indexes(
     files: Files | None = None,
     on_unreadable: Callable[[Finding], None] | None = None,
 ) -> Iterator[EntryDifference]:
-    """The entries in which the indexes that are there differ from what a broker would write now, file by file. Not each difference is a
-    mistake: followers and older versions write other entries that are as good. Each file that can't be read, so that nothing is known of
-    the indexes that hang on it, is given to `on_unreadable`; without that, KopsError. Raises `NotFoundError`."""
+    """The entries in which the indexes that are there differ from what a broker would write now, file by file. A difference need not be
+    a mistake: followers and older versions write other entries that are as good. `on_unreadable` gets each file that can't be read, on
+    which indexes depend; without it KopsError is raised. Raises `NotFoundError`."""
     reader = files if files is not None else OsFiles(read_only=True)
     plan = plan_verify(paths, CRC, reader)
     for each in plan.partitions:

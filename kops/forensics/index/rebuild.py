@@ -1,8 +1,8 @@
-"""`kops log index rebuild`: offset, time and transaction indexes made anew from their logs.
+"""`kops log index rebuild`: rebuilds offset, time and transaction indexes from their logs.
 
-A rebuilt index is what the broker's own loop gives (`kops.storage.segments.recovery`, Kafka's LogSegment.recover and .append); on a
-leader of 3.9 or 4.x that is what the broker wrote, byte for byte. `index.interval.bytes`, which is nowhere in the directory, is taken
-from the intact indexes.
+The broker's own loop rebuilds an index (`kops.storage.segments.recovery`, Kafka's LogSegment.recover and .append). On a leader of 3.9 or
+4.x the result is what the broker wrote, byte for byte. `index.interval.bytes` is not in the directory; it is estimated from the intact
+indexes.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Rebuilt:
-    """One segment's indexes as they should be, beside those that are there (None: no such file). `note` says why less than the whole log is
-    in them; `unreadable` names the files that could not be read: what hangs on them is not in `indexes`."""
+    """One segment's indexes as they should be, beside those that are there (None: no such file). `note` says why they cover less than
+    the whole log; `unreadable` names files that could not be read. Indexes that depend on them are not in `indexes`."""
 
     segment: Segment
     partition: PartitionDir
@@ -81,7 +81,7 @@ def rebuild_partition(
                 size = source.size()
                 rebuilt: RebuiltIndexes = rebuild_indexes(source, segment.base_offset, wanted, producers=producers, path=log.path)
         except LoadError as error:
-            made.note = f"{log.path}: no index can be made: {error}"
+            made.note = f"{log.path}: the indexes can't be rebuilt: {error}"
             state = None
         except OSError as error:
             made.unreadable.append(unreadable(log.path, error))
@@ -158,11 +158,11 @@ def plan_rebuild(
     reader = files if files is not None else OsFiles(read_only=True)
     checked = plan_verify(paths, CRC, reader)
     if checked.inventory.loose_files:
-        raise UsageError(f"{checked.inventory.loose_files[0].path}: is a file; indexes are rebuilt by the partition, name its folder")
+        raise UsageError(f"{checked.inventory.loose_files[0].path}: is a file; name its partition directory")
     if not checked.partitions and checked.inventory.problems:
         raise KopsError(f"{checked.inventory.problems[0].path}: {checked.inventory.problems[0].reason}")
     report = RebuildReport()
-    # Where all is made anew there is no need to look first: a pass over the logs less.
+    # If everything is rebuilt, no check is needed first. That saves a pass over the logs.
     found = IndexReport(checked.paths, findings=unlisted(checked)) if everything else check_plan(checked, 1, reader, progress)
     wrong_paths = {problem.file for problem in found.problems}
     by_dir: dict[str, Plan] = {}
@@ -228,7 +228,7 @@ def apply_rebuild(
 ) -> None:
     """Do what was planned: under the lock of each log directory, with a journal that `kops log repair --rollback` undoes.
 
-    Raises `LockHeldError` while a broker holds a lock; then nothing of that directory is touched.
+    Raises `LockHeldError` while a broker holds a lock; then nothing in that directory is changed.
     """
     from kops.forensics.plans.journal import apply_plan, locked
 

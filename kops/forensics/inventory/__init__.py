@@ -1,4 +1,4 @@
-"""What lies under the paths a user names, before anything is decoded.
+"""What is under the paths that a user names, before anything is decoded.
 
 In: paths and an interface to files. Out: a typed tree of log directories, partitions, segments and other files, and the listing of
 `kops log ls`.

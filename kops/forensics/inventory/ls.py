@@ -1,7 +1,7 @@
 """The segments of partitions, their states and ranges: what `kops log ls` lists.
 
-Cheap by default: the first batch's header, and the batches from the last entry of the offset index on. `deep` walks all batches, which
-gives counts, every leader epoch and producer, and damage (checksums are looked at then, too).
+By default it is cheap: it reads the first batch's header, and the batches behind the last entry of the offset index. `deep` walks all
+batches. This gives counts, every leader epoch and producer, and damage (with checksums).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def partition_rows(
 
 
 def _indexes(files: Files, segment: Segment, row: SegmentRow) -> int:
-    """Fill in what the side files tell; the position in the log from which its end is found."""
+    """Fill in what the side files say. Returns the position from which the end of the log can be found."""
     position = 0
     found = segment.files
     if "index" in found:

@@ -1,8 +1,8 @@
-"""What lies on disk, before anything is decoded: paths in, a typed tree of log directories, partitions, segments and files out.
+"""What is on disk, before anything is decoded: paths in, a typed tree of log directories, partitions, segments and files out.
 
 Names follow Kafka's `UnifiedLog`, `LocalLog` and `LogFileUtils` (files), `LocalLog.parseTopicPartitionName` (folders), `Snapshots.parse`
-(KRaft snapshots) and `LogManager` (checkpoints of a log directory). Nothing is opened, contents are not read at all, and what cannot be
-listed becomes a `Problem` beside the rest instead of an end.
+(KRaft snapshots) and `LogManager` (checkpoints of a log directory). No file is opened. What cannot be listed becomes a `Problem` beside the
+rest, and does not end the listing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PARTITION_FILES: Final = {
     "partition.metadata": "partition-metadata",
     "quorum-state": "quorum-state",
 }
-"""Files of a partition's folder that belong to no segment, by name."""
+"""Files of a partition directory that belong to no segment, by name."""
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Segment:
 
 @dataclass(slots=True)
 class PartitionDir:
-    """One partition's folder. `topic` is None where the folder's name is no partition's (a copy called `rescue`, say).
+    """One partition directory. `topic` is None where the folder's name is no partition's (a copy called `rescue`, say).
 
     `state` is `""` (live), `delete`, `stray` or `future` and `uuid` the id in such a name. `segments` are sorted by base offset, live ones
     first; a producer snapshot stands with the segment of its offset, or in `files` when there is none (the newest one, usually).
@@ -153,7 +153,7 @@ class Inventory:
     problems: list[Problem] = field(default_factory=list)
 
     def partitions(self) -> Iterator[PartitionDir]:
-        """Every partition's folder, those of the log directories first."""
+        """Every partition directory, those of the log directories first."""
         for log_dir in self.log_dirs:
             yield from log_dir.partitions
         yield from self.loose_partitions
@@ -210,7 +210,7 @@ class _Walker:
     def listing(self, path: str) -> tuple[list[FileEntry], list[str]] | None:
         """The files (classified) and folders in a directory; None, and a problem, where it cannot be listed or was seen already."""
         real = os.path.realpath(path)
-        if real in self._seen:  # a symbolic link to a parent would be walked for ever
+        if real in self._seen:  # a symbolic link to a parent would be walked forever
             return None
         self._seen.add(real)
         try:
@@ -232,7 +232,7 @@ class _Walker:
         return entries, dirs
 
     def stat(self, path: str) -> FileStat | None:
-        """What the path is; None, and a problem, where that cannot be told (a broken link, say)."""
+        """What the path is; None, and a problem, if that cannot be determined (a broken link, for example)."""
         try:
             return self.files.stat(path)
         except (OSError, KopsError) as error:
@@ -272,7 +272,7 @@ class _Walker:
             try:
                 names = self.files.list(child)
             except (OSError, KopsError):
-                continue  # told when the walk comes to it
+                continue  # reported when the walk reaches it
             if any(_is_partition_file(classify(name)) for name in names):
                 listed = self.listing(child)
                 if listed is not None:
@@ -325,10 +325,10 @@ def _partition_name(path: str) -> tuple[str, int, str, str | None] | None:
 
 
 def partition_from(path: str, entries: Sequence[FileEntry], dirs: Sequence[str] = ()) -> PartitionDir:
-    """A partition's folder from its listing: segments grouped and sorted, the rest beside them."""
+    """A partition directory from its listing: segments grouped and sorted, the rest beside them."""
     named = _partition_name(path)
     if named is None and not os.path.basename(os.path.normpath(path)).strip("."):
-        named = _partition_name(os.path.abspath(path))  # `.` and `..` are called something, too
+        named = _partition_name(os.path.abspath(path))  # `.` and `..` have a name, too
     topic, partition, state, uuid = named if named is not None else (None, -1, "", None)
     result = PartitionDir(path, topic, partition, state, uuid, subdirs=list(dirs))
     segments: dict[tuple[str, int], Segment] = {}
@@ -358,10 +358,10 @@ def partition_from(path: str, entries: Sequence[FileEntry], dirs: Sequence[str] 
 
 
 def open_paths(paths: Sequence[str | os.PathLike[str]], files: Files | None = None) -> Inventory:
-    """Look at every path, be it a file of any kind, a partition's folder, a log directory, or a folder of those (a node, a cluster).
+    """List every path: a file of any kind, a partition directory, a log directory, or a directory of those (a node, a cluster).
 
     `files` is where to look (default: the real file system, read-only). Raises `NotFoundError` naming the first path that does not exist; a
-    directory or file that cannot be looked at is in the result's `problems`. A directory named twice is taken once.
+    directory or file that cannot be looked at is in the result's `problems`. A directory that is named twice counts once.
     """
     walker = _Walker(files if files is not None else OsFiles(read_only=True))
     for path in paths:
@@ -381,10 +381,10 @@ def open_paths(paths: Sequence[str | os.PathLike[str]], files: Files | None = No
 
 
 def refuse_foreign(paths: Sequence[str | os.PathLike[str]], inventory: Inventory, files: Files) -> None:
-    """Raise UsageError for a path where nothing of Kafka's was found, so that a wrong path or an empty mount is never called clean."""
+    """Raise UsageError for a path without any of Kafka's files, so that a wrong path or an empty mount is never called clean."""
     for entry in inventory.loose_files:
         if entry.kind == "unknown" or (entry.kind in ("log", "index", "timeindex", "txnindex") and entry.offset is None):
-            raise UsageError(f"{entry.path}: is not named as Kafka names its files; kops log dump shows what it holds")
+            raise UsageError(f"{entry.path}: not a name that Kafka gives its files; kops log dump shows what is in it")
     seen = [each.path for each in inventory.log_dirs] + [each.path for each in inventory.loose_partitions]
     seen += [each.path for each in inventory.loose_files] + [each.path for each in inventory.problems]
     absolute = {files.absolute(path) for path in seen}
@@ -393,7 +393,7 @@ def refuse_foreign(paths: Sequence[str | os.PathLike[str]], inventory: Inventory
     for path in paths:
         here = files.absolute(os.fspath(path))
         if here not in found and os.path.realpath(here) not in found:
-            raise UsageError(f"{os.fspath(path)}: neither a log directory nor a partition's folder, and none is below it")
+            raise UsageError(f"{os.fspath(path)}: not a log directory or a partition directory, and contains none")
 
 
 def _above(path: str) -> Iterator[str]:
@@ -404,7 +404,7 @@ def _above(path: str) -> Iterator[str]:
 
 
 def open_partition(path: str | os.PathLike[str], files: Files | None = None) -> PartitionDir:
-    """One partition's folder, whatever its name. Raises `NotFoundError` where there is none."""
+    """One partition directory, whatever its name. Raises `NotFoundError` where there is none."""
     text = os.fspath(path)
     walker = _Walker(files if files is not None else OsFiles(read_only=True))
     if not walker.files.exists(text) or not walker.files.stat(text).is_dir:

@@ -39,8 +39,8 @@ class _Worker:
 def spread(function: Callable[[Item], Answer], items: list[Item], jobs: int, allowed: Iterable[int] | None = None) -> Iterator[Answer]:
     """`function` of every item, computed in `jobs` processes that know all items; answers as they come, begun in the order of the items.
 
-    `allowed` gives the places of the items to do, asked shortly before each is begun, so it may end early. Raises KopsError where a worker
-    dies. Ctrl-C is the caller's: workers ignore it, and are ended when this iterator is closed.
+    `allowed` yields the places of the items to do. It is asked shortly before each item starts, so it may end early. Raises KopsError where
+    a worker dies. Ctrl-C is the caller's: workers ignore it, and are ended when this iterator is closed.
     """
     places = iter(range(len(items)) if allowed is None else allowed)
     workers: list[_Worker] = []
@@ -65,7 +65,7 @@ def _start(function: Callable[[Item], Answer], items: list[Item], take: int, giv
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        # What other workers' pipes this one has inherited would keep their ends from being seen.
+        # Inherited pipes of other workers would hide their ends.
         for descriptor in (give, read, *(other.pipe for other in others)):
             os.close(descriptor)
         _serve(function, items, take, write)
@@ -74,7 +74,7 @@ def _start(function: Callable[[Item], Answer], items: list[Item], take: int, giv
 
 
 def _serve(function: Callable[[Item], Answer], items: list[Item], take: int, write: int) -> NoReturn:
-    """A worker's life. It must not come back into the parent's code, whatever happens."""
+    """What a worker process runs. It must never return into the parent's code."""
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -103,7 +103,7 @@ def _collect(workers: list[_Worker], places: Iterator[int], give: int, jobs: int
     for pipe in by_pipe:
         poll.register(pipe, select.POLLIN)
     running = 0
-    # Two an idle worker, so that none waits for this process.
+    # Two for each idle worker, so that none waits for this process.
     wanted = 2 * jobs
     while True:
         for place in islice(places, wanted):
@@ -116,7 +116,7 @@ def _collect(workers: list[_Worker], places: Iterator[int], give: int, jobs: int
             worker = by_pipe[pipe]
             data = os.read(pipe, _READ)
             if not data:
-                raise KopsError("a process that read files for this one has died (out of memory?); --jobs 1 does without")
+                raise KopsError("a worker process died (out of memory?); --jobs 1 needs none")
             worker.received += data
             while (answer := _whole(worker.received)) is not None:
                 running -= 1

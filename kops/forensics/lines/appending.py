@@ -1,8 +1,8 @@
 """Records from lines of JSON, appended to a partition as its leader would: what `kops log append` does, offline.
 
-The caller holds the lock of the log directory. The log is opened as a broker's start opens it, by the checkpoints and the marker of a clean
-stop beside it; where that start would give something up, nothing is done. While the log is open the marker is away, so that a crash here is
-to a broker what a crash of its own is.
+The caller holds the lock of the log directory. The log is opened as a broker's start opens it, with the checkpoints and the clean-shutdown
+marker beside it. If that start would lose something, nothing is done. The marker is removed while the log is open, so that a crash here
+looks to a broker like a crash of its own.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class AppendReport:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What a log directory says of one of its partitions: offsets of its checkpoints, and the marker of a clean stop (None: none)."""
+    """What a log directory knows about one of its partitions: offsets of its checkpoints, and the marker of a clean stop (None: none)."""
 
     topic_partition: TopicPartition
     recovery_point: int
@@ -68,7 +68,7 @@ class PartitionState:
 
 
 def partition_state(files: Files, directory: str) -> PartitionState:
-    """Read what stands beside a partition. NotFoundError where there is no such directory, DecodeError for a damaged checkpoint."""
+    """Read the files beside a partition. NotFoundError where there is no such directory, DecodeError for a damaged checkpoint."""
     if not files.exists(directory) or not files.stat(directory).is_dir:
         raise NotFoundError(f"{directory}: no such directory")
     parsed = parse_partition_dir(posixpath.basename(directory))
@@ -102,9 +102,9 @@ def append_lines(
 ) -> None:
     """Append the records of these lines, in order, with offsets of the log's own; times are kept, now where a line has none.
 
-    Lines of an export that are no records, and control records, are passed over. `report` is filled in as it goes; whatever ends the work,
-    what was appended before stays, and the log is closed cleanly. ApiError where a leader refuses records, DecodeError for a line that is
-    none, KopsError where the log has to be repaired first.
+    Other lines of an export, and control records, are skipped. `report` is filled in during the work. Whatever ends the work, what was
+    appended before stays, and the log is closed cleanly. Raises ApiError if a leader would reject the records, DecodeError for an invalid
+    line, KopsError if the log must be repaired first.
     """
     directory = files.absolute(directory)
     state = partition_state(files, directory)
@@ -127,7 +127,7 @@ def append_lines(
         _Appender(log, options, file, now_ms, report).append(documents, scheduler.run_due)
         is_whole = True
     except (ApiError, DecodeError):
-        is_whole = True  # refused before any of it was written
+        is_whole = True  # rejected before any of it was written
         raise
     finally:
         log.flush(force_flush_active_segment=True)
@@ -152,7 +152,7 @@ def _check_nothing_is_given_up(files: Files, directory: str, state: PartitionSta
     loaded.close_handlers()
     for action in loaded.actions:
         if action.kind in _GIVES_UP:
-            raise KopsError(f"{directory}: opening the log would give up what is in {action.file} ({action.reason}); kops log repair first")
+            raise KopsError(f"{directory}: opening the log would lose what is in {action.file} ({action.reason}); repair it first")
 
 
 class _Appender:
@@ -175,7 +175,7 @@ class _Appender:
         return BatchBuilder(codec=self.options.compression)
 
     def append(self, documents: Iterable[tuple[int, Document]], run_due: Callable[[], int]) -> None:
-        """All lines; those before one that makes no sense."""
+        """All lines, up to the first invalid one."""
         control = False
         try:
             for number, document in documents:
@@ -199,11 +199,11 @@ class _Appender:
             timestamp = int(document.get("timestamp", -1))
             self.builder.append(self.now_ms() if timestamp < 0 else timestamp, key, value, headers)
         except (AttributeError, TypeError, ValueError) as error:
-            raise DecodeError(f"line {number} is no record: {error}", code=MALFORMED, file=self.file) from error
+            raise DecodeError(f"line {number} is not a record: {error}", code=MALFORMED, file=self.file) from error
         self.size += len(key or b"") + len(value or b"") + sum(len(name) + len(content or b"") for name, content in headers)
 
     def flush(self) -> None:
-        """Append the batch that was gathered."""
+        """Append the gathered batch."""
         data = self.builder.build()
         count = self.builder.count
         self.builder = self.new_builder()

@@ -1,15 +1,15 @@
-"""Logs as lines of JSON that hold everything that is needed to make the same segments again: what `kops log export` writes.
+"""Logs as lines of JSON, complete enough to make the same segments again: what `kops log export` writes.
 
 A line is one of
 
 * `kops.export-partition/v1`: a partition begins (`name`, `topicId`);
 * `kops.export-segment/v1`: a segment begins (`baseOffset`);
 * `kops.export-batch/v1`: a batch's header, field by field;
-* `kops.record/v1`: a record of the batch before it, shaped as wherever kops lists records; `createTime` is the time that a record brought
-  where the log's time counts.
+* `kops.record/v1`: a record of the batch before it, shaped as wherever kops lists records; `createTime` is the record's own time in a log
+  that uses the append time.
 
-A batch whose records, written again, would not be the bytes that are there (padding, odd varints, names of headers that are no UTF-8, inner
-messages of old clients) carries itself as `raw`, too. A compressed batch need not: its records are the same, its bytes depend on the
+A batch whose records, written again, would not be the bytes that are there (padding, odd varints, header names that are not UTF-8, inner
+messages of old clients) also carries its bytes as `raw`. A compressed batch need not: its records are the same, but its bytes depend on the
 compressor. Source of the formats: DefaultRecordBatch, AbstractLegacyRecordBatch.
 """
 
@@ -44,7 +44,7 @@ Document = dict[str, Any]
 
 @dataclass(slots=True)
 class ExportCounts:
-    """What was exported; `damaged` counts the places that hold no intact batch, whose bytes are not in the export."""
+    """What was exported. `damaged` lists the places without an intact batch; their bytes are not in the export."""
 
     partitions: int = 0
     segments: int = 0
@@ -107,7 +107,7 @@ def _segment(files: Files, entry: FileEntry, counts: ExportCounts, raw: bool) ->
 
 
 def batch_documents(batch: Batch, *, raw: bool = False) -> tuple[Document, list[Document]]:
-    """A batch's line, and those of its records (none where they can't be read, which is no reason to lose the batch)."""
+    """The line of a batch and those of its records. If the records can't be read, there are none, but the batch is kept."""
     head: Document = {
         "schema": BATCH,
         "baseOffset": batch.base_offset,
@@ -163,7 +163,7 @@ def own_time(document: Document) -> int:
 
 
 def _with_own_times(batch: Batch) -> list[Record]:
-    """The records as they would be read if the log's time did not count."""
+    """The records with their own times, even if the log uses the append time."""
     own = Batch(batch.buffer, batch.index, batch.position)
     own.attributes &= ~TIMESTAMP_TYPE_MASK
     return own.records()
@@ -190,11 +190,11 @@ def _messages(batch: Batch) -> list[tuple[bytes, int, str | None, int]]:
     return records_decode.legacy_messages(batch, message, DEFAULT_LIMIT)
 
 
-# The way back.
+# The way back: from lines to batches.
 
 
 def rebuild_batch(head: Document, documents: Sequence[Document]) -> bytes:
-    """The batch that a line and its records' lines describe. KeyError, TypeError, ValueError for lines that are none."""
+    """The batch that a line and its records' lines describe. KeyError, TypeError or ValueError for invalid lines."""
     if "raw" in head:
         return base64.b64decode(head["raw"], validate=True)
     if head["magic"] < 2:
@@ -245,7 +245,7 @@ def _rebuild_legacy(head: Document, documents: Sequence[Document]) -> bytes:
 def content(
     document: Document, key_encoding: str = "base64", value_encoding: str = "base64"
 ) -> tuple[bytes | None, bytes | None, list[Header]]:
-    """Key, value and headers of a record's line. ValueError, TypeError, KeyError where they are not what they should be."""
+    """Key, value and headers of a record's line. ValueError, TypeError or KeyError if they are invalid."""
     headers: list[Header] = [(str(name), decode_text(value, value_encoding)) for name, value in document.get("headers") or ()]
     return decode_text(document.get("key"), key_encoding), decode_text(document.get("value"), value_encoding), headers
 

@@ -1,6 +1,6 @@
 """Segments from lines of JSON: what `kops log import` makes of an export, through the log engine itself.
 
-Each batch is appended as a replica takes it, at its offset, and a new segment begins where the export says so. Logs, indexes, producer
+Each batch is appended as a replica appends it, at its offset. A new segment begins where the export says so. Logs, indexes, producer
 snapshots and leader epochs come from `kops.storage.unified_log`, so they are what a broker with these settings would have written.
 """
 
@@ -34,7 +34,7 @@ _PARTITION_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+-[0-9]+")
 
 @dataclass(slots=True)
 class ImportedPartition:
-    """What became of one partition; offsets are None while nothing was appended."""
+    """The result of one partition. Offsets are None while nothing was appended."""
 
     name: str
     output: str
@@ -63,7 +63,7 @@ class ImportReport:
 
 
 def parse_lines(lines: Iterable[bytes], file: str, on_bytes: Callable[[int], object] | None = None) -> Iterator[tuple[int, Document]]:
-    """Number and document of each line that is not empty. DecodeError (`export-malformed`) where one is no JSON object."""
+    """Number and document of each line that is not empty. DecodeError (`export-malformed`) if one is not a JSON object."""
     for number, line in enumerate(lines, 1):
         if on_bytes is not None:
             on_bytes(len(line))
@@ -72,9 +72,9 @@ def parse_lines(lines: Iterable[bytes], file: str, on_bytes: Callable[[int], obj
         try:
             document = json.loads(line)
         except ValueError as error:
-            raise DecodeError(f"line {number} is no JSON: {error}", code=MALFORMED, file=file) from error
+            raise DecodeError(f"line {number} is not JSON: {error}", code=MALFORMED, file=file) from error
         if not isinstance(document, dict):
-            raise DecodeError(f"line {number} is no JSON object", code=MALFORMED, file=file)
+            raise DecodeError(f"line {number} is not a JSON object", code=MALFORMED, file=file)
         yield number, document
 
 
@@ -95,7 +95,7 @@ def open_log(
     topic_id: str | None = None,
     warn: Callable[[str], None] = warn_nobody,
 ) -> tuple[UnifiedLog, Scheduler]:
-    """A partition's log for offline work: no producer expires in it, and what a task of it meets is raised."""
+    """A partition's log for offline work: no producer expires in it, and errors of its tasks are raised."""
 
     def fail(name: str, error: Exception) -> None:
         raise error
@@ -128,10 +128,10 @@ def import_lines(
     now_ms: Callable[[], int],
     report: ImportReport,
 ) -> None:
-    """Make the partitions of an export below `out`, a directory that is there; none of them may exist yet.
+    """Make the partitions of an export in `out`, an existing directory. None of them may exist yet.
 
-    `report` is filled in as it goes. DecodeError (`export-malformed`) names the line that makes no sense; whatever ends the work, what was
-    appended before is closed as by a clean stop. KopsError, OSError.
+    `report` is filled in during the work. Whatever ends the work, what was appended before is closed as by a clean stop. Raises DecodeError
+    (`export-malformed`), which names the invalid line, KopsError and OSError.
     """
     work = _Import(files, out, config, file, now_ms, report)
     try:
@@ -141,7 +141,7 @@ def import_lines(
                 work.take(document)
             except KeyError as error:
                 raise DecodeError(
-                    f"line {number} has no {error}; what is no export is for kops log append", code=MALFORMED, file=file
+                    f"line {number} has no {error}, so this is no export; kops log append takes plain records", code=MALFORMED, file=file
                 ) from error
             except (TypeError, ValueError, OverflowError) as error:
                 raise DecodeError(f"line {number} is wrong: {error}", code=MALFORMED, file=file) from error
@@ -186,20 +186,20 @@ class _Import:
         elif schema == DAMAGE:
             self.report.damaged += 1
         else:
-            self.refuse(f"{schema} is no line of an export")
+            self.refuse(f"{schema} is not a line of an export")
 
     def refuse(self, reason: str) -> None:
-        """A line that cannot stand there."""
+        """Reject a line."""
         raise DecodeError(f"line {self.number}: {reason}", code=MALFORMED, file=self.file)
 
     def begin_partition(self, name: str, topic_id: str | None) -> None:
         """The lines after this one are of another partition."""
         self.close()
         if not _PARTITION_NAME.fullmatch(name):
-            self.refuse(f"{name!r} is no partition's name (topic-number)")
+            self.refuse(f"{name!r} is not the name of a partition (topic-number)")
         directory = posixpath.join(self.out, name)
         if self.files.exists(directory):
-            raise UsageError(f"{directory} exists; import makes partitions, it adds nothing to them")
+            raise UsageError(f"{directory} exists; import only makes new partitions")
         self.topic_id = topic_id
         self.entry = ImportedPartition(name, directory)
         self.report.partitions.append(self.entry)

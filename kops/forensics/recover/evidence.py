@@ -66,7 +66,7 @@ class Evidence:
 
 
 def evidence_of(inventory: Inventory, files: Files) -> dict[str, Evidence]:
-    """By the path of each partition's folder. Checkpoints that can't be read know nothing."""
+    """By the path of each partition directory. Checkpoints that can't be read know nothing."""
     return {folder.path: Evidence(folder, context) for folder, context in surroundings(inventory, files)}
 
 

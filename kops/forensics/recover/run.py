@@ -1,6 +1,6 @@
 """Salvage: every intact batch of damaged logs, written somewhere else; what is read is never written.
 
-`recover` looks at log directories, partitions' folders or single files (also several copies of the same partition: other replicas,
+`recover` looks at log directories, partition directories or single files (also several copies of the same partition: other replicas,
 leftovers), takes every batch that can be read (`kops.forensics.recover.runs`) and writes it at its offset, as segments that Apache Kafka
 opens, as jsonl, or as Parquet (`kops.forensics.recover.write`). Each partition appears under its name when it is whole.
 `kops-recover.json` in the output tells what was kept and lost, and is what a second run with `resume` goes on from.

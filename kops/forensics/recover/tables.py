@@ -133,7 +133,7 @@ def _write_parquet(files: Files, path: str, rows: _Rows) -> None:
             ("sequence", pyarrow.int32()),
         ]
     )
-    # Through a file of ours: pyarrow takes no path that is not UTF-8, and a partition's folder may have such a name.
+    # Through a file of ours: pyarrow takes no path that is not UTF-8, and a partition directory may have such a name.
     with files.open(path, "new") as file, parquet.ParquetWriter(_Sink(file), schema, compression="zstd") as writer:
         waiting: list[dict[str, Any]] = []
         for batch, records in rows:

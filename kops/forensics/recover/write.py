@@ -120,7 +120,7 @@ def _segments(runs: Sequence[Run]) -> Iterator[_Segment]:
 
 
 class _Folder:
-    """The partition's folder while it is being written."""
+    """The partition directory while it is being written."""
 
     def __init__(self, files: Files, path: str, entry: RecoveredPartition) -> None:
         self.files = files

@@ -1,4 +1,4 @@
-"""The steps that mend one partition's folder, found from findings: what each code of `verify` asks for.
+"""The steps that mend one partition directory, found from findings: what each code of `verify` asks for.
 
 Logs first (`kops.forensics.repair.log`), then what is made from them: indexes as a broker writes them, producer snapshots, leader epochs.
 Sources: Kafka's LogSegment.recover, LogLoader (what a start trusts, deletes and fails on), ProducerStateManager, LeaderEpochFileCache.
@@ -123,7 +123,7 @@ def _place(step: Step) -> int:
 
 
 class PartitionRepair:
-    """One partition's folder. `propose` turns findings into steps; called again with what is found on the planned state, until nothing is
+    """One partition directory. `propose` turns findings into steps; called again with what is found on the planned state, until nothing is
     left.
 
     `preen`: only what loses nothing. `held_back` counts what was left out for that. `topic_id` is what others say the topic's id is.

@@ -96,7 +96,7 @@ def plan_repair(
     keep_holes: bool = False,
     on_bytes: Callable[[int], None] | None = None,
 ) -> list[Plan]:
-    """What a repair of log directories, or of partitions' folders, would do; one plan a log directory. Nothing is written.
+    """What a repair of log directories, or of partition directories, would do; one plan a log directory. Nothing is written.
 
     `mode`: `all`, or `preen` for only what loses nothing. `index_interval`: the topics' index.interval.bytes (default: as the indexes
     that are there tell). `keep_holes`: leave holes in the offsets open, for brokers before 0.11, which cannot read the empty batches that
@@ -176,9 +176,9 @@ def _lock(files: Files, target: _Target) -> Any:
 def _targets(paths: Sequence[str | os.PathLike[str]], files: Files) -> tuple[list[_Target], Inventory]:
     inventory = open_paths(paths, files)
     if inventory.loose_files:
-        raise UsageError(f"{inventory.loose_files[0].path}: is a file; repair takes log directories and partitions' folders")
+        raise UsageError(f"{inventory.loose_files[0].path}: is a file; repair takes log directories and partition directories")
     if not inventory.log_dirs and not inventory.loose_partitions:
-        raise UsageError(f"{os.fspath(paths[0])}: neither a log directory nor a partition's folder")
+        raise UsageError(f"{os.fspath(paths[0])}: neither a log directory nor a partition directory")
     targets = [_Target(log_dir.path, log_dir, log_dir.partitions, [log_dir.path]) for log_dir in inventory.log_dirs]
     around: dict[str, _Target] = {}
     for partition in inventory.loose_partitions:

@@ -1,7 +1,7 @@
 """One segment, one partition: from files to facts to findings.
 
 `verify_segment` reads a segment's `.log` and its indexes; `check_partition` puts what was found there together with everything else in
-the partition's directory. Both are pure functions of what lies on disk, so they may run in any process, and on Spark.
+the partition directory. Both are pure functions of what is on disk, so they may run in any process, and on Spark.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def plan_verify(paths: Sequence[str | PathLike[str]], level: str = CRC, files: F
 
 
 def surroundings(inventory: Inventory, files: Files) -> Iterator[tuple[PartitionDir, PartitionContext]]:
-    """Each partition's folder, and what the log directory around it says of it."""
+    """Each partition directory, and what the log directory around it says of it."""
     for log_dir in inventory.log_dirs:
         context, _ = _read_dir(log_dir, files)
         for partition in log_dir.partitions:

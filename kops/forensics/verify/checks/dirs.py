@@ -211,7 +211,7 @@ def _names(log_dir: LogDir) -> Iterator[Finding]:
 
 def _invalid_name(path: str) -> Finding:
     name = os.path.basename(os.path.normpath(path))
-    return finding("directory-name-invalid", path, f"'{name}' is no name of a partition's directory, and the broker does not start over it")
+    return finding("directory-name-invalid", path, f"'{name}' is no name of a partition directory, and the broker does not start over it")
 
 
 # across directories and against the logs ----------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def test_times(text: str, milliseconds: int) -> None:
 def test_wrong_words_name_the_option() -> None:
     with pytest.raises(UsageError, match="--from-time yesterday: neither"):
         parse_time("yesterday", "--from-time")
-    with pytest.raises(UsageError, match=r"--key \(: no regular expression"):
+    with pytest.raises(UsageError, match=r"--key \(: not a regular expression"):
         parse_key("(", "--key")
     with pytest.raises(UsageError, match="--key-encoding utf16: not one of utf8, hex, base64"):
         check_encoding("utf16", "--key-encoding")
