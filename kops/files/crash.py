@@ -116,6 +116,7 @@ class CrashFiles(MemoryFiles):
 
     `fault` is asked before each operation. `space_bytes` is what the disk holds: writes that make files grow end in ENOSPC at the byte
     that does not fit, and those before it are there. After a fault with errno 0 everything raises `Crash`. `posix`: see above.
+    `read_fault` is asked before each read: the errno that it fails with, or None.
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class CrashFiles(MemoryFiles):
         super().__init__(now_ms=now_ms)
         self.posix = posix
         self.fault = fault
+        self.read_fault: Callable[[str], int | None] | None = None
         self.space_bytes = space_bytes
         self.crashed = False
         self.operations: list[Operation] = []
@@ -295,6 +297,12 @@ class _CrashFile(TreeFile):
     __slots__ = ()
 
     _files: CrashFiles
+
+    def read(self, position: int, size: int) -> bytes:
+        code = None if self._files.read_fault is None else self._files.read_fault(self.path)
+        if code is not None:
+            raise OSError(code, os.strerror(code), self.path)
+        return super().read(position, size)
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         files, node, view = self._files, self._writable_node(), bytes(data)

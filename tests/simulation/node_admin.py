@@ -23,14 +23,15 @@ from kops.protocol.messages.create_topics_request import CreatableTopic, Creatab
 from kops.protocol.messages.delete_records_request import DeleteRecordsPartition, DeleteRecordsTopic
 from kops.protocol.messages.delete_topics_request import DeleteTopicState
 from kops.protocol.messages.incremental_alter_configs_request import AlterableConfig, AlterConfigsResource
-from tests.simulation.node_checks import Ledger
+from tests.simulation.node_checks import DELETE_RETENTION_MS, Ledger
 
 if TYPE_CHECKING:
     from tests.simulation.node_client import SimClient
     from tests.simulation.node_world import NodeWorld
 
-STABLE, CHANGING = "orders", "events"
-"""A topic that keeps everything, and one that is cut, deleted and made again."""
+STABLE, CHANGING, COMPACTED = "orders", "events", "accounts"
+"""A topic that keeps everything, one that is cut, deleted and made again, and one that keeps the last record of each key."""
+
 MIN_INSYNC = 2
 TIMEOUT_MS = 3_000
 MOST_PARTITIONS = 3
@@ -60,7 +61,8 @@ class SimAdmin:
         image = self.world.latest_image()
         missing = [name for name in self.world.topics if name not in image.topics.by_name] if self.world.is_newest(image) else []
         if missing:
-            topics = [self._stable() if name == STABLE else self._changing() for name in missing]
+            makers = {STABLE: self._stable, CHANGING: self._changing, COMPACTED: self._compacted}
+            topics = [makers[name]() for name in missing]
             self._ask(CreateTopicsRequest(topics, TIMEOUT_MS), "creates " + ", ".join(missing))
         if missing or set(self.client.topic_ids) != set(self.world.topics):
             self.client.refresh()
@@ -78,6 +80,17 @@ class SimAdmin:
             configs["retention.ms"] = self.retention_ms
         given = [CreatableTopicConfig(name, str(value)) for name, value in configs.items()]
         return CreatableTopic(CHANGING, 1, self.replication_factor, [], given)
+
+    def _compacted(self) -> CreatableTopic:
+        configs = {
+            "min.insync.replicas": MIN_INSYNC,
+            "cleanup.policy": "compact",
+            "internal.segment.bytes": 500,
+            "min.cleanable.dirty.ratio": "0.01",
+            "delete.retention.ms": DELETE_RETENTION_MS,
+            "file.delete.delay.ms": 1_000,
+        }
+        return CreatableTopic(COMPACTED, 1, 3, [], [CreatableTopicConfig(name, str(value)) for name, value in configs.items()])
 
     def new_ledger(self, ledger: Ledger) -> None:
         """What a topic begins with may be deleted."""
@@ -97,8 +110,8 @@ class SimAdmin:
         """Other replicas for a partition, or others first."""
         ledger = self._any_ledger()
         if ledger is not None:
-            count = 3 if ledger.topic == STABLE else self.replication_factor
-            replicas = self.chance.sample(sorted(self.world.nodes), count)
+            count = self.replication_factor if ledger.topic == CHANGING else 3
+            replicas = self.chance.sample(self.world.brokers, count)
             topic = ReassignableTopic(ledger.topic, [ReassignablePartition(ledger.partition, replicas)])
             self._ask(AlterPartitionReassignmentsRequest(TIMEOUT_MS, topics=[topic]), f"moves {ledger.name} to {replicas}")
 

@@ -5,6 +5,9 @@ and the record at offset n carries the number n: so an order that is not kept, a
 record behind it. A batch that a replica has below its high watermark, or that a consumer has read, is the batch of the ledger from then
 on: no replica may ever show another one there.
 
+A compacted topic has the same numbers (`CompactedLedger`): each record that is left is the one that was sent with its offset, and one
+that is gone has a later one of its key, or was a tombstone whose time is over.
+
 A record that retention deleted everywhere before its producer heard of it may come again: a replica that began behind it knows nothing of
 its producer, in Kafka as here. From then on offsets are ahead of the numbers.
 """
@@ -23,7 +26,13 @@ if TYPE_CHECKING:
     from kops.replication.leading.partition import Partition
     from tests.simulation.node_world import NodeWorld, SimNode
 
+VOTERS = (1, 2, 3)
+"""The controllers."""
 READ_BYTES = 1 << 20
+DELETE_RETENTION_MS = 1_500
+"""How long a tombstone stays in a compacted topic."""
+SCAN_LOOKS = 10
+"""A compacted log is read as a whole every so many looks."""
 
 
 class Sent(NamedTuple):
@@ -114,6 +123,65 @@ class Ledger(Decisions):
         self.end_offset = max(self.end_offset, offset)  # what came and went between two looks was committed
 
 
+class Keyed(NamedTuple):
+    """A record of a compacted topic: the timestamp is the one of its making."""
+
+    key: bytes
+    value: bytes | None
+    timestamp: int
+
+
+class CompactedLedger(Ledger):
+    """A partition whose logs are compacted, each at its own time: `records[n]` is the one that was sent to be at offset n."""
+
+    def __init__(self, name: str, topic_id: bytes, topic: str, partition: int) -> None:
+        super().__init__(name, topic_id, topic, partition)
+        self.records: list[Keyed] = []
+        self.epochs: dict[int, int] = {}
+        self.seen_gone: set[int] = set()
+
+    def decide(self, batch: Batch, who: str) -> bool:
+        """As of any log; what is left of a batch has not changed."""
+        for record in batch.records():
+            where = f"{self.name}, offset {record.offset}, as {who} has it"
+            sent = self.records[record.offset]
+            assert (record.key, record.value, record.timestamp) == sent, f"{where}: {record}, sent was {sent}"
+            epoch = self.epochs.setdefault(record.offset, batch.partition_leader_epoch)
+            assert epoch == batch.partition_leader_epoch, f"{where}: of epoch {batch.partition_leader_epoch}, was of {epoch}"
+        if batch.last_offset < self.end_offset:
+            return False
+        self.end_offset, self.last_epoch = batch.last_offset + 1, batch.partition_leader_epoch
+        return True
+
+    def check_gone(self, offset: int, batch: Batch, high_watermark: int, latest_ms: float) -> None:
+        """Somebody has read up to `offset` and is given a batch of a log that is committed up to `high_watermark`."""
+        there = {record.offset for record in batch.records()}
+        self._check_gone((one for one in range(offset, batch.last_offset + 1) if one not in there), high_watermark, latest_ms)
+
+    def check_log(self, log: UnifiedLog, who: str, latest_ms: float, *, is_open: bool = False) -> None:
+        """A whole log, or as much of it as can be read: nothing is gone that has to be there, and nothing is there twice."""
+        there: set[int] = set()
+        end = log.log_start_offset
+        while end < log.log_end_offset and (batches := batches_of(log, end, log.log_end_offset)):
+            for batch in batches:
+                assert batch.base_offset >= end, f"{self.name}, {who}: {batch.base_offset} comes behind {end}"
+                end = batch.last_offset + 1
+                there.update(record.offset for record in batch.records())
+                if end <= log.high_watermark:
+                    self.decide(batch, who)
+        assert end == log.log_end_offset or not is_open, f"{self.name}, {who}: batches end at {end}, the log at {log.log_end_offset}"
+        committed = max(self.end_offset, log.high_watermark)
+        self._check_gone((one for one in range(log.log_start_offset, end) if one not in there), committed, latest_ms)
+
+    def _check_gone(self, offsets: Iterable[int], high_watermark: int, latest_ms: float) -> None:
+        for offset in offsets:
+            sent = self.records[offset]
+            is_superseded = any(later.key == sent.key for later in self.records[offset + 1 : high_watermark])
+            is_over = sent.value is None and sent.timestamp + DELETE_RETENTION_MS <= latest_ms
+            assert is_superseded or is_over, f"{self.name}: offset {offset}, {sent}, is gone and was the last of its key"
+            self.seen_gone.add(offset)
+
+
 class Checks:
     """All ledgers, and what was seen of each life of each node."""
 
@@ -125,9 +193,12 @@ class Checks:
         self.quorum_leaders: dict[int, int] = {}
         self._high_watermarks: dict[tuple[bytes, int, int, int], int] = {}
         self._seen: dict[object, int] = {}
+        self._looks = 0
 
     def look(self) -> None:
         """What holds at every moment."""
+        self._looks += 1
+        self.world.latest_ms = max(self.world.latest_ms, self.world.latest_wall_ms())
         self.world.is_newest(self.world.latest_image())
         for node in self.world.nodes.values():
             assert not node.failures or node.has_bad_disk, f"node {node.id} ended: {node.failures}"
@@ -148,6 +219,8 @@ class Checks:
         ledger.starts_at(log.log_start_offset, who, self.world.latest_wall_ms())
         if partition.is_leader:
             self._look_at_leader(node, partition, ledger, high_watermark)
+        if isinstance(ledger, CompactedLedger) and self._looks % SCAN_LOOKS == 0:
+            ledger.check_log(log, who, self.world.latest_ms)
         key = (node.id, node.host.generation, ledger.name, log.directory)
         self._seen[key] = self._decided(log, self._seen.get(key, 0), high_watermark, ledger, who)
 
@@ -202,6 +275,10 @@ class Checks:
             if epoch >= self.metadata.last_epoch:
                 end = log.log_end_offset
                 assert end >= self.metadata.end_offset, f"metadata: {who} leads epoch {epoch} with {end} of {self.metadata.end_offset}"
+            if high_watermark is not None:
+                ends = [self.world.nodes[one].metadata_end for one in VOTERS]
+                having = sum(end is None or end >= high_watermark for end in ends)
+                assert having * 2 > len(VOTERS), f"metadata: {who} has committed {high_watermark}, the voters' logs end at {ends}"
 
     # the end ----------------------------------------------------------------------------------------------------------------------
 
@@ -225,6 +302,10 @@ class Checks:
             assert len(found) == len(logs), f"{ledger.name}: only {len(found)} of {len(logs)} replicas are served"
             ends = {log.log_end_offset for log in found}
             assert ends == {ledger.end_offset}, f"{ledger.name}: {ends}, committed is {ledger.end_offset}"
+            if isinstance(ledger, CompactedLedger):
+                for node_id, log in zip(registration.replicas, found, strict=True):
+                    ledger.check_log(log, f"node {node_id}", self.world.latest_ms, is_open=True)
+                continue
             start = max(log.log_start_offset for log in found)
             contents = {b"".join(bytes(batch.data()) for batch in all_batches(log, start, ledger.end_offset)) for log in found}
             assert len(contents) == 1, f"{ledger.name}: the replicas differ"

@@ -24,7 +24,7 @@ from kops.protocol.messages.metadata_request import MetadataRequestTopic
 from kops.protocol.messages.metadata_response import MetadataResponseTopic
 from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
 from kops.records import BatchBuilder, read_batches
-from tests.simulation.node_checks import Ledger, Sent
+from tests.simulation.node_checks import CompactedLedger, Keyed, Ledger, Sent
 from tests.simulation.sim_world import Host, SimLoop
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 BROKER_PORT = 9092
 ADDRESS = "10.0.0.9"
+KEYS = 6
+TOMBSTONES = 0.2
+"""Keys of a compacted topic, and how many of its records delete one."""
 FATAL = {"OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "UNKNOWN_PRODUCER_ID", "CORRUPT_MESSAGE", "INVALID_RECORD"}
 """What an honest producer is never told."""
 
@@ -53,6 +56,7 @@ class SimClient:
         self._peers = {
             one.id: Peer(self.loop, one.host.address, BROKER_PORT, draw=world.clock.random.random, settings=settings)
             for one in world.nodes.values()
+            if one.is_broker
         }
 
     def send(self, node: int, message: Message, done: Callable[[Message | ApiError], None]) -> None:
@@ -64,8 +68,8 @@ class SimClient:
         self.loop.call_later(self.chance.uniform(low_ms, high_ms), run)
 
     def any_node(self) -> int:
-        """One of all nodes."""
-        return self.chance.choice(list(self.world.nodes))
+        """One of all brokers."""
+        return self.chance.choice(self.world.brokers)
 
     def leader(self, ledger: Ledger) -> int:
         """Who leads, as far as is known."""
@@ -162,10 +166,21 @@ class Flow:
         now_ms = client.loop.now_ms()
         builder = BatchBuilder(producer_id=self._id[0], producer_epoch=self._id[1], base_sequence=offset)
         for number in range(offset, end_offset):
-            builder.append(now_ms, None, b"%d %s" % (number, b"." * client.chance.choice((0, 300))))
+            self._add(builder, number, now_ms)
         self._batch = builder.build()
         ledger.sent.append(Sent(offset, end_offset, len(self._batch), now_ms))
         self._send()
+
+    def _add(self, builder: BatchBuilder, number: int, now_ms: int) -> None:
+        chance, ledger = self.client.chance, self.ledger
+        filler = 60 if isinstance(ledger, CompactedLedger) else 300
+        value: bytes | None = b"%d %s" % (number, b"." * chance.choice((0, filler)))
+        key = None
+        if isinstance(ledger, CompactedLedger):
+            key = b"key %d" % chance.randrange(KEYS)
+            value = None if chance.random() < TOMBSTONES else value
+            ledger.records.append(Keyed(key, value, now_ms))
+        builder.append(now_ms, key, value)
 
     def _send(self) -> None:
         ledger = self.ledger
@@ -236,12 +251,15 @@ class Flow:
         client.later(self.fetch, 10, 150)
 
     def _take(self, records: bytes, asked: int, high_watermark: int) -> None:
-        ledger = self.ledger
+        client, ledger = self.client, self.ledger
         for batch in read_batches(records):
             if batch.last_offset < asked:
                 continue
             expected = max(asked, ledger.read_end)
-            assert batch.base_offset <= expected, f"{ledger.name}: a consumer at offset {expected} was given {batch.base_offset}"
+            if isinstance(ledger, CompactedLedger):
+                ledger.check_gone(expected, batch, high_watermark, client.world.latest_ms)
+            else:
+                assert batch.base_offset <= expected, f"{ledger.name}: a consumer at offset {expected} was given {batch.base_offset}"
             assert batch.last_offset < high_watermark, f"{ledger.name}: offset {batch.last_offset} was given above {high_watermark}"
             ledger.decide(batch, "a consumer")
             ledger.read_end = batch.last_offset + 1

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.simulation.node_world import NODES, OTHER_DIR
+from tests.simulation.node_world import OTHER_DIR
+from tests.simulation.sim_disk import READ_FAILURES
 
 if TYPE_CHECKING:
     from tests.simulation.node_world import NodeWorld, SimNode
     from tests.simulation.sim_disk import Failure
 
 ADMIN_CHANCE = 0.6
-FAILURES: tuple[Failure, ...] = ("full", "dead", "bad")
+FAILURES: tuple[Failure, ...] = ("full", "dead", "bad", "unreadable", "bad logs", "bad read")
 
 
 class Faults:
@@ -33,7 +34,7 @@ class Faults:
             (2, self.reset),
             (1, self.slow_down),
             (1, self.set_clock),
-            (3, self.break_disk),
+            (4, self.break_disk),
             (1, self.replace_disk),
             (1, self.leave_alone),
         ]
@@ -51,12 +52,12 @@ class Faults:
         self.world.run_for(self.chance.choice((50, 500, 2_000, 6_000)) * self.chance.random())
 
     def _any(self) -> SimNode:
-        return self.world.nodes[self.chance.choice(NODES)]
+        return self.world.nodes[self.chance.choice(list(self.world.nodes))]
 
     def _some(self) -> list[SimNode]:
         """One node, now and then more."""
         count = self.chance.choices((1, 2, 3), (7, 2, 1))[0]
-        return [self.world.nodes[one] for one in self.chance.sample(NODES, count)]
+        return [self.world.nodes[one] for one in self.chance.sample(list(self.world.nodes), count)]
 
     # machines -----------------------------------------------------------------------------------------------------------------------
 
@@ -135,7 +136,7 @@ class Faults:
 
     def cut_one_wire(self) -> None:
         """Two nodes don't reach each other."""
-        first, second = self.chance.sample(NODES, 2)
+        first, second = self.chance.sample(list(self.world.nodes), 2)
         self._cut(self.world.nodes[first], [self.world.nodes[second]])
 
     def _cut(self, node: SimNode, others: list[SimNode]) -> None:
@@ -180,11 +181,16 @@ class Faults:
         for path in paths:
             self.world.say(f"{path} of node {node.id} is {failure}")
             node.disk.break_directory(path, failure)
+        if failure in READ_FAILURES and self.chance.random() < 0.5:
+            # What a node reads most is what it loads.
+            node.kill() if self.chance.random() < 0.5 else node.lose_power(keeps_failing=True)
+            node.start(has_bad_disk=True)
         self._run()
         self.world.say(f"the disk of node {node.id} is repaired")
         self.world.counts["operations of disks failed"] += node.disk.failures
-        node.disk.failures = 0
-        if failure == "full":
+        self.world.counts["reads of disks failed"] += node.disk.read_failures
+        node.disk.failures = node.disk.read_failures = 0
+        if failure == "full" or failure in READ_FAILURES:
             node.kill()
             node.disk = node.disk.repaired()
         else:

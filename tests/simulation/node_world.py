@@ -1,8 +1,8 @@
 """A cluster of whole nodes of kops, and their clients, in the world of `sim_world`.
 
-Three nodes, each broker and controller, with their own disks (`sim_disk`), a client that produces and consumes (`node_client`) and an
-administrator (`node_admin`). What happens to them (`node_faults`) is drawn from a seed, what has to be true of them (`node_checks`) is
-looked at all the time and at the end, when everything is well again and every replica gets in sync.
+Three or four nodes, brokers, controllers or both (`SHAPES`), with their own disks (`sim_disk`), a client that produces and consumes
+(`node_client`) and an administrator (`node_admin`). What happens to them (`node_faults`) is drawn from a seed. What has to be true of them
+(`node_checks`) is looked at all the time and at the end, when everything is well again and every replica gets in sync.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from kops.broker.quorum import format as node_format
 from kops.broker.quorum import metadata_directory
 from kops.broker.quorum.format import FormatOptions, format_node
 from kops.config import BrokerConfig
+from kops.errors import KopsError
 from kops.files.tree import MemoryFiles
 from kops.metadata.image.metadata_image import MetadataImage
 from kops.metadata.partition_registration import PartitionRegistration
@@ -30,26 +31,34 @@ from kops.replication.leading.partition import Partition
 from kops.storage.formats.kafka_uuid import uuid_text
 from kops.storage.start.log_dirs import Runner, run_in_turn
 from kops.storage.unified_log import UnifiedLog
-from tests.simulation.node_admin import CHANGING, MIN_INSYNC, STABLE, SimAdmin
-from tests.simulation.node_checks import Checks, Ledger
+from tests.simulation.node_admin import CHANGING, COMPACTED, MIN_INSYNC, STABLE, SimAdmin
+from tests.simulation.node_checks import VOTERS, Checks, CompactedLedger, Ledger
 from tests.simulation.node_client import BROKER_PORT, SimClient
 from tests.simulation.sim_disk import SimDisk, remove_tree
 from tests.simulation.sim_world import START_MS, Clock, Host, SimLoop, SocketModule
 from tests.support.parts.controlling import CLUSTER_ID
 
-NODES = (1, 2, 3)
+SHAPES: dict[str, dict[int, str]] = {
+    "combined": {1: "broker,controller", 2: "broker,controller", 3: "broker,controller"},
+    "a broker beside": {1: "broker,controller", 2: "broker,controller", 3: "broker,controller", 4: "broker"},
+    "all kinds": {1: "controller", 2: "broker,controller", 3: "broker,controller", 4: "broker"},
+}
+"""What the nodes of a life are: id → `process.roles`. All that are controllers are voters."""
+SHAPE_WEIGHTS = (3, 1, 1)
 CONTROLLER_PORT = 9093
 METADATA_DIR, OTHER_DIR = "/a", "/b"
 CHECK_EVENTS = 100
 METADATA_CLEAN_MS = 2_000
 """How often the metadata log is cut behind its snapshots: a life has no minutes for it."""
 SETTINGS = {
-    "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",
     "metadata.log.dir": METADATA_DIR,
     "min.insync.replicas": MIN_INSYNC,
     "log.flush.interval.messages": "1",
     "log.index.size.max.bytes": 4096,
+    "log.cleaner.dedupe.buffer.size": 2 << 20,
+    "log.cleaner.io.buffer.size": 4096,
+    "log.cleaner.backoff.ms": 700,
     "log.initial.task.delay.ms": 500,
     "log.retention.check.interval.ms": 1500,
     "log.flush.offset.checkpoint.interval.ms": 3000,
@@ -96,7 +105,7 @@ class SeededDraws:
 class SimNode:
     """A machine with a disk and, while it runs, a node of kops."""
 
-    def __init__(self, world: NodeWorld, node_id: int, extra: tuple[tuple[str, int], ...]) -> None:
+    def __init__(self, world: NodeWorld, node_id: int, roles: str, extra: tuple[tuple[str, int], ...]) -> None:
         self.world = world
         self.id = node_id
         self.host = Host(world.clock, address_of(node_id))
@@ -104,20 +113,29 @@ class SimNode:
         self.failures: list[str] = []
         self.has_bad_disk = self.lost_data = False
         self._ends: dict[tuple[str | None, int], int] = {}
-        self.config, formatted = formatted_disk(node_id, world.log_dirs, extra)
+        self.config, formatted = formatted_disk(node_id, roles, world.log_dirs, extra)
+        self.is_broker = self.config.is_broker
         self.disk = SimDisk(world.wall_ms, world.clock.random, formatted)
 
-    def start(self) -> None:
+    def start(self, *, has_bad_disk: bool = False) -> None:
         """A new process on what is on the disk."""
         self.host.generation += 1
         self.host.is_off = False
         self.disk.locks.clear()
+        self.disk.is_at_work = lambda: self.world.clock.current is self.host
         self.failures.clear()
-        self.has_bad_disk = False
+        self.has_bad_disk = has_bad_disk
         node = self.node = Node(SimLoop(self.host), self.config, files=self.disk, draws=SeededDraws(self.world.clock.random))
         node.on_failed = self._failed
         self.world.say(f"node {self.id} starts")
-        self.world.clock.at(0, node.start, self.host)
+
+        def begin() -> None:
+            try:
+                node.start()
+            except KopsError as error:
+                self._failed(str(error))
+
+        self.world.clock.at(0, begin, self.host)
 
     def _failed(self, reason: str) -> None:
         self.world.say(f"node {self.id} ended: {reason}")
@@ -131,12 +149,15 @@ class SimNode:
         self.host.kill()
         self.node = None
 
-    def lose_power(self) -> None:
+    def lose_power(self, *, keeps_failing: bool = False) -> None:
         """What was not synced may be gone, torn or in another order."""
         self._remember()
         self.host.switch_off()
         self.node = None
-        self.disk = self.disk.rebooted()
+        before = self.disk
+        self.disk = before.rebooted()
+        if keeps_failing:
+            self.disk.keep_failing(before)
 
     def wipe(self, path: str) -> None:
         """A directory is on a new disk; the node is not running."""
@@ -146,6 +167,12 @@ class SimNode:
         self.lost_data = True
 
     # what it has --------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it runs and, as a broker, is ready."""
+        node = self.node
+        return node is not None and (node.broker is not None and node.broker._is_ready if self.is_broker else node.controller is not None)
 
     def partitions(self) -> list[Partition]:
         """What the running node serves."""
@@ -168,6 +195,12 @@ class SimNode:
             return self._ends.get((topic_id, ledger.partition))
         return log.log_end_offset if log is not None and log.topic_id == topic_id else None
 
+    @property
+    def metadata_end(self) -> int | None:
+        """Where its metadata log ends, None where it does not run."""
+        raft = None if self.node is None or self.node.shared is None else self.node.shared._raft
+        return None if raft is None or raft.is_closed else raft.log.unified.log_end_offset
+
     def _remember(self) -> None:
         broker = None if self.node is None else self.node.broker
         if broker is not None and broker._are_logs_loaded:
@@ -180,9 +213,7 @@ class SimNode:
 
 
 class NodeWorld:
-    """Three nodes, a client and an administrator."""
-
-    topics = (STABLE, CHANGING)
+    """The nodes, a client and an administrator."""
 
     def __init__(self, seed: int, *, is_traced: bool = False) -> None:
         self.seed = seed
@@ -192,15 +223,21 @@ class NodeWorld:
         chance = self.clock.random
         self.log_dirs = (METADATA_DIR, OTHER_DIR) if chance.random() < 0.5 else (METADATA_DIR,)
         extra = SNAPSHOTS if chance.random() < 0.5 else {}
+        shape = chance.choices(list(SHAPES), SHAPE_WEIGHTS)[0]
+        self.topics = (STABLE, CHANGING, COMPACTED) if chance.random() < 0.5 else (STABLE, CHANGING)
         self._gone: set[bytes] = set()
         self._newest_offset = -1
         self._checked_at = 0
-        self.nodes = {node_id: SimNode(self, node_id, tuple(extra.items())) for node_id in NODES}
+        self.latest_ms = 0.0
+        self.nodes = {node_id: SimNode(self, node_id, roles, tuple(extra.items())) for node_id, roles in SHAPES[shape].items()}
+        self.brokers = [node_id for node_id, roles in SHAPES[shape].items() if "broker" in roles]
         self.checks = Checks(self)
         self.client = SimClient(self)
         self.admin = SimAdmin(self, self.client)
         self.counts: Counter[str] = Counter()
-        self.say(f"log.dirs={','.join(self.log_dirs)}, {'snapshots' if extra else 'no snapshots'}")
+        self.counts[f"lives of {shape}"] = 1
+        told = f"{shape}, topics {', '.join(self.topics)}, log.dirs={','.join(self.log_dirs)}"
+        self.say(f"{told}, {'snapshots' if extra else 'no snapshots'}")
 
     def wall_ms(self) -> int:
         """The time of files."""
@@ -269,6 +306,11 @@ class NodeWorld:
         self.counts["leaders of the quorum elected"] = len(self.checks.quorum_leaders)
         self.counts["partitions deleted"] = sum(self.is_gone(ledger.topic_id) for ledger in ledgers)
         self.counts["partitions cut at their start"] = sum(ledger.start_offset > 0 for ledger in ledgers)
+        compacted = [ledger for ledger in ledgers if isinstance(ledger, CompactedLedger)]
+        self.counts["records compacted away"] = sum(len(ledger.seen_gone) for ledger in compacted)
+        self.counts["tombstones compacted away"] = sum(
+            ledger.records[one].value is None for ledger in compacted for one in ledger.seen_gone
+        )
         self.counts["half messages"] = self.clock.half_messages
         self.counts["metadata logs cut at their start"] = sum(
             node.node.shared.raft.log.start_offset > 0 for node in nodes if node.node is not None and node.node.shared is not None
@@ -304,7 +346,8 @@ class NodeWorld:
         """The ledger of a partition."""
         key = topic_id, number
         if key not in self.checks.ledgers:
-            ledger = self.checks.ledgers[key] = Ledger(f"{topic}-{number} ({topic_id.hex()[:6]})", topic_id, topic, number)
+            kind = CompactedLedger if topic == COMPACTED else Ledger
+            ledger = self.checks.ledgers[key] = kind(f"{topic}-{number} ({topic_id.hex()[:6]})", topic_id, topic, number)
             self.admin.new_ledger(ledger)
         return self.checks.ledgers[key]
 
@@ -317,7 +360,7 @@ class NodeWorld:
 
     def check_replicated(self, ledger: Ledger, end_offset: int) -> None:
         """As many replicas have it as are asked for, and everyone who is in sync as the newest metadata say."""
-        ends = {node.id: node.end_offset(ledger) for node in self.nodes.values()}
+        ends = {node: self.nodes[node].end_offset(ledger) for node in self.brokers}
         having = sum(end is None or end >= end_offset for end in ends.values())
         assert having >= MIN_INSYNC, f"{ledger.name}: acknowledged up to {end_offset}, {having} replicas have it"
         image = self.latest_image()
@@ -330,7 +373,7 @@ class NodeWorld:
 
     def is_in_sync(self) -> bool:
         """Whether every partition has all its replicas in sync and in a directory, as the newest metadata say, and all nodes serve."""
-        if any(node.node is None or node.node.broker is None or not node.node.broker._is_ready for node in self.nodes.values()):
+        if not all(node.is_serving for node in self.nodes.values()):
             return False
         image = self.latest_image()
         topics = image.topics.by_name
@@ -387,12 +430,16 @@ def address_of(node_id: int) -> str:
 
 
 @functools.cache
-def formatted_disk(node_id: int, log_dirs: tuple[str, ...], extra: tuple[tuple[str, int], ...]) -> tuple[BrokerConfig, MemoryFiles]:
+def formatted_disk(
+    node_id: int, roles: str, log_dirs: tuple[str, ...], extra: tuple[tuple[str, int], ...]
+) -> tuple[BrokerConfig, MemoryFiles]:
     """A node's configuration, and what is on its disk before its first start."""
-    voters = ",".join(f"{one}@{address_of(one)}:{CONTROLLER_PORT}" for one in NODES)
+    voters = ",".join(f"{one}@{address_of(one)}:{CONTROLLER_PORT}" for one in VOTERS)
     address = address_of(node_id)
-    listeners = f"PLAINTEXT://{address}:{BROKER_PORT},CONTROLLER://{address}:{CONTROLLER_PORT}"
-    own = {"node.id": node_id, "controller.quorum.voters": voters, "listeners": listeners, "log.dirs": ",".join(log_dirs)}
+    listening = {"broker": f"PLAINTEXT://{address}:{BROKER_PORT}", "controller": f"CONTROLLER://{address}:{CONTROLLER_PORT}"}
+    listeners = ",".join(listening[role] for role in roles.split(","))
+    own = {"process.roles": roles, "node.id": node_id, "controller.quorum.voters": voters, "listeners": listeners}
+    own["log.dirs"] = ",".join(log_dirs)
     config = BrokerConfig.from_properties({name: str(value) for name, value in {**SETTINGS, **dict(extra), **own}.items()})
     files = MemoryFiles(now_ms=lambda: 0)
     with replaced([(node_format, "random_uuid", seeded_ids(random.Random(node_id)))]):

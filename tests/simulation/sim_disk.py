@@ -1,7 +1,9 @@
 """The disk of a machine of the simulation: what it forgets without power, and directories of it that are full or fail.
 
 It stands on `CrashFiles`. A directory may be full (a write puts down what still fits, ENOSPC), dead (nothing more is written or synced,
-EIO) or bad at one place (one operation fails with EIO, the others don't). What is read is always there.
+EIO) or bad at one place (one operation fails with EIO, the others don't); it may be unreadable (every read fails with EIO), or its logs,
+or one read of a log fails. Indexes are mapped into memory, where a read that fails is no I/O error (Java ends the thread, Linux the
+process), and for a producer snapshot that can't be read Kafka empties a segment: both can always be read here.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from typing import Literal
 from kops.files.crash import CrashFiles, Fault, Operation
 from kops.files.tree import MemoryFiles
 
-Failure = Literal["full", "dead", "bad"]
+Failure = Literal["full", "dead", "bad", "unreadable", "bad logs", "bad read"]
+READ_FAILURES = ("unreadable", "bad logs", "bad read")
+MOST_GOOD_READS = 30
+READABLE = (".index", ".timeindex", ".txnindex", ".snapshot")
 GROWING = {"create", "write", "mkdir"}
 FORGIVEN = {"sync_all", "unlink", "rmdir"}
 
@@ -27,15 +32,25 @@ class SimDisk(CrashFiles):
         self.chance = chance
         self.failing: dict[str, Failure] = {}
         self.failures = 0
+        self.read_failures = 0
+        self._good_reads = 0
+        self.is_at_work: Callable[[], bool] = lambda: True
+        """Whether it is the node that reads now, not who looks after it."""
         if content is not None:
             for name in content.list("/"):
                 copy_tree(content, self, f"/{name}")
             self.sync_all()
         self.fault = self._fault
+        self.read_fault = self._read_fault
 
     def break_directory(self, path: str, failure: Failure) -> None:
         """From now on a directory, with what is below it, fails."""
+        self._good_reads = self.chance.randrange(MOST_GOOD_READS) if failure == "bad read" else 0
         self.failing[path] = failure
+
+    def keep_failing(self, before: SimDisk) -> None:
+        """As another one, which this was."""
+        self.failing, self.read_failures, self._good_reads = before.failing, before.read_failures, before._good_reads
 
     def rebooted(self) -> SimDisk:
         """The disk behind a power loss, in order again: what was not synced may be gone, torn or in another order."""
@@ -52,6 +67,8 @@ class SimDisk(CrashFiles):
         for path, failure in self.failing.items():
             if not operation.path.startswith(f"{path}/") and operation.path != path:
                 continue
+            if failure in READ_FAILURES:
+                continue
             if failure == "full":
                 if operation.kind not in GROWING or (operation.kind == "write" and not self._grows(operation)):
                     return None
@@ -63,6 +80,22 @@ class SimDisk(CrashFiles):
             if failure == "bad":
                 del self.failing[path]
             return Fault(errno.EIO)
+        return None
+
+    def _read_fault(self, path: str) -> int | None:
+        if not self.failing or path.endswith(READABLE) or not self.is_at_work():
+            return None
+        for broken, failure in self.failing.items():
+            if failure in READ_FAILURES and path.startswith(f"{broken}/"):
+                if failure != "unreadable" and not path.endswith(".log"):
+                    continue
+                if failure == "bad read":
+                    self._good_reads -= 1
+                    if self._good_reads >= 0:
+                        continue
+                    del self.failing[broken]
+                self.read_failures += 1
+                return errno.EIO
         return None
 
     def _grows(self, operation: Operation) -> bool:

@@ -7,19 +7,27 @@ an earlier life.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kops.broker.quorum.raft_log import KafkaRaftLog
+from kops.files.crash import _CrashFile
 from kops.metadata.partition_registration import NO_LEADER_CHANGE, PartitionRegistration
 from kops.metadata.raft.roles.leader import LeaderState
 from kops.metadata.raft.roles.states import Candidate, Follower, Prospective, Unattached
 from kops.protocol.messages import PartitionChangeRecord
+from kops.records import Batch
 from kops.storage import log_retention
+from kops.storage.cleaning import _hot_clean
+from kops.storage.cleaning.cleaner import Cleaner
+from kops.storage.failures.load_errors import LoadError
 from kops.storage.producers.state import ProducerState
+from kops.storage.segments.recovery import Pass
+from kops.storage.segments.segment import LogSegment
 from kops.storage.unified_log import UnifiedLog
 from tests.simulation.node_life import live_all
 from tests.simulation.test_replication import (
@@ -101,6 +109,60 @@ def _read_to_the_end(read: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, start, size, isolation, **named: read(self, start, size, Isolation.LOG_END, **named)
 
 
+def recovery_ends_at_a_failed_read(patch: Patch) -> None:
+    """What can't be read at a start is taken for the end of what is good, and cut off."""
+
+    def run(self: Pass) -> None:
+        try:
+            while self._read_window() or self._read_one():
+                pass
+        except LoadError as error:
+            self.damage = error
+
+    patch.setattr(Pass, "run", run)
+
+
+def cleaning_ends_at_a_failed_read(patch: Patch) -> None:
+    """The cleaner takes a segment that can't be read for one that ends there."""
+    batches = Cleaner._batches
+
+    def to_the_failure(self: Cleaner, segment: LogSegment, position: int) -> Iterator[Batch]:
+        with suppress(OSError):
+            yield from batches(self, segment, position)
+
+    patch.setattr(Cleaner, "_batches", to_the_failure)
+
+
+def swap_in_before_the_flush(patch: Patch) -> None:
+    """A cleaned segment takes the place of others before it is on the disk."""
+    sync = _CrashFile.sync
+    patch.setattr(_CrashFile, "sync", lambda self: None if self.path.endswith(".cleaned") else sync(self))
+
+
+def drop_tombstones_at_once(patch: Patch) -> None:
+    """A tombstone goes with the first cleaning, before those who read have seen it."""
+    choose: Callable[..., Any] = _hot_clean.choose
+
+    def without_grace(*arguments: Any) -> Any:
+        *others, _, runs = arguments
+        return choose(*others, False, runs)
+
+    patch.setattr(_hot_clean, "choose", without_grace)
+
+
+def count_observers(patch: Patch) -> None:
+    """Metadata that a broker has count as if a voter had them."""
+    patch.setattr(
+        LeaderState,
+        "_by_descending_end",
+        lambda self: sorted(
+            [*self.voters.values(), *self.observers.values()],
+            key=lambda each: (-1 if each.end_offset is None else each.end_offset, -each.key.id),
+            reverse=True,
+        ),
+    )
+
+
 BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (acknowledge_before_replication, 20),
     (high_watermark_at_the_end, 20),
@@ -115,6 +177,11 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (delete_one_segment_too_many, 20),
     (append_twice, 20),
     (read_above_the_high_watermark, 20),
+    (recovery_ends_at_a_failed_read, 60),
+    (cleaning_ends_at_a_failed_read, 60),
+    (swap_in_before_the_flush, 60),
+    (drop_tombstones_at_once, 20),
+    (count_observers, 40),
 ]
 """A bug, and of how many lives one must meet it."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.node_life import live, live_all, trace
+from tests.simulation.node_world import SHAPES
 
 FAST_SEEDS = range(2)
 SLOW_SEEDS = 250
@@ -28,6 +29,9 @@ EVENTS = {
     "half messages",
     "metadata logs cut at their start",
     "operations of disks failed",
+    "reads of disks failed",
+    "records compacted away",
+    "tombstones compacted away",
     "nodes ended",
 }
 """What is counted in a life."""
@@ -68,8 +72,8 @@ def test_lives_do_what_they_are_for() -> None:
     counts: Counter[str] = Counter()
     for seed in range(100, 120):
         counts += live(seed).counts
-    assert set(counts) >= EVENTS
-    assert min(counts.values()) > 3, counts
+    assert set(counts) >= EVENTS | {f"lives of {shape}" for shape in SHAPES}
+    assert min(counts[event] for event in EVENTS) > 3, counts
 
 
 @pytest.mark.slow

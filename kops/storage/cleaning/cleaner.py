@@ -20,7 +20,7 @@ from kops.storage.cleaning import _hot_clean as hot
 from kops.storage.cleaning.cleaned_transactions import CleanedTransactions
 from kops.storage.cleaning.cleaner_filter import BatchFilter, Filtered, LastRecord, check_records_read
 from kops.storage.cleaning.cleaner_stats import CleanerStats
-from kops.storage.failures.load_errors import CorruptRecordError, LoadError
+from kops.storage.failures.load_errors import KAFKA_EXCEPTION, CorruptRecordError, LoadError
 from kops.storage.segments.segment import SegmentOverflowError
 from kops.storage.segments.split import create_cleaned_segment
 
@@ -140,7 +140,7 @@ class Cleaner:
     ) -> Steps[bool]:
         """False: the map is full."""
         buffer = b""
-        for batch in self._batches(segment, segment.offset_index.lookup(start_offset).position):
+        for batch in self._batches_to_map(segment, segment.offset_index.lookup(start_offset).position):
             if batch.buffer is not buffer:
                 buffer = batch.buffer
                 yield
@@ -157,6 +157,15 @@ class Cleaner:
         # Offsets may be missing at the end of the segment.
         self.offsets.update_latest_offset(next_segment_offset - 1)
         return True
+
+    def _batches_to_map(self, segment: LogSegment, position: int) -> Iterator[Batch]:
+        """As `_batches`; a failing disk is a plain LoadError here, so the log counts as uncleanable and its directory stays (Kafka's
+        Cleaner.buildOffsetMapForSegment)."""
+        try:
+            yield from self._batches(segment, position)
+        except OSError as error:
+            reason = f"Failed to read from segment {segment.log.path} while loading offset map"
+            raise LoadError(reason, exception=KAFKA_EXCEPTION) from error
 
     def _map_batch(self, batch: Batch, start_offset: int, stats: CleanerStats) -> bool:
         if batch.magic < 2:

@@ -98,7 +98,10 @@ class FileBatch(Batch):
     def data(self) -> memoryview:
         """The whole batch, read if it is not held."""
         if not self.is_held:
-            self.buffer, self.index = self._log.read_at(self.position, self.size), 0
+            try:
+                self.buffer, self.index = self._log.read_at(self.position, self.size), 0
+            except OSError as error:
+                raise self._unreadable() from error
             if not self.is_held:
                 raise self._unreadable()
         self._was_read = True
@@ -112,7 +115,7 @@ class FileBatch(Batch):
         function, start = (crc32c, 21) if self.magic > 1 else (crc32, 16)
         crc = 0
         for position in range(self.position + start, self.end, _CHUNK):
-            crc = function(self._log.read_at(position, min(_CHUNK, self.end - position)), crc)
+            crc = function(self._log.read_batches_at(position, min(_CHUNK, self.end - position)), crc)
         return crc
 
 
@@ -153,10 +156,17 @@ class LogView(FileView):
         """Bytes of the file, short at its end (which is not the slice's)."""
         return self.source.read(position, size)
 
+    def read_batches_at(self, position: int, size: int) -> bytes:
+        """As `read_at`, for a walk over batches: what can't be read is a plain LoadError, as in `batches`."""
+        try:
+            return self.source.read(position, size)
+        except OSError as error:
+            raise _walk_failed(error) from error
+
     def batches(self, position: int | None = None) -> Iterator[Batch]:
         """The batches from a byte position (default: the beginning of the file or slice) to the end or what looks like it.
 
-        CorruptRecordError where a length is below the smallest possible.
+        CorruptRecordError where a length is below the smallest possible, a plain LoadError where the file can't be read.
         """
         position = self.start if position is None else position
         if position < 0:
@@ -169,8 +179,10 @@ class LogView(FileView):
                     position = batch.end
                     yield batch if _is_plain(batch) else FileBatch(self, batch.buffer, batch.index, batch.position)
                 at_end = True
+            except OSError as error:
+                raise _walk_failed(error) from error
             except DecodeError as error:
-                prefix = self.read_at(position, BATCH_OVERHEAD)
+                prefix = self.read_batches_at(position, BATCH_OVERHEAD)
                 if len(prefix) < HEADER_SIZE_UP_TO_MAGIC:
                     raise CorruptRecordError("Unexpected EOF while attempting to read the next batch") from error
                 _, length, _ = _PREFIX.unpack_from(prefix)
@@ -240,6 +252,12 @@ class LogView(FileView):
         if end < 0 or end > self.start + self.size:
             end = self.start + self.size
         return LogView(self.source, self.path, start=self.start + position, end=end)
+
+
+def _walk_failed(error: OSError) -> LoadError:
+    """A read that failed in a walk over batches: a KafkaException, which no caller of Kafka takes for an I/O error
+    (RecordBatchIterator.makeNext), so no load takes it for the end of what is good."""
+    return LoadError(f"java.io.IOException: {error}", exception=KAFKA_EXCEPTION)
 
 
 def _is_plain(batch: Batch) -> bool:

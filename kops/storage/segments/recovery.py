@@ -88,7 +88,7 @@ class Pass:
         position = self.valid_bytes
         rows: list[Row] = []
         positions: list[int] = []
-        data = log.source.read(position, min(self._window, log.size - position))
+        data = log.read_batches_at(position, min(self._window, log.size - position))
         size = read_headers(data, position, True, _ANY_MAGIC, rows, positions)
         # Behind a batch that the bulk reader leaves to the other way only little is read ahead: there may be many of them.
         self._window = min(2 * self._window, _WINDOW) if size else _FIRST_WINDOW
@@ -199,7 +199,7 @@ def rebuild_indexes(
     `producers` is the state at the segment's beginning and is moved on to its end: give the same to one segment after the other, from the
     first (or from a snapshot), so that transactions that span segments come out right. Without it the segment stands alone.
     The pass ends at the first batch that is not good (`valid_bytes`, `damage`). Raises `LoadError` where offsets go back or do not fit
-    into the index, or its size is exceeded.
+    into the index, or its size is exceeded; OSError where the log can't be read.
     """
     files = MemoryFiles()
     log = LogView(source, path)
@@ -214,7 +214,12 @@ def rebuild_indexes(
         return LoadError(f"Detected offset overflow at offset {offset} in segment {base_offset}", exception=name)
 
     run = Pass(log, base_offset, indexes, index_interval_bytes, producers or ProducerState(), None, overflow)
-    run.run()
+    try:
+        run.run()
+    except LoadError as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from None
+        raise
     indexes.times.maybe_append(*run.largest, skip_full_check=True)
     for index in (indexes.offsets, indexes.times, indexes.transactions):
         index.close()
