@@ -1,4 +1,4 @@
-"""The proxy that stands for the network between nodes (`tests.support.links`)."""
+"""The proxy that stands for the network between nodes (`tests.support.nodes.links`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.links import Links
+from tests.support.nodes.links import Links
 
 CLIENT_ID = b"raft-client-1"
 REQUEST = b"\0\0\0\x17" + b"\0\x12\0\4" + b"\0\0\0\0" + len(CLIENT_ID).to_bytes(2) + CLIENT_ID

@@ -181,9 +181,14 @@ class Faults:
         for path in paths:
             self.world.say(f"{path} of node {node.id} is {failure}")
             node.disk.break_directory(path, failure)
-        if failure in READ_FAILURES and self.chance.random() < 0.5:
-            # What a node reads most is what it loads.
-            node.kill() if self.chance.random() < 0.5 else node.lose_power(keeps_failing=True)
+        # What a node reads most is what it loads. Where a directory is offline at a start, Kafka makes a log that has no place in the
+        # metadata yet anew elsewhere, and does not start when the directory is back.
+        is_met = failure in ("bad logs", "bad read") or (failure == "unreadable" and self.world.is_placed(node))
+        if is_met and self.chance.random() < 0.5:
+            if self.chance.random() < 0.5:
+                node.kill()
+            else:
+                node.lose_power(keeps_failing=True)
             node.start(has_bad_disk=True)
         self._run()
         self.world.say(f"the disk of node {node.id} is repaired")

@@ -23,6 +23,7 @@ from kops.broker.quorum.format import FormatOptions, format_node
 from kops.config import BrokerConfig
 from kops.errors import KopsError
 from kops.files.tree import MemoryFiles
+from kops.metadata.directory_id import UNASSIGNED
 from kops.metadata.image.metadata_image import MetadataImage
 from kops.metadata.partition_registration import PartitionRegistration
 from kops.metadata.raft.node import node as raft_node
@@ -328,6 +329,12 @@ class NodeWorld:
         (PartitionChangeBuilder), so does that of kops, and nothing but an unclean election ends that."""
         found = self.latest_image().topics.partition(ledger.topic_id, ledger.partition)
         return found is not None and is_orphan(found)
+
+    def is_placed(self, node: SimNode) -> bool:
+        """Whether the newest metadata know the directory of every replica of a node."""
+        image = self.latest_image()
+        partitions = [one for topic in image.topics.by_name.values() for one in topic.partitions.values() if node.id in one.replicas]
+        return self.is_newest(image) and all(one.directories[one.replicas.index(node.id)] != UNASSIGNED for one in partitions)
 
     def is_gone(self, topic_id: bytes) -> bool:
         """Whether a topic was deleted."""

@@ -22,6 +22,7 @@ from typing import Any
 
 from kops.broker.network.loop import Loop, Timer, Watch
 from kops.errors import KopsError
+from kops.storage.start.log_dirs import StartRefusedError
 
 START_MS = 1_760_000_000_000
 WINDOW_BYTES = 256 * 1024
@@ -189,7 +190,7 @@ class SimLoop(Loop):
         def run() -> None:
             try:
                 future.set_result(work())
-            except (KopsError, OSError) as error:
+            except (KopsError, StartRefusedError, OSError) as error:
                 future.set_exception(error)
             done(future)
 

@@ -1,4 +1,4 @@
-"""Three nodes under load whose network is cut, in one direction or both, bridged, slow, narrow and lossy (`tests.support.links`): nothing
+"""Three nodes under load whose network is cut, in one direction or both, bridged, slow, narrow and lossy: nothing
 acknowledged is lost, nothing doubled, all replicas hold the same bytes, and every partition takes records again within the session's time
 once the network is whole.
 
@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kops_nodes import KopsNodes
-from tests.support.librdkafka import create_topic
-from tests.support.links import Links
-from tests.support.real_broker import free_ports
-from tests.support.soaking import (
+from tests.support.kafka.real_broker import free_ports
+from tests.support.nodes.kops_nodes import KopsNodes
+from tests.support.nodes.librdkafka import create_topic
+from tests.support.nodes.links import Links
+from tests.support.nodes.soaking import (
     PARTITIONS,
     REPLICAS,
     TOPIC,
@@ -31,7 +31,7 @@ from tests.support.soaking import (
     wait_in_sync,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.serial, pytest.mark.once]
+pytestmark = [pytest.mark.slow, pytest.mark.cores, pytest.mark.once]
 SESSION_MS = 6_000
 SETTINGS = {
     "min.insync.replicas": 2,
