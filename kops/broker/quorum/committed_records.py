@@ -1,6 +1,8 @@
-"""What Raft commits as metadata records: decoded once a batch, however many parts of a node listen.
+"""What Raft commits as metadata records: decoded once a batch, however many parts of a node listen, and given to the metadata loader.
 
-Source: Kafka's RecordsBatchReader, RecordsSnapshotReader and MetadataRecordSerde.
+Source: Kafka's RecordsBatchReader, RecordsSnapshotReader and MetadataRecordSerde; MetadataLoader as a RaftClient.Listener (handleCommit,
+handleLoadSnapshot, scheduleInitializeNewPublishers). Kafka looks every 100 ms whether there is something for a new publisher; a node of
+kops looks whenever something is committed.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ from kops.metadata.image.batch_loader import LoadedBatch
 from kops.metadata.image.metadata_image import MetadataProvenance
 from kops.metadata.raft.log.control_records import read_snapshot_header
 from kops.metadata.raft.log.control_state import snapshot_batches
+from kops.metadata.raft.log.log import BOOTSTRAP_SNAPSHOT_ID
 from kops.metadata.records import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from kops.metadata.image.loader import MetadataLoader
     from kops.metadata.raft.log.log import SnapshotSource
+    from kops.metadata.raft.voters.replica import LeaderAndEpoch
     from kops.protocol.declaration import Message
     from kops.records import Batch
 
@@ -60,3 +65,28 @@ def snapshot_provenance(snapshot: SnapshotSource) -> MetadataProvenance:
     if first is None:
         raise DecodeError(f"the snapshot of offset {snapshot_id.offset} and epoch {snapshot_id.epoch} is empty")
     return MetadataProvenance(snapshot_id.offset - 1, snapshot_id.epoch, read_snapshot_header(first), is_offset_batch_aligned=True)
+
+
+class MetadataReader:
+    """A RaftListener that feeds a loader."""
+
+    def __init__(self, loader: MetadataLoader, records: CommittedRecords) -> None:
+        self._loader = loader
+        self._records = records
+
+    def on_snapshot(self, snapshot: SnapshotSource) -> None:
+        """The state of a snapshot in the place of what was known."""
+        if snapshot.snapshot_id != BOOTSTRAP_SNAPSHOT_ID:
+            self._loader.load_snapshot(snapshot_records(snapshot), snapshot_provenance(snapshot))
+            self._loader.initialize_publishers()
+
+    def on_committed(self, batches: Sequence[Batch]) -> None:
+        """Batches that are committed now."""
+        self._loader.load_batches(self._records.of(batches))
+        self._loader.initialize_publishers()
+
+    def on_leader_change(self, leader: LeaderAndEpoch) -> None:
+        """Images do not depend on who leads."""
+
+    def on_shut_down(self) -> None:
+        """Nothing is left open."""

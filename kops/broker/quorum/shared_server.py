@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from kops.broker.quorum.committed_records import CommittedRecords
+from kops.broker.quorum.committed_records import CommittedRecords, MetadataReader
 from kops.broker.quorum.draws import RandomDraws
 from kops.broker.quorum.metadata_directory import NodeDirectories, open_directories
-from kops.broker.quorum.metadata_reader import MetadataReader
 from kops.broker.quorum.node_settings import metadata_log_settings, raft_identity
 from kops.broker.quorum.raft_manager import RaftManager
 from kops.broker.quorum.snapshot_generator import SnapshotGenerator

@@ -11,10 +11,9 @@ import pytest
 
 from kops.broker.controller.registration import ControllerRegistrationManager
 from kops.broker.network.settings import ListenerSettings, NetworkSettings
-from kops.broker.quorum.committed_records import CommittedRecords, snapshot_provenance, snapshot_records
+from kops.broker.quorum.committed_records import CommittedRecords, MetadataReader, snapshot_provenance, snapshot_records
 from kops.broker.quorum.format import FormatError, FormatOptions, format_node
 from kops.broker.quorum.metadata_directory import open_directories
-from kops.broker.quorum.metadata_reader import MetadataReader
 from kops.broker.quorum.node_settings import controller_settings, metadata_log_settings, network_settings, quorum_settings, raft_identity
 from kops.broker.quorum.raft_log import MetadataLogSettings
 from kops.broker.quorum.snapshot_generator import SnapshotGenerator
