@@ -1,8 +1,7 @@
 """Parts of segments as Arrow record batches: what the data source's tasks do; needs no Spark.
 
-The scanner is `kops.records.scanning.scanner`. A damage that reaches to the end of a part is read again without that end, so that it
-is told as in a
-scan of the whole file.
+The scanner is `kops.records.scanning.scanner`. A damage that reaches to the end of a part is read again without that end, so that it is
+told as in a scan of the whole file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """A node as a process: its loop, its signals, its log lines, its status file, its exit code.
 
-Source: Kafka's Kafka.main and config/log4j2.yaml (the shape of a line). The first SIGTERM or SIGINT is a controlled shutdown, with a
-second one it waits for no other node any more, a third one ends the process as it is. Where Kafka has JMX, SIGUSR1 has it put what it
-counts (`kops.broker.life.metrics`) into its log, as one line of JSON. Exit codes: 0 after a shutdown that was asked for, 1 where the
-node could
+Source: Kafka's Kafka.main and config/log4j2.yaml (the shape of a line). The first SIGTERM or SIGINT is a controlled shutdown, with a second
+one it waits for no other node any more, a third one ends the process as it is. Where Kafka has JMX, SIGUSR1 has it put what it counts
+(`kops.broker.life.metrics`) into its log, as one line of JSON. Exit codes: 0 after a shutdown that was asked for, 1 where the node could
 not start or go on, 2 for settings that make no sense.
 """
 

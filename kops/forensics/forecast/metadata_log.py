@@ -1,11 +1,9 @@
 """How a starting node loads its metadata: bootstrap file, quorum state, `__cluster_metadata-0` with its snapshots, and the image.
 
-Order and rules are those of Apache Kafka 4.3: `BootstrapDirectory`, `FileQuorumStateStore`, `KafkaRaftLog.createLog` (the log is
-recovered from its
-beginning whatever the clean-shutdown marker says; `recoverSnapshots`; `truncateToLatestSnapshot`), `RecordsSnapshotReader` and
-`RecordsIterator`
-(CRCs of a snapshot are checked), `MetadataBatchLoader` (records are replayed into the image). Everything runs on the files it is given: a
-forecast gives an overlay.
+Order and rules are those of Apache Kafka 4.3: `BootstrapDirectory`, `FileQuorumStateStore`, `KafkaRaftLog.createLog` (the log is recovered
+from its beginning whatever the clean-shutdown marker says; `recoverSnapshots`; `truncateToLatestSnapshot`), `RecordsSnapshotReader` and
+`RecordsIterator` (CRCs of a snapshot are checked), `MetadataBatchLoader` (records are replayed into the image). Everything runs on the
+files it is given: a forecast gives an overlay.
 """
 
 from __future__ import annotations

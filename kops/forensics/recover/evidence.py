@@ -1,9 +1,8 @@
 """What stands beside a partition's logs about offsets that they held: it tells `recover` what is gone without a trace in the logs.
 
 Sources, as in `kops.forensics.verify.run`: a segment's name (the one before it went on to there), the first entry of
-leader-epoch-checkpoint
-(Kafka moves it up when it deletes the beginning), log-start-offset-checkpoint, and the two checkpoints of the log directory that never
-run ahead of the log together, recovery point and high watermark.
+leader-epoch-checkpoint (Kafka moves it up when it deletes the beginning), log-start-offset-checkpoint, and the two checkpoints of the log
+directory that never run ahead of the log together, recovery point and high watermark.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Writing what was salvaged: folders of segments as a broker has them after a clean stop, or tables of records.
 
-A segment gets the indexes a broker would have written (`kops.storage.segments.recovery`), a producer snapshot at each segment's base
-offset and at
-the log's end, leader-epoch-checkpoint from the batches (Kafka LogSegment.recover), and partition.metadata of the source. Everything is
-written under a name that ends in `.kops-partial` and renamed when it is whole and on the disk.
+A segment gets the indexes a broker would have written (`kops.storage.segments.recovery`), a producer snapshot at each segment's base offset
+and at the log's end, leader-epoch-checkpoint from the batches (Kafka LogSegment.recover), and partition.metadata of the source. Everything
+is written under a name that ends in `.kops-partial` and renamed when it is whole and on the disk.
 """
 
 from __future__ import annotations

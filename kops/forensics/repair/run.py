@@ -4,11 +4,9 @@
     report = repair(["/var/lib/kafka"], mode="all")
 
 The findings of `verify` at level `full` ask for steps; what the steps would leave is verified without touching a file
-(`kops.forensics.plans.plan.PlannedFiles`), until nothing more can be mended. Only `apply_plan` writes, under the lock that a broker
-takes, with a
-journal (`kops.forensics.plans.journal`). What can be read is never given up: a log keeps every intact batch at its offset, so that a
-broker's
-recovery, after a clean stop or a crash, keeps them, too.
+(`kops.forensics.plans.plan.PlannedFiles`), until nothing more can be mended. Only `apply_plan` writes, under the lock that a broker takes,
+with a journal (`kops.forensics.plans.journal`). What can be read is never given up: a log keeps every intact batch at its offset, so that a
+broker's recovery, after a clean stop or a crash, keeps them, too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """All partitions' logs of one broker, over its log directories (Kafka LogManager).
 
 What a start decides is `kops.storage.start.log_dirs`, which forecast runs too; here the logs it loaded are kept open, made, moved,
-truncated,
-deleted, checkpointed and at last closed. Time, tasks and threads come from outside: `now_ms`, a `Scheduler`, and a `Runner` that may run
-the jobs of several directories at once (a broker gives it `num.recovery.threads.per.data.dir` threads a directory).
+truncated, deleted, checkpointed and at last closed. Time, tasks and threads come from outside: `now_ms`, a `Scheduler`, and a `Runner` that
+may run the jobs of several directories at once (a broker gives it `num.recovery.threads.per.data.dir` threads a directory).
 
     manager = LogManager(OsFiles(), check_meta_properties(…), now_ms=clock, scheduler=Scheduler(clock), new_id=lambda: uuid4().hex)
     manager.startup()

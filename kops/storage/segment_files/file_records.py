@@ -1,8 +1,7 @@
 """The `.log` file of a segment, walked batch by batch the way a broker walks it (Kafka FileRecords, FileLogInputStream).
 
-The walk is `kops.records.scanning.scanner.file_batches`, so batches are its `Batch` objects. Here is what a broker's load makes of
-them: `LoadError` by
-the name of Kafka's exception, and `FileBatch` for the few that Kafka fails on only when it comes to read them.
+The walk is `kops.records.scanning.scanner.file_batches`, so batches are its `Batch` objects. Here is what a broker's load makes of them:
+`LoadError` by the name of Kafka's exception, and `FileBatch` for the few that Kafka fails on only when it comes to read them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The offset and time index of a segment as a broker holds them: memory-mapped, preallocated, appended to, cut (Kafka AbstractIndex).
 
 Sources: AbstractIndex, OffsetIndex, TimeIndex; the entries are `kops.storage.segment_files.index_entries`'. The file's bytes change as
-Kafka's mapping
-would change them; `flush` brings what was appended since to the file, `resize` and `close` do so by themselves, so a load that fails
-leaves the files as Kafka leaves them. Only an index that is written to has its bytes in memory: of the others, look-ups read single
-entries of the file, so that what a log takes does not grow with its segments.
+Kafka's mapping would change them; `flush` brings what was appended since to the file, `resize` and `close` do so by themselves, so a load
+that fails leaves the files as Kafka leaves them. Only an index that is written to has its bytes in memory: of the others, look-ups read
+single entries of the file, so that what a log takes does not grow with its segments.
 """
 
 from __future__ import annotations

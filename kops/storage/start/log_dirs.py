@@ -3,10 +3,8 @@
 The rules are those of Apache Kafka 4.3: `MetaPropertiesEnsemble.verify` and `KafkaRaftServer.initializeLogDirs` (meta.properties),
 `LogManager.createAndValidateLogDirs`, `loadLogs` and `loadLog` (markers, checkpoints, folder names, stray and doubled partitions),
 `ReplicaManager` (replication-offset-checkpoint, read when the first partition of a directory becomes leader or follower) and
-`LogCleanerManager`
-(cleaner-offset-checkpoint, read by the cleaner's first round). A live broker (`kops.storage.manager.log_manager`) and the forecast run
-the same
-code: the forecast gives it an overlay, the broker a `load` that opens a log to be written to.
+`LogCleanerManager` (cleaner-offset-checkpoint, read by the cleaner's first round). A live broker (`kops.storage.manager.log_manager`) and
+the forecast run the same code: the forecast gives it an overlay, the broker a `load` that opens a log to be written to.
 """
 
 from __future__ import annotations

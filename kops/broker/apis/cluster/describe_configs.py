@@ -1,9 +1,8 @@
 """DescribeConfigs: settings with their values, where those come from, and what they would be otherwise.
 
-Source: Kafka's ConfigHelper. A broker tells of itself and of the defaults of all brokers, not of others. The texts about each setting
-that can be asked for are Kafka's own, there are none here. No logger can be changed (`kops.broker.apis.cluster.alter_configs`), so
-there is none to
-tell of.
+Source: Kafka's ConfigHelper. A broker tells of itself and of the defaults of all brokers, not of others. The texts about each setting that
+can be asked for are Kafka's own, there are none here. No logger can be changed (`kops.broker.apis.cluster.alter_configs`), so there is none
+to tell of.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Offset indexes that lost entries, told by their neighbours' spacing (`kops.forensics.verify.facts.index.check_spacing`), and the
-setting that a
-rebuilt one is written with (`kops.forensics.plans.index_interval`).
+"""Offset indexes that lost entries, told by their neighbours' spacing (`kops.forensics.verify.facts.index.check_spacing`), and the setting
+that a rebuilt one is written with (`kops.forensics.plans.index_interval`).
 """
 
 from __future__ import annotations
