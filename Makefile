@@ -40,7 +40,9 @@ lint: setup
 	$(PY) -m mypy
 	.venv/bin/lint-imports
 
-test: lint compile
+# The linters and the C compiler each take one core.
+test: setup
+	@$(MAKE) --no-print-directory -j2 lint compile
 	@sh tools/tests.sh fast
 
 test-slow: setup compile

@@ -17,7 +17,8 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 GENERATED = "build/mypyc"  # the C source
 # Only the hot modules are checked: what they import may need packages that a build environment does not have.
-CHECKING = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
+# The cache is its own: `make test` runs mypy at the same time.
+CHECKING = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent", "--cache-dir=build/mypy_cache"]
 
 
 def notice(reason: str) -> None:

@@ -12,6 +12,7 @@ from tests.cli.conftest import PROJECT
 
 @pytest.mark.slow
 @pytest.mark.smoke
+@pytest.mark.java
 def test_the_demo_runs_to_its_end() -> None:
     done = subprocess.run([sys.executable, "tools/demo.py"], cwd=PROJECT, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -86,7 +86,7 @@ def test_the_tour_shows_what_kops_prints(tmp_path: Path, kops: Kops, monkeypatch
 
 
 @pytest.mark.slow
-@pytest.mark.smoke
+@pytest.mark.java
 def test_the_tour_shows_what_kops_prints_on_spark(tmp_path: Path) -> None:
     lay_out(tmp_path)
     lines = [(line, output) for line, output in sessions() if line.startswith("kops scan")]

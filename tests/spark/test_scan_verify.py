@@ -21,18 +21,18 @@ from tests.support import corpus
 from tests.support.rings import sample
 
 LEVELS = ("quick", "crc", "deep", "full")
-SOME_AND_ALL = pytest.mark.parametrize("some", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["some", "all"])
-"""In the fast ring a case of each family."""
 
 
 def _folders(kind: str, folder: str, some: bool) -> list[str]:
-    """A folder of each case."""
+    """A folder of each case; with `some` of a case of each family."""
     case_ids = sorted(sample(__name__, corpus.cases(kind))) if some else corpus.cases(kind)
     return [str(corpus.load(case_id).root / folder) for case_id in case_ids]
 
 
-@SOME_AND_ALL
-@pytest.mark.parametrize("level", [*(pytest.param(level, marks=pytest.mark.slow) for level in LEVELS[:-1]), LEVELS[-1]])
+@pytest.mark.parametrize(
+    ("level", "some"),
+    [pytest.param("full", True, id="full-some"), *(pytest.param(each, False, id=each, marks=pytest.mark.slow) for each in LEVELS)],
+)
 def test_the_verdict_over_the_damaged_corpus(spark: Any, level: str, some: bool) -> None:
     from kops.spark.verify import scan_verify
 
@@ -42,8 +42,10 @@ def test_the_verdict_over_the_damaged_corpus(spark: Any, level: str, some: bool)
     assert scan_verify(spark, paths, level, task_bytes=500).to_json() == expected.to_json()
 
 
-@SOME_AND_ALL
-@pytest.mark.parametrize("level", ["crc", pytest.param("full", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("level", "some"),
+    [pytest.param("crc", True, id="crc-some"), *(pytest.param(each, False, id=each, marks=pytest.mark.slow) for each in ("crc", "full"))],
+)
 def test_the_verdict_over_the_rest_of_the_corpus(spark: Any, level: str, some: bool) -> None:
     from kops.spark.verify import scan_verify
 

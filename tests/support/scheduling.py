@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     import pytest
     from xdist.workermanage import WorkerController
 
-ALONE = frozenset[str]()
+ALONE = {
+    "tests/cluster/test_embedded.py",
+    "tests/faults/test_log_crash.py",
+    "tests/fuzz/test_loader.py",
+    "tests/network/test_controller_server.py",
+    "tests/network/test_node.py",
+    "tests/network/test_raft_quorum.py",
+    "tests/simulation/test_node_bugs.py",
+    "tests/unit/test_install.py",
+}
 TOGETHER: dict[str, str] = {
     "tests/spark/test_scan_verify.py": "spark",
     "tests/spark/test_source.py": "spark",
@@ -27,7 +36,64 @@ TOGETHER: dict[str, str] = {
     "tests/cluster/test_recording.py": "clusters",
     "tests/differential/broker/test_both_ways.py": "clusters",
 }
-SECONDS: dict[str, float] = {}
+SECONDS: dict[str, float] = {
+    "spark": 130,
+    "tests/simulation/test_nodes.py": 125,
+    "tests/simulation/test_node_lives.py": 110,
+    "tests/fuzz/test_records.py": 115,
+    "clusters": 110,
+    "tests/differential/forensics/test_repair_broker.py": 90,
+    "tests/differential/clients/test_tools.py": 80,
+    "tests/differential/metadata/test_controller.py": 60,
+    "tests/differential/storage/test_loader.py": 59,
+    "tests/differential/storage/test_log_manager_broker.py": 55,
+    "tests/differential/storage/test_real_logs.py": 54,
+    "tests/differential/broker/test_mixed_cluster.py": 50,
+    "tests/fuzz/test_loader.py": 50,
+    "tests/fuzz/test_repair_fuzz.py": 46,
+    "tests/faults/test_log_crash.py": 45,
+    "tests/golden/test_node_damage.py": 44,
+    "tests/unit/test_install.py": 40,
+    "tests/cli/test_demo.py": 35,
+    "tests/cli/test_docs.py": 35,
+    "tests/differential/storage/test_log_twin.py": 35,
+    "tests/differential/storage/test_log_crash.py": 30,
+    "tests/differential/clients/test_client_cluster.py": 30,
+    "tests/fuzz/test_storage_formats.py": 26,
+    "tests/faults/test_node.py": 25,
+    "tests/differential/broker/test_node_apis_cluster.py": 25,
+    "tests/differential/broker/test_node_apis.py": 24,
+    "tests/network/test_hostile.py": 24,
+    "tests/differential/storage/test_validate.py": 20,
+    "tests/differential/metadata/test_metadata_image.py": 20,
+    "tests/differential/metadata/test_raft_log.py": 20,
+    "tests/differential/broker/test_node_settings.py": 20,
+    "tests/differential/metadata/test_controller_server.py": 20,
+    "tests/differential/broker/test_broker_config.py": 18,
+    "tests/cluster/test_embedded.py": 16,
+    "tests/network/test_controller_server.py": 15,
+    "tests/cli/test_topic.py": 15,
+    "tests/network/test_node.py": 12,
+    "tests/network/test_log_dirs.py": 11,
+    "tests/network/test_raft_quorum.py": 11,
+    "tests/clients/test_failover.py": 10,
+    "tests/differential/storage/test_records.py": 8,
+    "tests/simulation/test_raft.py": 8,
+    "tests/network/test_node_process.py": 7,
+    "tests/differential/storage/test_storage_formats.py": 7,
+    "tests/network/test_network_limits.py": 6,
+    "tests/unit/forensics/repair/test_repair_dirs.py": 6,
+    "tests/simulation/test_node_bugs.py": 6,
+    "tests/faults/test_repair_interrupted.py": 5,
+    "tests/unit/forensics/repair/test_repair_corpus.py": 5,
+    "tests/golden/test_forecast.py": 5,
+    "tests/golden/test_verify_splits.py": 5,
+    "tests/cli/test_terminal.py": 5,
+    "tests/clients/test_confluent.py": 5,
+    "tests/golden/test_loader_fuzz.py": 4,
+    "tests/cli/test_sinks.py": 4,
+    "tests/cluster/test_pytest_plugin.py": 4,
+}
 
 
 def unit_of(nodeid: str) -> str:
@@ -37,8 +103,8 @@ def unit_of(nodeid: str) -> str:
 
 
 def seconds_of(unit: str) -> float:
-    """How long a unit takes; 0 for one that nobody has measured."""
-    return SECONDS.get(unit.partition("[")[0], 0.0)
+    """How long a unit takes, the longest test of a file in `ALONE`; 0 for one that nobody has measured."""
+    return SECONDS.get(unit.partition("::")[0], 0)
 
 
 def longest_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:

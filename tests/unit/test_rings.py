@@ -48,5 +48,14 @@ def test_who_starts_brokers_is_found() -> None:
 
 
 def test_the_files_that_are_scheduled_are_there() -> None:
-    named = {*scheduling.ALONE, *scheduling.TOGETHER, *(unit.partition("::")[0] for unit in scheduling.SECONDS)}
-    assert [name for name in sorted(named - set(scheduling.TOGETHER.values())) if not (PROJECT / name).is_file()] == []
+    named = {*scheduling.ALONE, *scheduling.TOGETHER, *scheduling.SECONDS} - set(scheduling.TOGETHER.values())
+    assert [name for name in sorted(named) if not (PROJECT / name).is_file()] == []
+
+
+def test_units() -> None:
+    alone, together = min(scheduling.ALONE), min(scheduling.TOGETHER)
+    assert scheduling.unit_of(f"{alone}::test[x]") == f"{alone}::test[x]"
+    assert scheduling.unit_of(f"{together}::test[x]") == scheduling.TOGETHER[together]
+    assert scheduling.unit_of("tests/unit/test_rings.py::test[x]") == "tests/unit/test_rings.py"
+    assert scheduling.seconds_of(f"{alone}::test[x]") == scheduling.SECONDS[alone]
+    assert not scheduling.ALONE & set(scheduling.TOGETHER)
