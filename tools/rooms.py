@@ -298,13 +298,19 @@ def table(rooms: Rooms, package: str, inside: list[list[str]]) -> list[str]:
 
 
 def main() -> int:
-    """Print the picture and the circles; exit code 1 where there are any."""
+    """Print the picture and the circles; exit code 1 where rooms are in one."""
     rooms = Rooms()
-    found = [*circles(rooms.arrows), *circles(rooms.imports)]
-    if not circles(rooms.arrows):
-        print(picture(rooms))
+    for circle in circles(rooms.imports):
+        print("modules that import each other:", *circle)
+    found = circles(rooms.arrows)
     for circle in found:
-        print("a circle:", *circle)
+        print("rooms that import each other:", *circle)
+        for room in circle:
+            for other in circle:
+                for importing, imported in rooms.between(room, other):
+                    print(f"    {importing} imports {imported}")
+    if not found:
+        print(picture(rooms))
     return 1 if found else 0
 
 
