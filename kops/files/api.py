@@ -8,6 +8,7 @@ A torn write, a full disk or a copy-on-write overlay is another implementation o
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 from abc import ABC, abstractmethod
@@ -77,6 +78,10 @@ class File(ABC):
     @abstractmethod
     def fileno(self) -> int:
         """The descriptor, for sendfile; OSError(ENOTSUP) where there is none."""
+
+    def duplicate(self) -> File:
+        """Another handle of the same file, for a thread: closing one leaves the other open. OSError(ENOTSUP) where there is none."""
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), self.path)
 
     @abstractmethod
     def close(self) -> None:

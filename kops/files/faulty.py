@@ -136,6 +136,9 @@ class _FaultyFile(File):
         self._files.step(f"write {self.path} {position} {len(view)}", lambda size: self._base.write(position, view[:size]))
         self._base.write(position, view)
 
+    def duplicate(self) -> File:
+        return _FaultyFile(self._files, self._base.duplicate())
+
     def sync(self) -> None:
         self._files.step(f"sync {self.path}")
         self._base.sync()

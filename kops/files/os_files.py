@@ -120,6 +120,12 @@ class OsFile(File):
     def fileno(self) -> int:
         return self._fd
 
+    def duplicate(self) -> OsFile:
+        try:
+            return OsFile(self.path, os.dup(self._fd), self._writable)
+        except OSError as error:
+            raise self._named(error) from None
+
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd < 0:

@@ -12,7 +12,7 @@ import os
 import posixpath
 import time
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kops.errors import LockHeldError
 from kops.files.api import LOCK_FILE, File, Files, FileStat, Lock, Mode, ReadOnlyError
@@ -161,6 +161,9 @@ class TreeFile(File):
 
     def size(self) -> int:
         return self._open_node().size
+
+    def duplicate(self) -> Self:
+        return type(self)(self._files, self.path, self._open_node(), self._writable)
 
     def read(self, position: int, size: int) -> bytes:
         return self._open_node().read(self._files.base, position, size)

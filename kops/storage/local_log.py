@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kops.config.values.java import INT_MIN
 from kops.errors import ApiError
+from kops.storage.background.flush import Flush
 from kops.storage.failures.load_errors import ILLEGAL_STATE, KAFKA_EXCEPTION, KafkaStorageError, LoadError
 from kops.storage.log_end import STORAGE_ERRORS, LogEnd
 from kops.storage.log_offsets import FetchedData, LogOffsetMetadata
@@ -108,6 +109,7 @@ class LocalLog(LogEnd):
         self.warn = warn
         self.last_flush_ms = now_ms()
         self._draw_int = draw_int
+        self._flushes: list[Flush] = []
         self._reading = self.storage("reading from")
         for segment in segments:
             segment.created_ms = self.last_flush_ms
@@ -134,6 +136,33 @@ class LocalLog(LogEnd):
             segment.flush()
         if any(segment.base_offset >= recovery_point for segment in flushed):
             self.files.sync_dir(self.directory)
+
+    def begin_flush(self, offset: int, end_offset: int) -> Flush:
+        """As `flush`, but the result has to be run, in a thread, and ended with `end_flush`; it flushes what lies below `end_offset`."""
+        flush = Flush(self.files, end_offset)
+        recovery_point = self.recovery_point
+        try:
+            flushed = self.segments.values(recovery_point, offset)
+            for segment in flushed:
+                segment.begin_flush(flush)
+        except BaseException:
+            flush.close()
+            raise
+        if any(segment.base_offset >= recovery_point for segment in flushed):
+            flush.add_directory(self.directory)
+        self._flushes.append(flush)
+        return flush
+
+    def end_flush(self, flush: Flush) -> None:
+        """The flush has been run: what was not cut meanwhile counts as on the disk. KafkaStorageError where the log is closed."""
+        self._flushes.remove(flush)
+        flush.end()
+        if not flush.is_void:
+            self.mark_flushed(flush.offset)
+
+    def _cut_flushes(self, offset: int) -> None:
+        for flush in self._flushes:
+            flush.cut(offset)
 
     def mark_flushed(self, offset: int) -> None:
         """Everything below `offset` is on the disk."""
@@ -310,6 +339,7 @@ class LocalLog(LogEnd):
             segments = list(self.segments)
             self.remove_and_delete_segments(segments[:-1])
             self.create_and_delete_segment(new_offset, segments[-1])
+            self._cut_flushes(new_offset)
             self.update_log_end_offset(new_offset)
 
     def truncate_to(self, offset: int) -> list[LogSegment]:
@@ -321,6 +351,7 @@ class LocalLog(LogEnd):
         active.truncate_to(offset)
         if not active.size:
             active.created_ms = self.now_ms()
+        self._cut_flushes(offset)
         self.update_log_end_offset(offset)
         return removed
 

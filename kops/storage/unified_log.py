@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
     from kops.config import TopicConfig
     from kops.files import Files
+<<<<<<< HEAD
     from kops.storage.failures.log_dir_failure import LogDirFailureChannel
+=======
+    from kops.storage.background.flush import Flush
+    from kops.storage.log_dir_failure import LogDirFailureChannel
+>>>>>>> b2f31b5 (Metadata log: synced in a side thread, one sync at a time; nothing counts as durable before its sync has ended)
     from kops.storage.producers.verification import VerificationGuard
     from kops.storage.scheduler import Scheduler
     from kops.storage.segment_files.file_records import TimestampAndOffset
@@ -205,6 +210,21 @@ class UnifiedLog(AppendableLog):
             if flush_offset > self._local.recovery_point:
                 self._local.flush(flush_offset)
                 self._local.mark_flushed(offset)
+
+    def begin_flush(self, offset: int, *, inclusive: bool = False) -> Flush | None:
+        """Begin what `flush_up_to` does: the result is run in a thread and ended with `end_flush`. None where nothing is to be flushed."""
+        offset = min(offset, self.log_end_offset)
+        flush_offset = offset + 1 if inclusive else offset
+        with self._local.storage("flushing log for"):
+            if flush_offset <= self._local.recovery_point:
+                return None
+            return self._local.begin_flush(flush_offset, offset)
+
+    def end_flush(self, flush: Flush, result: Callable[[], object]) -> None:
+        """A flush has been run; `result` raises what went wrong. KafkaStorageError then."""
+        with self._local.storage("flushing log for"):
+            result()
+            self._local.end_flush(flush)
 
     # truncating -------------------------------------------------------------------------------------------------------------------
 

@@ -58,6 +58,9 @@ class MemoryLog:
         self.flushed_offset = 0
         self.high_watermark = 0
         self.flushes_before_crash: int | None = None
+        self.flush_aside: Callable[[], None] | None = None
+        """Begins a flush that `end_flush` ends; without it a flush ends at once."""
+        self._flushing_to: int | None = None
         self.cuts = 0
         self.snapshots_taken_over = 0
         self._on_append = on_append
@@ -137,7 +140,7 @@ class MemoryLog:
         self.cuts += offset < self.end_offset
         assert offset >= self.high_watermark, f"a cut at {offset} below the high watermark {self.high_watermark}"
         self.entries = [entry for entry in self.entries if entry.end_offset <= offset]
-        self.flushed_offset = min(self.flushed_offset, self.end_offset)
+        self._cut_flush()
         self._initialized = None
 
     def truncate_to_latest_snapshot(self) -> bool:
@@ -148,6 +151,7 @@ class MemoryLog:
         self.entries = []
         self.start_offset = self.flushed_offset = self.high_watermark = latest.offset
         self.snapshots = {latest: self.snapshots[latest]}
+        self._cut_flush()
         self._initialized = None
         return True
 
@@ -159,12 +163,28 @@ class MemoryLog:
     def update_high_watermark(self, offset: int) -> None:
         self.high_watermark = offset
 
-    def flush(self) -> None:
+    def start_flush(self) -> bool:
+        assert self._flushing_to is None, "two flushes at once"
+        self._flushing_to = self.end_offset
+        if self.flush_aside is not None:
+            self.flush_aside()
+            return False
+        self.end_flush()
+        return True
+
+    def end_flush(self) -> None:
+        """What was there when the flush began, and is still there, is durable."""
         if self.flushes_before_crash is not None:
             self.flushes_before_crash -= 1
             if self.flushes_before_crash < 0:
                 raise CrashError
-        self.flushed_offset = self.end_offset
+        assert self._flushing_to is not None, "no flush is under way"
+        self.flushed_offset, self._flushing_to = max(self.flushed_offset, self._flushing_to), None
+
+    def _cut_flush(self) -> None:
+        self.flushed_offset = min(self.flushed_offset, self.end_offset)
+        if self._flushing_to is not None:
+            self._flushing_to = min(self._flushing_to, self.end_offset)
 
     def maybe_clean(self, now_ms: int) -> bool:
         """Keep the latest of several snapshots, and the log behind it."""
@@ -199,6 +219,6 @@ class MemoryLog:
         self.entries = self.entries[: len(self.entries) - len(unsynced) + kept]
         self.flushed_offset = self.end_offset
         self.high_watermark = self.start_offset
-        self.flushes_before_crash = None
+        self.flushes_before_crash = self._flushing_to = None
         self._initialized = None
         self.truncate_to_latest_snapshot()

@@ -74,6 +74,8 @@ class Parameters:
     down_ms: int
     crash_in_flush: float
     faults_ms: int
+    flush_ms: int = 0
+    """How long a flush may take; 0: it ends within the call."""
 
     @classmethod
     def draw(cls, rng: random.Random) -> Parameters:
@@ -157,7 +159,10 @@ class World:
     def __init__(self, seed: int, **given: Any) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
-        self.parameters = replace(Parameters.draw(self.rng), **given)
+        # A source of its own: a run without slow disks is the same as ever.
+        self._disk_rng = random.Random(f"disks {seed}")
+        flush_ms = self._disk_rng.choice((0, 0, 0, 20, 200))
+        self.parameters = replace(Parameters.draw(self.rng), **{"flush_ms": flush_ms, **given})
         self.now_ms = 1_000
         self.promises = Promises()
         self.trace: deque[str] = deque(maxlen=TRACE_LENGTH)
@@ -322,6 +327,7 @@ class World:
             draw=self.rng.randrange,
         )
         node.life += 1
+        node.log.flush_aside = partial(self._flush_later, node, node.life) if parameters.flush_ms else None
         node.state, node.applied = 0, BOOTSTRAP_SNAPSHOT_ID
         self.note(f"{node.name} starts with {node.election}, log {node.log.start_offset}..{node.log.end_offset}")
         self.step(node, lambda now_ms: self._booted(node, identity, now_ms))
@@ -329,6 +335,30 @@ class World:
     def _booted(self, node: SimulatedNode, identity: Identity, now_ms: int) -> list[Action]:
         node.raft = RaftNode(identity, node.log, SimulatedStore(self, node), now_ms)
         return node.raft.start(now_ms)
+
+    def _flush_later(self, node: SimulatedNode, life: int) -> None:
+        """The disk takes its time; the process is told when it is awake."""
+
+        def told() -> None:
+            if node.raft is None or node.life != life:
+                return
+            if self.is_asleep(node):
+                self.at(node.paused_until_ms - self.now_ms, told)
+            else:
+                self.step(node, node.raft.on_flushed)
+
+        def ended() -> None:
+            if node.raft is None or node.life != life:
+                return
+            try:
+                node.log.end_flush()
+            except CrashError:
+                self.crash(node)
+                return
+            self.counts["slow flushes"] += 1
+            told()
+
+        self.at(1 if self.is_quiet else 1 + self._disk_rng.randrange(self.parameters.flush_ms), ended)
 
     def crash(self, node: SimulatedNode) -> None:
         """The process and what was not durable are gone; it starts again after a while."""

@@ -43,7 +43,7 @@ Patch = pytest.MonkeyPatch
 
 def acknowledge_metadata_before_the_flush(patch: Patch) -> None:
     """What is committed in the metadata log may be nowhere on a disk."""
-    patch.setattr(KafkaRaftLog, "flush", lambda self: None)
+    patch.setattr(KafkaRaftLog, "start_flush", lambda self: True)
 
 
 def acknowledge_before_the_flush(patch: Patch) -> None:

@@ -45,13 +45,14 @@ def test_a_run_is_the_same_every_time() -> None:
 
 
 def test_runs_do_what_they_are_for() -> None:
-    """Over some seeds: elections, commits, crashes, snapshots taken and fetched, voters changed, logs cut."""
-    worlds = [World(seed).run() for seed in range(20)]
+    """Over some seeds: elections, commits, crashes, snapshots taken and fetched, voters changed, logs cut, flushes that take their time."""
+    worlds = [World(seed).run() for seed in range(20)] + [World(seed, **CHANGES).run() for seed in range(3, 6)]
     counts = sum((world.counts for world in worlds), Counter[str]())
     logs = [node.log for world in worlds for node in world.nodes.values()]
     assert min(world.promises.committed_end for world in worlds) > 0
     assert sum(len(world.promises.leaders) for world in worlds) > 2 * len(worlds)
-    assert min(counts[name] for name in ("crashes", "snapshots", "disks", "AddRaftVoterRequest", "RemoveRaftVoterRequest")) > 0
+    names = ("crashes", "snapshots", "disks", "slow flushes", "AddRaftVoterRequest", "RemoveRaftVoterRequest")
+    assert min(counts[name] for name in names) > 0
     assert sum(log.cuts for log in logs) > 2
     assert sum(log.snapshots_taken_over for log in logs) > 2
     assert any(log.start_offset > 0 for log in logs)
@@ -64,7 +65,7 @@ Patch = pytest.MonkeyPatch
 
 def acknowledge_before_flush(patch: Patch) -> None:
     """A follower says that it has what its disk has not; the leader counts itself before it has flushed, too."""
-    patch.setattr(MemoryLog, "flush", lambda self: None)
+    patch.setattr(MemoryLog, "start_flush", lambda self: True)
 
 
 def forget_the_vote(patch: Patch) -> None:
@@ -142,9 +143,68 @@ def count_the_leader_before_its_flush(patch: Patch) -> None:
             for batch in state.accumulator.drain():
                 core.log.append_as_leader(batch.data, state.epoch)
                 core.control.update()
-            core.on_leader_end(now_ms)
+            state.update_voters(core.control.last_voters)
+            core.durable_offset = core.log.end_offset
+            if state.update_local(core.durable_offset):
+                core.on_leader_high_watermark(now_ms)
 
     patch.setattr(polling, "append_batches", append)
+
+
+def count_a_flush_when_it_begins(patch: Patch) -> None:
+    """Durable is what a flush was begun for, not what it has ended for."""
+    make_durable = core.RaftCore.make_durable
+
+    def at_once(self: core.RaftCore, now_ms: int) -> None:
+        make_durable(self, now_ms)
+        if self._flushing_to is not None:
+            self.durable_offset = self._flushing_to
+            if self.is_leader and self.leader_state.update_local(self.durable_offset):
+                self.on_leader_high_watermark(now_ms)
+
+    patch.setattr(core.RaftCore, "make_durable", at_once)
+
+
+def count_what_came_behind_a_flush(patch: Patch) -> None:
+    """A flush that ends counts for all that the log has by then."""
+
+    def on_flushed(self: core.RaftCore, now_ms: int) -> None:
+        self.durable_offset, self._flushing_to = self.log.end_offset, None
+        if self.is_leader and self.leader_state.update_local(self.durable_offset):
+            self.on_leader_high_watermark(now_ms)
+
+    patch.setattr(core.RaftCore, "on_flushed", on_flushed)
+
+
+def fetch_during_a_flush(patch: Patch) -> None:
+    """A follower acknowledges what its flush has not brought to the disk yet."""
+    patch.setattr(core.RaftCore, "is_flush_due", property(lambda self: False))
+    patch.setattr(core.RaftCore, "make_durable", _flush_whatever_is_there)
+
+
+def _flush_whatever_is_there(self: core.RaftCore, now_ms: int) -> None:
+    if self._flushing_to is None and self.durable_offset < self.log.end_offset:
+        self._flushing_to = self.log.end_offset
+        if self.log.start_flush():
+            self.on_flushed(now_ms)
+
+
+def count_a_flush_of_what_was_cut(patch: Patch) -> None:
+    """A flush that began before the log was cut counts for what was appended in the place of the old end."""
+    patch.setattr(core.RaftCore, "on_log_cut", lambda self: None)
+
+
+def count_voters_when_they_are_durable(patch: Patch) -> None:
+    """The leader goes by its former voters until the record of the new ones is on its own disk."""
+    update_voters, on_flushed = leader.LeaderState.update_voters, core.RaftCore.on_flushed
+    patch.setattr(leader.LeaderState, "update_voters", lambda self, last_voters: False)
+
+    def late(self: core.RaftCore, now_ms: int) -> None:
+        if self.is_leader:
+            update_voters(self.leader_state, self.control.last_voters)
+        on_flushed(self, now_ms)
+
+    patch.setattr(core.RaftCore, "on_flushed", late)
 
 
 def resume_a_leader(patch: Patch) -> None:
@@ -159,6 +219,7 @@ def resume_a_leader(patch: Patch) -> None:
 
 
 CHANGES: dict[str, Any] = {"kraft_version": 1, "voters": 3, "observers": 2, "change_every_ms": 25, "partition_every_ms": 300}
+SLOW_DISKS: dict[str, Any] = {"flush_ms": 200, "voters": 3, "append_every_ms": 5, "crash_every_ms": 100}
 BUGS: list[tuple[Callable[[Patch], None], int, dict[str, Any]]] = [
     (acknowledge_before_flush, 5, {}),
     (count_the_leader_before_its_flush, 5, {}),
@@ -171,6 +232,11 @@ BUGS: list[tuple[Callable[[Patch], None], int, dict[str, Any]]] = [
     (believe_every_fetch, 20, {}),
     (resume_a_leader, 20, {}),
     (two_changes_of_the_voters_at_once, 20, CHANGES),
+    (count_a_flush_when_it_begins, 5, SLOW_DISKS),
+    (count_what_came_behind_a_flush, 10, SLOW_DISKS),
+    (fetch_during_a_flush, 5, SLOW_DISKS),
+    (count_a_flush_of_what_was_cut, 10, SLOW_DISKS),
+    (count_voters_when_they_are_durable, 40, {**CHANGES, "flush_ms": 200}),
 ]
 
 

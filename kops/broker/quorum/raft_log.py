@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kops.files import Files
+    from kops.storage.background.flush import Flush
     from kops.storage.log_append import LogAppendInfo
     from kops.storage.scheduler import Scheduler
 
@@ -77,6 +78,8 @@ class KafkaRaftLog:
     def __init__(self, unified: UnifiedLog, snapshots: set[OffsetAndEpoch], settings: MetadataLogSettings, scheduler: Scheduler) -> None:
         self.unified = unified
         self._files = unified.files
+        self.flush_aside: Callable[[Flush], object] | None = None
+        """Runs a flush in a side thread and brings it to `end_flush`; without it `start_flush` waits for the disk."""
         self._settings = settings
         self._scheduler = scheduler
         self._snapshots: dict[OffsetAndEpoch, SnapshotFileReader | None] = dict.fromkeys(sorted(snapshots))
@@ -198,6 +201,21 @@ class KafkaRaftLog:
     def flush(self) -> None:
         """Make durable what was appended."""
         self.unified.flush(force_flush_active_segment=False)
+
+    def start_flush(self) -> bool:
+        """Have what was appended made durable, by `flush_aside` where there is one -> whether it is durable already."""
+        if self.flush_aside is None:
+            self.flush()
+            return True
+        flush = self.unified.begin_flush(self.end_offset)
+        if flush is None:
+            return True
+        self.flush_aside(flush)
+        return False
+
+    def end_flush(self, flush: Flush, result: Callable[[], object]) -> None:
+        """What `flush_aside` was given has been run; `result` raises what went wrong. KafkaStorageError then."""
+        self.unified.end_flush(flush, result)
 
     def truncate_to(self, offset: int) -> None:
         """Drop all from `offset` on; LoadError (IllegalArgumentException) below the high watermark."""

@@ -1,9 +1,10 @@
 """A node of the quorum in its process: the Raft core on the loop, with its log and election state on the disk and its peers.
 
 Source: Kafka's KafkaRaftManager, KafkaNetworkChannel and KafkaRaftClientDriver, and of KafkaRaftClient what keeps several listeners. The
-core decides; here its actions are carried out in their order. It writes its log before it tells anyone, within the call: an append of the
-leader costs the loop one fsync, for all records that were prepared until then. What it raises (KafkaStorageError, OSError, a broken
-promise of Raft) comes out of the loop, or goes to `on_fault`: a node without its metadata log has to end.
+core decides; here its actions are carried out in their order. The log is written on the loop and synced in a side thread, one sync at a
+time: what is appended while one runs waits for the next. The core counts a record as durable when its sync has ended. An election is
+written and synced on the loop: votes are rare, and must not be told before. What goes wrong (KafkaStorageError, OSError, a broken promise
+of Raft) comes out of the loop, or goes to `on_fault`: a node without its metadata log has to end.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from kops.storage.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
 
     from kops.broker.network.loop import Loop, Timer
     from kops.broker.network.socket_server import RequestContext
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from kops.metadata.raft.log.snapshot import SnapshotWriter
     from kops.metadata.raft.node.actions import Action, Identity, Message
     from kops.records import Batch
+    from kops.storage.background.flush import Flush
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +119,9 @@ class RaftManager:
             self.log = KafkaRaftLog.open(files, log_dir, settings, now_ms=loop.now_ms, scheduler=self._scheduler)
             try:
                 elections = FileElectionStore(files, posixpath.join(log_dir, METADATA_DIR))
+                # What a killed process left is acknowledged by the first fetch, or counted by the first flush.
+                self.log.flush()
+                self.log.flush_aside = self._flush_aside
                 self.node = RaftNode(replace(identity, timestamp=self._timestamp), self.log, elections, self._now_ms())
             except BaseException:
                 self.log.close()
@@ -254,6 +260,21 @@ class RaftManager:
         if snapshot_id.offset >= self.log.start_offset:
             self.log.check_snapshot_id(snapshot_id)
         return self.node.create_snapshot(snapshot_id, last_contained_log_timestamp, self._now_ms())
+
+    # flushes ----------------------------------------------------------------------------------------------------------------------
+
+    def _flush_aside(self, flush: Flush) -> None:
+        self._loop.in_thread(flush.run, lambda future: self._flushed(flush, future))
+
+    def _flushed(self, flush: Flush, future: Future[None]) -> None:
+        if self._is_closed:
+            return
+
+        def step() -> list[Action]:
+            self.log.end_flush(flush, future.result)
+            return self.node.on_flushed(self._now_ms())
+
+        self._run(step)
 
     # actions ----------------------------------------------------------------------------------------------------------------------
 

@@ -44,7 +44,8 @@ class MappedIndex(IndexEntries[E]):
         self._dirty_entry: bytes | None = None
         self.is_dirty = False
         """Whether something was appended that the file does not have: from `_dirty_from` on, `_dirty_entry` where it is one entry."""
-        self._is_synced = False
+        self._change_count = 1
+        self._synced_count = 0
         if files.exists(path):
             self._file: File = files.open(path, "rw")
             self.length = self._file.size()
@@ -129,7 +130,7 @@ class MappedIndex(IndexEntries[E]):
         start = self._dirty_from
         end = min(self._dirty_to, self.length)
         if self._data is not None and start < end and not self.closed:
-            self._is_synced = False
+            self._change_count += 1
             entry = self._dirty_entry
             self._file.write(start, entry if entry is not None and len(entry) == end - start else bytes(self._data[start:end]))
         self._dirty_from = self._dirty_to = 0
@@ -146,9 +147,25 @@ class MappedIndex(IndexEntries[E]):
         """Bring what was appended to the file, and the file to the disk; a file that is there as it is costs nothing."""
         if not self.closed:
             self.flush()
-            if not self._is_synced:
+            if self._synced_count != self._change_count:
                 self._file.sync()
-                self._is_synced = True
+                self._synced_count = self._change_count
+
+    def begin_force(self) -> File | None:
+        """As `force`, but the caller syncs the file, with this handle, and calls `end_force`; None where it is on the disk as it is."""
+        if self.closed:
+            return None
+        self.flush()
+        return None if self._synced_count == self._change_count else self._file.duplicate()
+
+    @property
+    def change_count(self) -> int:
+        """Grows with each change of the file."""
+        return self._change_count
+
+    def end_force(self, change_count: int) -> None:
+        """The file is on the disk as it was when `change_count` was that."""
+        self._synced_count = max(self._synced_count, change_count)
 
     def resize(self, new_size: int) -> bool:
         """Set the file's length to whole entries within `new_size`; False where it has that length already."""
@@ -156,7 +173,7 @@ class MappedIndex(IndexEntries[E]):
         if self.length == rounded:
             return False
         self.flush()
-        self._is_synced = False
+        self._change_count += 1
         self._file.truncate(rounded)
         self.length = rounded
         if self._data is not None:

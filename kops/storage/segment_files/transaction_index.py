@@ -152,6 +152,10 @@ class TransactionIndex:
         if self._file is not None:
             self._file.sync()
 
+    def begin_flush(self) -> File | None:
+        """A handle for the caller to sync the file with; None where there is none."""
+        return None if self._file is None else self._file.duplicate()
+
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:

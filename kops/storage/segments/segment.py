@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kops.config import TopicConfig
     from kops.files import Files
     from kops.records import Batch
+    from kops.storage.background.flush import Flush
     from kops.storage.producers.state import ProducerState
     from kops.storage.segment_files.file_records import TimestampAndOffset
     from kops.storage.segments.epoch_cache import LeaderEpochFileCache
@@ -421,6 +422,13 @@ class LogSegment:
         self.offset_index.force()
         self.time_index.force()
         self.txn_index.flush()
+
+    def begin_flush(self, flush: Flush) -> None:
+        """As `flush`, but `flush` syncs the files, in a thread."""
+        flush.add(self.log.file.duplicate())
+        flush.add_index(self.offset_index)
+        flush.add_index(self.time_index)
+        flush.add(self.txn_index.begin_flush())
 
     def close(self) -> None:
         """Close as a clean stop does: the largest timestamp into the time index, indexes trimmed."""

@@ -91,8 +91,12 @@ class RaftLog(Protocol):
     def update_high_watermark(self, offset: int) -> None:
         """All below `offset` is committed."""
 
-    def flush(self) -> None:
-        """Make durable what was appended."""
+    def start_flush(self) -> bool:
+        """Begin to make durable what was appended so far -> whether it is durable already.
+
+        Otherwise the owner calls `RaftNode.on_flushed` when it is. There is one flush at a time.
+        """
+        ...
 
     def maybe_clean(self, now_ms: int) -> bool:
         """Delete old snapshots and the segments below them, as the retention settings allow."""

@@ -93,6 +93,7 @@ def on_fetch(core: RaftCore, source: Node, message: Message, now_ms: int) -> boo
         end = OffsetAndEpoch(offset=partition.diverging_epoch.end_offset, epoch=partition.diverging_epoch.epoch)
         assert state.high_watermark is None or end.offset >= state.high_watermark, f"a cut at {end} below {state.high_watermark}"
         core.control.truncate_new_entries(truncate_to_end(core.log, end))
+        core.on_log_cut()
     elif partition.snapshot_id.epoch >= 0 or partition.snapshot_id.end_offset >= 0:
         if partition.snapshot_id.epoch < 0 or partition.snapshot_id.end_offset < 0:
             return False
@@ -114,8 +115,6 @@ def _append(core: RaftCore, records: bytes) -> None:
     # The next fetch asks for it again, as Kafka does.
     with suppress(DecodeError):
         core.log.append_as_follower(records, core.quorum.epoch)
-    if core.quorum.is_voter or core.identity.can_become_voter:
-        core.log.flush()
     core.control.update()
 
 
@@ -149,6 +148,9 @@ def on_fetch_snapshot(core: RaftCore, source: Node, message: Message, now_ms: in
         state.fetching_snapshot = None
         truncated = core.log.truncate_to_latest_snapshot()
         assert truncated, f"snapshot {snapshot.snapshot_id} does not lie beyond the log, which ends at {core.log.end_offset}"
+        # All of the log is in the snapshot, which is durable.
+        core.durable_offset = core.log.end_offset
+        core.on_log_cut()
         core.control.update()
         core.update_follower_high_watermark(core.log.high_watermark)
     state.on_successful_fetch(now_ms)

@@ -62,6 +62,9 @@ class RaftCore:
         self.actions: list[Action] = []
         self.parked: list[ParkedFetch] = []
         self.shutdown_deadline_ms: int | None = None
+        self.durable_offset = log.end_offset
+        """Everything below is on this node's disk: the log was just loaded."""
+        self._flushing_to: int | None = None
         self.is_finished = False
         self.control = ControlState(identity.static_voters, log)
         self.control.update()
@@ -230,11 +233,37 @@ class RaftCore:
 
     # The log's progress -----------------------------------------------------------------------------------------------------------------
 
-    def on_leader_end(self, now_ms: int) -> None:
-        """The leader's log has grown, durably."""
-        state = self.leader_state
-        if state.update_local(self.log.end_offset, self.control.last_voters):
+    @property
+    def is_flush_due(self) -> bool:
+        """Whether the log has something that is not durable and has to be: a voter's fetch acknowledges everything before its offset."""
+        return self.durable_offset < self.log.end_offset and (self.quorum.is_voter or self.identity.can_become_voter)
+
+    def make_durable(self, now_ms: int) -> None:
+        """Have the log flushed up to its end. While a flush is under way, what is appended waits for the next one."""
+        if self._flushing_to is None and self.is_flush_due:
+            self._flushing_to = self.log.end_offset
+            if self.log.start_flush():
+                self.on_flushed(now_ms)
+
+    def on_flushed(self, now_ms: int) -> None:
+        """The flush under way has ended: what it was begun for is durable, and counts for the high watermark of a leader."""
+        assert self._flushing_to is not None, "no flush is under way"
+        self.durable_offset, self._flushing_to = max(self.durable_offset, self._flushing_to), None
+        if self.is_leader and self.leader_state.update_local(self.durable_offset):
             self.on_leader_high_watermark(now_ms)
+
+    def on_log_cut(self) -> None:
+        """The log has lost its end, or begins anew behind a snapshot. A flush under way has nothing of what is appended from now on."""
+        end_offset = self.log.end_offset
+        self.durable_offset = min(self.durable_offset, end_offset)
+        if self._flushing_to is not None:
+            self._flushing_to = min(self._flushing_to, end_offset)
+
+    def on_leader_appended(self, now_ms: int) -> None:
+        """The leader's log has grown: replicas get it at once, the leader's own copy counts when it is durable."""
+        if self.leader_state.update_voters(self.control.last_voters):
+            self.on_leader_high_watermark(now_ms)
+        self.make_durable(now_ms)
         self._complete(now_ms, lambda fetch: fetch.offset < self.log.end_offset)
 
     def on_leader_high_watermark(self, now_ms: int) -> None:

@@ -110,6 +110,7 @@ class RaftNode:
         if self._is_shut_down(now_ms):
             return self._taken()
         core.expire_fetches(now_ms)
+        core.make_durable(now_ms)
         wait_ms = 0
         for _ in range(_MOST_POLLS):
             wait_ms = polling.poll(core, now_ms)
@@ -141,6 +142,11 @@ class RaftNode:
         if requests.is_expected(node, correlation_id):
             success = _RESPONSES[type(message).__name__](self._core, node, message, now_ms)
             requests.on_result(node, correlation_id, now_ms, success=success)
+        return self.poll(now_ms)
+
+    def on_flushed(self, now_ms: int) -> list[Action]:
+        """The flush that `RaftLog.start_flush` began has ended."""
+        self._core.on_flushed(now_ms)
         return self.poll(now_ms)
 
     # What the leader's program asks for -------------------------------------------------------------------------------------------------

@@ -48,14 +48,13 @@ def _poll_leader(core: RaftCore, state: LeaderState, now_ms: int) -> int:
 
 
 def append_batches(core: RaftCore, state: LeaderState, now_ms: int) -> None:
-    """Append what is due, make it durable, and only then count it for the high watermark and give it to whoever waits."""
+    """Append what is due, have it made durable, and give it to whoever waits."""
     if state.accumulator.ms_until_drain(now_ms) > 0:
         return
     for batch in state.accumulator.drain():
         core.log.append_as_leader(batch.data, state.epoch)
         core.control.update()
-    core.log.flush()
-    core.on_leader_end(now_ms)
+    core.on_leader_appended(now_ms)
 
 
 def _notify_voters(core: RaftCore, state: LeaderState, now_ms: int) -> int:
@@ -141,6 +140,8 @@ def _fetch(core: RaftCore, state: Follower, now_ms: int) -> int:
         return _fetch_from_bootstrap(core, now_ms)
     if core.requests.has_any_in_flight(now_ms):
         return core.requests.backoff_before_bootstrap_ms(now_ms)
+    if core.is_flush_due:
+        return NEVER_MS
     snapshot = state.fetching_snapshot
     if snapshot is not None:
         return core.send(leader, lambda: outgoing.fetch_snapshot(core, snapshot), now_ms)[1]
@@ -148,6 +149,8 @@ def _fetch(core: RaftCore, state: Follower, now_ms: int) -> int:
 
 
 def _fetch_from_bootstrap(core: RaftCore, now_ms: int) -> int:
+    if core.is_flush_due:
+        return NEVER_MS
     node = core.requests.ready_bootstrap(now_ms)
     if node is None:
         return core.requests.backoff_before_bootstrap_ms(now_ms)

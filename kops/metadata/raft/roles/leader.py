@@ -185,12 +185,11 @@ class LeaderState:
         state = self.voters.get(key.id)
         return state is not None and state.key.is_matched_by(key)
 
-    def update_local(self, end_offset: int, last_voters: VoterSet) -> bool:
-        """This node's own log ends there, durably; its voters may be others -> whether the high watermark has grown."""
+    def update_local(self, end_offset: int) -> bool:
+        """This node's own log is durable up to there -> whether the high watermark has grown."""
         state = self._progress_or_new(self.local_voter.key)
         assert state.end_offset is None or state.end_offset <= end_offset, f"the leader's log shrank to {end_offset}"
         state.end_offset = end_offset
-        self._update_voters(last_voters)
         return self._maybe_update_high_watermark()
 
     def update_replica(self, key: ReplicaKey, offset: int, now_ms: int) -> bool:
@@ -202,7 +201,8 @@ class LeaderState:
         self.on_voter_fetched(key, now_ms)
         return self.is_voter(key) and self._maybe_update_high_watermark()
 
-    def _update_voters(self, last_voters: VoterSet) -> None:
+    def update_voters(self, last_voters: VoterSet) -> bool:
+        """The log has these voters now: they count from their record on -> whether the high watermark has grown."""
         old, self.voters = self.voters, {}
         for voter in last_voters:
             known = old.pop(voter.key.id, None)
@@ -214,6 +214,7 @@ class LeaderState:
         for left in old.values():
             left.listeners = NO_ENDPOINTS
             self.observers.setdefault(left.key, left)
+        return self._maybe_update_high_watermark()
 
     def _by_descending_end(self) -> list[ReplicaProgress]:
         return sorted(

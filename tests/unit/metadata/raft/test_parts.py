@@ -43,7 +43,7 @@ def filled(*batches: tuple[int, int]) -> MemoryLog:
     log = MemoryLog()
     for count, epoch in batches:
         log.append_as_leader(data(log.end_offset, epoch, count), epoch)
-    log.flush()
+    assert log.start_flush()
     return log
 
 
@@ -177,12 +177,12 @@ def leader(epoch_start: int = 10) -> LeaderState:
 
 def test_the_high_watermark_waits_for_this_epochs_first_record() -> None:
     state = leader(10)
-    assert not state.update_local(11, VOTERS)
+    assert not state.update_local(11)
     assert not state.update_replica(key(2), 10, 1)
     assert state.high_watermark is None
     assert state.update_replica(key(2), 11, 2)
     assert state.high_watermark == 11
-    assert not state.update_local(15, VOTERS)
+    assert not state.update_local(15)
     assert not state.update_replica(key(3, 9), 15, 3), "another directory of node 3 is an observer"
     assert state.update_replica(key(3), 13, 4)
     assert state.high_watermark == 13
@@ -191,11 +191,12 @@ def test_the_high_watermark_waits_for_this_epochs_first_record() -> None:
 
 def test_a_high_watermark_never_falls_with_new_voters() -> None:
     state = leader(10)
-    state.update_local(15, VOTERS)
+    state.update_local(15)
     state.update_replica(key(2), 14, 1)
     assert state.high_watermark == 14
     more = VoterSet([*VOTERS, voter(4), voter(5)])
-    assert not state.update_local(16, more)
+    assert not state.update_local(16)
+    assert not state.update_voters(more)
     assert state.high_watermark == 14
 
 

@@ -1,0 +1,120 @@
+"""A node whose disk stands still: its loop goes on, and nothing is acknowledged that the disk does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kops.broker.quorum.raft_log import METADATA_DIR
+from kops.metadata.raft.log.log import SnapshotSource
+from kops.metadata.raft.voters.replica import LeaderAndEpoch
+from kops.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
+from kops.protocol.messages.create_topics_request import CreatableTopic
+from kops.records import Batch
+from tests.support.embedded_nodes import EmbeddedNodes
+from tests.support.networking import PATIENCE_S, Client
+from tests.support.slow_files import Gate, SlowFiles
+
+CREATE_TOPICS_VERSION = CreateTopicsRequest.VERSIONS[-1]
+
+
+def is_created(client: Client) -> bool:
+    """Whether the topic is, once the answer has come."""
+    response = client.receive()
+    assert response is not None
+    assert isinstance(response.message, CreateTopicsResponse)
+    return [topic.error_code for topic in response.message.topics] == [0]
+
+
+def test_a_sync_of_the_metadata_log_holds_up_metadata_only(tmp_path: Path) -> None:
+    gate = Gate(lambda path: METADATA_DIR in path)
+    with EmbeddedNodes(tmp_path, files=SlowFiles(gate)) as nodes:
+        nodes.create_topic(1, "orders")
+        raft = nodes.nodes[1].running.shared.raft  # type: ignore[union-attr]
+        gate.shut()
+        try:
+            with Client(nodes.ports[1]) as client:
+                request = CreateTopicsRequest([CreatableTopic("late", 1, 1)], 60_000)
+                client.send(request, CREATE_TOPICS_VERSION)
+                assert gate.reached.wait(PATIENCE_S)
+                for number in range(5):
+                    assert nodes.produce(1, "orders", 1) == (0, number)
+                assert nodes.offset(1, "orders") == 5
+                # What is written and not on the disk counts for nothing.
+                end, high_watermark = nodes.thread.call(lambda: (raft.log.end_offset, raft.node.high_watermark))
+                assert high_watermark is not None
+                assert end > high_watermark
+                assert not nodes.thread.call(lambda: "late" in nodes.nodes[1].running.shared.image.topics.by_name)  # type: ignore[union-attr]
+                gate.open()
+                assert is_created(client)
+        finally:
+            gate.open()
+        # A heartbeat or the next topic finds everything in order.
+        nodes.create_topic(1, "next")
+
+
+class Committed:
+    """A RaftListener that keeps the ends of what it is given at once."""
+
+    def __init__(self) -> None:
+        self.ends: list[int] = []
+
+    def on_snapshot(self, snapshot: SnapshotSource) -> None:
+        """Nothing of it is looked at."""
+
+    def on_committed(self, batches: Sequence[Batch]) -> None:
+        self.ends.append(batches[-1].last_offset + 1)
+
+    def on_leader_change(self, leader: LeaderAndEpoch) -> None:
+        """Nobody else could lead."""
+
+    def on_shut_down(self) -> None:
+        """Nothing more comes."""
+
+
+def test_what_comes_during_a_sync_shares_the_next(tmp_path: Path) -> None:
+    gate = Gate(lambda path: METADATA_DIR in path)
+    committed = Committed()
+    with EmbeddedNodes(tmp_path, files=SlowFiles(gate)) as nodes:
+        raft = nodes.nodes[1].running.shared.raft  # type: ignore[union-attr]
+        gate.shut()
+        clients = [Client(nodes.ports[1]) for _ in range(10)]
+        try:
+            for number, client in enumerate(clients):
+                client.send(CreateTopicsRequest([CreatableTopic(f"topic-{number}", 1, 1)], 60_000), CREATE_TOPICS_VERSION)
+                if not number:
+                    assert gate.reached.wait(PATIENCE_S)
+                    first_end = nodes.thread.call(lambda: raft.log.end_offset)
+            # Two records at least for each topic.
+            nodes.wait_for(lambda: raft.log.end_offset >= first_end + 2 * (len(clients) - 1))
+            nodes.thread.call(lambda: raft.register(committed))
+            end, told = nodes.thread.call(lambda: (raft.log.end_offset, len(committed.ends)))
+            gate.open()
+            for client in clients:
+                assert is_created(client)
+        finally:
+            gate.open()
+            for client in clients:
+                client.sock.close()
+    # The sync that was held, and one more for all the others.
+    assert [offset >= end for offset in committed.ends[told : told + 2]] == [False, True]
+
+
+def test_a_node_that_is_killed_during_a_sync_comes_back(tmp_path: Path) -> None:
+    gate = Gate(lambda path: METADATA_DIR in path)
+    with EmbeddedNodes(tmp_path, files=SlowFiles(gate)) as nodes:
+        nodes.create_topic(1, "orders")
+        gate.shut()
+        try:
+            with Client(nodes.ports[1]) as client:
+                client.send(CreateTopicsRequest([CreatableTopic("late", 1, 1)], 60_000), CREATE_TOPICS_VERSION)
+                assert gate.reached.wait(PATIENCE_S)
+                nodes.kill(1)
+                assert client.receive() is None
+        finally:
+            gate.open()
+        nodes.open(1)
+        nodes.wait_ready(1)
+        # The process was killed, not the machine: what it had written is there.
+        nodes.wait_for(lambda: "late" in nodes.nodes[1].running.shared.image.topics.by_name)  # type: ignore[union-attr]
+        assert nodes.produce(1, "orders", 1) == (0, 0)
