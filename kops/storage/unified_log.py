@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 
     from kops.config import TopicConfig
     from kops.files import Files
-<<<<<<< HEAD
     from kops.storage.failures.log_dir_failure import LogDirFailureChannel
-=======
     from kops.storage.background.flush import Flush
-    from kops.storage.log_dir_failure import LogDirFailureChannel
->>>>>>> b2f31b5 (Metadata log: synced in a side thread, one sync at a time; nothing counts as durable before its sync has ended)
     from kops.storage.producers.verification import VerificationGuard
     from kops.storage.scheduler import Scheduler
     from kops.storage.segment_files.file_records import TimestampAndOffset

@@ -11,9 +11,9 @@ from kops.metadata.raft.voters.replica import LeaderAndEpoch
 from kops.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 from kops.protocol.messages.create_topics_request import CreatableTopic
 from kops.records import Batch
-from tests.support.embedded_nodes import EmbeddedNodes
-from tests.support.networking import PATIENCE_S, Client
-from tests.support.slow_files import Gate, SlowFiles
+from tests.support.nodes.embedded_nodes import EmbeddedNodes
+from tests.support.nodes.networking import PATIENCE_S, Client
+from tests.support.nodes.slow_files import Gate, SlowFiles
 
 CREATE_TOPICS_VERSION = CreateTopicsRequest.VERSIONS[-1]
 
