@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kops.files import OsFiles
-from kops.files.api import Mode
+from kops.files.api import Mode, text_of
 from kops.files.os_files import OsFile
 
 from .networking import PATIENCE_S
+
+if TYPE_CHECKING:
+    from kops.files.api import StrPath
 
 
 class SlowFiles(OsFiles):
@@ -19,12 +23,12 @@ class SlowFiles(OsFiles):
         super().__init__()
         self.before_sync = before_sync
 
-    def open(self, path: str, mode: Mode = "r") -> OsFile:
+    def open(self, path: StrPath, mode: Mode = "r") -> OsFile:
         # The plain handle has nothing of its own to close.
-        return _SlowFile(self, path, super().open(path, mode).fileno(), mode != "r")
+        return _SlowFile(self, text_of(path), super().open(path, mode).fileno(), mode != "r")
 
-    def sync_dir(self, path: str) -> None:
-        self.before_sync(path)
+    def sync_dir(self, path: StrPath) -> None:
+        self.before_sync(text_of(path))
         super().sync_dir(path)
 
 
