@@ -14,12 +14,12 @@ from kops.errors import KopsError
 from kops.files import MemoryFiles, OsFiles
 from kops.forensics.findings.finding import Finding
 from kops.forensics.inventory.tree import open_paths
-from kops.forensics.inventory.workers import spread
 from kops.forensics.verify import jobs as verify_jobs
 from kops.forensics.verify.facts.facts import FULL, LEVELS, SegmentFacts, join_facts, scan_segment_facts
 from kops.forensics.verify.facts.index import IndexSamples
 from kops.forensics.verify.partition import SegmentResult, SegmentTask, check_indexes, load_index
 from kops.forensics.verify.run import VerifyPlan, check_plan, plan_verify, verify
+from kops.forensics.verify.workers import spread
 from kops.records import Batch, scan
 from tests.support import corpus
 from tests.support.logs.verifying import folder

@@ -82,8 +82,8 @@ def _run_in_processes(
     tasks: list[SegmentTask], files: Files, jobs: int, deadline: float | None, progress: Callable[[int], None] | None
 ) -> Iterator[SegmentResult]:
     """Begun in the order given, so that what is read when somebody stops it is a beginning."""
-    from kops.forensics.inventory.workers import spread
     from kops.forensics.verify.parts import join_parts, read_part
+    from kops.forensics.verify.workers import spread
 
     parts, counts = _parts(tasks, files, jobs)
 
