@@ -121,7 +121,7 @@ def test_a_journal_that_was_changed_is_named(kops: Kops, tmp_path: Path) -> None
     for arguments in (("-n", path), ("-y", path), ("--rollback", str(journal))):
         ran = kops("log", "repair", *arguments)
         assert ran.code == 8
-        assert ran.err.startswith(f"kops: error: {journal}/journal.jsonl: line 1: no JSON. The journal of this repair was changed")
+        assert ran.err.startswith(f"kops: error: {journal}/journal.jsonl: line 1: not JSON. The journal of this repair was changed")
     journal.rename(tmp_path / "away")
     assert kops("log", "repair", "-y", path).code == 0
 

@@ -64,7 +64,7 @@ def test_what_a_kill_leaves_is_told_as_info() -> None:
     report = verify([case.root / "crash"], "full")
     told = {found.code: found.detail for found in report.findings}
     assert set(told) == {"unclean-shutdown", "index-preallocated", "directory-deleted", "directory-future"}
-    assert "no marker of a clean stop" in told["index-preallocated"]
+    assert "no clean-shutdown marker" in told["index-preallocated"]
     assert not report.has_problems
 
 

@@ -1,11 +1,15 @@
 """What an inspection found: one shape for `verify`, `index check`, `repair` and Spark.
 
 A finding is `{severity, code, file, position, length, base_offset, last_offset, records, detail, fix}` in every output of kops. The codes
-are stable; their texts stand in `kops.forensics.findings.codes`, from which the manual page kops-findings is made.
+are stable. `kops.forensics.findings.codes` has their texts; the manual page kops-findings is made from it.
 
-Severities: `error` - records are lost, unreadable or wrong, or Kafka fails on it; `warning` - something is wrong but Kafka makes it good by
-itself without losing records, or may be wrong; `info` - worth a word, nothing is wrong (what a crash or a deletion leaves, say). Errors and
-warnings are problems (exit code 4), infos are not.
+Severities:
+
+* `error`: records are lost, unreadable or wrong, or Kafka fails.
+* `warning`: something is wrong or may be wrong, but Kafka repairs it by itself without losing records.
+* `info`: worth knowing, but nothing is wrong (for example what a crash or a deletion leaves).
+
+Errors and warnings are problems (exit code 4). Infos are not.
 """
 
 from __future__ import annotations
@@ -24,9 +28,9 @@ SEVERITIES = ("info", "warning", "error")
 class Finding:
     """One thing found.
 
-    `file` is a path as the person gave it (or below it); `position` and `length` are bytes in that file; `base_offset` and `last_offset`
-    (inclusive) are the offsets concerned: for damage the offsets that cannot be read; `records` is how many of them are known to have held
-    a record (None: not known). What does not apply is None.
+    `file` is a path as the user gave it, or below it. `position` and `length` are bytes in that file. `base_offset` and `last_offset`
+    (inclusive) are the offsets concerned; for damage, those that cannot be read. `records` is how many of them are known to have held a
+    record (None: not known). What does not apply is None.
     """
 
     severity: str

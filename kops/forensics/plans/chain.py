@@ -1,15 +1,15 @@
 """Which batches of a damaged log stay, and at which offsets: the decisions that `repair` and `recover` share.
 
-A batch whose checksum holds has the right contents, but its base offset and leader epoch lie outside the checksum (Kafka's
-DefaultRecordBatch), so they may be wrong by themselves; a batch may stand twice, or in the wrong place. The log is the longest chain of
-batches in file order whose offsets increase. A batch that is not in it is
+A batch whose checksum holds has the right contents. But its base offset and leader epoch are outside of the checksum (Kafka's
+DefaultRecordBatch), so they may be wrong. A batch may also be there twice, or in the wrong place. The log is the longest chain of batches
+in file order whose offsets increase. A batch that is not in the chain is
 
-* mended, when the hole in the chain at its place has exactly its size (its base offset was damaged), or its records fit there (its last
+* mended, if the hole in the chain at its place has exactly its size (its base offset was damaged), or its records fit there (its last
   offset was damaged);
-* put where its own offsets say, when the chain has a hole there within its file (batches change places);
-* set aside otherwise (it stands in the log already).
+* moved to its own offsets, if the chain has a hole there within its file (batches changed places);
+* set aside otherwise (it is in the log already).
 
-Nothing that is not pinned down so is ever made up.
+Nothing else is changed: a value that is not determined by these rules is never guessed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ALL_RECORDS: Final = 0x7FFFFFFF
 
 @dataclass(slots=True)
 class Item:
-    """One batch that can be read: where it lies, what its header says. `data` holds its bytes where they were mended (`note` says how)."""
+    """One readable batch: its place and its header. `data` has its bytes if they were mended; `note` says how."""
 
     path: str
     position: int
@@ -109,7 +109,8 @@ class Item:
 
 @dataclass(slots=True)
 class Bad:
-    """Bytes that are no readable batch. `code` is the scanner's or that of `Batch.check`; offsets, and `header`, where it can be read."""
+    """Bytes that are not a readable batch. `code` is the scanner's or that of `Batch.check`. Offsets and `header` are set if they can be
+    read."""
 
     path: str
     position: int
@@ -144,7 +145,7 @@ def read_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | Non
 def stream_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | None = None) -> Iterator[Item | Bad]:
     """The batches of a log that can be read, and what lies between them, in file order.
 
-    The records are parsed, too: a batch whose header contradicts them is mended where they leave no doubt, else it is bad.
+    The records are parsed, too. A batch whose header contradicts them is mended if they leave no doubt; otherwise it is bad.
     """
     with files.open(path) as file:
         for found in scan(file):
@@ -159,14 +160,14 @@ def stream_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | N
 
 
 def _judge(path: str, batch: Batch, problem: DecodeError) -> Item | Bad:
-    """A batch whose checksum holds and whose contents do not fit its header."""
+    """A batch whose checksum holds, but whose records do not fit its header."""
     data = mend_contents(batch) if batch.magic > 1 else _mend_set(batch)
     if data is not None:
         mended = Batch(data)
         mended.position = batch.position
         return Item.of(path, mended, data=data, note=f"header mended from its records: {problem.reason}")
     if problem.code == "bad-offsets":
-        return Item.of(path, batch)  # readable as it is; nothing is known that would be righter
+        return Item.of(path, batch)  # readable as it is; no better value is known
     return Bad(path, batch.position, batch.size, problem.code, problem.reason, batch.base_offset, batch.last_offset)
 
 
@@ -179,7 +180,7 @@ def item_batch(files: Files, item: Item) -> Batch:
 
 
 def mend_contents(batch: Batch, last_offset: int | None = None) -> bytes | None:
-    """A v2 batch with the same records and a header that fits them: count, last offset, latest timestamp; None where that does not do.
+    """A v2 batch with the same records and a header that fits them: count, last offset, latest timestamp; None if that is not enough.
 
     `last_offset`: take this one instead of the header's.
     """
@@ -211,7 +212,7 @@ def mend_contents(batch: Batch, last_offset: int | None = None) -> bytes | None:
 
 
 def _mend_set(batch: Batch) -> bytes | None:
-    """A compressed set of v0 with the offset of its last message, which stands under the checksum; its own does not."""
+    """A compressed v0 set with the offset of its last message, which is covered by the checksum. Its own offset is not."""
     if batch.magic or not batch.compressed:
         return None
     try:
@@ -346,10 +347,10 @@ def _place(
     fresh = []
     for item in group:
         if _is_copy(item, kept) or _is_copy(item, placed):
-            aside.append(Aside(item, "stands in the log already"))
+            aside.append(Aside(item, "it is in the log already"))
         else:
             fresh.append(item)
-    # A wrong offset that fills another hole to the byte would be a rare chance: such batches stand in the wrong place.
+    # A wrong offset hardly ever fits another hole exactly. So such batches are in the wrong place.
     first = min(low for low, _ in places.values())
     elsewhere = [item for item in fresh if _fills(item, kept, first) and _fits(item, placed, inside=False)]
     placed += elsewhere
@@ -427,14 +428,14 @@ def _trimmed(files: Files, item: Item, before: int, after: int | None) -> Item |
     return replace(item, last=fixed.last_offset, crc=fixed.crc, data=mended, note=note)
 
 
-# Fields outside of the checksum, and those that only their neighbours pin down.
+# Fields outside of the checksum, and those that only their neighbours determine.
 
 
 def mend_epochs(files: Files, log: Sequence[Item], known: Sequence[tuple[int, int]] = ()) -> list[Item]:
     """The log with leader epochs that never go back. `known`: (epoch, start offset) entries of leader-epoch-checkpoint, ascending.
 
-    The longest chain of epochs that do not go back is right; another batch gets the epoch that both neighbours have, or that the checkpoint
-    says when it lies between theirs, else its predecessor's.
+    The longest chain of epochs that do not go back is right. Any other batch gets the epoch of both neighbours if they agree, else the
+    checkpoint's if it is between theirs, else its predecessor's.
     """
     if all(after.epoch >= before.epoch for before, after in itertools.pairwise(log)):
         return list(log)

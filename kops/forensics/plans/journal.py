@@ -1,15 +1,15 @@
-"""Carrying a plan out so that it can be interrupted at any point, gone on with, and undone.
+"""Applies a plan so that it can be interrupted at any point, continued, and undone.
 
-A journal is a directory `<log dir>.kops-journal/<time>/`, beside the log directory and never in it: a broker takes an unknown directory
-among its partitions for one of them. In it lie
+A journal is a directory `<log dir>.kops-journal/<time>/`, beside the log directory. It is never inside, because a broker would take it for
+a partition there. It contains
 
-* `journal.jsonl` - first line the whole plan (`begin`), then a line before and one behind each step, at last `done`; undoing adds
-  `rolling-back` and `rolled-back`. Every line is forced to the disk before what it announces happens;
+* `journal.jsonl` - the first line is the whole plan (`begin`). A line follows before and after each step, and `done` at the end. A
+  rollback adds `rolling-back` and `rolled-back`. Every line is flushed to the disk before what it announces happens;
 * `content/N` - the bytes that step N brings itself;
-* `backup/N` - the file that step N replaces or takes away: a hard link (so time and inode stay), a copy where links are not possible.
+* `backup/N` - the file that step N replaces or removes: a hard link (so time and inode stay), or a copy where links are not possible.
 
-A step only ever reads originals: the backup of a path where there is one, else the path itself. So each step can be done again from its
-beginning, whatever an interruption left of it, and gives the same file.
+A step reads only originals: the backup of a path if there is one, else the path itself. So each step can be repeated from its beginning,
+whatever an interruption left, and makes the same file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 
 
 class ChangedSinceError(KopsError):
-    """A rollback would throw away what was written after the repair."""
+    """A rollback would lose what was written after the repair."""
 
 
 @dataclass(slots=True)
@@ -107,10 +107,11 @@ def apply_plan(
     now_ms: Callable[[], int] | None = None,
     on_step: Callable[[int, int, Step], None] | None = None,
 ) -> Journal | None:
-    """Do what a plan says; returns the journal, None when there was nothing to do.
+    """Apply a plan. Returns the journal, or None if there was nothing to do.
 
-    The caller holds the lock (`locked`). `journal`: the directory for journals (default: beside the log directory). `on_step` is told the
-    number of the step, of all steps, and the step, before it begins. Raises OSError, or KopsError where the journal cannot be made.
+    The caller holds the lock (`locked`). `journal`: the directory for journals (default: beside the log directory). `on_step` gets the
+    number of the step, the number of all steps, and the step, before it begins. Raises OSError, or KopsError where the journal cannot be
+    made.
     """
     if plan.empty:
         return None
@@ -121,7 +122,7 @@ def apply_plan(
 
 
 def resume(files: Files, journal: Journal, on_step: Callable[[int, int, Step], None] | None = None) -> None:
-    """Bring an interrupted repair, or an interrupted rollback, to its end. The caller holds the lock."""
+    """Finish an interrupted repair or rollback. The caller holds the lock."""
     if journal.state == "rolling-back":
         _undo(files, journal)
     elif journal.state == "begin":
@@ -129,9 +130,9 @@ def resume(files: Files, journal: Journal, on_step: Callable[[int, int, Step], N
 
 
 def rollback(files: Files, journal: Journal, *, force: bool = False) -> int:
-    """Put everything back as it was before the repair, byte for byte, with names and times; returns the number of steps undone.
+    """Restore everything as it was before the repair: bytes, names and times. Returns the number of steps undone.
 
-    Raises ChangedSinceError, before anything is touched, where a file is not as the repair left it (a broker was at work), unless `force`.
+    Unless `force` is set, raises ChangedSinceError before it changes anything if a file is not as the repair left it (a broker ran).
     """
     if journal.state == "rolled-back":
         return 0
@@ -145,13 +146,13 @@ def rollback(files: Files, journal: Journal, *, force: bool = False) -> int:
 
 
 def open_journal(files: Files, path: str) -> Journal:
-    """Read a journal from its directory (or its journal.jsonl). Raises NotFoundError, and DecodeError for a line that is none of ours."""
+    """Read a journal from its directory (or its journal.jsonl). Raises NotFoundError, and DecodeError for an invalid line."""
     if posixpath.basename(path) == JOURNAL_FILE:
         path = posixpath.dirname(path) or "."
     path = files.absolute(path)
     name = posixpath.join(path, JOURNAL_FILE)
     if not files.exists(name):
-        raise NotFoundError(f"{path}: no journal of a repair ({JOURNAL_FILE} is not there)")
+        raise NotFoundError(f"{path}: not the journal of a repair ({JOURNAL_FILE} is missing)")
     lines = files.read_all(name).split(b"\n")
     journal: Journal | None = None
     for number, line in enumerate(lines, 1):
@@ -161,8 +162,8 @@ def open_journal(files: Files, path: str) -> Journal:
             document = json.loads(line)
         except (ValueError, RecursionError) as error:
             if number == len(lines) and journal is not None:
-                break  # The last line may be torn: what it announces has not begun. The first came into being whole.
-            raise _malformed(path, number, "no JSON") from error
+                break  # The last line may be torn: what it announces has not begun. The first line was written whole.
+            raise _malformed(path, number, "not JSON") from error
         try:
             if journal is None:
                 journal = _read_begin(files, path, document)
@@ -179,7 +180,7 @@ def open_journal(files: Files, path: str) -> Journal:
 
 def _malformed(path: str, number: int, reason: str) -> DecodeError:
     words = (
-        f"line {number}: {reason}. The journal of this repair was changed or damaged: put {JOURNAL_FILE} back as it was, or, to give up"
+        f"line {number}: {reason}. The journal of this repair was changed or damaged. Restore {JOURNAL_FILE}, or, to give up"
         f" finishing or undoing that repair, move {path} away (its backup/ keeps the files from before the repair)"
     )
     return DecodeError(words, code="journal-malformed", file=posixpath.join(path, JOURNAL_FILE))
@@ -208,7 +209,7 @@ def _clock() -> int:
 
 
 def _create(files: Files, root: str, plan: Plan, now_ms: int) -> Journal:
-    """Lay down the whole plan; the rename of journal.jsonl is the moment from which the repair exists."""
+    """Write the whole plan. The repair exists from the moment in which journal.jsonl gets its name."""
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_ms // 1000)) + f".{now_ms % 1000:03}Z"
     try:
         for directory in _missing_parents(files, root):
@@ -222,7 +223,7 @@ def _create(files: Files, root: str, plan: Plan, now_ms: int) -> Journal:
         for directory in (path, posixpath.join(path, "content"), posixpath.join(path, "backup")):
             files.mkdir(directory)
     except (PermissionError, FileNotFoundError, NotADirectoryError) as error:
-        raise KopsError(f"{root}: the journal of the repair cannot be made there ({error.strerror}); choose another place") from error
+        raise KopsError(f"{root}: no journal can be made there ({error.strerror}); choose another directory with --journal") from error
     steps = [_absolute(files, step) for step in plan.steps]
     existed = [files.exists(step.path) for step in steps]
     journal = Journal(path, files.absolute(plan.log_dir), steps, existed)
@@ -238,7 +239,7 @@ def _create(files: Files, root: str, plan: Plan, now_ms: int) -> Journal:
 
 
 def _remove_unborn(files: Files, root: str) -> None:
-    """Take away what is left of journals that an interruption kept from coming into being."""
+    """Remove the remains of journals that an interruption prevented."""
     for name in files.list(root):
         path = posixpath.join(root, name)
         if not files.stat(path).is_dir or files.exists(posixpath.join(path, JOURNAL_FILE)):
@@ -374,7 +375,7 @@ def _append(files: Files, journal: Journal, document: dict[str, Any]) -> None:
         file.sync()
 
 
-# Doing.
+# Applying.
 
 
 def _carry_on(files: Files, journal: Journal, on_step: Callable[[int, int, Step], None] | None) -> None:
@@ -407,7 +408,7 @@ def _do(files: Files, journal: Journal, number: int) -> int | None:
             files.sync_dir(directory)
         return None
     if _is_dir(files, step.path):
-        # Taken away whole, also where a file's place is meant.
+        # Removed whole, even if a file is expected here.
         files.rename(step.path, journal.backup(number))
         files.sync_dir(directory)
     elif journal.existed[number]:
@@ -477,7 +478,7 @@ def _stage(files: Files, journal: Journal, step: Put, staged: str) -> int:
     check = 0
     position = 0
     if files.exists(staged):
-        files.unlink(staged)  # never written into: it may be a second name of an original
+        files.unlink(staged)  # never written to: it may be a second name of an original
     with files.open(staged, "new") as new:
         for part in step.parts:
             for chunk in _chunks(files, journal, part):
@@ -522,7 +523,7 @@ def _check_backups(files: Files, journal: Journal) -> None:
         if isinstance(step, Move) or journal.states.get(number) != "applied" or not journal.existed[number]:
             continue
         if not files.exists(journal.backup(number)):
-            raise KopsError(f"{journal.backup(number)}: what {step.path} was before the repair is gone. Use --force to give back the rest")
+            raise KopsError(f"{journal.backup(number)}: the backup of {step.path} is gone. Use --force to restore the rest")
 
 
 def _check_unchanged(files: Files, journal: Journal) -> None:
@@ -538,7 +539,7 @@ def _check_unchanged(files: Files, journal: Journal) -> None:
             changed = isinstance(step, Put) and _checksum(files, path) != journal.checks.get(number)
         if changed:
             raise ChangedSinceError(
-                f"{path}: changed since the repair (did a broker run?); undoing it would lose what came later. Use --force to do so anyway"
+                f"{path}: changed since the repair (did a broker run?). A rollback would lose that. Use --force to do it anyway"
             )
 
 
@@ -565,7 +566,7 @@ def _undo(files: Files, journal: Journal) -> int:
         undone += 1
     _append(files, journal, {"state": "rolled-back"})
     journal.state = "rolled-back"
-    # The backups are second names of the files that are in place again: a broker that goes on writing those would write them, too.
+    # The backups are second names of the restored files. A broker that appends to those would change the backups, too.
     for number in range(len(journal.steps)):
         if files.exists(journal.backup(number)):
             files.unlink(journal.backup(number))
@@ -590,4 +591,4 @@ def _restore(files: Files, journal: Journal, number: int) -> None:
         _duplicate(files, backup, staged)
         files.rename(staged, path)
         if files.exists(staged):
-            files.unlink(staged)  # both were names of one file, which is when a rename does nothing
+            files.unlink(staged)  # both were names of one file; then a rename does nothing

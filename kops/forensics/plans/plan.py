@@ -2,8 +2,8 @@
 
 Nothing here writes. A plan belongs to one log directory and is a list of steps; each replaces, makes, renames or removes one file. New
 contents are ranges of files as they were before the repair plus some bytes of their own, so a plan for a segment of a GiB is small.
-`PlannedFiles` shows the directory as the plan will leave it, without a byte being copied, so what would come out can be verified before
-anything is touched. `kops.forensics.plans.journal` carries a plan out.
+`PlannedFiles` shows the directory as the plan will leave it, without copying a byte. So the result can be verified before anything is
+changed. `kops.forensics.plans.journal` applies a plan.
 """
 
 from __future__ import annotations

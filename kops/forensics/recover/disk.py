@@ -1,10 +1,10 @@
-"""Files for `recover` on a disk with bad places: a read that fails with EIO costs what can't be read, not the whole window.
+"""Files for `recover` on a disk with bad places. A read that fails with EIO loses what can't be read, not the whole window.
 
-No format: a reader asks for windows of 1 MiB, the kernel fails a whole window for one bad sector in it. Here such a window is read again
-in pieces, down to a page (what the kernel itself reads at least); what fails then reads as zeros, which are no batch, and is remembered as
-unreadable, so no place is tried twice. A failed read may take a disk many seconds, so there are few: behind `_PATIENCE` of them in a row
-the search goes ahead in steps that grow (the edges of a bad stretch are then found by halving; readable islands in a long one may be passed
-over), and in a file that has thousands of bad places the least piece grows, too.
+A reader asks for windows of 1 MiB, and the kernel fails a whole window for one bad sector. This module reads such a window again in pieces,
+down to a page, the least that the kernel reads. What still fails reads as zeros, which are not a batch. It is remembered as unreadable, so
+no place is tried twice. A failed read may take a disk many seconds, so there should be few. After `_PATIENCE` failures in a row the search
+continues in growing steps, and finds the edges of the bad stretch by halving; it may miss readable islands in a long one. In a file with
+thousands of bad places the smallest piece grows, too.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _FAILURES_A_SIZE: Final = 1024
 
 
 class PatientFiles(PlannedFiles):
-    """`base`, for reading only. When `sealed`, a place that was not known to be unreadable fails as ever: what was found intact is never
-    given as zeros."""
+    """`base`, for reading only. When `sealed`, a place that is not known to be unreadable fails as usual: what was found intact is
+    never read as zeros."""
 
     def __init__(self, base: Files) -> None:
         super().__init__(base)
@@ -43,7 +43,7 @@ class PatientFiles(PlannedFiles):
         return PatientFile(self, super().open(path, mode), self._gone.setdefault(path, Gone()))
 
     def unreadable(self, path: str, start: int, end: int) -> list[tuple[int, int]]:
-        """The ranges that the disk did not give and that touch these bytes (`end` is behind the last one), in order."""
+        """The unreadable ranges that touch these bytes, in order. `end` is exclusive."""
         gone = self._gone.get(path)
         return [] if gone is None else [(low, high) for low, high in gone.ranges if low < end and high > start]
 
@@ -106,13 +106,13 @@ class PatientFile(File):
         raise ReadOnlyError(f"{self.path} is open for reading only")
 
     def fileno(self) -> int:
-        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), self.path)  # a descriptor would not know the zeros
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), self.path)  # a descriptor would bypass the zeros
 
     def close(self) -> None:
         self._base.close()
 
     def _try(self, position: int, size: int) -> bytes | None:
-        """These bytes, or None where the disk does not give them."""
+        """These bytes, or None if they can't be read."""
         try:
             data = self._base.read(position, size)
         except OSError as error:
@@ -125,7 +125,7 @@ class PatientFile(File):
         return data
 
     def _in_pieces(self, position: int, end: int, reach: int) -> bytes:
-        """The bytes as far as the disk gives them, zeros for the rest; `reach`: how much is tried at first."""
+        """The bytes as far as they can be read, zeros for the rest. `reach` is how much is tried first."""
         parts: list[bytes] = []
         while position < end:
             gone_to, following = self._gone.around(position)
@@ -169,7 +169,7 @@ class PatientFile(File):
             if bad >= size:
                 self._gone.add(start, size)
                 return
-            # The last piece is looked at in any case.
+            # The last piece is always tried.
             good = max(min(bad + step, size - 1) // least * least, bad)
             step = min(step * 2, _LARGEST_STEP)
         while good - bad >= least:

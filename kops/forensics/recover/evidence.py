@@ -1,8 +1,8 @@
-"""What stands beside a partition's logs about offsets that they held: it tells `recover` what is gone without a trace in the logs.
+"""What other files say about the offsets that a partition's logs held. From this `recover` knows what is gone without a trace in the logs.
 
-Sources, as in `kops.forensics.verify.run`: a segment's name (the one before it went on to there), the first entry of
-leader-epoch-checkpoint (Kafka moves it up when it deletes the beginning), log-start-offset-checkpoint, and the two checkpoints of the log
-directory that never run ahead of the log together, recovery point and high watermark.
+Sources, as in `kops.forensics.verify.run`: a segment's name (the one before reached up to it), the first entry of
+leader-epoch-checkpoint (Kafka raises it when it deletes the beginning), log-start-offset-checkpoint, and the two checkpoints of the log
+directory that are never both ahead of the log: recovery point and high watermark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Range = tuple[int, int]
 
 
 class Evidence:
-    """What is known of one folder: `context` from the log directory's checkpoints."""
+    """What is known of one directory. `context` comes from the log directory's checkpoints."""
 
     def __init__(self, folder: PartitionDir, context: PartitionContext) -> None:
         self.folder = folder
@@ -53,7 +53,7 @@ class Evidence:
             yield end, point - 1
 
     def _first_known(self, files: Files) -> int | None:
-        """Where the log began, as far as that is told."""
+        """Where the log began, as far as it is known."""
         path = posixpath.join(self.folder.path, "leader-epoch-checkpoint")
         try:
             entries = read_leader_epoch_checkpoint(files.read_all(path), file=path)
@@ -65,7 +65,7 @@ class Evidence:
 
 
 def evidence_of(inventory: Inventory, files: Files) -> dict[str, Evidence]:
-    """By the path of each partition directory. Checkpoints that can't be read know nothing."""
+    """By the path of each partition directory. Checkpoints that can't be read are ignored."""
     return {folder.path: Evidence(folder, context) for folder, context in surroundings(inventory, files)}
 
 

@@ -1,4 +1,4 @@
-"""What a salvage did: the report, and its row for each partition."""
+"""The report of a recovery, with a row for each partition."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ __all__ = ["RecoverReport", "RecoveredPartition"]
 
 @dataclass(slots=True)
 class RecoveredPartition:
-    """What became of one partition. `lost` are offset ranges whose batches are damaged everywhere or gone, as far as what stands beside the
-    logs tells; `gaps` all offsets between two kept batches that none of them has (compaction leaves such, too); `complete` is False when
-    an interruption cut it short.
+    """The result of one partition. `lost` are offset ranges whose batches are damaged in every copy, or missing as far as other files tell.
+    `gaps` are all offsets between kept batches that no batch has (compaction leaves such, too). `complete` is False after an interruption.
     """
 
     name: str
@@ -63,7 +62,7 @@ class RecoveredPartition:
 
 @dataclass(slots=True)
 class RecoverReport:
-    """The whole run: partitions in order, what was passed over, and whether it came to its end."""
+    """The result of a run: partitions in order, what was skipped, and whether it was interrupted."""
 
     out: str
     shape: str
@@ -74,7 +73,7 @@ class RecoverReport:
 
     @property
     def damaged(self) -> bool:
-        """Whether anything was wrong with what was read."""
+        """Whether anything was wrong with the input."""
         return any(partition.damaged or partition.lossy or partition.notes for partition in self.partitions)
 
     @property

@@ -1,9 +1,9 @@
-"""Salvage: every intact batch of damaged logs, written somewhere else; what is read is never written.
+"""Recovery: copies every intact batch of damaged logs to another place. The input is not changed.
 
 `recover` looks at log directories, partition directories or single files (also several copies of the same partition: other replicas,
 leftovers), takes every batch that can be read (`kops.forensics.recover.runs`) and writes it at its offset, as segments that Apache Kafka
-opens, as jsonl, or as Parquet (`kops.forensics.recover.write`). Each partition appears under its name when it is whole.
-`kops-recover.json` in the output tells what was kept and lost, and is what a second run with `resume` goes on from.
+opens, as jsonl, or as Parquet (`kops.forensics.recover.write`). Each partition gets its name when it is complete.
+`kops-recover.json` in the output says what was kept and lost. A run with `resume` continues from it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LEFTOVERS: Final = (".swap", ".cleaned", ".deleted")
 
 @dataclass(slots=True)
 class _Job:
-    """One partition: its copies, best first, what stands beside their logs, and the bytes of its partition.metadata."""
+    """One partition: its copies, best first, the evidence beside their logs, and the bytes of its partition.metadata."""
 
     name: str
     topic: str
@@ -66,8 +66,8 @@ def recover(
 
     `shape`: `segment` (folders that a broker opens), `jsonl` or `parquet`. `renumber`: close the gaps instead of keeping each batch's
     offset. `leftovers`: also look into `.swap`, `.cleaned` and `.deleted` files. `resume`: keep what an earlier run completed. `on_total`
-    is told the number of bytes to read, `on_bytes` each step. Raises NotFoundError, UsageError (the output is not empty, lies in the
-    input, ...), OSError; on KeyboardInterrupt what was written so far is made usable, the report says so, and `interrupted` is set.
+    gets the number of bytes to read, `on_bytes` each step. Raises NotFoundError, UsageError (the output is not empty, is inside the input,
+    ...) and OSError. On KeyboardInterrupt what was written so far is made usable, the report says so, and `interrupted` is set.
     """
     source_files = files if files is not None else OsFiles(read_only=True)
     writable = out_files if out_files is not None else OsFiles()
@@ -80,7 +80,7 @@ def recover(
     for path in paths:
         inside = source_files.absolute(os.fspath(path)).rstrip("/")
         if target == inside or target.startswith(inside + "/"):
-            raise UsageError(f"--out {target} lies in {inside}, which is only read; choose a place outside")
+            raise UsageError(f"--out {target} is inside {inside}, which is only read; choose a directory outside")
     jobs, skipped = _jobs(inventory, leftovers, source_files)
     report = RecoverReport(target, shape, renumber, skipped=skipped)
     done = _prepare_out(writable, target, report, force=force, resume=resume)
@@ -109,12 +109,12 @@ def _jobs(inventory: Inventory, leftovers: bool, files: Files) -> tuple[list[_Jo
     for log_dir in inventory.log_dirs:
         for folder in log_dir.partitions:
             if folder.state == "delete":
-                skipped.append(f"{folder.path}: the partition was deleted; name the folder itself to have it")
+                skipped.append(f"{folder.path}: the partition was deleted; name this directory itself to recover it")
             else:
                 folders.append(folder)
     folders += inventory.loose_partitions
     beside = evidence_of(inventory, files)
-    # The live folder says which topic it is.
+    # The live directory decides which topic it is.
     for folder in sorted(folders, key=lambda folder: _RANKS.index(folder.state or "log")):
         other = _add_folder(jobs, folder, leftovers, beside[folder.path], files)
         if other:
@@ -123,7 +123,7 @@ def _jobs(inventory: Inventory, leftovers: bool, files: Files) -> tuple[list[_Jo
         if entry.kind == "log":
             _add_file(jobs, entry)
     for job in jobs.values():
-        # Live logs first, then other copies, then what Kafka had put away.
+        # Live logs first, then other copies, then leftovers.
         job.sources.sort(key=lambda source: _RANKS.index(source.kind))
     return sorted(jobs.values(), key=lambda job: (job.topic, job.partition)), skipped
 
@@ -136,13 +136,13 @@ def _job(jobs: dict[str, _Job], topic: str | None, partition: int, name: str) ->
 
 
 def _add_folder(jobs: dict[str, _Job], folder: PartitionDir, leftovers: bool, beside: Evidence, files: Files) -> str:
-    """Take a copy in; or a sentence why not: its topic is another one of the same name."""
+    """Add a copy, or return why not: it belongs to another topic of the same name."""
     job = _job(jobs, folder.topic, folder.partition, folder.name)
     metadata = _partition_metadata(files, folder)
     if metadata is not None and job.metadata is not None:
         own, taken = (read_partition_metadata(data).topic_id for data in (metadata, job.metadata))
         if own != taken:
-            return f"{folder.path}: of another topic of that name (topic id {own}, not {taken}); name the folder alone to have it"
+            return f"{folder.path}: it belongs to another topic of that name (topic id {own}, not {taken}); name it alone to recover it"
     job.metadata = job.metadata or metadata
     job.beside.append(beside)
     live = [segment.log.path for segment in folder.live_segments if segment.log is not None]
@@ -181,12 +181,12 @@ def _prepare_out(files: Files, target: str, report: RecoverReport, *, force: boo
             files.mkdir(path)
         return {}
     if not files.stat(target).is_dir:
-        raise UsageError(f"--out {target}: is a file, a directory is needed")
+        raise UsageError(f"--out {target}: is a file; a directory is needed")
     names = files.list(target)
     if not names:
         return {}
     if not resume and not force:
-        raise UsageError(f"--out {target}: is not empty; --resume goes on with an interrupted run, --force writes beside what is there")
+        raise UsageError(f"--out {target}: is not empty; --resume continues an interrupted run, --force writes into it anyway")
     for name in names:
         if name.endswith(PARTIAL):
             remove_tree(files, posixpath.join(target, name))
@@ -204,7 +204,7 @@ def _missing(files: Files, path: str) -> list[str]:
 def _earlier(files: Files, target: str, report: RecoverReport) -> dict[str, RecoveredPartition]:
     path = posixpath.join(target, REPORT_FILE)
     if not files.exists(path):
-        raise UsageError(f"--out {target}: there is no {REPORT_FILE} of an earlier run to resume")
+        raise UsageError(f"--out {target}: there is no {REPORT_FILE} of an earlier run, so there is nothing to resume")
     try:
         document = json.loads(files.read_all(path))
         same = (document["as"], document["renumbered"]) == (report.shape, report.renumbered)
@@ -240,7 +240,7 @@ def _write_report(files: Files, report: RecoverReport) -> None:
 
 
 def _one(files: PatientFiles, out_files: Files, report: RecoverReport, job: _Job, on_bytes: Callable[[int], None] | None) -> bool:
-    """One partition; False when it was interrupted (what is whole of it is there nevertheless)."""
+    """Write one partition. False if it was interrupted; its complete part is there nevertheless."""
     paths = [path for source in job.sources for path in source.paths]
     entry = RecoveredPartition(job.name, "", paths)
     files.sealed = False

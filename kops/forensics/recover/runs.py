@@ -1,9 +1,9 @@
 """What can be salvaged of one partition: runs of intact batches from every file that may hold one, each offset once.
 
-A run is a range of bytes of one file in which batches follow each other; a healthy segment is one run, whatever its size. The live log
-decides (`kops.forensics.plans.chain` sorts out disorder in it); other copies - `.swap`, `.cleaned` and `.deleted` files, `-future` and
-`-stray` directories, other replicas - fill its holes, and where two batches claim the same offsets, the one of the later leader epoch
-stays, else the one of the better copy.
+A run is a range of bytes of one file in which batches follow each other. A healthy segment is one run, whatever its size. The live log
+comes first (`kops.forensics.plans.chain` resolves disorder in it). Other copies fill its holes: `.swap`, `.cleaned` and `.deleted` files,
+`-future` and `-stray` directories, other replicas. If two batches claim the same offsets, the one of the later leader epoch stays, else the
+one of the better copy.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Source:
 class Salvage:
     """The outcome for one partition: runs by offset, what could not be read, sentences, and whether the log looks compacted.
 
-    `closed`: holes that an earlier repair closed by empty batches; they are holes here.
+    `closed`: holes that an earlier repair closed by empty batches. They count as holes here.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -126,7 +126,7 @@ def _read_copy(files: Files, copy: Source, on_bytes: OnBytes | None) -> Salvage:
             _append(result.runs, found)
             if found.note:
                 result.notes.append(f"{found.path}:{found.position}: {found.note}")
-        # Without damage, so many holes in a segment are the cleaner's (`verify` takes them for it, too); v0 and v1 show it by nothing else.
+        # Without damage, so many holes in a segment come from the cleaner (`verify` assumes the same). v0 and v1 have no other sign of it.
         result.compacted |= gaps >= _CLEANERS_GAPS and gaps * _CLEANERS_SHARE >= batches
     if not in_order:
         _sort_out(files, copy, result)
@@ -135,10 +135,10 @@ def _read_copy(files: Files, copy: Source, on_bytes: OnBytes | None) -> Salvage:
 
 
 def _readable_items(files: Files, path: str, on_bytes: OnBytes | None) -> Iterator[Item | Bad]:
-    """The batches of a log as far as the disk gives it; what it refuses is damage, and the other files are read all the same."""
+    """The batches of a log as far as it can be read. What can't be read is damage, and the other files are read nevertheless."""
     position = 0
     named = parse_log_file(posixpath.basename(path))
-    first = named.offset if named is not None else None  # the segment begins with what its name says
+    first = named.offset if named is not None else None  # the segment begins with the offset in its name
     try:
         for found in stream_items(files, path, on_bytes=on_bytes):
             position = found.position + (found.length if isinstance(found, Bad) else found.size)
@@ -150,8 +150,8 @@ def _readable_items(files: Files, path: str, on_bytes: OnBytes | None) -> Iterat
 
 
 def _as_the_disk_gave_it(files: PatientFiles, found: Item | Bad, end: int, first: int | None) -> Item | Bad:
-    """What touches unreadable bytes is damage of the disk, not of the log. A batch whose checksum holds with zeros for them is intact, but
-    its first fields (offset, length, leader epoch) stand outside of it."""
+    """Damage that touches unreadable bytes is damage of the disk, not of the log. A batch whose checksum holds with zeros for them is
+    intact, but its first fields (offset, length, leader epoch) are outside of the checksum."""
     gone = files.unreadable(found.path, found.position, end)
     if not gone or (isinstance(found, Item) and gone[0][0] >= found.position + _UNCHECKED):
         return found
@@ -179,8 +179,8 @@ def _sort_out(files: Files, copy: Source, result: Salvage) -> None:
 def _is_filling(item: Item) -> bool:
     """Whether it is an empty batch with which a repair closed a hole.
 
-    The log cleaner leaves empty batches, too: the last one of a producer, and the last one of a round of cleaning, which may have no
-    producer but keeps the timestamp of the records that were in it (Cleaner.cleanInto); a filling never had any.
+    The log cleaner leaves empty batches, too: the last one of a producer, and the last one of a round of cleaning. The latter may have no
+    producer, but keeps the timestamp of its records (Cleaner.cleanInto). The empty batch of a repair never had one.
     """
     return item.magic > 1 and item.count == 0 and item.producer_id < 0 and item.max_timestamp < 0
 
@@ -209,13 +209,13 @@ def _holes_of_damage(result: Salvage) -> list[tuple[int, int]]:
         if low is not None and high is not None and 0 <= low <= high:
             holes.append((low, high))
         elif low is not None and not after and bad.code in ("torn-tail", "file-unreadable"):
-            # Nobody knows how far it went.
+            # Its end is not known.
             holes.append((low, low))
     return holes
 
 
 def missing(runs: Iterable[Run], holes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What of these ranges no run covers, joined and sorted."""
+    """The parts of these ranges that no run covers, joined and sorted."""
     covered = [(run.base, run.last) for run in runs]
     found: list[tuple[int, int]] = []
     for low, high in sorted(set(holes)):
@@ -238,11 +238,11 @@ def missing(runs: Iterable[Run], holes: Iterable[tuple[int, int]]) -> list[tuple
     return joined
 
 
-# Two copies make one.
+# Merging two copies.
 
 
 def merge(files: Files, better: list[Run], other: list[Run]) -> list[Run]:
-    """Both, each offset once. Runs that touch no other stay whole; the rest goes batch by batch."""
+    """Both, each offset once. Runs that touch no other stay whole; the rest is merged batch by batch."""
     marked = sorted([(run.base, run.last, 0, run) for run in better] + [(run.base, run.last, 1, run) for run in other], key=lambda m: m[:3])
     result: list[Run] = []
     cluster: list[tuple[int, Run]] = []

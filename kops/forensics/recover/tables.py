@@ -1,6 +1,4 @@
-"""Salvaged records as tables: jsonl in the shape in which kops lists records everywhere, and Parquet. Markers of transactions are left
-out.
-"""
+"""Recovered records as tables: jsonl in the shape in which kops lists records everywhere, and Parquet. Transaction markers are left out."""
 
 from __future__ import annotations
 
@@ -133,7 +131,7 @@ def _write_parquet(files: Files, path: str, rows: _Rows) -> None:
             ("sequence", pyarrow.int32()),
         ]
     )
-    # Through a file of ours: pyarrow takes no path that is not UTF-8, and a partition directory may have such a name.
+    # Through a file object: pyarrow rejects paths that are not UTF-8, and a partition directory may have such a name.
     with files.open(path, "new") as file, parquet.ParquetWriter(_Sink(file), schema, compression="zstd") as writer:
         waiting: list[dict[str, Any]] = []
         for batch, records in rows:
@@ -147,7 +145,7 @@ def _write_parquet(files: Files, path: str, rows: _Rows) -> None:
 
 
 class _Sink:
-    """A file as pyarrow writes to one: at its end, and it asks how far that is."""
+    """A file for pyarrow: it appends, and asks for the position."""
 
     closed = False
 
@@ -166,7 +164,7 @@ class _Sink:
         return self.position
 
     def flush(self) -> None:
-        """Every write is through already."""
+        """Nothing to do: writes are not buffered."""
 
     def close(self) -> None:
         """Whoever opened the file closes it."""

@@ -1,8 +1,8 @@
-"""Writing what was salvaged: folders of segments as a broker has them after a clean stop, or tables of records.
+"""Writes what was recovered: directories of segments as a broker has them after a clean stop, or tables of records.
 
 A segment gets the indexes a broker would have written (`kops.storage.segments.recovery`), a producer snapshot at each segment's base offset
 and at the log's end, leader-epoch-checkpoint from the batches (Kafka LogSegment.recover), and partition.metadata of the source. Everything
-is written under a name that ends in `.kops-partial` and renamed when it is whole and on the disk.
+is written under a name that ends in `.kops-partial`, and renamed when it is complete and flushed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Segment:
 
 
 def remove_tree(files: Files, path: str) -> None:
-    """Take away what an earlier attempt left."""
+    """Remove what an earlier attempt left."""
     if not files.stat(path).is_dir:
         files.unlink(path)
         return
@@ -53,7 +53,7 @@ def remove_tree(files: Files, path: str) -> None:
 def write_partition(
     files: Files, out_files: Files, report: RecoverReport, entry: RecoveredPartition, runs: Sequence[Run], metadata: bytes | None
 ) -> None:
-    """Write one partition and fill in what became of it. An interruption leaves the whole segments; `entry.complete` says so."""
+    """Write one partition and fill in its result. An interruption leaves complete segments; `entry.complete` says so."""
     suffix = {"segment": "", "jsonl": ".jsonl", "parquet": ".parquet"}[report.shape]
     entry.output = posixpath.join(report.out, entry.name + suffix)
     partial = entry.output + PARTIAL
@@ -68,7 +68,7 @@ def write_partition(
         out_files.sync_dir(report.out)
     except (OSError, KeyboardInterrupt):
         if out_files.exists(partial):
-            remove_tree(out_files, partial)  # a full disk is no place for half a partition, and --resume begins it anew
+            remove_tree(out_files, partial)  # half a partition is useless on a full disk, and --resume starts it again
         raise
 
 
@@ -175,12 +175,12 @@ class _Folder:
         try:
             built = rebuild_indexes(log, base_offset, producers=self.producers)
         except LoadError as error:
-            # Transactions that contradict each other: the state cannot be told, the indexes of each segment by itself can.
+            # Transactions contradict each other. The producer state is unknown, but each segment alone can be indexed.
             self.entry.notes.append(f"{posixpath.basename(log.path)}: no producer snapshots from here on ({error})")
             self.producers = None
             built = self.indexes_alone(log, base_offset)
         if built.damage is not None:
-            raise KopsError(f"{log.path}: what was just written cannot be read ({built.damage})")
+            raise KopsError(f"{log.path}: the new segment cannot be read back ({built.damage})")
         for kind, data in (("index", built.index), ("timeindex", built.timeindex), ("txnindex", built.txnindex)):
             if data or kind != "txnindex":
                 self.write(self.name(base_offset, kind), data)  # type: ignore[arg-type]
@@ -189,11 +189,11 @@ class _Folder:
         self.number += 1
 
     def indexes_alone(self, log: File, base_offset: int) -> RebuiltIndexes:
-        """Those of a segment by itself; none where a batch in it, with a sound checksum, is one that Kafka itself ends at."""
+        """Those of a segment by itself; none if Kafka itself fails on a batch in it whose checksum holds."""
         try:
             return rebuild_indexes(log, base_offset)
         except LoadError as error:
-            self.entry.notes.append(f"{posixpath.basename(log.path)}: it has no indexes, and Kafka will not open it ({error})")
+            self.entry.notes.append(f"{posixpath.basename(log.path)}: it gets no indexes, and Kafka will not open it ({error})")
             return RebuiltIndexes(b"", b"", b"", log.size(), None)
 
     def count(self, log: File) -> None:
@@ -221,13 +221,13 @@ class _Folder:
             self.write(self.name(offset, "snapshot"), snapshot_bytes(self.producers))
 
     def write(self, path: str, data: bytes) -> None:
-        """A small file, forced to the disk."""
+        """Write a small file and flush it."""
         with self.files.open(path, "new") as file:
             file.write(0, data)
             file.sync()
 
     def drop_open(self) -> None:
-        """Take away the segment that an interruption cut."""
+        """Remove the segment that an interruption cut."""
         if self.open_log is None:
             return
         stem = self.open_log.removesuffix(".log")

@@ -1,6 +1,6 @@
-"""The steps that mend a log directory's own files: checkpoints, meta.properties, the marker of a clean stop, what is none of Kafka's.
+"""The steps that mend a log directory's own files: checkpoints, meta.properties, the marker of a clean stop, and foreign files.
 
-Sources: Kafka's LogManager and CheckpointFile (what a start does with each), MetaPropertiesEnsemble, LogLoader (a log start offset behind
+Sources: Kafka's LogManager and CheckpointFile (what a start does with each), MetaPropertiesEnsemble, LogLoader (a log start offset above
 the log's end deletes every segment).
 """
 
@@ -84,7 +84,7 @@ class DirRepair:
                 data = write_clean_shutdown(CleanShutdown(_UNKNOWN_EPOCH))
                 changed |= self.steps.put(Put(found.file, "write-clean-shutdown", why, True, (Data(data),)))
             elif found.code == "bootstrap-malformed" and self._has_metadata():
-                why = f"{found.detail}; it is of no use beside a metadata log, and a node starts without it"
+                why = f"{found.detail}; it is not needed beside a metadata log, and a node starts without it"
                 changed |= self.steps.put(Remove(found.file, "remove-bootstrap-checkpoint", why, True))
             elif found.code == "log-start-ahead":
                 changed |= self._log_start_back(found)
@@ -99,14 +99,14 @@ class DirRepair:
         return changed
 
     def _has_metadata(self) -> bool:
-        """Whether a metadata log with contents lies here."""
+        """Whether there is a metadata log that is not empty."""
         folders = [partition for partition in self.log_dir.partitions if partition.topic == METADATA_TOPIC and not partition.state]
         return any(segment.log is not None and segment.log.size > 0 for folder in folders for segment in folder.live_segments)
 
     # checkpoints
 
     def _log_start_back(self, found: Finding) -> bool:
-        """The log start offset that leader-epoch-checkpoint knows: nothing is deleted by it that was not before."""
+        """The log start offset that leader-epoch-checkpoint knows: it deletes nothing that was not deleted before."""
         path = self.path(LOG_START_OFFSET_CHECKPOINT)
         folder = posixpath.dirname(found.file)
         partition = next((each for each in self.log_dir.partitions if each.path.rstrip("/") == folder), None)
@@ -117,7 +117,7 @@ class DirRepair:
         return self.steps.put(Put(path, "write-checkpoint", found.detail, True, (Data(write_offset_checkpoint(offsets)),)))
 
     def _readable_lines(self, found: Finding) -> bool:
-        """A checkpoint that can't be read, of its lines that can: what is left out, Kafka takes for 0, and looks at the log itself."""
+        """A broken checkpoint, rebuilt from its valid lines. Kafka takes the missing offsets for 0 and reads the log itself."""
         data = self.files.read_all(found.file) if self.files.exists(found.file) else b""
         offsets: dict[TopicPartition, int] = {}
         for line in data.decode("utf-8", "replace").split("\n")[2:]:
@@ -131,7 +131,7 @@ class DirRepair:
         return self.steps.put(Put(found.file, "write-checkpoint", why, True, (Data(write_offset_checkpoint(offsets)),)))
 
     def _offsets(self, name: str, details: Sequence[str]) -> bool:
-        """Entries that lie outside of their logs: set to the log's end, or left out where Kafka then finds the right number itself."""
+        """Entries outside of their logs: set to the log's end, or left out if Kafka then finds the right number itself."""
         planned = PlannedFiles(self.files, self.steps.ordered())
         path = self.path(name)
         try:

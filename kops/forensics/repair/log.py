@@ -1,10 +1,10 @@
 """The logs of one partition as a repair leaves them: which ranges of which files make which segment.
 
 Batches stay at their offsets and, as far as that goes, in their files (`kops.forensics.plans.chain` decides about each). A hole that
-damage left is filled from leftovers that hold the very batches (`.swap`, `.cleaned`, `.deleted`); what stays open is closed by an empty
-batch, as compaction leaves one (Kafka's MemoryRecords.filterTo, DefaultRecordBatch.writeEmptyHeader): brokers, followers and consumers
-step over it, and a later check does not take the hole for new damage. At the end of the log nothing is filled: a replica would never
-fetch those offsets again.
+damage left is filled from leftovers that have the missing batches (`.swap`, `.cleaned`, `.deleted`). What stays open is closed by an empty
+batch, as compaction leaves one (Kafka's MemoryRecords.filterTo, DefaultRecordBatch.writeEmptyHeader). Brokers, followers and consumers skip
+it, and a later check does not take the hole for new damage. Nothing is filled at the end of the log: a replica would never fetch those
+offsets again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class TargetSegment:
 
 @dataclass(slots=True)
 class MendedLog:
-    """What is left of a partition's logs. `log` are the batches by offset, `segments` what they make, `gone` live files that go."""
+    """A partition's logs after the repair. `log` are the batches by offset, `segments` the files they make, `gone` the live files to
+    remove."""
 
     log: list[Item]
     bad: list[Bad]
@@ -64,7 +65,7 @@ class MendedLog:
         return self.segments[-1].next_offset if self.segments else 0
 
     def lossless(self) -> bool:
-        """Whether only bytes behind the last batch of the last segment are cut off: nothing that could be read, or mended, is touched."""
+        """Whether only bytes behind the last batch of the last segment are cut off: nothing that can be read or mended is removed."""
         if self.aside or self.gone or any(segment.mended or segment.filled for segment in self.segments) or self.from_leftovers:
             return False
         last = max(self.bases, key=lambda path: self.bases[path], default=None)
@@ -74,7 +75,7 @@ class MendedLog:
         )
 
     def ends_with_damage(self) -> bool:
-        """Whether all damage lies behind the last batch of the log, where Kafka's recovery cuts, too."""
+        """Whether all damage is behind the last batch of the log, where Kafka's recovery cuts, too."""
         last = self.log[-1] if self.log else None
         behind = all(last is None or bad.path > last.path or (bad.path == last.path and bad.position >= last.end) for bad in self.bad)
         return behind and not self.aside and not any(segment.mended or segment.filled for segment in self.segments)
@@ -105,7 +106,7 @@ def mend_log(
 
 
 def _use_leftovers(files: Files, partition: PartitionDir, mended: MendedLog) -> None:
-    """Fill what damage, or a missing segment, left open from files that Kafka has put away."""
+    """Fill holes of damage or missing segments from leftovers."""
     for segment in partition.segments:
         if segment.suffix not in (".swap", ".cleaned", ".deleted") or segment.log is None:
             continue

@@ -1,9 +1,8 @@
-"""Markers of transactions whose batch is damaged, made again where what stands beside the log says what they were.
+"""Rebuilds damaged transaction markers if the files beside the log say what they were.
 
-Without its marker a transaction stays open for ever: consumers that read committed stop before it, and nothing ends it any more. A marker
-holds nothing but its kind (commit or abort) and the coordinator's epoch (Kafka's EndTransactionMarker). That it was an abort stands in
-the segment's transaction index; that the transaction was ended at all, in the next producer snapshot, with the coordinator's epoch. Where
-these do not say so, nothing is made up.
+Without its marker a transaction stays open forever, and consumers that read committed records stop before it. A marker holds only its kind
+(commit or abort) and the coordinator's epoch (Kafka's EndTransactionMarker). The segment's transaction index says whether it was an abort.
+The next producer snapshot says that the transaction ended, and has the coordinator's epoch. Without both nothing is guessed.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = ["restore_markers"]
 
 
 def restore_markers(files: Files, partition: PartitionDir, mended: MendedLog) -> int:
-    """Put back the markers that can be known into `mended.log`; how many."""
+    """Put the markers that are known into `mended.log`. Returns how many."""
     restored = 0
     for bad in mended.bad:
         header = bad.header
@@ -70,7 +69,7 @@ def _marker(files: Files, partition: PartitionDir, log: list[Item], place: int, 
 
 
 def _is_abort(files: Files, partition: PartitionDir, log: list[Item], bad: Bad, header: Item) -> bool | None:
-    """What the segment's transaction index says; None where it cannot be believed: it must know the segment's other aborts."""
+    """What the segment's transaction index says. None if it is not trustworthy: it must know the segment's other aborts."""
     segment = next((each for each in partition.live_segments if each.log is not None and each.log.path == bad.path), None)
     entry = segment.files.get("txnindex") if segment is not None else None
     data = files.read_all(entry.path) if entry is not None else b""

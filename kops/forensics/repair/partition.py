@@ -1,4 +1,4 @@
-"""The steps that mend one partition directory, found from findings: what each code of `verify` asks for.
+"""The steps that mend one partition directory, from the findings of `verify`.
 
 Logs first (`kops.forensics.repair.log`), then what is made from them: indexes as a broker writes them, producer snapshots, leader epochs.
 Sources: Kafka's LogSegment.recover, LogLoader (what a start trusts, deletes and fails on), ProducerStateManager, LeaderEpochFileCache.
@@ -170,7 +170,7 @@ class PartitionRepair:
             changed |= self._close_holes([found for found in findings if found.code in HOLE_CODES])
         if changed:
             self._rebuilt.clear()
-            return True  # what is made from the logs is looked at again when they are settled
+            return True  # what is made from the logs follows when the logs are settled
         for found in findings:
             if found.code in INDEX_CODES:
                 changed |= self._rebuild_index(found)
@@ -221,9 +221,9 @@ class PartitionRepair:
         return self.steps.put(Remove(path, action, why, lossless))
 
     def _swap(self, found: Finding) -> bool:
-        """A .swap goes into the place of the live files at a start, whatever it holds: it stays only as far as they lack its batches."""
+        """At a start a .swap replaces the live files, whatever is in it. Keep only the batches that they lack."""
         if not found.file.endswith(".log.swap"):
-            return self._remove(found.file, "remove-leftover", "belongs to a .log.swap that is settled by itself")
+            return self._remove(found.file, "remove-leftover", "belongs to a .log.swap that is handled by itself")
         before = self._mended
         if self._mended is None:
             self._mended = mend_log(self.files, self.partition)
@@ -238,7 +238,7 @@ class PartitionRepair:
             self._mended = before
             return False
         self._plan_logs(self._mended)
-        self._remove(found.file, "finish-swap", f"{taken} of its batches are in no other file, and are taken over")
+        self._remove(found.file, "finish-swap", f"{taken} of its batches are in no other file; they are kept")
         return True
 
     def _orphans(self, found: Finding) -> bool:
@@ -264,8 +264,8 @@ class PartitionRepair:
             self.held_back += 1
             if not self.preen:
                 self.notes.append(
-                    f"{self.partition.path}: the metadata log is damaged in its middle; records cannot be taken out of it one by one. "
-                    "Let the other controllers replace it, or start from its newest good snapshot"
+                    f"{self.partition.path}: the metadata log is damaged in its middle; single records cannot be removed from it. "
+                    "Replace it from another controller, or start from its newest good snapshot"
                 )
             return False
         return self._plan_logs(mended)
@@ -292,7 +292,7 @@ class PartitionRepair:
         ]
         dropped = False
         for path in mended.gone:
-            dropped |= self._drop_segment(live[path], "all of its batches stand in other segments, or cannot be read")
+            dropped |= self._drop_segment(live[path], "all of its batches are in other segments, or cannot be read")
         self._rebuilt.clear()
         if changed:
             self._replay(max(target.base_offset for target in changed))
@@ -455,13 +455,11 @@ class PartitionRepair:
         if entries and entries[first].start_offset < self.log_start:
             entries = [EpochEntry(entries[first].epoch, self.log_start), *entries[first + 1 :]]
         path = self.path(LEADER_EPOCH_CHECKPOINT)
-        why = "made anew from the batches: " + ", ".join(codes)
+        why = "rebuilt from the batches: " + ", ".join(codes)
         return self.steps.put(Put(path, "write-leader-epoch-checkpoint", why, lossless, (Data(write_leader_epoch_checkpoint(entries)),)))
 
     def _metadata_snapshots(self, findings: Iterable[Finding]) -> bool:
-        """A bad snapshot of the metadata log stops the node; it can go when an older good one, and the log from there on, are still
-        there.
-        """
+        """A bad snapshot of the metadata log stops the node. It can be removed if there is an older good one and the log from there on."""
         bad = {found.file for found in findings if found.code.startswith("metadata-snapshot-")}
         first = min((segment.base_offset for segment in self.partition.live_segments), default=None)
         snapshots = [
@@ -471,14 +469,14 @@ class PartitionRepair:
         for entry in snapshots:
             older = [other for other in snapshots if other.path not in bad and (other.offset or 0) < (entry.offset or 0)]
             if entry.path in bad and first is not None and (first == 0 or any(first <= (other.offset or 0) for other in older)):
-                why = "it is not whole, and an older snapshot and the log behind it are"
+                why = "it is damaged; an older snapshot and the log behind it are intact"
                 changed |= self._remove(entry.path, "remove-metadata-snapshot", why, lossless=False)
         return changed
 
     def _metadata(self) -> bool:
         path = self.path(PARTITION_METADATA)
         if self.topic_id is None:
-            note = f"{path}: the topic's id is known from nowhere else; give the other log directories and the metadata log, too"
+            note = f"{path}: the topic's id is not known; name the other log directories and the metadata log, too"
             if note not in self.notes:
                 self.notes.append(note)
             return False
@@ -503,8 +501,8 @@ def _why(target: TargetSegment, mended: MendedLog | None) -> str:
     reasons = list(dict.fromkeys(target.mended))
     for bad in mended.bad if mended is not None else ():
         if bad.path == target.source:
-            reasons.append(f"{bad.length} bytes at {bad.position} are no batch ({bad.code})")
+            reasons.append(f"{bad.length} bytes at {bad.position} are not a batch ({bad.code})")
     for aside in mended.aside if mended is not None else ():
         if aside.item.path == target.source:
             reasons.append(f"the batch at {aside.item.position} is left out: {aside.why}")
-    return "; ".join(reasons) if reasons else "its batches stand in another order, or in another segment"
+    return "; ".join(reasons) if reasons else "its batches get another order, or move to another segment"

@@ -3,10 +3,10 @@
     plans = plan_repair(["/var/lib/kafka"])
     report = repair(["/var/lib/kafka"], mode="all")
 
-The findings of `verify` at level `full` ask for steps; what the steps would leave is verified without touching a file
-(`kops.forensics.plans.plan.PlannedFiles`), until nothing more can be mended. Only `apply_plan` writes, under the lock that a broker takes,
-with a journal (`kops.forensics.plans.journal`). What can be read is never given up: a log keeps every intact batch at its offset, so that a
-broker's recovery, after a clean stop or a crash, keeps them, too.
+Findings of `verify` at level `full` become steps. The result of the steps is verified without changing a file
+(`kops.forensics.plans.plan.PlannedFiles`), and so on, until nothing more can be mended. Only `apply_plan` writes, under the lock that a
+broker takes, with a journal (`kops.forensics.plans.journal`). A log keeps every intact batch at its offset, so that a broker's recovery,
+after a clean stop or a crash, keeps them, too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _ROUNDS: Final = 10
 
 @dataclass(slots=True)
 class RepairReport:
-    """What a repair did. `journals` of what was carried out, `left` the problems that are there now (or would be, in mode `plan`)."""
+    """What a repair did. `journals` are those of applied plans; `left` are the remaining problems (in mode `plan`, those that would
+    remain)."""
 
     mode: str
     plans: list[Plan] = field(default_factory=list)
@@ -111,7 +112,7 @@ def plan_repair(
 
 
 def _add_disagreements(files: Files, plans: Sequence[Plan], paths: Sequence[str]) -> None:
-    """What log directories say against each other: nothing on the disk tells which of them is right."""
+    """Contradictions between log directories. Nothing on the disk tells which of them is right."""
     for found in verify(paths, "full", files=files).findings:
         if found.code in BETWEEN_DIRS:
             plan = next((plan for plan in plans if found.file.startswith(plan.log_dir.rstrip("/") + "/")), plans[0])
@@ -131,7 +132,7 @@ def repair(
     on_bytes: Callable[[int], None] | None = None,
     on_step: Callable[[int, int, Step], None] | None = None,
 ) -> RepairReport:
-    """Plan and, unless `mode` is `plan`, carry out; an interrupted repair is brought to its end first.
+    """Plan and, unless `mode` is `plan`, apply. An interrupted repair is finished first.
 
     Raises LockHeldError while a broker runs on one of the directories, NotFoundError, UsageError, KopsError (no place for the journal),
     OSError.
@@ -167,7 +168,7 @@ def repair(
 
 
 def _lock(files: Files, target: _Target) -> Any:
-    """The lock of a log directory. A folder without any file of a broker's is none: there is nothing a broker could hold."""
+    """The lock of a log directory. A directory without broker files is not a log directory, so no broker can hold its lock."""
     return locked(files, target.path) if target.log_dir is not None else ExitStack()
 
 
@@ -176,7 +177,7 @@ def _targets(paths: Sequence[str | os.PathLike[str]], files: Files) -> tuple[lis
     if inventory.loose_files:
         raise UsageError(f"{inventory.loose_files[0].path}: is a file; repair takes log directories and partition directories")
     if not inventory.log_dirs and not inventory.loose_partitions:
-        raise UsageError(f"{os.fspath(paths[0])}: neither a log directory nor a partition directory")
+        raise UsageError(f"{os.fspath(paths[0])}: not a log directory or a partition directory")
     targets = [_Target(log_dir.path, log_dir, log_dir.partitions, [log_dir.path]) for log_dir in inventory.log_dirs]
     around: dict[str, _Target] = {}
     for partition in inventory.loose_partitions:
@@ -255,7 +256,7 @@ def _plan(
 
 
 class _Look:
-    """`verify` at level full on what a plan would leave, again and again: what no step touches is read once."""
+    """`verify` at level full on what a plan would leave, repeatedly. Files that no step changes are read once."""
 
     def __init__(self, files: Files, paths: Sequence[str], on_bytes: Callable[[int], None] | None) -> None:
         self.files = files
@@ -291,7 +292,7 @@ def _log_starts(files: Files, target: _Target) -> dict[tuple[str, int], int]:
 
 
 def _round(findings: Sequence[Finding], partitions: Sequence[PartitionRepair], own: DirRepair | None) -> bool:
-    """Let everything that is concerned propose steps; whether there are new ones."""
+    """Ask all parts for steps. Returns whether there are new ones."""
     changed = False
     rest = list(findings)
     for partition in partitions:
@@ -301,7 +302,7 @@ def _round(findings: Sequence[Finding], partitions: Sequence[PartitionRepair], o
             changed |= partition.propose(mine)
             taken = {id(found) for found in mine}
             rest = [found for found in rest if id(found) not in taken or found.code in DIR_CODES]
-    # The directory's own files are compared with the logs as they will be, so they come when those are settled.
+    # The directory's own files are compared with the planned logs, so they come last.
     if own is not None and rest and not changed:
         changed = own.propose(rest)
     return changed

@@ -1,4 +1,4 @@
-"""Where a topic's id is known from when partition.metadata is missing: other partitions of the topic, else the cluster's metadata log.
+"""Finds a topic's id if partition.metadata is missing: from other partitions of the topic, else from the cluster's metadata log.
 
 Format: Kafka's PartitionMetadataFile; TopicRecord, RemoveTopicRecord and RegisterBrokerRecord of the metadata log (`kops.metadata`).
 """
@@ -20,7 +20,7 @@ METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 
 class TopicIds:
-    """Topic ids by name, as far as all that was given agrees. Nothing is read before the first question."""
+    """Topic ids by name, as far as all sources agree. Nothing is read before the first question."""
 
     def __init__(self, files: Files, inventory: Inventory) -> None:
         self.files = files
@@ -94,4 +94,4 @@ class TopicIds:
                         if record.value is not None:
                             image.replay(read_metadata_record(record.value))
                 except DecodeError:
-                    continue  # what contradicts the rest is not used; the ids of other topics still are
+                    continue  # a contradictory record is not used; the ids of other topics are

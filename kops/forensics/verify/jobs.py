@@ -1,4 +1,4 @@
-"""Reading segments in several processes: which ones, in what order, until when. Large ones are read in parts."""
+"""Reads segments in several processes: which ones, in which order, and until when. Large ones are read in parts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def jobs_that_pay(jobs: int | None, tasks: list[SegmentTask]) -> int:
         return max(1, jobs)
     if sum(task.size for task in tasks) < AUTO_BYTES:
         return 1
-    # Checksums are as fast as memory: a third process only takes from the others.
+    # Checksums are as fast as memory, so a third process only slows the others.
     limit = AUTO_JOBS if any(task.level in (DEEP, FULL) for task in tasks) else AUTO_JOBS_CRC
     return min(os.cpu_count() or 1, limit)
 
@@ -81,7 +81,7 @@ def run_tasks(
 def _run_in_processes(
     tasks: list[SegmentTask], files: Files, jobs: int, deadline: float | None, progress: Callable[[int], None] | None
 ) -> Iterator[SegmentResult]:
-    """Begun in the order given, so that what is read when somebody stops it is a beginning."""
+    """In the given order, so that after an interruption the first ones have been read."""
     from kops.forensics.verify.parts import join_parts, read_part
     from kops.forensics.verify.workers import spread
 
@@ -124,7 +124,7 @@ def _parts(tasks: list[SegmentTask], files: Files, jobs: int) -> tuple[list[Part
     for number, task in enumerate(tasks):
         found = [Part(number, task.path, 0, task.size)]
         if task.size > target and not task.indexes_only and task.level != QUICK:
-            with contextlib.suppress(OSError):  # reading it tells
+            with contextlib.suppress(OSError):  # reading it reports the error
                 found = split_segment(files, number, task.path, task.size, index_beside(files, task), target)
         parts += found
         counts.append(len(found))

@@ -1,7 +1,7 @@
 """One segment, one partition: from files to facts to findings.
 
-`verify_segment` reads a segment's `.log` and its indexes; `check_partition` puts what was found there together with everything else in
-the partition directory. Both are pure functions of what is on disk, so they may run in any process, and on Spark.
+`verify_segment` reads a segment's `.log` and its indexes; `check_partition` joins these results with everything else in the partition
+directory. Both are pure functions of what is on disk, so they may run in any process, and on Spark.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SegmentTask:
 
 @dataclass(slots=True)
 class SegmentResult:
-    """What came of it: the facts (None where the file could not be read) and the findings about the segment's indexes."""
+    """The result: the facts (None where the file could not be read) and the findings about the segment's indexes."""
 
     task: SegmentTask
     facts: SegmentFacts | None
@@ -86,7 +86,7 @@ def verify_segment(task: SegmentTask, files: Files, progress: Callable[[int], No
     findings: list[Finding] = []
     index = _load(files, task.index_path, "index", task.base_offset, findings)
     time_index = _load(files, task.time_index_path, "timeindex", task.base_offset, findings)
-    # Headers are enough to find an index right; only before it is called wrong are damaged batches looked for.
+    # Headers are enough to find an index right. Damaged batches are searched only before it is called wrong.
     for level in (QUICK, CRC) if task.indexes_only else (task.level,):
         try:
             with files.open(task.path) as source:

@@ -1,8 +1,8 @@
 """Large segments in parts: where to cut them, reading one part, and the whole segment from what its parts gave.
 
-A part begins at the position of a batch that its offset index names and that stands there whole (header, length and checksum looked at), so
-scanning the parts gives what scanning the file gives. Without a usable index a segment stays whole. Where two parts don't meet at a batch's
-boundary, the bytes are read again in one go, so the verdict is the same.
+A part begins at a batch that the offset index names and that is intact there (header, length, checksum). So scanning the parts gives the
+same as scanning the file. Without a usable index a segment stays whole. If two parts don't meet at a batch boundary, the file is read again
+as a whole, so the verdict is the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kops.forensics.verify.partition import SegmentResult, SegmentTask, check_in
 from kops.records import Batch, scan
 
 TASK_BYTES = 512 << 20
-"""A task on Spark costs about 40 ms of its own, so it is worth half a GiB (measured, see ARCHITECTURE.md)."""
+"""A task on Spark costs about 40 ms of its own, so it is worth half a GiB (measured)."""
 
 
 class Part(NamedTuple):
@@ -57,7 +57,7 @@ def split_segment(files: Files, number: int, path: str, size: int, index_path: s
             position = positions[place]
             place += 1
             if position < cuts[-1] + target or size - position < target // 4:
-                break  # an index that is not in order, or the rest is not worth a part
+                break  # an index out of order, or a rest too small for a part
             if _batch_at(files, path, position):
                 cuts.append(position)
     cuts.append(size)
@@ -129,7 +129,7 @@ def join_parts(files: Files, task: SegmentTask, answers: Sequence[Answer]) -> Se
     """As `verify_segment`, from all parts' answers in order; where two don't meet at a batch's boundary, they are read again here."""
     facts = [part_facts for _, part_facts, _ in answers if part_facts is not None]
     if len(facts) < len(answers):
-        return verify_segment(task, files)  # tells why it can't be read
+        return verify_segment(task, files)  # reports why it can't be read
     try:
         index = load_index(files, task.index_path, "index", task.base_offset)
         time_index = load_index(files, task.time_index_path, "timeindex", task.base_offset)

@@ -42,8 +42,8 @@ SCHEMA = "kops.verify/v1"
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What was looked at, and what was found. `segments` and `bytes` are those read; `left_out` the paths of logs that a sample, a time
-    limit or Ctrl-C left unread (`stopped` says which: `sample`, `time`, `interrupted` or ""); `resume_from` is where to go on then."""
+    """What was read and what was found. `segments` and `bytes` are those read. `left_out` are the paths of logs that a sample, a time limit
+    or Ctrl-C left unread; `stopped` says which (`sample`, `time`, `interrupted` or ""), and `resume_from` where to continue."""
 
     paths: list[str]
     level: str = CRC
@@ -108,9 +108,9 @@ class VerifyPlan:
 
 
 def plan_verify(paths: Sequence[str | PathLike[str]], level: str = CRC, files: Files | None = None) -> VerifyPlan:
-    """Look at the paths and say what there is to read.
+    """List the paths and plan what to read.
 
-    Raises `UsageError` for an unknown level and for a path where nothing is Kafka's, `NotFoundError` for a missing path.
+    Raises `UsageError` for an unknown level and for a path without any of Kafka's files, `NotFoundError` for a missing path.
     """
     if level not in LEVELS:
         raise UsageError(f"unknown level '{level}': one of {', '.join(LEVELS)}")
@@ -190,8 +190,8 @@ def _loose(entries: list[FileEntry]) -> list[PartitionDir]:
 
 
 def check_plan(plan: VerifyPlan, results: dict[str, SegmentResult], files: Files) -> list[Finding]:
-    """All findings, sorted, from what was read of the plan's segments (path of the `.log` → result). A partition of which a segment was
-    left out is judged segment by segment only."""
+    """All findings, sorted, from what was read of the plan's segments (path of the `.log` → result). If a segment of a partition was
+    left out, each of its segments is judged alone."""
     findings = list(plan.findings)
     judged = {path for task in plan.tasks for path in (task.index_path, task.time_index_path) if path is not None}
     findings += check_loose(plan.inventory.loose_files, judged, files)
@@ -209,7 +209,7 @@ def check_plan(plan: VerifyPlan, results: dict[str, SegmentResult], files: Files
 
 
 def _check_alone(plan: PartitionPlan, results: list[SegmentResult], files: Files) -> Iterator[Finding]:
-    """Segments of which the neighbours were not read: nothing is said on gaps between them, nor on files beside."""
+    """Segments whose neighbours were not read. Gaps between them, and the files beside, are not judged."""
     for result in results:
         task = result.task
         context = PartitionContext(clean_stop=plan.context.clean_stop, cleaner_offset=plan.context.cleaner_offset)
@@ -244,8 +244,8 @@ def verify(
 
     `jobs`: processes (None: as many as pay off); more than one needs `files` to be the file system. `sample`: `n/t` (the n-th of t shares)
     or `x%` of the segments, always the same ones. `max_duration`: seconds after which no further segment is begun. `progress` is told bytes
-    read, `on_start` how many there are. Ctrl-C ends the reading; the report of what was read is attached to the KeyboardInterrupt as
-    `report`. Raises `UsageError`, `NotFoundError`.
+    read, `on_start` how many there are. Ctrl-C ends the reading; the KeyboardInterrupt has the
+    report of what was read as `report`. Raises `UsageError`, `NotFoundError`.
     """
     from kops.forensics.verify.jobs import choose, jobs_that_pay, run_tasks
 
@@ -295,7 +295,7 @@ def _resume(plan: VerifyPlan, tasks: list[SegmentTask], resume_from: str) -> tup
         if any(os.path.abspath(task.path) == wanted for task in each.tasks):
             return [task for task in tasks if task.path not in before], [task.path for task in tasks if task.path in before]
         before |= {task.path for task in each.tasks}
-    raise UsageError(f"--resume-from {resume_from}: no .log of this path is below {', '.join(plan.paths)}")
+    raise UsageError(f"--resume-from {resume_from}: there is no .log of this path in {', '.join(plan.paths)}")
 
 
 def _first_unread(plan: VerifyPlan, unread: set[str]) -> str:

@@ -60,7 +60,7 @@ def test_a_rollback_without_a_backup_touches_nothing(partition: Path) -> None:
     mended = {path: path.read_bytes() for path in partition.iterdir()}
     lost = Path(journal.backup(0))
     lost.unlink()
-    with pytest.raises(KopsError, match=re.escape(f"{lost}: what {indexes[0]} was before")):
+    with pytest.raises(KopsError, match=re.escape(f"{lost}: the backup of {indexes[0]} is gone")):
         rollback(OsFiles(), journal)
     assert {path: path.read_bytes() for path in partition.iterdir()} == mended
     rollback(OsFiles(), journal, force=True)

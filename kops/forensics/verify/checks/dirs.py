@@ -1,4 +1,4 @@
-"""A broker's log directories: what their own files say, and what that means for each partition.
+"""A broker's log directories: their own files, and what these mean for each partition.
 
 Sources: Kafka's LogManager (clean-shutdown marker, checkpoints: all four exist once a broker has run, and a clean stop writes the first
 three anew), MetaPropertiesEnsemble (meta.properties), KafkaRaftLog and FileQuorumStateStore (the metadata log), BootstrapDirectory.
@@ -50,7 +50,7 @@ class DirContext:
         if partition.topic == METADATA_TOPIC:
             return PartitionContext(clean_stop=self.clean_stop, cleaner_known=True, needs_metadata=self.is_kraft)
         key = (partition.topic, partition.partition)
-        # The checkpoints of a partition that moves speak of the one that is moved.
+        # For a partition that is moving, the checkpoints have the offsets of the original.
         known = {} if partition.state == "future" else self.offsets
         return PartitionContext(
             clean_stop=self.clean_stop and partition.state == "",
@@ -69,7 +69,7 @@ class DirContext:
 
 
 def read_dir(log_dir: LogDir, files: Files) -> tuple[DirContext, list[Finding]]:
-    """The directory's own files, and what is wrong with them by themselves (every level; a file that can't be read is a finding)."""
+    """The directory's own files and what is wrong with them alone (every level). A file that can't be read is a finding."""
     marker = log_dir.file("clean-shutdown")
     context = DirContext(log_dir.path, clean_stop=marker is not None)
     findings: list[Finding] = []
@@ -87,7 +87,7 @@ def read_dir(log_dir: LogDir, files: Files) -> tuple[DirContext, list[Finding]]:
             findings += _checkpoint(entry, name, context, files, bool(log_dir.partitions))
         elif context.has_run and _expected(name, log_dir, context):
             findings.append(
-                finding("checkpoint-missing", os.path.join(log_dir.path, name), f"{name} is not there, although a broker has run here")
+                finding("checkpoint-missing", os.path.join(log_dir.path, name), f"{name} is missing, although a broker has run here")
             )
     if marker is None and context.has_run and log_dir.partitions:
         findings.append(finding("unclean-shutdown", log_dir.path))
@@ -139,9 +139,9 @@ def _meta(entry: FileEntry, context: DirContext, files: Files) -> Iterator[Findi
         return
     meta = context.meta
     if meta.cluster_id is None and meta.node_id is None:
-        yield finding("meta-properties-malformed", entry.path, "neither cluster.id nor a node's id is in it")
+        yield finding("meta-properties-malformed", entry.path, "it has neither cluster.id nor a node id")
     elif meta.version == 0 and meta.node_id is None:
-        yield finding("meta-properties-malformed", entry.path, "broker.id is not in it (version 0)")
+        yield finding("meta-properties-malformed", entry.path, "it has no broker.id (version 0)")
 
 
 def _meta_and_marker(entry: FileEntry | None, context: DirContext) -> Iterator[Finding]:
@@ -149,7 +149,7 @@ def _meta_and_marker(entry: FileEntry | None, context: DirContext) -> Iterator[F
     if entry is None or meta is None or not context.marker_has_epoch:
         return
     if meta.version == 0 and meta.node_id is not None:
-        detail = "version 0, as ZooKeeper's brokers have it, where a KRaft broker has stopped"
+        detail = "version 0, as brokers with ZooKeeper wrote it, but a KRaft broker was stopped here"
         yield finding("meta-properties-malformed", entry.path, detail)
     elif meta.version == 1 and meta.directory_id is None:
         yield finding("directory-id-missing", entry.path)
@@ -211,7 +211,7 @@ def _names(log_dir: LogDir) -> Iterator[Finding]:
 
 def _invalid_name(path: str) -> Finding:
     name = os.path.basename(os.path.normpath(path))
-    return finding("directory-name-invalid", path, f"'{name}' is no name of a partition directory, and the broker does not start over it")
+    return finding("directory-name-invalid", path, f"'{name}' is not the name of a partition directory, and the broker does not start")
 
 
 # across directories and against the logs ----------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def check_offsets(
 
 
 def check_dirs(log_dirs: list[LogDir], contexts: list[DirContext], files: Files) -> Iterator[Finding]:
-    """What the log directories say together (level full). Those with the same node id and cluster id belong to one broker."""
+    """The log directories against each other (level full). Those with the same node id and cluster id belong to one broker."""
     for log_dir, context in zip(log_dirs, contexts, strict=True):
         yield from _unknown_partitions(log_dir, context)
         yield from _topic_ids(log_dir, files)
@@ -284,14 +284,14 @@ def _topic_ids(log_dir: LogDir, files: Files) -> Iterator[Finding]:
         try:
             topic_id = read_partition_metadata(files.read_all(entry.path), file=entry.path).topic_id
         except DecodeError:
-            continue  # told with the partition
+            continue  # reported with the partition
         known = ids.setdefault(partition.topic, (topic_id, entry.path))
         if known[0] != topic_id:
             yield finding("topic-id-differs", entry.path, f"topic id {topic_id}, but {known[1]} has {known[0]}")
 
 
 def _siblings(log_dirs: list[LogDir], contexts: list[DirContext]) -> Iterator[Finding]:
-    """Directories that lie side by side and are of one broker: same parent directory, or same node and cluster."""
+    """Directories of one broker: same parent directory, or same node and cluster."""
     groups: dict[str, list[tuple[LogDir, DirContext]]] = {}
     for log_dir, context in zip(log_dirs, contexts, strict=True):
         if context.meta is not None:
@@ -318,7 +318,7 @@ def _one_broker(group: list[tuple[LogDir, DirContext]]) -> Iterator[Finding]:
                     "meta-properties-differ", path, f"cluster.id {meta.cluster_id}, but {members[0][0].path} has {first.cluster_id}"
                 )
             elif meta.directory_id is not None and meta.directory_id in ids:
-                yield finding("meta-properties-differ", path, f"directory.id {meta.directory_id} is that of {ids[meta.directory_id]}, too")
+                yield finding("meta-properties-differ", path, f"directory.id {meta.directory_id} is also that of {ids[meta.directory_id]}")
             elif meta.directory_id is None and first.directory_id is not None and not context.marker_has_epoch:
                 yield finding("directory-id-missing", path, f"no directory.id, but {members[0][0].path} has one")
             if meta.directory_id is not None:
@@ -332,4 +332,4 @@ def _twice(log_dir: LogDir, partitions: dict[tuple[str | None, int], str]) -> It
         if partition.state == "" and partition.topic is not None:
             other = partitions.setdefault((partition.topic, partition.partition), partition.path)
             if other != partition.path:
-                yield finding("partition-twice", partition.path, f"{other} is there, too")
+                yield finding("partition-twice", partition.path, f"it is also in {other}")

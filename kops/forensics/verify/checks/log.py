@@ -1,7 +1,7 @@
 """The `.log` files of a partition, judged from their facts: damage, offsets inside a segment, gaps and overlaps between segments, contents.
 
 What Kafka does with each: LogSegment.recover, LogLoader, FileLogInputStream. Compaction (Cleaner) leaves holes in the offsets on purpose,
-so a hole is a finding only where the log shows no sign of it: batches with fewer records than offsets, many holes, an entry in
+so a hole is a finding only if the log shows no sign of compaction: batches with fewer records than offsets, many holes, an entry in
 cleaner-offset-checkpoint that reaches that far.
 """
 
@@ -28,7 +28,7 @@ _CONTENT_CODES: Final = {
 
 @dataclass(slots=True)
 class PartitionContext:
-    """What the log directory says about a partition; None where it says nothing, or there is no log directory around it.
+    """What the log directory knows about a partition. None where it knows nothing, or if there is no log directory.
 
     `clean_stop`: whether the marker of a clean stop is there. `cleaner_known`: whether cleaner-offset-checkpoint was there and read.
     `needs_metadata`: whether a broker needs partition.metadata here (KRaft).
@@ -54,7 +54,7 @@ class LogSegment:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind its last good batch that stands where it should."""
+        """The offset behind its last good batch that is in its place."""
         highest = sane_last_offset(self.facts)
         return self.base_offset if highest is None else max(self.base_offset, highest + 1)
 
@@ -63,9 +63,8 @@ class LogSegment:
 class LogView:
     """A partition's log as its live segments show it.
 
-    `cleaned_to`: holes before this offset are compaction's. `end_offset`: behind the last good batch. `known_end`: the highest end that
-    anything beside the log knows of. `holes`: offset ranges (first, last) that are missing. `doubled`: byte ranges per file that repeat
-    offsets.
+    `cleaned_to`: holes before this offset are compaction's. `end_offset`: behind the last good batch. `known_end`: the highest end offset
+    in any file beside the log. `holes`: offset ranges (first, last) that are missing. `doubled`: byte ranges per file that repeat offsets.
     """
 
     topic: str | None
@@ -84,12 +83,12 @@ class LogView:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether bytes of it are no batches."""
+        """Whether some bytes of it are not batches."""
         return any(segment.facts.damages for segment in self.segments)
 
     @property
     def tail_is_damaged(self) -> bool:
-        """Whether the last segment ends with bytes that are no batch."""
+        """Whether the last segment ends with bytes that are not a batch."""
         if not self.segments:
             return False
         facts = self.segments[-1].facts
@@ -124,7 +123,7 @@ def _cleaned_to(view: LogView) -> int:
 
 
 def is_ahead(breaks: list[Break], number: int) -> bool:
-    """Whether the batch behind this break claims offsets far ahead, and the one behind it goes on where the others were."""
+    """Whether the batch behind this break claims offsets far ahead, while the next one continues where the others were."""
     before, after = breaks[number]
     if after.base_offset <= before.last_offset or number + 1 >= len(breaks):
         return False
@@ -133,7 +132,7 @@ def is_ahead(breaks: list[Break], number: int) -> bool:
 
 
 def sane_last_offset(facts: SegmentFacts) -> int | None:
-    """The highest last offset of the batches, those left out whose neighbours speak against it; None without any batch."""
+    """The highest last offset of the batches, without those that their neighbours contradict. None without any batch."""
     if not facts.breaks or facts.last is None:
         return facts.highest_offset
     wrong = {found.after for number, found in enumerate(facts.breaks) if is_ahead(facts.breaks, number)}
@@ -202,7 +201,7 @@ def _damage(view: LogView, segment: LogSegment, fact: DamageFact, low: int, high
     if first is None:
         detail += "; no offsets are missing"
     elif last is None:
-        detail += f"; offsets from {first} on are unreadable, how many is not known"
+        detail += f"; offsets from {first} on are unreadable; how many is not known"
     else:
         detail += f"; offsets {first}-{last} are unreadable" if first != last else f"; offset {first} is unreadable"
     return finding(
@@ -256,11 +255,11 @@ def _damage_code(view: LogView, segment: LogSegment, fact: DamageFact, first: in
     if not segment.is_active or clean is None:
         return tail, None, ""
     if clean:
-        return tail, None, "; the marker of a clean stop is there, so Kafka will not look for it"
+        return tail, None, "; the clean-shutdown marker is there, so Kafka will not look for it"
     size = segment.facts.size
     if tail == "zero-tail" and size >= _PREALLOCATED_LEAST and size % _PREALLOCATED_MULTIPLE == 0:
-        return "preallocated-tail", None, "; there is no marker of a clean stop, and the next start cuts them off"
-    note = "; there is no marker of a clean stop: a crash leaves this, and the next start cuts it off"
+        return "preallocated-tail", None, "; there is no clean-shutdown marker, so the next start cuts them off"
+    note = "; there is no clean-shutdown marker: a crash leaves this, and the next start cuts it off"
     return tail, "warning", note
 
 
@@ -268,7 +267,7 @@ def _damage_code(view: LogView, segment: LogSegment, fact: DamageFact, first: in
 
 
 def _order(view: LogView, segment: LogSegment) -> Iterator[Finding]:
-    """Breaks in the order of offsets, each told once, at the batch that is wrong."""
+    """Breaks in the order of offsets, each reported once, at the wrong batch."""
     breaks = segment.facts.breaks
     absorbed: tuple[int, int] | None = None
     skip = -1
@@ -280,14 +279,14 @@ def _order(view: LogView, segment: LogSegment) -> Iterator[Finding]:
         if after.base_offset > before.last_offset:
             missing = (before.last_offset + 1, after.base_offset - 1)
             if absorbed == missing:
-                absorbed = None  # the batches that stand before their time
+                absorbed = None  # batches that come too early
                 continue
             if following is not None and is_ahead(breaks, number):
                 skip = number + 1
                 yield _misplaced(view, segment, before, after, following.after)
                 absorbed = (after.base_offset, after.last_offset)
             elif before.last_offset < segment.base_offset <= after.base_offset:
-                view.misplaced.add((segment.path, before.position))  # told as outside of the segment
+                view.misplaced.add((segment.path, before.position))  # reported as outside of the segment
             elif after.base_offset > view.cleaned_to:
                 view.holes.append(missing)
                 yield _gap(view, segment, before, after)
@@ -305,8 +304,8 @@ def _order(view: LogView, segment: LogSegment) -> Iterator[Finding]:
 
 
 def _perhaps_cleaned(view: LogView) -> str:
-    """What has to be said with a hole where nothing tells whether the log is compacted."""
-    return "" if view.context.cleaner_known else "; compaction may have done it, there is no cleaner-offset-checkpoint to tell"
+    """The remark on a hole if it is not known whether the log is compacted."""
+    return "" if view.context.cleaner_known else "; it may come from compaction, as there is no cleaner-offset-checkpoint"
 
 
 def _gap(view: LogView, segment: LogSegment, before: Head, after: Head) -> Finding:
@@ -324,11 +323,11 @@ def _gap(view: LogView, segment: LogSegment, before: Head, after: Head) -> Findi
 
 
 def _misplaced(view: LogView, segment: LogSegment, before: Head, wrong: Head, after: Head) -> Finding:
-    """A batch whose offsets lie far ahead of both neighbours'."""
+    """A batch whose offsets are far ahead of both neighbours'."""
     view.misplaced.add((segment.path, wrong.position))
     first, last = before.last_offset + 1, after.base_offset - 1
     detail = (
-        f"the batch claims offsets {wrong.base_offset}-{wrong.last_offset}, but stands between {before.last_offset} and {after.base_offset}"
+        f"the batch claims offsets {wrong.base_offset}-{wrong.last_offset}, but is between {before.last_offset} and {after.base_offset}"
     )
     lost = first <= last
     if lost:
@@ -349,7 +348,7 @@ def _ends_wrong(segment: LogSegment, before: Head, after: Head) -> Finding:
     return finding(
         "batch-last-offset-mismatch",
         segment.path,
-        f"the batch claims to end with offset {before.last_offset}, but holds {before.record_count} records from {before.base_offset} on, "
+        f"the batch claims to end with offset {before.last_offset}, but has {before.record_count} records from {before.base_offset} on, "
         f"and the next one begins with {after.base_offset}",
         position=before.position,
         length=before.size,
@@ -394,7 +393,7 @@ def _range(view: LogView, segment: LogSegment) -> Iterator[Finding]:
     first, last = facts.first, facts.last
     if first is None or last is None or facts.lowest_offset is None or facts.highest_offset is None:
         return
-    # A misplaced batch is told already; only where nothing else explains it is the whole segment wrong.
+    # A misplaced batch is reported already. The whole segment is wrong only if nothing else explains it.
     if facts.lowest_offset < segment.base_offset and (first.base_offset < segment.base_offset or not facts.breaks):
         behind = next((found.after for found in facts.breaks if found.before == first and first.last_offset < segment.base_offset), None)
         if behind is not None and behind.base_offset <= segment.base_offset:
@@ -411,7 +410,7 @@ def _range(view: LogView, segment: LogSegment) -> Iterator[Finding]:
         yield finding(
             "offset-outside-segment",
             segment.path,
-            f"offset {facts.highest_offset} lies more than {_MAX_INT} behind the segment's base offset",
+            f"offset {facts.highest_offset} is more than {_MAX_INT} above the segment's base offset",
             position=last.position,
             base_offset=facts.highest_offset,
             last_offset=facts.highest_offset,
@@ -419,7 +418,7 @@ def _range(view: LogView, segment: LogSegment) -> Iterator[Finding]:
     damaged_start = facts.damages and facts.damages[0].position < first.position
     if first.base_offset > segment.base_offset and first.base_offset > view.cleaned_to and not damaged_start:
         if segment is not view.segments[0] and _previous_end(view, segment) > segment.base_offset:
-            return  # told as an overlap: the name is wrong, not the contents
+            return  # reported as an overlap: the name is wrong, not the content
         view.holes.append((segment.base_offset, first.base_offset - 1))
         yield finding(
             "offset-gap",
@@ -477,7 +476,7 @@ def _between(view: LogView, before: LogSegment, after: LogSegment) -> Iterator[F
         yield finding(
             "segment-overlap",
             after.path,
-            f"the segment begins with offset {after.base_offset}, the one before it goes on to {end - 1}",
+            f"the segment begins with offset {after.base_offset}, but the one before it ends with {end - 1}",
             base_offset=after.base_offset,
             last_offset=end - 1,
         )

@@ -1,6 +1,6 @@
 """Files that were named by themselves: a `.log` without its partition, an index, a snapshot, a checkpoint.
 
-A file is judged with what is in it, and an index with the log beside it; neighbours that were not named are not missed.
+Each file is judged alone, and an index with the log beside it. Neighbours that were not named are not reported missing.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _transactions(data: bytes) -> None:
         if entry.stored_version:
             raise DecodeError(f"entry {number} has version {entry.stored_version}", position=number * ENTRY_SIZE)
     if len(data) % ENTRY_SIZE:
-        raise DecodeError(f"{len(data)} bytes are no multiple of {ENTRY_SIZE}", position=len(data) - len(data) % ENTRY_SIZE)
+        raise DecodeError(f"{len(data)} bytes are not a multiple of {ENTRY_SIZE}", position=len(data) - len(data) % ENTRY_SIZE)
 
 
 def _metadata(data: bytes) -> None:

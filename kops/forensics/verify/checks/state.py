@@ -1,4 +1,4 @@
-"""What stands beside the logs of a partition, against the logs: leader epochs, producers and their snapshots, aborted transactions, names.
+"""The files beside the logs of a partition, against the logs: leader epochs, producer snapshots, aborted transactions, names.
 
 Sources: Kafka's LeaderEpochFileCache and LeaderEpochCheckpointFile, ProducerStateManager (snapshots are written when a segment is rolled
 and when a log is closed), TransactionIndex, PartitionMetadataFile, LogLoader (what a start does with each file).

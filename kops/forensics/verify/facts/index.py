@@ -195,7 +195,7 @@ def check_sanity(index: IndexFile, view: SegmentView) -> Iterator[Finding]:
         yield finding(
             "index-size-odd",
             index.path,
-            f"{index.size} bytes are no multiple of {index.entry_size}; {index.odd_bytes} bytes are left over",
+            f"{index.size} bytes are not a multiple of {index.entry_size}; {index.odd_bytes} bytes are left over",
             position=index.size - index.odd_bytes,
             length=index.odd_bytes,
         )
@@ -207,11 +207,11 @@ def check_sanity(index: IndexFile, view: SegmentView) -> Iterator[Finding]:
     beyond = _beyond(index, view) - wrong
     for first, last in _runs(beyond):
         where = f"the log ends at offset {view.last_offset}" if view.last_offset is not None else "the log holds no batch"
-        yield _entries("index-beyond-log", index, first, last, f"lie behind the log's end ({where}, {view.log_size} bytes)")
+        yield _entries("index-beyond-log", index, first, last, f"point behind the log's end ({where}, {view.log_size} bytes)")
 
 
 def _beyond(index: IndexFile, view: SegmentView) -> set[int]:
-    """The entries behind the end of the log; where its end is damaged, offsets tell nothing."""
+    """The entries behind the end of the log. If its end is damaged, offsets prove nothing."""
     numbers, offsets = index.numbers, index.offsets
     if not offsets:
         return set()
@@ -230,12 +230,12 @@ def _zero_tail(index: IndexFile, view: SegmentView) -> Finding:
     used = len(index.offsets) * index.entry_size
     length = index.zero_entries * index.entry_size
     if view.is_dead or (view.is_active and view.clean_stop is not True):
-        state = "is being deleted" if view.is_dead else "is the active one and there is no marker of a clean stop"
-        detail = f"{index.zero_entries} entries of zeroes: the segment {state}, so this is how a broker keeps it, not damage"
+        state = "is being deleted" if view.is_dead else "is the active one and there is no clean-shutdown marker"
+        detail = f"{index.zero_entries} entries of zeroes: the segment {state}, so this is preallocation, not damage"
         return finding("index-preallocated", index.path, detail, position=used, length=length)
     detail = f"{index.zero_entries} entries of zeroes follow {len(index.offsets)} entries"
     if view.is_active:
-        detail += "; the marker of a clean stop is there, and a clean stop cuts them off"
+        detail += "; the clean-shutdown marker is there, and a clean stop cuts them off"
     return finding("index-zero-tail", index.path, detail, position=used, length=length)
 
 
@@ -271,7 +271,7 @@ def check_entries(index: IndexFile, samples: IndexSamples, view: SegmentView) ->
         if batch is None:
             wrong[number] = f"no batch begins at {position}"
         elif offset < batch[0]:
-            wrong[number] = f"offset {offset} lies before the batch {batch[0]}-{batch[1]} at {position}"
+            wrong[number] = f"offset {offset} is before the batch {batch[0]}-{batch[1]} at {position}"
         elif not view.damaged:
             following = at_position(index.numbers[number + 1]) if number + 1 < len(index.numbers) else None
             if offset not in samples.last_offsets or (following is not None and offset >= following[0]):
@@ -303,8 +303,8 @@ def check_time_entries(index: IndexFile, samples: IndexSamples, view: SegmentVie
 
 
 def check_complete(index: IndexFile | None, time_index: IndexFile | None, samples: IndexSamples, view: SegmentView) -> Iterator[Finding]:
-    """What each index shows is missing in the other: Kafka writes a time entry with an offset entry whenever there is a larger timestamp,
-    and one at the end of a segment (level full)."""
+    """What each index shows to be missing in the other: Kafka writes a time entry with an offset entry whenever there is a larger
+    timestamp, and one at the end of a segment (level full)."""
     if view.is_dead or view.damaged or view.is_disordered or view.last_offset is None:
         return
     if time_index is not None and view.has_timestamps:
@@ -343,10 +343,10 @@ def measure_spacing(index: IndexFile | None, time_index: IndexFile | None, sampl
 def check_spacing(spacings: list[IndexSpacing]) -> Iterator[Finding]:
     """Offset indexes of a partition that lost entries at their ends (level full).
 
-    Kafka writes an entry as soon as more than index.interval.bytes lie behind the last one, so that setting is less than every distance
-    between entries. Where time index entries behind the last entry are further apart than that, an entry of the offset index stood between
-    them. (A restart and a roll write a time index entry alone, so one or two prove nothing.) Where no index has an entry, the setting is
-    taken for its default, and many are asked for.
+    Kafka writes an entry as soon as more than index.interval.bytes follow the last one, so the setting is less than every distance between
+    entries. If time index entries behind the last entry are further apart than that, there was an entry of the offset index between them.
+    (A restart and a roll write a time index entry alone, so one or two prove nothing.) If no index has an entry, the default is assumed,
+    and many entries are required.
     """
     interval = min((spacing.least for spacing in spacings if spacing.least > 0), default=0)
     asked, behind = (_FAR, _BEHIND) if interval > 0 else (_MANY, _MANY)
@@ -400,7 +400,7 @@ def _entries(code: str, index: IndexFile, first: int, last: int, what: str) -> F
     name = f"entry {first}" if first == last else f"entries {first} to {last}"
     verb = what
     if first == last:
-        verb = what.replace("do not", "does not").replace("are wrong", "is wrong").replace("lie behind", "lies behind")
+        verb = what.replace("do not", "does not").replace("are wrong", "is wrong").replace("point behind", "points behind")
     position = first * index.entry_size
     length = (last - first + 1) * index.entry_size
     return finding(code, index.path, f"{name} of {len(index.offsets)} {verb}", position=position, length=length)

@@ -1,4 +1,4 @@
-"""Producers and transactions of a log: what a scan remembers of them, and how the parts join.
+"""Producers and transactions of a log: what a scan remembers of them, and how parts are joined.
 
 Sources: Kafka's ProducerAppendInfo (how the sequence and epoch of a batch follow), ProducerStateManager (ongoing transactions, the last
 stable offset), ControlRecordType and EndTransactionMarker (a transaction's marker).
@@ -70,7 +70,7 @@ def sequence_break(before: Seen, after: Seen) -> str | None:
 
 @dataclass(slots=True)
 class ProducerFacts:
-    """What a part of a log tells of its producers; `extend` takes in the part that follows.
+    """What a part of a log says of its producers. `extend` adds the next part.
 
     `first` and `last`: producer id → its first and last batch (what `last` says after a marker: the marker's epoch; where that is higher,
     no sequence). `last_data`: producer id → the last batch with records. `unproven`: producer id → its first batch with records, where
@@ -152,7 +152,7 @@ class ProducerFacts:
                 continue
             self._follow(producer_id, before, seen)
             if unproven is not None:
-                raised = before.epoch < seen.epoch  # by the marker, so the sequences begin anew
+                raised = before.epoch < seen.epoch  # by the marker, so the sequences start again
                 self._follow(
                     producer_id, before._replace(epoch=seen.epoch, first_sequence=-1, last_sequence=-1) if raised else before, unproven
                 )
@@ -175,7 +175,7 @@ class ProducerFacts:
 
 
 def _marker_kind(batch: Batch) -> int | None:
-    """ABORT or COMMIT, None where the control batch is no marker of a transaction or can't be read."""
+    """ABORT or COMMIT, None if the control batch is not a transaction marker or can't be read."""
     from kops.records import read_control_record
 
     try:

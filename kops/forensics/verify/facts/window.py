@@ -1,4 +1,4 @@
-"""Some batches in a row, as columns: what a scan hands to those who collect facts."""
+"""Some batches in a row, as columns: what a scan passes to the collectors of facts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Window:
 
     @property
     def last_offsets(self) -> list[int]:
-        """Made when asked for: most windows are judged without."""
+        """Made on demand: most windows are judged without it."""
         if self._last_offsets is None:
             self._last_offsets = self.columns.last_offsets
         return self._last_offsets

@@ -130,7 +130,7 @@ def test_another_topic_of_the_same_name_is_left_out(tmp_path: Path) -> None:
     report = recover([log_dir], tmp_path / "out")
     assert values(tmp_path / "out" / "t-0") == expected((0, 2))
     assert (tmp_path / "out" / "t-0" / "partition.metadata").read_text().endswith("c" * 21 + "A")
-    assert len(report.skipped) == 1 and f"{stray}: of another topic" in report.skipped[0]
+    assert len(report.skipped) == 1 and f"{stray}: it belongs to another topic" in report.skipped[0]
     assert not report.lossy
     recover([stray], tmp_path / "alone")
     assert values(tmp_path / "alone" / "t-0") == expected((0, 8), tag="foreign")
