@@ -1,9 +1,9 @@
-"""The public Python API: what `kops log` does, as functions, and clusters for tests. Everything here is exported from `kops` itself, loaded
-when it is first used.
+"""The public Python API: what `kops log` does, as functions, and clusters for tests. `kops` exports all of it and loads each name when it
+is first used.
 
-Inputs are only ever read, but by `rebuild_indexes`, `repair` and `rollback`, which mend in place, and `append_lines` and `truncate`, which
-change a log; `recover`, `compact` and `import_lines` write to another place.
-Paths may be files, partition directories, log directories or folders of those.
+Most functions only read their input. `rebuild_indexes`, `repair` and `rollback` mend in place, and `append_lines` and `truncate` change a
+log. `recover`, `compact` and `import_lines` write to another place. Paths may be files, partition directories, log directories or folders
+of those.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ document(Files)
 document(OsFiles)
 
 
-if not TYPE_CHECKING:  # a node is a lot to import for somebody who reads files
+if not TYPE_CHECKING:  # a program that only reads files should not import a node
 
     def __getattr__(name: str) -> object:
         """A cluster, on first use (PEP 562)."""
@@ -100,9 +100,9 @@ def _now_ms() -> int:
 def scan_file(path: Path, *, check_crc: bool = True, resync: bool = True, files: Files | None = None) -> Iterator[Batch | Damage]:
     """Every batch of a `.log` file, and every damage between them, in order and without a gap.
 
-    `check_crc=False` believes headers whose length fits; `resync=False` stops after the first damage, as a broker's recovery does. A
-    batch keeps the window of the file in memory that it was read in: keep only what is needed. Raises NotFoundError or OSError; wrong
-    bytes are no error but a `Damage`.
+    `check_crc=False` trusts headers whose length fits. `resync=False` stops after the first damage, as a broker's recovery does. A batch
+    keeps the part of the file that it was read from in memory, so keep only what is needed. Raises NotFoundError or OSError. Wrong bytes
+    are not an error but a `Damage`.
     """
     source = files if files is not None else OsFiles(read_only=True)
     name = os.fspath(path)
@@ -119,10 +119,10 @@ def _scan(files: Files, path: str, check_crc: bool, resync: bool) -> Iterator[Ba
 def read_records(
     path: Path, *, isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted", files: Files | None = None
 ) -> Iterator[Record]:
-    """The records of a partition directory, or one `.log` file, as a consumer would get them; damage is passed over.
+    """The records of a partition directory, or one `.log` file, as a consumer would get them. Damage is skipped.
 
     `read_committed` leaves out the records of aborted transactions (by the markers in the log itself) and stops at the first transaction
-    that is still open. Raises NotFoundError, OSError, and DecodeError for a batch whose contents are wrong under a right checksum.
+    that is still open. Raises NotFoundError, OSError, and DecodeError for a batch whose records are wrong although its checksum holds.
     """
     from kops.records.isolation import aborted_transactions, read_committed, read_uncommitted
 
@@ -143,7 +143,7 @@ def _logs(path: Path, files: Files | None) -> list[str]:
     logs = [entry.path for entry in found.loose_files if entry.kind == "log"]
     partitions = list(found.partitions())
     if len(partitions) + len(logs) != 1:
-        raise UsageError(f"{os.fspath(path)}: not one partition directory and not one .log file")
+        raise UsageError(f"{os.fspath(path)}: neither a partition directory nor a .log file")
     return logs or [segment.log.path for segment in partitions[0].live_segments if segment.log is not None]
 
 
@@ -152,7 +152,7 @@ def _batches(logs: list[str], files: Files | None) -> Iterator[Batch]:
 
 
 def _last_stable_offset(batches: Iterable[Batch]) -> int | None:
-    """The first offset of the oldest transaction without a marker; None where all are decided."""
+    """The first offset of the oldest transaction without a marker; None if all are committed or aborted."""
     open_since: dict[int, int] = {}
     for batch in batches:
         if batch.is_control and batch.has_producer_id:
@@ -225,7 +225,7 @@ def compact(
     """Keep the latest record of each key, as a broker's cleaner does, and write the logs of `paths` below `out`; returns what was done.
 
     `config` holds topic settings (`delete.retention.ms`, ...), `dirty_from` replaces the offset of the cleaner's checkpoint, `roll` closes
-    the active segment first, so that it is cleaned, too; `now_ms` (default: now) decides which tombstones have had their time. Raises
+    the active segment first, so that it is cleaned, too; `now_ms` (default: now) decides which tombstones have expired. Raises
     NotFoundError, UsageError, OSError.
     """
     from kops.forensics.compact import CompactOptions
@@ -246,9 +246,9 @@ def append_lines(
 ) -> AppendReport:
     """Append records to a partition directory as its leader would, while no broker runs; returns what was appended.
 
-    A document is a record as `export_lines` gives it (`timestamp`, `key`, `value`, `headers`, in base64); others are passed over.
-    `leader_epoch` None: that of the last leader that wrote. Raises NotFoundError, DecodeError for a document that is no record, ApiError
-    where a leader refuses one (those before it are appended), OSError, and LockHeldError while a broker runs on the log directory.
+    A document is a record as `export_lines` gives it (`timestamp`, `key`, `value`, `headers`, in base64); others are skipped.
+    `leader_epoch` None: that of the last leader that wrote. Raises NotFoundError, DecodeError for a document that is not a record, ApiError
+    if a leader would reject one (those before it are appended), OSError, and LockHeldError while a broker runs on the log directory.
     """
     from kops.config.topic import topic_config
     from kops.forensics.lines.appending import AppendOptions, AppendReport
@@ -267,7 +267,7 @@ def append_lines(
 def export_lines(*paths: Path, raw: bool = False, files: Files | None = None) -> Iterator[Document]:
     """The documents of `kops log export`: partitions, segments, batches and records of `paths`, and each damage between them.
 
-    `raw`: compressed batches carry their bytes, too. Raises NotFoundError, UsageError where nothing is Kafka's, OSError.
+    `raw`: compressed batches carry their bytes, too. Raises NotFoundError, UsageError for a path without Kafka's files, OSError.
     """
     from kops.forensics.inventory.tree import refuse_foreign
     from kops.forensics.lines.exporting import ExportCounts, export_documents
@@ -283,8 +283,8 @@ def import_lines(
 ) -> ImportReport:
     """Make the partitions of an export below `out`, as the log engine writes them; returns what was made.
 
-    Raises UsageError where a partition exists, DecodeError for a document that makes no sense (what came before it is there, closed as
-    after a clean stop), OSError, LockHeldError.
+    Raises UsageError if a partition exists, DecodeError for an invalid document (what came before it is there, closed as after a clean
+    stop), OSError, LockHeldError.
     """
     from kops.forensics.lines.importing import ImportReport, import_config
     from kops.forensics.lines.importing import import_lines as run
@@ -303,10 +303,10 @@ def import_lines(
 def truncate(
     directory: Path, offset: int, *, dry_run: bool = False, config: Mapping[str, str] | None = None, files: Files | None = None
 ) -> TruncateReport:
-    """Cut a partition's log at `offset`, as a follower cuts its own, while no broker runs; returns what went.
+    """Cut a partition's log at `offset`, as a follower cuts its own, while no broker runs. Returns what was removed.
 
-    With `dry_run` nothing is written. What goes stays in a journal (`journal` of the report), which `rollback` takes. Raises NotFoundError,
-    UsageError for an offset before the log's start, OSError, LockHeldError.
+    With `dry_run` nothing is written. What is removed is kept in a journal (`journal` of the report), from which `rollback` restores it.
+    Raises NotFoundError, UsageError for an offset before the log's start, OSError, LockHeldError.
     """
     from kops.config.topic import topic_config
     from kops.forensics.truncate import plan_truncate
@@ -319,10 +319,10 @@ def truncate(
 
 
 def rebuild_indexes(*paths: Path, everything: bool = False, dry_run: bool = False, files: Files | None = None) -> RebuildReport:
-    """Make the indexes of partition or log directories that are wrong or missing anew, as a broker writes them (`everything`: all of them).
+    """Rebuild wrong or missing indexes of partition or log directories, as a broker writes them (`everything`: all indexes).
 
-    With `dry_run` only the plan is made. What is replaced stays in a journal, which `rollback` takes. Raises NotFoundError, UsageError,
-    OSError, and LockHeldError while a broker runs on the log directory.
+    With `dry_run` only the plan is made. What is replaced is kept in a journal, from which `rollback` restores it. Raises NotFoundError,
+    UsageError, OSError, and LockHeldError while a broker runs on the log directory.
     """
     from kops.forensics.index.rebuild import apply_rebuild, plan_rebuild
 
@@ -336,9 +336,9 @@ def rebuild_indexes(*paths: Path, everything: bool = False, dry_run: bool = Fals
 def repair(*paths: Path, mode: Literal["plan", "preen", "all"] = "plan", files: Files | None = None) -> RepairReport:
     """Mend log or partition directories in place, keeping every intact batch at its offset.
 
-    `mode`: `plan` writes nothing, `preen` does only what loses nothing, `all` everything. What is replaced stays in a journal, which
-    `rollback` takes; a repair that was interrupted is brought to its end. Raises NotFoundError, UsageError, OSError, and LockHeldError
-    while a broker runs on one of the directories.
+    `mode`: `plan` writes nothing, `preen` does only what loses nothing, `all` everything. What is replaced is kept in a journal, from which
+    `rollback` restores it. An interrupted repair is finished first. Raises NotFoundError, UsageError, OSError, and LockHeldError while a
+    broker runs on one of the directories.
     """
     from kops.forensics.repair.run import repair as run
 
@@ -348,7 +348,7 @@ def repair(*paths: Path, mode: Literal["plan", "preen", "all"] = "plan", files: 
 def rollback(journal: Path, *, force: bool = False, files: Files | None = None) -> int:
     """Undo the repair (or rebuild) that wrote this journal, byte for byte; returns the number of steps undone.
 
-    Raises ChangedSinceError (a KopsError), before anything is touched, where a file is not as the repair left it, unless `force`;
+    Unless `force` is set, raises ChangedSinceError (a KopsError) before it changes anything if a file is not as the repair left it;
     NotFoundError, and LockHeldError while a broker runs on the directory.
     """
     from kops.forensics.plans.journal import locked, open_journal

@@ -34,8 +34,8 @@ SPARK = (("pyspark", "kops scan"), ("pyarrow", "kops scan, Parquet"), ("librt", 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at. `state` is ok, missing (kops can't work without) or optional (a part of kops can't, or is slower); `version`
-    is what was found, `purpose` what it is for, `remedy` how to get it (None where nothing is to be done)."""
+    """One check. `state` is ok, missing (kops can't work without it) or optional (a part of kops can't, or is slower). `version` is what
+    was found, `purpose` what it is for, `remedy` how to get it (None if nothing is to be done)."""
 
     item: str
     state: str
@@ -72,7 +72,7 @@ def check_package(name: str, purpose: str, lacking: str, remedy: str) -> Check:
 
 
 def check_fast_loop() -> Check:
-    """Whether the hot loops run compiled; the least of them counts."""
+    """Whether the hot loops run compiled. The worst of them counts."""
     remedies = {
         "interpreted": "install a C compiler, then install kops again",
         "pure": "unset KOPS_PURE",
@@ -95,14 +95,14 @@ def check_compiler() -> Check:
 
 def check_file_lock() -> Check:
     """Whether POSIX record locks, which Java's brokers take on `.lock`, work where temporary files are."""
-    purpose = "keeping off a running broker's directory"
+    purpose = "detecting a running broker"
     try:
         import fcntl
 
         with tempfile.TemporaryFile() as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (ImportError, OSError) as error:
-        return Check("file lock", "optional", None, purpose, f"repair on a file system with POSIX locks ({error})")
+        return Check("file lock", "optional", None, purpose, f"use kops log repair on a file system with POSIX locks ({error})")
     return Check("file lock", "ok", "POSIX", purpose)
 
 

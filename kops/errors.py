@@ -1,7 +1,7 @@
 """The one error tree of kops.
 
-Bytes that are not what a format says raise `DecodeError` and nothing else; what a person asked for and cannot be done raises another
-`KopsError`. Each class carries the exit code that the command line gives it (the sums of `kops log`, see the manual page kops-exit-codes).
+Bytes that violate their format raise `DecodeError` and nothing else. What a user asked for and cannot be done raises another `KopsError`.
+Each class carries the exit code that the command line gives it (the sums of `kops log`, see the manual page kops-exit-codes).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class KopsError(Exception):
-    """Something that was asked for can't be done; `str()` is the sentence a person reads."""
+    """Something that was asked for can't be done. `str()` is the sentence for the user."""
 
     exit_code: ClassVar[int] = 8
 
 
 class DecodeError(KopsError):
-    """Bytes that are not what their format says.
+    """Bytes that violate their format.
 
     `code` is stable (a finding's code), `position` is in bytes within the file (or within the bytes given where there is no file),
     `file` is the path where it is known.
@@ -60,7 +60,7 @@ class ApiError(KopsError):
 
 
 class UsageError(KopsError):
-    """A flag, key or value that makes no sense; names it, and what is allowed."""
+    """An invalid flag, key or value. The message names it and says what is allowed."""
 
     exit_code = 16
 
@@ -78,4 +78,4 @@ class LockHeldError(KopsError):
 
 
 class MissingDependencyError(KopsError):
-    """A thing that the work needs is not installed; the message says how to get it."""
+    """Something that is needed is not installed. The message says how to get it."""

@@ -4,8 +4,8 @@
         producer = Producer({"bootstrap.servers": kops_cluster.bootstrap_servers})
 
 `kops_cluster` is a new cluster for each test, of one broker unless `@pytest.mark.kops_cluster(brokers=3, config={…}, topics=["orders:3"])`
-says otherwise; `kops_session_cluster` one for all tests, of as many brokers as `--kops-brokers` says; `make_kops_cluster(brokers=…)` makes
-as many as a test wants, each stopped behind it.
+says otherwise; `kops_session_cluster` is one for all tests, with as many brokers as `--kops-brokers` says. `make_kops_cluster(brokers=…)`
+makes as many clusters as a test wants; they are stopped after it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The mark is known."""
+    """Register the mark."""
     config.addinivalue_line("markers", f"{MARK}(brokers=1, config=None, topics=()): the cluster that the fixture kops_cluster makes")
 
 
@@ -40,7 +40,7 @@ def _new(brokers: int = 1, **wanted: Any) -> Cluster:
 
 
 def _marked(mark: pytest.Mark) -> Cluster:
-    """The cluster that a mark asks for, started; a mark that makes no sense fails its test in one line."""
+    """The cluster that a mark asks for, started; an invalid mark fails its test with one line."""
     from kops.errors import UsageError
 
     try:

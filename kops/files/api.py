@@ -1,6 +1,6 @@
 """The one interface to files: what storage and forensics read and write through.
 
-Paths are `str`, positions and sizes are bytes, times are milliseconds since the epoch. What the operating system refuses is an `OSError`
+Paths are `str`, positions and sizes are bytes, times are milliseconds since the epoch. An error of the operating system is an `OSError`
 with its usual class and errno in every implementation (`FileNotFoundError`, `NotADirectoryError`, ...); writing through read-only files is
 `ReadOnlyError`.
 A torn write, a full disk or a copy-on-write overlay is another implementation of the same interface.
@@ -29,16 +29,16 @@ LOCK_FILE = ".lock"
 
 
 def text_of(path: StrPath) -> str:
-    """A path as text: what the system calls and the messages take."""
+    """A path as text, for system calls and messages."""
     return path if isinstance(path, str) else os.fspath(path)
 
 
 class ReadOnlyError(KopsError):
-    """Something tried to write through files that were opened for reading only: a fault of kops, never of the person who asked."""
+    """Something tried to write through files that were opened for reading only: a bug of kops, never an error of the user."""
 
 
 class FileStat(NamedTuple):
-    """What `stat` tells of a path: bytes, last modification (ms, rounded down as Java does), directory or not, permission bits, and
+    """What `stat` returns for a path: bytes, last modification (ms, rounded down as Java does), directory or not, permission bits, and
     whether it is a file (a pipe is neither).
     """
 
@@ -111,7 +111,7 @@ class Lock(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Give the lock up; a second call does nothing. The lock file stays, as Kafka leaves it."""
+        """Release the lock; a second call does nothing. The lock file stays, as in Kafka."""
 
     def __enter__(self) -> Lock:
         return self
@@ -212,7 +212,7 @@ class Files(ABC):
         self.sync_dir(posixpath.dirname(path) or ".")
 
     def walk(self, path: StrPath) -> Iterator[str]:
-        """The paths of all files below `path`, depth first, names sorted; what is gone by then (or a dead link) is passed over."""
+        """The paths of all files below `path`, depth first, names sorted; files that are gone by then, and dead links, are skipped."""
         path = text_of(path)
         for name in self.list(path):
             child = posixpath.join(path, name)

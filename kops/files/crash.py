@@ -1,4 +1,4 @@
-"""Files in memory that know what a power loss may leave of them.
+"""Files in memory that can show what a power loss may leave of them.
 
 The model is a journalling file system with ordered metadata (ext4 with data=ordered, XFS), as far as its users may count on it:
 
@@ -208,7 +208,7 @@ class CrashFiles(MemoryFiles):
         self._names_done.append(_Name(number, method, arguments, inode))
 
     def _try(self, kind: str, path: str, position: int = 0, data: bytes = b"") -> Fault | None:
-        """Let the fault have its way; a fault that leaves part of a write is returned, for the write to be done that far."""
+        """Apply the fault. A fault that leaves part of a write is returned, so that the write can be done that far."""
         self._check_alive()
         fault = self.fault(Operation(len(self.operations) + 1, kind, path, position, data)) if self.fault is not None else None
         if fault is not None and not (data and fault.written):

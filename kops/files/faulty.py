@@ -23,8 +23,8 @@ class Crash(BaseException):
 class FaultyFiles(Files):
     """`base`, but operation number `at` goes wrong.
 
-    `error`: errno that it fails with, before anything is done; None: it crashes. `torn`: a write puts this many bytes down first.
-    `operations` lists what was done or tried, so a first run without a fault (`at=0`) tells how many there are.
+    `error`: errno that it fails with, before anything is done; None: it crashes. `torn`: a write writes this many bytes first.
+    `operations` lists what was done or tried, so a first run without a fault (`at=0`) shows how many there are.
     """
 
     def __init__(self, base: Files, *, at: int = 0, error: int | None = None, torn: int | None = None) -> None:

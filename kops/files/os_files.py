@@ -41,7 +41,7 @@ _held_guard = _thread.allocate_lock()
 
 
 class SystemCalls:
-    """What every write calls, found once: a function of `os` is looked up by its name each time."""
+    """The function that every write calls, looked up once. Access through `os` would look it up each time."""
 
     def __init__(self) -> None:
         self.pwrite: Callable[[int, bytes | bytearray | memoryview, int], int] = os.pwrite
@@ -103,7 +103,7 @@ class OsFile(File):
 
     def sync(self) -> None:
         self._check_writable()
-        if self._fd < 0:  # os.fsync calls that a ValueError
+        if self._fd < 0:  # os.fsync raises ValueError for it
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
         try:
             os.fsync(self._fd)
@@ -144,7 +144,7 @@ class OsFile(File):
             raise ReadOnlyError(f"{self.path} is open for reading only")
 
     def _named(self, error: OSError) -> OSError:
-        """The error with the file's name: what is done on a descriptor fails without one."""
+        """The error with the file's name, which errors of descriptor calls lack."""
         return OSError(error.errno, error.strerror, self.path)
 
 
@@ -217,7 +217,7 @@ class OsFiles(Files):
     def link(self, source: StrPath, target: StrPath) -> None:
         source, target = text_of(source), text_of(target)
         self._check_writable(target)
-        # The file itself, not a symlink to it, which would lead elsewhere from its new place.
+        # The file itself, not a symlink to it: that would point elsewhere from its new place.
         os.link(os.path.realpath(source), target)
 
     def unlink(self, path: StrPath) -> None:

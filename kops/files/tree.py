@@ -1,5 +1,5 @@
-"""Files in memory: a tree of their own (`MemoryFiles`), copy-on-write over another tree (`OverlayFiles`), or another tree as it was first
-seen (`SnapshotFiles`).
+"""Files in memory (`MemoryFiles`), copy-on-write over another tree (`OverlayFiles`), and another tree as it was first seen
+(`SnapshotFiles`).
 
 A file in memory is a base (some leading bytes of a file of the tree below, which is never changed) and extents written over it, so
 truncating or appending to a log of many GiB costs nothing. Handles keep their file when it is renamed or unlinked, as POSIX does.
@@ -39,7 +39,7 @@ class _FileNode:
     __slots__ = ("base_file", "base_path", "base_size", "data", "is_file", "mode", "mtime_ms", "size", "starts")
 
     def __init__(self, base_path: str | None, size: int, mtime_ms: int, mode: int, is_file: bool = True) -> None:
-        self.is_file = is_file  # a pipe, say, is none
+        self.is_file = is_file  # a pipe is not a file, for example
         self.base_path = base_path
         self.base_file: File | None = None
         self.base_size = size if base_path is not None else 0
@@ -74,7 +74,7 @@ class _FileNode:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _below(self, base: Files | None, start: int, end: int) -> bytes:
-        """What lies under the extents: the base's bytes, zeros behind them (also where the base has shrunk meanwhile)."""
+        """What is below the extents: the base's bytes, then zeros (also where the base has shrunk meanwhile)."""
         stop = min(end, self.base_size)
         if stop <= start or base is None or self.base_path is None:
             return bytes(end - start)
@@ -92,7 +92,7 @@ class _FileNode:
         if i >= 0:
             start, extent = self.starts[i], self.data[i]
             if position <= start + len(extent):
-                # Touches or lies in the extent before: grow that one, so that appends stay one extent.
+                # It touches or overlaps the extent before: grow that one, so that appends stay one extent.
                 extent[position - start : end - start] = view
                 self._merge_following(i)
                 self.size = max(self.size, end)
@@ -420,7 +420,7 @@ class OverlayFiles(_TreeFiles):
         super().__init__(base, now_ms)
 
     def open(self, path: str, mode: Mode = "r") -> TreeFile:
-        """As of any tree; a file of the base that may not be read is refused here, not when its first byte is wanted."""
+        """As in any tree. A base file without read permission fails here, not at its first read."""
         file = super().open(path, mode)
         node = file._open_node()
         if node.base_path is not None and node.base_file is None and node.base_size:
@@ -490,9 +490,9 @@ class OverlayFiles(_TreeFiles):
 
 
 class SnapshotFiles(OverlayFiles):
-    """A base that somebody else may be writing to, for reading: which names a directory has and how long a file is stay as they were
-    when they were first asked for. What is appended behind that, or comes new, is not seen; bytes that are overwritten are, and a file
-    that is taken away meanwhile is missing when it is read.
+    """A read-only view of a base that somebody else may be writing to. The names in a directory and the size of a file stay as they were
+    when they were first asked for. Appended bytes and new files are not visible. Overwritten bytes are, and a file that is removed
+    meanwhile is missing when it is read.
     """
 
     def _names(self, node: _DirNode) -> Names:

@@ -1,8 +1,8 @@
-"""Where the fields of v2 records stand, as buffers that Arrow takes as they are: the hot loop of the rows of records.
+"""The places of the fields of v2 records, as buffers that Arrow can use directly: the hot loop of the rows of records.
 
 One typed source, interpreted or compiled, as `kops.records._hot`, whose `place` reads a record. The numbers go into `librt`'s byte
-writers, which compiled code fills without an object a number. Offsets and timestamps are little-endian as in Arrow's buffers; every
-machine that kops knows is.
+writers, which compiled code fills without making Python objects. Offsets and timestamps are little-endian, as in Arrow's buffers and on
+every machine that kops supports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def is_compiled() -> bool:
 
 
 class RecordIndex:
-    """What is known of some records. All numbers are little-endian.
+    """Places and numbers of some records. All numbers are little-endian.
 
     `offsets`, `timestamps` (µs): int64 a record. `keys`, `values`: two int32 a record, where it begins and ends in the bytes; null ends
     where it begins, as empty does. `absent`: a byte a record, `NULL_KEY | NULL_VALUE | NULL_TIMESTAMP`; null is the timestamp of none (-1)
@@ -47,7 +47,7 @@ class RecordIndex:
         self.header_count: i64 = 0
 
     def add(self, data: bytes, start: i64, end: i64, count: i64, shift: i64, base_offset: i64, base_timestamp: i64, is_fixed: bool) -> bool:
-        """Take in `count` records of `data[start:end]`; False, and nothing taken in, where that is not what these bytes are.
+        """Add `count` records of `data[start:end]`. Returns False and adds nothing if the bytes are something else.
 
         `shift` is added to all positions; none reaches 2**31. The timestamps are `base_timestamp` itself if `is_fixed`, else deltas from
         there. Sums wrap at 64 bits, as in Java.
@@ -108,7 +108,7 @@ class RecordIndex:
         return True
 
     def _cut(self) -> None:
-        """Forget what belongs to no whole batch."""
+        """Drop the records of an incomplete batch."""
         rows = self.rows
         for each in (self.offsets, self.timestamps, self.keys, self.values, self.headers):
             each.truncate(8 * rows)

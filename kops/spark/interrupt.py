@@ -1,8 +1,7 @@
-"""A session of Spark from its start to its end, with Ctrl-C in between: one place that is interrupted, and nothing that Spark or py4j say.
+"""A Spark session from its start to its end, which Ctrl-C can interrupt without tracebacks of Spark or py4j.
 
-pyspark's own handler asks the JVM in the middle of whatever is being read from it, and the socket is then closed under later calls. So
-the session is made and used in a thread of its own (pyspark installs its handler in the main thread only), and the caller's thread, which
-the signal reaches, does nothing but wait.
+pyspark's own signal handler calls the JVM while another answer may be being read, and later calls find the socket closed. So the session is
+made and used in a thread of its own, where pyspark installs no handler. The caller's thread, which gets the signal, only waits.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Result = TypeVar("Result")
-_LAST_WORDS_S = 5.0  # for the work to notice that its session is gone
+_LAST_WORDS_S = 5.0  # time for the work to notice that its session is gone
 
 
 def in_session(start: Callable[[], SparkSession], work: Callable[[SparkSession], Result]) -> Result:
-    """`work(start())`, and the session stopped whatever happens. Raises what the two raise.
+    """Return `work(start())` and stop the session in any case. Raises what the two raise.
 
-    KeyboardInterrupt: the session is stopped, its jobs and tasks with it, then it is raised. A start that is under way is waited for (a
-    JVM that is left alone while it starts leaves files behind); a second one ends the waiting.
+    On KeyboardInterrupt the session is stopped with its jobs and tasks, and then the exception is raised. A start that is under way is
+    waited for, because an abandoned JVM would leave files behind. A second interrupt ends the waiting.
     """
     run = _Run(start, work)
     thread = threading.Thread(target=run.run, name="spark", daemon=True)
@@ -64,7 +63,7 @@ class _Run(Generic[Result]):
             self.ended.set()
 
     def interrupt(self) -> None:
-        """From the waiting thread: have the session stopped, by a thread again; what its work says of that is nobody's concern."""
+        """Called in the waiting thread: stop the session, in another thread. Errors of the interrupted work are ignored."""
         self.interrupted = True
         stopped = threading.Event()
 

@@ -1,8 +1,8 @@
-"""The records of many v2 batches as Arrow columns, without an object a record.
+"""The records of many v2 batches as Arrow columns, without a Python object for each record.
 
-`RecordIndex` tells where the fields of each record stand; keys and values are taken out of the batches' bytes by Arrow itself: of a binary
-array over all of the bytes, whose segments are alternately a value and what lies between two of them, every other one is taken. Needs
-pyarrow and librt, not Spark.
+`RecordIndex` finds the fields of each record. Arrow itself takes keys and values out of the batches' bytes: it sees the bytes as a binary
+array whose elements are alternately a value and the bytes between two values, and takes every other one. Needs pyarrow and librt, not
+Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_POSITION = (1 << 31) - 1
 class RecordColumns:
     """Records of batches that follow each other in one segment. `same` are the columns that are the same in all rows.
 
-    `rows` have been taken in since the last `take`.
+    `rows` is how many were added since the last `take`.
     """
 
     def __init__(self, columns: Sequence[str], same: dict[str, Any]) -> None:
@@ -44,7 +44,7 @@ class RecordColumns:
         self.rows = 0
 
     def fits(self, batch: Batch) -> bool:
-        """Whether the batch's bytes may stand beside those that are there; else `take` first."""
+        """Whether there is room for the batch's bytes; else `take` first."""
         if not self.rows:
             return True
         if batch.compressed:
@@ -57,7 +57,7 @@ class RecordColumns:
         return self._joined
 
     def add(self, batch: Batch) -> bool:
-        """Take in the records of a batch; False, and nothing taken in, where it is of an old format or its records can't be read."""
+        """Add the records of a batch. Returns False and adds nothing if it has an old format or its records can't be read."""
         if batch.magic < 2 or batch.count is None or batch.count < 0:
             return False
         if not batch.count:
@@ -139,7 +139,7 @@ class RecordColumns:
 
 
 def _headers(data: bytes, position: int, count: int) -> list[dict[str, Any]]:
-    """The headers at `position`; keys that are no UTF-8 become replacement characters, as in Java."""
+    """The headers at `position`; bytes that are not UTF-8 become replacement characters, as in Java."""
     found = []
     for _ in range(count):
         size, position = read_varint(data, position)
@@ -168,7 +168,7 @@ def _timestamps(index: RecordIndex) -> pa.Array:
 
 
 def _is_null(index: RecordIndex, flag: int) -> pa.Array:
-    """Which records lack what the flag stands for."""
+    """The records for which the flag is set."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -184,7 +184,7 @@ def _even(count: int) -> pa.Array:
 
 
 def _binary(data: bytes, places: BytesWriter, index: RecordIndex, nulls: int, flag: int) -> pa.Array:
-    """Keys or values, out of the bytes they stand in; `nulls` of them are null, those with the flag."""
+    """Keys or values, taken out of the bytes. `nulls` of them are null: those with the flag."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

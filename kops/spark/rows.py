@@ -1,7 +1,7 @@
 """Parts of segments as Arrow record batches: what the data source's tasks do; needs no Spark.
 
-The scanner is `kops.records.scanning.scanner`. A damage that reaches to the end of a part is read again without that end, so that it is
-told as in a scan of the whole file.
+The scanner is `kops.records.scanning.scanner`. Damage that reaches the end of a part is read again beyond that end, so that it is reported
+as in a scan of the whole file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROWS = 1 << 16
 VALUE_BYTES = 64 << 20
-"""A record batch is given on at this many rows, or at this many bytes of keys and values."""
+"""A record batch is passed on at this many rows, or at this many bytes of keys and values."""
 _MAX_MICROSECONDS = (1 << 63) - 1
 
 
@@ -40,7 +40,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the reader asked for: a mode and some of its columns; batches outside of the offsets and times may be left out."""
+    """The reader's request: a mode and some of its columns. Batches outside of the offsets and times may be left out."""
 
     mode: str
     columns: tuple[str, ...]
@@ -105,7 +105,7 @@ def items(source: ByteSource, part: Part) -> Iterator[Batch | Damage]:
         start = item.position
         yield item
     if waiting and waiting[-1].end >= part.end < source.size():
-        # What lies around says what these bytes are: the good batch before them, and what is behind the end of the part.
+        # The bytes around decide what this damage is: the good batch before it, and what follows the end of the part.
         again = scan(source, start)
         if start != waiting[0].position:
             next(again)
@@ -147,7 +147,7 @@ def read_parts(files: Files, work: list[tuple[Part, Source]], wanted: Wanted) ->
 
 
 def _read_records(files: Files, part: Part, source: Source, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    """Batches of v2 go into Arrow columns as they are; old formats, damage, and batches that can't be read, row by row. In order."""
+    """v2 batches go into Arrow columns directly. Old formats, damage and unreadable batches go row by row. All stay in order."""
     try:
         from kops.spark.record_columns import RecordColumns
     except ImportError as error:  # on a cluster's worker, say, which has a pyarrow of its own
@@ -246,7 +246,7 @@ def _add_records(table: Table, wanted: Wanted, source: Source, batch: Batch) -> 
 
 
 def header_text(key: str | bytes) -> str:
-    """A header's key as text; bytes that are no UTF-8 become replacement characters, as in Java."""
+    """A header's key as text; bytes that are not UTF-8 become replacement characters, as in Java."""
     return key if isinstance(key, str) else key.decode("utf-8", "replace")
 
 

@@ -1,8 +1,8 @@
 """The columns of `spark.read.format("kafkalog")`, by mode, as Spark's types (DDL) and as Arrow's.
 
 Names in mode `records` are those of Spark's own Kafka connector (key, value, topic, partition, offset, timestamp, timestampType,
-headers); what kops adds stands behind them. Column `damage` is null in rows of good data; a row of damage has it, and null where a
-record's or a batch's values would be.
+headers); kops's own columns follow. The column `damage` is null in rows of good data. A row of damage has it, and has null in the
+columns of a record or batch.
 """
 
 from __future__ import annotations

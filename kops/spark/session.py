@@ -1,6 +1,6 @@
 """A Spark session that runs on this machine: Java found, Python workers of this interpreter, loopback only, no UI.
 
-Under `spark-submit` the session that was asked for there is taken as it is.
+Under `spark-submit` its session is used as it is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTINGS = {
     # megabyte is one of G1's humongous objects.
     "spark.buffer.size": "262144",
 }
-"""What kops sets in a session of its own; a caller's `--conf` goes before it."""
+"""What kops sets in a session of its own. A caller's `--conf` takes precedence."""
 
 
 def spark_session(
@@ -38,8 +38,8 @@ def spark_session(
 ) -> SparkSession:
     """The running session, that of `spark-submit`, or a new one on `master` (default `local[*]`).
 
-    `light`: for work that is done in Python alone, as `kops scan verify`: a JVM that compiles little and collects with one thread then
-    costs half.
+    `light`: for work that is done in Python alone, as `kops scan verify`: a JVM that compiles little and
+    collects garbage with one thread then costs half.
 
     Raises MissingDependencyError where pyspark or a Java is missing, with the remedy, and UsageError for a master that Spark does not know,
     before anything is started.
@@ -78,14 +78,13 @@ def _checked_master(master: str | None) -> str:
     if not _is_submitted() and not any(re.fullmatch(each, chosen) for each in _MASTERS):
         named = f"--master {chosen}" if master else f"MASTER={chosen} in the environment"
         raise UsageError(
-            f"{named}: no master of Spark's; allowed: local, local[N], local[*], local[N,FAILURES], spark://HOST:PORT, yarn, k8s://URL"
+            f"{named}: not a Spark master; allowed: local, local[N], local[*], local[N,FAILURES], spark://HOST:PORT, yarn, k8s://URL"
         )
     return chosen
 
 
 def _start(builder: SparkSession.Builder) -> SparkSession:
-    """Start the session while the JVM's words go to a file: they say nothing that a user could do something about. On failure they are
-    shown.
+    """Start the session with the JVM's output in a file, because a user can do nothing about it. After a failure it is shown.
 
     `KOPS_DEBUG=1` leaves them on stderr.
     """
@@ -97,13 +96,13 @@ def _start(builder: SparkSession.Builder) -> SparkSession:
     with tempfile.TemporaryFile() as words:
         sys.stderr.flush()
         kept = os.dup(2)
-        os.dup2(words.fileno(), 2)  # the JVM inherits it and keeps it
+        os.dup2(words.fileno(), 2)  # the JVM inherits and keeps it
         try:
             session = builder.getOrCreate()
             session.sparkContext.setLogLevel("ERROR")
         except (PySparkException, Py4JError, OSError) as error:
             words.seek(0)
-            # What Spark says of the reason; not where in its sources that was.
+            # Spark's message, without its stack trace.
             said = words.read().decode(errors="replace").strip().splitlines()
             last = [line for line in said if not line.startswith(("\tat ", "WARNING: Using incubator"))][-8:]
             why = str(error).splitlines()[0] if str(error) else type(error).__name__

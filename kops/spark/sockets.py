@@ -1,8 +1,8 @@
-"""The Unix sockets between Spark's JVM and its Python workers: how much may be on its way.
+"""The buffers of the Unix sockets between Spark's JVM and its Python workers.
 
 A worker keeps the end of a batch back until it writes the next one (`ArrowStreamSerializer.dump_stream`), and a Unix socket holds 208 KiB
-unless it is told otherwise. So the JVM waits for the next batch's beginning, the worker for the JVM to take it, and the two take turns.
-With room for half a batch and more they work at the same time.
+by default. So the JVM waits for the beginning of the next batch, the worker waits for the JVM to take it, and the two take turns. With room
+for half a batch or more they work at the same time.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _LIMIT = "/proc/sys/net/core/wmem_max"
 
 
 def can_be_wide(limit: str = _LIMIT) -> bool:
-    """Whether this machine allows a Unix socket enough room; where not, or where that is not known, TCP serves better, which sees to its
-    room itself."""
+    """Whether this machine allows a Unix socket enough room. If not, or if that is not known, TCP is better: it sizes its buffers
+    itself."""
     try:
         with open(limit, encoding="ascii") as file:
             return int(file.read()) >= _ENOUGH
@@ -30,7 +30,7 @@ def can_be_wide(limit: str = _LIMIT) -> bool:
 def widen(descriptors: str = "/dev/fd") -> None:
     """Give the Unix stream sockets of this process room for `SEND_BUFFER` bytes. For a Spark worker, which has no others.
 
-    Where `descriptors` can't be listed, all stays as it is: slower, not wrong.
+    If `descriptors` can't be listed, nothing changes: slower, but not wrong.
     """
     try:
         names = os.listdir(descriptors)
@@ -44,4 +44,4 @@ def widen(descriptors: str = "/dev/fd") -> None:
                 if each.family == socket.AF_UNIX and each.type == socket.SOCK_STREAM:
                     each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         except OSError:
-            continue  # closed since: that of the listing itself, for one
+            continue  # closed meanwhile, for example that of the listing itself

@@ -46,7 +46,7 @@ OPTIONS = ("path", "paths", "mode", "taskbytes", "includedeleted", "includecontr
 
 
 class KafkaLogDataSource(DataSource):  # type: ignore[misc] # pyspark is not followed
-    """Spark makes one of these for each `load`."""
+    """Spark makes one instance for each `load`."""
 
     @classmethod
     def name(cls) -> str:
@@ -68,7 +68,7 @@ class KafkaLogDataSource(DataSource):  # type: ignore[misc] # pyspark is not fol
             if field.dataType.simpleString() != kind.replace(": ", ":").replace(", ", ","):
                 raise UsageError(f"column {field.name} is {kind}, not {field.dataType.simpleString()}; cast it in the query")
             if not field.nullable:
-                raise UsageError(f"column {field.name} can be null, in rows of damage: leave NOT NULL away")
+                raise UsageError(f"column {field.name} is null in rows of damage; leave NOT NULL out")
         return KafkaLogReader(_paths(self.options), mode, tuple(schema.names), dict(self.options))
 
     def _mode(self) -> str:
@@ -91,7 +91,7 @@ def _paths(options: Any) -> list[str]:
 
 
 class Task(InputPartition):  # type: ignore[misc] # as above
-    """What one task reads; plain values only, it is pickled."""
+    """What one task reads. Plain values only, because it is pickled."""
 
     def __init__(self, work: list[tuple[Part, Source]]) -> None:
         super().__init__(None)
@@ -112,7 +112,7 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc] # as above
     def pushFilters(  # noqa: N802 the name is Spark's
         self, filters: list[Filter]
     ) -> Iterator[Filter]:
-        """Take from the filters what narrows the reading; all are given back, so Spark applies them to the rows."""
+        """Use the filters that narrow the reading. All are returned, so Spark also applies them to the rows."""
         for each in filters:
             self._narrow(each)
         yield from filters
@@ -140,7 +140,7 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc] # as above
             self._bound(name, max(known), low=False)
 
     def _bound(self, name: str, value: Any, *, low: bool) -> None:
-        """A lower bound of an offset or time is one for the batches that hold it, an upper bound likewise."""
+        """A bound of an offset or time is also a bound for the batches that hold it."""
         if name == "offset" or (name == "lastOffset" and low) or (name == "baseOffset" and not low):
             if low:
                 self.wanted = replace(self.wanted, min_offset=max(value, self.wanted.min_offset or 0))
@@ -188,13 +188,13 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc] # as above
                 )
 
     def _is_outside(self, base_offset: int, live: list[int]) -> bool:
-        """Only what the name says for sure: a segment whose base lies above the highest wanted offset."""
+        """Only by the name: a segment whose base offset is above the highest wanted offset."""
         return self.wanted.max_offset is not None and base_offset > self.wanted.max_offset and base_offset in live
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         if not isinstance(partition, Task):
-            return  # Spark makes a task of its own where there is nothing to read
+            return  # Spark makes a task of its own when there is nothing to read
         if TaskContext.get() is not None:
             widen()
         files = OsFiles(read_only=True)

@@ -1,7 +1,7 @@
 """`kops scan verify`: the checks of `kops log verify` with the reading spread over a Spark cluster.
 
-The driver plans and judges with the code of `kops.forensics.verify.run`; tasks read parts of segments into facts (which are merged on the
-driver), so the verdict is the same whoever read. Every executor must see the paths (a shared file system, or one machine).
+The driver plans and judges with the code of `kops.forensics.verify.run`; tasks read parts of segments into facts, and the
+driver merges them. So the verdict does not depend on who read. Every executor must see the paths (a shared file system, or one machine).
 """
 
 from __future__ import annotations

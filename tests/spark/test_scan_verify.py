@@ -110,7 +110,7 @@ def test_a_master_that_spark_does_not_know(
     assert (code, bool(started)) == ((8, True) if known else (16, False))
     told = capsys.readouterr().err
     if not known:
-        assert told.startswith(f"kops: error: --master {master}: no master of Spark's; allowed: local, local[N]")
+        assert told.startswith(f"kops: error: --master {master}: not a Spark master; allowed: local, local[N]")
         monkeypatch.setenv("MASTER", master)
         assert main(["scan", "verify", "/nowhere"]) == 16
         assert f"MASTER={master} in the environment: no master" in capsys.readouterr().err

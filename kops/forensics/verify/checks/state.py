@@ -60,10 +60,10 @@ def check_epoch_order(view: LogView) -> Iterator[Finding]:
         before = runs[number - 1][0].epoch
         if run.epoch < 0:
             if before >= 0:
-                detail = f"the batch has no leader epoch, the one before it has {before}"
+                detail = f"the batch has no leader epoch, but the one before it has {before}"
                 yield finding("leader-epoch-negative", path, detail, position=run.position, base_offset=run.base_offset)
         elif run.epoch < before:
-            # One batch with a high epoch between two of the same: that one is wrong, not what follows.
+            # One batch with a high epoch between two of the same: that one is wrong, not those that follow.
             lone = number >= 2 and runs[number - 2][0].epoch == run.epoch
             wrong, where = runs[number - 1] if lone else (run, path)
             detail = f"leader epoch {wrong.epoch} " + (f"between batches of {run.epoch}" if lone else f"behind {before}")
@@ -79,7 +79,7 @@ def check_epoch_file(partition: PartitionDir, view: LogView, files: Files) -> It
     path = entry.path if entry is not None else f"{partition.path}/leader-epoch-checkpoint"
     if entry is None:
         if runs:
-            yield finding("leader-epoch-file-missing", path, f"the file is missing, the batches have leader epochs up to {runs[-1].epoch}")
+            yield finding("leader-epoch-file-missing", path, f"it is missing, but the batches have leader epochs up to {runs[-1].epoch}")
         return
     try:
         entries = read_leader_epoch_checkpoint(files.read_all(entry.path), file=entry.path)
@@ -90,7 +90,7 @@ def check_epoch_file(partition: PartitionDir, view: LogView, files: Files) -> It
     if effective != entries:
         yield finding("leader-epoch-file-wrong", path, f"of the {len(entries)} entries only {len(effective)} are in order")
     if not effective and runs and not entries:
-        yield finding("leader-epoch-file-wrong", path, f"the file is empty, the batches have leader epochs up to {runs[-1].epoch}")
+        yield finding("leader-epoch-file-wrong", path, f"it is empty, but the batches have leader epochs up to {runs[-1].epoch}")
         return
     yield from _beyond_end(path, effective, view)
     yield from _epochs_agree(path, effective, runs)
@@ -101,18 +101,18 @@ def check_epoch_file(partition: PartitionDir, view: LogView, files: Files) -> It
 
 
 def _beginning(path: str, known: int, view: LogView) -> Iterator[Finding]:
-    """Where the log begins: Kafka moves the first epoch's start up when it deletes the beginning."""
+    """The beginning of the log: Kafka raises the start of the first epoch when it deletes the beginning."""
     base, checkpoint = view.start_offset, view.context.log_start
     if known < base:
         yield finding(
             "log-start-missing",
             view.segments[0].path,
-            f"the log begins with offset {base}, but leader-epoch-checkpoint knows it from {known} on",
+            f"the log begins with offset {base}, but leader-epoch-checkpoint begins with {known}",
             base_offset=known,
             last_offset=base - 1,
         )
     elif checkpoint is not None and view.context.clean_stop and known < checkpoint <= view.end_offset:
-        detail = f"log-start-offset-checkpoint says {checkpoint}, but {os.path.basename(path)} knows the log from {known} on"
+        detail = f"log-start-offset-checkpoint says {checkpoint}, but {os.path.basename(path)} begins with {known}"
         yield finding("log-start-ahead", view.segments[0].path, detail, base_offset=known, last_offset=checkpoint - 1)
 
 
@@ -124,7 +124,7 @@ def _beyond_end(path: str, entries: list[EpochEntry], view: LogView) -> Iterator
             yield finding(
                 "leader-epoch-beyond-end",
                 path,
-                f"epoch {epoch.epoch} begins with offset {epoch.start_offset}, the log ends with {view.end_offset - 1}",
+                f"epoch {epoch.epoch} begins with offset {epoch.start_offset}, but the log ends with {view.end_offset - 1}",
                 base_offset=epoch.start_offset,
             )
 
@@ -138,22 +138,22 @@ def _epochs_agree(path: str, entries: list[EpochEntry], runs: list[EpochRun]) ->
         if run.epoch < highest:
             continue
         if number + 1 < len(runs) and runs[number + 1].epoch < run.epoch:
-            continue  # the batch is wrong, which is told elsewhere
+            continue  # the batch is wrong, which is reported elsewhere
         highest = run.epoch
         place = bisect_right(starts, run.base_offset) - 1
-        # Before the first entry lies what was deleted logically: the log start offset is inside the first segment.
+        # Before the first entry is what was deleted logically: the log start offset is inside the first segment.
         known = entries[max(place, 0)].epoch
         if known != run.epoch and not (place < 0 and run.epoch < known):
             yield finding(
                 "leader-epoch-file-wrong",
                 path,
-                f"the batches from offset {run.base_offset} on have leader epoch {run.epoch}, the file says {known}",
+                f"the batches from offset {run.base_offset} on have leader epoch {run.epoch}, but the file says {known}",
                 base_offset=run.base_offset,
             )
 
 
 def _epochs_begin(path: str, entries: list[EpochEntry], runs: list[EpochRun], view: LogView) -> Iterator[Finding]:
-    """No epoch begins in the midst of the batches of another one, and the first one where the log does."""
+    """No epoch begins among the batches of another one, and the first one begins where the log does."""
     if any(after.epoch < before.epoch for before, after in pairwise(runs)) or not runs or not entries:
         return
     bases = [run.base_offset for run in runs]
@@ -162,14 +162,14 @@ def _epochs_begin(path: str, entries: list[EpochEntry], runs: list[EpochRun], vi
         if place < 0 or entry.epoch == runs[place].epoch or entry.start_offset in (bases[place], view.end_offset):
             continue
         if view.cleaned_to <= entry.start_offset < view.end_offset:
-            detail = f"epoch {entry.epoch} begins with offset {entry.start_offset}, the batches there have leader epoch {runs[place].epoch}"
+            detail = f"epoch {entry.epoch} begins with offset {entry.start_offset}, the batches there have {runs[place].epoch}"
             yield finding("leader-epoch-file-wrong", path, detail, base_offset=entry.start_offset)
     first = entries[0].start_offset
     begin = max(view.start_offset, view.context.log_start or 0, bases[0])
-    # Where the metadata log begins no checkpoint says, nor where a folder begins that came from elsewhere.
+    # No checkpoint says where the metadata log begins, nor a directory that came from elsewhere.
     known = view.topic != METADATA_TOPIC and (view.context.log_start is not None or view.start_offset == 0)
     if known and view.context.clean_stop and view.cleaned_to <= begin < first < view.end_offset:
-        detail = f"it knows the log from offset {first} on, but the log begins with {begin}"
+        detail = f"it begins with offset {first}, but the log begins with {begin}"
         yield finding("leader-epoch-file-wrong", path, detail, base_offset=begin, last_offset=first - 1)
 
 
@@ -232,9 +232,9 @@ def _sequences(breaks: list[tuple[SequenceBreak, str]], view: LogView) -> Iterat
         earlier = gaps.get(found.producer_id)
         goes_on = earlier is not None and earlier.after.position == before.position and after.first_sequence > earlier.before.last_sequence
         if found.kind == "duplicate" and goes_on:
-            continue  # the batch before had the wrong number, this one goes on where the others were
+            continue  # the batch before had the wrong number; this one continues where the others were
         if found.kind == "gap" and before.base_offset < view.cleaned_to:
-            continue  # compaction took what was between
+            continue  # compaction removed what was between
         if found.kind == "gap":
             gaps[found.producer_id] = found
         yield _sequence_finding(found, path)
@@ -251,7 +251,7 @@ def _sequence_finding(found: SequenceBreak, path: str) -> Finding:
         detail = f"{who}, epoch {after.epoch}: sequence {after.first_sequence} behind {before.last_sequence} (epoch {before.epoch})"
         if found.kind == "gap" and after.timestamp - before.timestamp > _DAY_MS:
             severity = "info"
-            detail += "; more than a day lies between, so the producer may have been forgotten"
+            detail += "; there is more than a day in between, so the producer may have been forgotten"
     return finding(
         code, path, detail, position=after.position, base_offset=after.base_offset, last_offset=after.last_offset, severity=severity
     )
@@ -284,7 +284,7 @@ def snapshot_offsets(partition: PartitionDir) -> list[int]:
 
 
 def _snapshot_agrees(entry: FileEntry, producers: list[ProducerSnapshotEntry], state: ProducerFacts, view: LogView) -> Iterator[Finding]:
-    """A snapshot against the producers of the log before its offset. Producers that are not in the log any more can't be checked."""
+    """A snapshot against the producers of the log before its offset. Producers that are no longer in the log can't be checked."""
     offset = entry.offset if entry.offset is not None else 0
     wrong = []
     for producer in producers:
@@ -304,12 +304,12 @@ def _snapshot_agrees(entry: FileEntry, producers: list[ProducerSnapshotEntry], s
 
 def _disagreement(producer: ProducerSnapshotEntry, seen: Seen, marker_offset: int) -> str | None:
     if producer.producer_epoch < seen.epoch:
-        return f"producer {producer.producer_id} has epoch {producer.producer_epoch}, its last batch in the log {seen.epoch}"
+        return f"producer {producer.producer_id} has epoch {producer.producer_epoch}, but its last batch in the log has {seen.epoch}"
     # 0.11 counted a transaction's marker, later versions count data only.
     if producer.last_sequence != seen.last_sequence or producer.last_offset not in (seen.last_offset, marker_offset):
         return (
             f"producer {producer.producer_id} ends with offset {producer.last_offset} and sequence {producer.last_sequence}, "
-            f"its last batch in the log with {seen.last_offset} and {seen.last_sequence}"
+            f"but its last batch in the log with {seen.last_offset} and {seen.last_sequence}"
         )
     return None
 
@@ -323,7 +323,7 @@ def _snapshot_places(partition: PartitionDir, snapshots: dict[int, FileEntry], v
     written = view.context.clean_stop is True and view.end_offset > view.start_offset
     if written and view.end_offset not in snapshots and partition.file(_SNAPSHOTS_OF_ALL_FORMATS) is not None:
         path = f"{partition.path}/{view.end_offset:020d}.snapshot"
-        detail = f"the log was closed cleanly at offset {view.end_offset}, and Kafka writes a snapshot then"
+        detail = f"the log was closed cleanly at offset {view.end_offset}, and then Kafka writes a snapshot"
         yield finding("snapshot-missing", path, detail, base_offset=view.end_offset)
 
 
@@ -331,7 +331,7 @@ def _snapshot_places(partition: PartitionDir, snapshots: dict[int, FileEntry], v
 
 
 class _Transactions:
-    """Replays BEGIN, ABORT and COMMIT as ProducerStateManager does, and tells which entries a transaction index should have."""
+    """Replays BEGIN, ABORT and COMMIT as ProducerStateManager does, and returns the entries that a transaction index should have."""
 
     def __init__(self) -> None:
         self.ongoing: dict[int, int] = {}
@@ -387,7 +387,7 @@ def _check_transaction_index(
         yield finding("transaction-index-malformed", entry.path, detail, position=strange * ENTRY_SIZE, length=ENTRY_SIZE)
         return
     if len(data) % ENTRY_SIZE:
-        detail = f"{len(data)} bytes are no multiple of {ENTRY_SIZE}"
+        detail = f"{len(data)} bytes are not a multiple of {ENTRY_SIZE}"
         yield finding("transaction-index-malformed", entry.path, detail, position=len(data) - len(data) % ENTRY_SIZE)
     if comparable:
         yield from _transactions_agree(entry.path, entries, expected, transactions.unbegun, view)
@@ -396,7 +396,7 @@ def _check_transaction_index(
 def _transactions_agree(
     path: str, entries: list[AbortedTxn], expected: list[AbortedTxn], unbegun: Set[tuple[int, int]], view: LogView
 ) -> Iterator[Finding]:
-    surely_there = max(view.start_offset, view.cleaned_to)  # what lies before may have been deleted or compacted
+    surely_there = max(view.start_offset, view.cleaned_to)  # what is before may have been deleted or compacted
     known = {(found.producer_id, found.last_offset): found for found in entries}
     wanted = {(found.producer_id, found.last_offset): found for found in expected}
     for key, want in wanted.items():
@@ -416,9 +416,7 @@ def _transactions_agree(
         possible = key in unbegun or have.last_offset < surely_there
         possible = possible and 0 <= have.first_offset <= have.last_offset and 0 <= have.last_stable_offset <= have.last_offset + 1
         if have.first_offset >= surely_there or not possible:
-            detail = (
-                f"it has a transaction of producer {have.producer_id}, offsets {have.first_offset}-{have.last_offset}, that the log has not"
-            )
+            detail = f"there is a transaction of producer {have.producer_id}, offsets {have.first_offset}-{have.last_offset} not in the log"
             yield finding("transaction-index-wrong", path, detail, base_offset=have.first_offset)
 
 
@@ -464,7 +462,7 @@ def check_files(partition: PartitionDir, files: Files, *, needs_time_index: bool
             orphans = [kind for kind in ("index", "timeindex", "txnindex") if kind in segment.files]
             if orphans:
                 path = f"{partition.path}/{segment.base_offset:020d}.log"
-                yield finding("log-file-missing", path, f"its {', '.join(orphans)} stand there without it", base_offset=segment.base_offset)
+                yield finding("log-file-missing", path, f"its {', '.join(orphans)} are there without it", base_offset=segment.base_offset)
         elif segment is live[-1] and not log.size and clean_stop is not True:
             continue
         else:
@@ -475,18 +473,18 @@ def check_files(partition: PartitionDir, files: Files, *, needs_time_index: bool
                 yield finding("time-index-missing", stem + "timeindex", base_offset=segment.base_offset)
     for each in partition.files:
         if each.offset is None and (each.kind in ("log", "index", "timeindex", "txnindex") or _ends_a_start(each.name)):
-            yield finding("file-name-invalid", each.path, f"{each.name} ends like a file of a segment, but begins with no offset")
+            yield finding("file-name-invalid", each.path, f"{each.name} has a suffix of segment files, but does not begin with an offset")
         elif each.suffix == ".tmp":
-            yield finding("file-unknown", each.path, f"{each.name}: what an interrupted write of the file without .tmp left")
+            yield finding("file-unknown", each.path, f"{each.name}: left by an interrupted write of the file without .tmp")
     for each in partition.unknown:
         if _ends_a_start(each.name):
-            yield finding("file-name-invalid", each.path, f"{each.name} ends like a file of a segment, but begins with no offset")
+            yield finding("file-name-invalid", each.path, f"{each.name} has a suffix of segment files, but does not begin with an offset")
         else:
-            yield finding("file-unknown", each.path, f"{each.name} is none of Kafka's files")
+            yield finding("file-unknown", each.path, f"{each.name} is not one of Kafka's files")
 
 
 def _has_come(path: str, files: Files) -> bool:
-    """Whether a file is there by now (a directory in its place is none)."""
+    """Whether the file is there by now (a directory does not count)."""
     try:
         return files.stat(path).is_file
     except FileNotFoundError:
@@ -494,7 +492,7 @@ def _has_come(path: str, files: Files) -> bool:
 
 
 def _ends_a_start(name: str) -> bool:
-    """Whether a broker that loads the partition ends at this name, because it looks for an offset in it."""
+    """Whether a broker that loads the partition fails on this name, because it expects an offset in it."""
     from kops.storage.formats.names import offset_from_file_name
 
     if not name.endswith(_WITH_OFFSET):

@@ -1,9 +1,9 @@
-"""What one pass over a `.log` (or a part of it) tells: facts that can be pickled, merged, and judged later.
+"""The facts from one pass over a `.log` (or a part of it). They can be pickled, merged, and judged later.
 
-`scan_segment_facts` reads bytes `start` to `end`, `SegmentFacts.extend` joins the facts of the part behind, and the judgement
-(`kops.forensics.verify.partition`) looks at whole segments only, so a verdict is the same whether one process read a log in one go or
-a cluster read it in pieces. The scanner is `kops.records`; sources of what is remembered: Kafka's DefaultRecordBatch (header),
-ProducerAppendInfo (sequences), ProducerStateManager (transactions).
+`scan_segment_facts` reads bytes `start` to `end`, `SegmentFacts.extend` adds the facts of the next part. Only whole segments are judged
+(`kops.forensics.verify.partition`), so the verdict is the same whether one process read a log or a cluster read it in pieces. The scanner
+is `kops.records`; sources of the facts: Kafka's DefaultRecordBatch (header), ProducerAppendInfo (sequences), ProducerStateManager
+(transactions).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Break(NamedTuple):
 
 @dataclass(slots=True)
 class DamageFact:
-    """Bytes that are no batch, and the batches on both sides (None: there is none in what was scanned).
+    """Bytes that are not a batch, and the batches on both sides (None: the scanned part has none).
 
     `base_offset`, `last_offset` and `count` are what the damaged header claims, if it can be read.
     """
@@ -82,8 +82,8 @@ class EpochRun(NamedTuple):
 class SegmentFacts:
     """The facts about bytes `start` to `end` of a `.log`.
 
-    `size` is the file's when the scan began; `scanned_to` the position up to which was read (below `end` where the file shrank or the scan
-    was stopped). Lists are in the order of the file. `gaps` counts all breaks forward, `breaks` keeps the first ten thousand breaks.
+    `size` is that of the file when the scan began. `scanned_to` is the position up to which it was read (below `end` if the file shrank or
+    the scan was stopped). Lists are in file order. `gaps` counts all forward breaks; `breaks` has the first ten thousand.
     `short_batches` counts batches of v2 with fewer records than offsets, as only compaction leaves them.
     `is_blurred`: there are compressed sets of v0 or v1 whose first offsets were not looked at (levels quick and crc), so holes can't be
     seen.
@@ -114,11 +114,11 @@ class SegmentFacts:
 
     @property
     def joins_cleanly(self) -> bool:
-        """Whether the part ends with a batch or is empty; else the part behind must be scanned together with its end."""
+        """Whether the part ends with a batch or is empty; else the next part must be scanned together with its end."""
         return not self.damages or self.damages[-1].end < self.scanned_to
 
     def extend(self, after: SegmentFacts) -> None:
-        """Take in the facts of the part that follows; both must meet at the boundary of a batch (see `join_facts`)."""
+        """Add the facts of the next part. Both must meet at a batch boundary (see `join_facts`)."""
         if self.last is not None and after.first is not None:
             between = [fact for fact in (*self.damages[-1:], *after.damages[:1]) if self.last.end <= fact.position < after.first.position]
             if _is_break(self.last, after.first) and (not between or after.first.base_offset <= self.last.last_offset):
@@ -175,7 +175,7 @@ def _is_break(before: Head, after: Head) -> bool:
 
 
 class FactsBuilder:
-    """Takes windows and damages in the order of the file and makes the facts."""
+    """Takes windows and damages in file order and collects the facts."""
 
     def __init__(self, facts: SegmentFacts, *, with_producers: bool, sampler: IndexSampler | None) -> None:
         self.facts = facts
@@ -251,7 +251,7 @@ class FactsBuilder:
                 current = epoch
 
     def damage(self, damage: Damage) -> None:
-        """The next bytes that are no batch."""
+        """The next bytes that are not a batch."""
         count = damage.batch.count if damage.batch is not None and damage.batch.magic == 2 else None
         fact = DamageFact(
             damage.position,
@@ -291,9 +291,9 @@ def scan_segment_facts(
 ) -> SegmentFacts:
     """The facts about bytes `start` to `end` of a `.log`; `start` must be the position of a batch.
 
-    `level`: `quick` (headers), `crc` (and checksums), `deep` and `full` (and every record). With a segment's indexes, what the log says at
-    their entries is remembered; with `producers` (by default where `level` is full) producers and transactions. `progress` is told bytes
-    done since the last call. Raises OSError where the file cannot be read; anything else in it is a fact.
+    `level`: `quick` (headers), `crc` (and checksums), `deep` and `full` (and every record). With a segment's indexes, the facts include
+    what the log has at their entries; with `producers` (the default at level full) also producers and transactions. `progress` gets the
+    bytes done since the last call. Raises OSError if the file cannot be read; anything else in it is a fact.
     """
     from kops.records import Damage
     from kops.records.scanning.columns import scan_columns
@@ -334,8 +334,8 @@ def _check_contents(builder: FactsBuilder, window: Window) -> None:
 def join_facts(parts: list[SegmentFacts], rescan: Callable[[int, int], SegmentFacts]) -> SegmentFacts:
     """One segment's facts from those of its parts, in order.
 
-    Where two parts don't meet at a batch's boundary (a part began inside a batch because an index was wrong, or damage reaches over the
-    boundary), `rescan(start, end)` reads from the end of the last good batch again: so damage is told as if it had been read in one go.
+    If two parts don't meet at a batch boundary (an index was wrong, so a part began inside a batch, or damage crosses the boundary),
+    `rescan(start, end)` reads again from the end of the last good batch. So damage is reported as if the file had been read as a whole.
     """
     whole = parts[0]
     for part in parts[1:]:
