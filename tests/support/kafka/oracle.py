@@ -20,6 +20,7 @@ Everything listens on the loopback address only, and ends with the test session.
 from __future__ import annotations
 
 import base64
+import json
 import os
 import subprocess
 import threading
@@ -271,8 +272,7 @@ class Oracle:
             consumer.seek(place, begin)
             try:
                 while position < end:
-                    for record in consumer.poll(pause).records(place):
-                        records.append(record_json(record))
+                    records += self.records_json(consumer.poll(pause).records(place))
                     position = consumer.position(place)
                     if time.monotonic() > deadline:
                         raise TimeoutError(f"{topic}-{partition}: at offset {position} of {end} after {CONSUMER_TIMEOUT_S} s")
@@ -282,6 +282,16 @@ class Oracle:
             consumer.close()
         meta = {"topic": topic, "partition": partition, "isolation": isolation, "beginningOffset": begin, "endOffset": end}
         return Consumed(records, meta | {"reachedOffset": position, "records": len(records), "error": error})
+
+    def records_json(self, records: Any) -> list[dict[str, Any]]:
+        """A Java list of ConsumerRecords in the corpus's shape. Jackson writes it in one call; to ask each field takes a call each."""
+        if "jackson" not in self.started:
+            jackson = self.jvm.com.fasterxml.jackson
+            mapper = jackson.databind.ObjectMapper().registerModule(jackson.datatype.jdk8.Jdk8Module())
+            accessor = jackson.annotation.PropertyAccessor
+            visibility = self.java_class("com.fasterxml.jackson.annotation.JsonAutoDetect$Visibility")
+            self.started["jackson"] = mapper.setVisibility(accessor.ALL, visibility.NONE).setVisibility(accessor.FIELD, visibility.ANY)
+        return [record_json(record) for record in json.loads(self.started["jackson"].writeValueAsString(records))]
 
     def close(self) -> None:
         """End the JVM."""
@@ -299,20 +309,25 @@ class Oracle:
         self.close()
 
 
-def record_json(record: Any) -> dict[str, Any]:
-    """A ConsumerRecord in the corpus's shape."""
-    leader_epoch = record.leaderEpoch()
+TIMESTAMP_TYPES = {"NO_TIMESTAMP_TYPE": "NoTimestampType", "CREATE_TIME": "CreateTime", "LOG_APPEND_TIME": "LogAppendTime"}
+
+
+def record_json(record: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a ConsumerRecord in the corpus's shape."""
     return {
-        "offset": record.offset(),
-        "timestamp": record.timestamp(),
-        "tsType": record.timestampType().toString(),
-        "key": base64_or_none(record.key()),
-        "value": base64_or_none(record.value()),
-        "headers": [[header.key(), base64_or_none(header.value())] for header in record.headers().toArray()],
-        "leaderEpoch": leader_epoch.get() if leader_epoch.isPresent() else None,
+        "offset": record["offset"],
+        "timestamp": record["timestamp"],
+        "tsType": TIMESTAMP_TYPES[record["timestampType"]],
+        "key": record["key"],
+        "value": record["value"],
+        "headers": [header_json(header) for header in record["headers"]["headers"]],
+        "leaderEpoch": record["leaderEpoch"],
     }
 
 
-def base64_or_none(data: bytes | None) -> str | None:
-    """base64 of bytes, None of None."""
-    return None if data is None else base64.b64encode(data).decode()
+def header_json(header: dict[str, Any]) -> list[str | None]:
+    """A RecordHeader: it has its bytes as they were fetched until somebody asks for them."""
+    key = header["key"]
+    if key is None:
+        key = base64.b64decode(header["keyBuffer"]).decode("utf-8", "replace")
+    return [key, header["valueBuffer"] if header["value"] is None else header["value"]]
