@@ -1,9 +1,9 @@
 """Markers that follow from what a test is: what it needs, and which golden cases the fast ring leaves to the slow one.
 
-Where a test goes through many golden cases (parameter `case_id`), the fast ring takes a sample: one case of every family for each function
-(and for each value of its other parameters). A family is a format without the version that wrote it (`v2-codec-zstd`), or a kind of damage
-(`damage-torn`). Which case of a family it is differs from function to function, so that together the functions meet all of them. The sample
-is the same in every run. The slow ring takes the rest.
+Where a test goes through many golden cases (parameter `case_id`), the fast ring takes a sample: one case of every family for each function.
+A family is a format without the version that wrote it (`v2-codec-zstd`), or a kind of damage (`damage-torn`). Which case of a family it is,
+and with which values of other parameters, differs from function to function, so that together the functions meet all of them. The sample is
+the same in every run. The slow ring takes the rest.
 """
 
 from __future__ import annotations
@@ -68,16 +68,20 @@ def starts_brokers(function: Callable[..., Any]) -> bool:
 
 def left_to_the_slow_ring(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """Tests of golden cases that are not in the sample."""
-    functions: dict[tuple[str, str], list[tuple[str, pytest.Item]]] = defaultdict(list)
+    functions: dict[str, dict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
         called = getattr(item, "callspec", None)
         case_id = called.params.get("case_id") if called is not None else None
-        if called is not None and isinstance(case_id, str):
-            functions[item.nodeid.partition("[")[0], called.id.replace(case_id, "")].append((case_id, item))
-    left = set()
-    for (function, others), cases in functions.items():
-        chosen = sample(function.rpartition("/")[2] + others, [case_id for case_id, _ in cases])
-        left |= {item for case_id, item in cases if case_id not in chosen}
+        if isinstance(case_id, str):
+            functions[item.nodeid.partition("[")[0].rpartition("/")[2]][case_id].append(item)
+    left: set[pytest.Item] = set()
+    for function, cases in functions.items():
+        chosen = sample(function, cases)
+        for case_id, found in cases.items():
+            left |= set(found)
+            if case_id in chosen:
+                # Of a function that is not sampled, all; else one of its other parameters' values.
+                left -= set(found if len(cases) < MANY else [found[number(function, case_id, len(found))]])
     return left
 
 
@@ -89,7 +93,12 @@ def sample(function: str, case_ids: Iterable[str]) -> set[str]:
         families[family(case_id)].append(case_id)
     if len(all_ids) < MANY:
         return set(all_ids)
-    return {ids[zlib.crc32(f"{function} {name}".encode()) % len(ids)] for name, ids in families.items()}
+    return {ids[number(function, name, len(ids))] for name, ids in families.items()}
+
+
+def number(function: str, what: str, count: int) -> int:
+    """A number below `count` that is the same in every run, and another one for another function."""
+    return zlib.crc32(f"{function} {what}".encode()) % count
 
 
 def family(case_id: str) -> str:

@@ -15,7 +15,7 @@ def test_a_sample_has_a_case_of_every_family_and_is_always_the_same() -> None:
     assert {rings.family(case_id) for case_id in some} == {rings.family(case_id) for case_id in everything}
     assert len(some) < len(everything) / 3
     assert some == rings.sample("a test", reversed(everything))
-    assert rings.sample("a test", everything[:20]) == set(everything[:20])
+    assert rings.sample("a test", everything[:20]) == set(everything[:20]), "all where there are few"
 
 
 def test_samples_of_many_functions_meet_all_cases() -> None:

@@ -14,7 +14,6 @@ from tests.support.logs.record_bytes import mutated, slow, some_records
 NAME = "kops.records._hot"
 
 
-@pytest.mark.hot
 @pytest.mark.parametrize("variant", variants())
 def test_the_loop_reads_what_the_plain_reader_reads(variant: str) -> None:
     loop = hot(NAME, variant)
@@ -46,7 +45,6 @@ def test_the_loop_reads_what_the_plain_reader_reads(variant: str) -> None:
     assert seen == {loop.OK, loop.UNREADABLE, loop.NOT_INCREASING, loop.LEFT_OVER}
 
 
-@pytest.mark.hot
 @pytest.mark.parametrize("variant", variants())
 def test_plain_records_are_those_that_written_again_are_the_same(variant: str) -> None:
     loop = hot(NAME, variant)
@@ -71,6 +69,7 @@ def test_plain_records_are_those_that_written_again_are_the_same(variant: str) -
     assert seen == {True, False}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("other", [variant for variant in variants() if variant != "interpreted"])
 def test_twins_agree_on_20000_mutated_inputs(other: str) -> None:
     pure, fast = hot(NAME, "interpreted"), hot(NAME, other)
@@ -90,7 +89,6 @@ def test_twins_agree_on_20000_mutated_inputs(other: str) -> None:
         assert pure.are_plain(data, start, end, count) == fast.are_plain(data, start, end, count)
 
 
-@pytest.mark.hot
 @pytest.mark.parametrize("variant", variants())
 def test_sums_wrap_at_64_bits(variant: str) -> None:
     loop = hot(NAME, variant)
