@@ -27,9 +27,9 @@ setup: .venv/.kops-set-up
 compile: build/.kops-compiled
 
 build/.kops-compiled: $(HOT) setup.py kops/_compiled.py | setup
-	@mkdir -p build
+	@mkdir -p build && touch $@.begun
 	@$(PY) setup.py -q build_ext --inplace --force
-	@touch $@
+	@mv $@.begun $@
 
 demo: setup compile
 	@$(PY) tools/demo.py
