@@ -39,7 +39,7 @@ class VersionRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """A registered broker. `directories` are sorted as Uuids; `cordoned_directories` is None where the broker never told."""
+    """A registered broker. `directories` are sorted as Uuids; `cordoned_directories` is None if the broker never sent them."""
 
     id: int
     epoch: int
@@ -55,7 +55,7 @@ class BrokerRegistration:
 
     @classmethod
     def from_record(cls, record: RegisterBrokerRecord) -> BrokerRegistration:
-        """What a RegisterBrokerRecord says."""
+        """The registration in a RegisterBrokerRecord."""
         return cls(
             id=record.broker_id,
             epoch=record.broker_epoch,
@@ -78,7 +78,7 @@ class BrokerRegistration:
         directories: Collection[bytes] | None = None,
         cordoned_directories: Collection[bytes] | None = None,
     ) -> BrokerRegistration:
-        """The registration with what is given changed."""
+        """The registration with these fields changed."""
         return replace(
             self,
             fenced=self.fenced if fenced is None else fenced,
@@ -116,7 +116,7 @@ class ControllerRegistration:
 
     @classmethod
     def from_record(cls, record: RegisterControllerRecord) -> ControllerRegistration:
-        """What a RegisterControllerRecord says."""
+        """The registration in a RegisterControllerRecord."""
         return cls(
             id=record.controller_id,
             incarnation_id=record.incarnation_id,

@@ -21,7 +21,7 @@ NO_RECOVERY_CHANGE: Final = -1
 
 
 class LeaderRecoveryState(IntEnum):
-    """Whether the leader was elected uncleanly and has not told yet that it recovered."""
+    """Whether the leader was elected uncleanly and has not yet reported that it recovered."""
 
     RECOVERED = 0
     RECOVERING = 1

@@ -1,4 +1,4 @@
-"""The records that a new leader writes first: into an empty log the bootstrap's, otherwise the end of a transaction left open.
+"""The records that a new leader writes first: the bootstrap records into an empty log, else the end of an open transaction.
 
 Source: Kafka's ActivationRecordsGenerator (KIP-868).
 """
@@ -32,10 +32,10 @@ _NAME = "Bootstrap records"
 def activation_result(
     bootstrap: tuple[Record, ...], version: MetadataVersion | None, min_insync_replicas: int, *, in_transaction: bool
 ) -> ControllerResult:
-    """What to append. `version` is what the log has outside of an open transaction, None where it is empty.
+    """The records to append. `version` is the log's metadata.version outside of an open transaction, None if the log is empty.
 
-    `min_insync_replicas` is written down for all brokers where eligible leaders are on from the start. ValueError where the bootstrap
-    has no metadata.version.
+    `min_insync_replicas` is written for all brokers if eligible leaders are enabled from the start. ValueError if the bootstrap has no
+    metadata.version.
     """
     if version is not None:
         return ControllerResult([(AbortTransactionRecord(_REASON), 0)] if in_transaction else [], is_atomic=True)

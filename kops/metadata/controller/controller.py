@@ -1,4 +1,4 @@
-"""The frame of the controller: claims and resigns leadership, takes requests, replays records, does what has to be done in time.
+"""The frame of the controller: it claims and resigns leadership, handles requests, replays records, and runs periodic tasks.
 
 Sources: Kafka's QuorumController, OffsetControlManager.
 
@@ -7,8 +7,8 @@ Sources: Kafka's QuorumController, OffsetControlManager.
     controller.appended(result, last_offset)
     # send result.response once last_offset is committed (and tell controller.committed)
 
-Whoever drives it replays every record exactly once: an active controller its own when they are appended, a standby what is committed.
-What was replayed and not committed is taken back by `on_resign`, so the log need not be read again.
+The driver replays every record exactly once: an active controller its own records when they are appended, a standby what is committed.
+`on_resign` undoes what was replayed and not committed, so the log need not be read again.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Controller:
         return activation_result(self._settings.bootstrap, version, minimum, in_transaction=in_transaction)
 
     def on_resign(self, leader_id: int | None = None) -> None:
-        """This node leads no longer: what was appended and is not committed is taken back, and will be replayed if it ever commits.
+        """This node no longer leads. Records that were appended but not committed are undone; they are replayed if they ever commit.
 
         The caller answers all requests that still wait with `not_controller`.
         """
@@ -125,7 +125,7 @@ class Controller:
             self._transaction_start = _NONE
 
     def not_controller(self) -> ApiError:
-        """What a node answers that does not lead."""
+        """The error of a node that does not lead."""
         if self.leader_id is None or self.leader_id == self.node_id:
             return ApiError("NOT_CONTROLLER", "No controller appears to be active.")
         return ApiError("NOT_CONTROLLER", f"The active controller appears to be node {self.leader_id}.")
@@ -133,7 +133,7 @@ class Controller:
     # Requests
 
     def handle(self, context: RequestContext, message: Message, now_ms: int) -> ControllerResult:
-        """What comes of a request, errors as its response. The records must be appended and replayed before the next request."""
+        """The result of a request; errors become its response. The records must be appended and replayed before the next request."""
         try:
             if not self.is_active:
                 raise self.not_controller()
@@ -202,5 +202,5 @@ class Controller:
 
 
 def _no_op() -> tuple[list[Record], bool]:
-    """Followers and brokers see by it that the log goes on."""
+    """It shows followers and brokers that the log continues."""
     return [(NoOpRecord(), 0)], False

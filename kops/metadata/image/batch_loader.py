@@ -46,7 +46,7 @@ _OPEN = (_Transaction.STARTED, _Transaction.CONTINUED)
 
 # What to do with changes: the delta, the image with it applied, the manifest.
 Update = Callable[[MetadataDelta, MetadataImage, Manifest], None]
-# What to do about a record that does not fit: may raise, then loading ends; else the record is passed over.
+# What to do about a record that does not fit: may raise, then loading ends; else the record is skipped.
 Fault = Callable[[str, DecodeError], None]
 
 

@@ -1,4 +1,4 @@
-"""Which settings 4.3 knows: what else is in a cluster's metadata is another Kafka's, and passed over (DefaultSupportedConfigChecker)."""
+"""Which settings 4.3 knows: what else is in a cluster's metadata is another Kafka's, and ignored (DefaultSupportedConfigChecker)."""
 
 from __future__ import annotations
 

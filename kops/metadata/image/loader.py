@@ -15,17 +15,17 @@ from kops.protocol.declaration import Message
 
 
 class Publisher(Protocol):
-    """Who is told of new images."""
+    """Receives new images."""
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage, manifest: Manifest) -> None:
         """The image behind a delta; the first delta is on top of the empty image and has all there is."""
 
 
 class MetadataLoader:
-    """Takes what Raft commits. Publishers are told nothing before the log was read up to the high watermark once.
+    """Takes what Raft commits. Publishers get nothing before the log was read up to the high watermark once.
 
     `high_watermark` is the metadata log's, None where it is not known yet. `on_fault` gets records that don't fit; where it does not raise,
-    they are passed over.
+    they are skipped.
     """
 
     def __init__(self, high_watermark: Callable[[], int | None], on_fault: Fault, is_supported: SupportedConfig = any_config) -> None:
@@ -44,11 +44,11 @@ class MetadataLoader:
         return self._image
 
     def install(self, publisher: Publisher) -> None:
-        """From the next `initialize_publishers` on it is told of images."""
+        """From the next `initialize_publishers` on it gets images."""
         self._new_publishers.append(publisher)
 
     def remove(self, publisher: Publisher) -> None:
-        """It is told of no image any more. ValueError where it was not installed."""
+        """It gets no more images. ValueError where it was not installed."""
         (self._publishers if publisher in self._publishers else self._new_publishers).remove(publisher)
 
     def load_batches(self, batches: Iterable[LoadedBatch]) -> None:

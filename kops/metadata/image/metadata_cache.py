@@ -136,7 +136,7 @@ class MetadataCache:
         return broker is not None and broker.in_controlled_shutdown
 
     def random_alive_broker(self, draw: Callable[[int], int]) -> int:
-        """Whom clients are told to be the controller, which spreads them over the brokers; `draw(n)` is one of 0 … n-1."""
+        """The broker that clients see as the controller, which spreads them over the brokers; `draw(n)` is one of 0 … n-1."""
         alive = sorted(broker.id for broker in self.image.cluster.brokers.values() if not broker.fenced)
         return alive[draw(len(alive))] if alive else NO_BROKER
 
@@ -286,7 +286,7 @@ class MetadataCache:
     def describe_cluster(
         self, request: DescribeClusterRequest, version: int, listener: str, *, cluster_id: str, controller_id: int
     ) -> DescribeClusterResponse:
-        """The response to a DescribeCluster request at a broker; `controller_id` is told only if its broker is among those told."""
+        """The response to a DescribeCluster request at a broker; `controller_id` is set only if its broker is in the response."""
         kind = _ENDPOINT_TYPES.get(request.endpoint_type)
         if kind is None:
             name, message = "UNSUPPORTED_ENDPOINT_TYPE", f"Unsupported endpoint type {request.endpoint_type}"
@@ -387,7 +387,7 @@ class _ListenerView:
         return [replica for replica in replicas if replica in self._alive] if only_alive else list(replicas)
 
     def _leader(self, partition: PartitionRegistration) -> int:
-        # A fenced broker may still be the leader for a moment: it is told, as in Kafka.
+        # A fenced broker may still be the leader for a moment: it is returned, as in Kafka.
         broker = self._brokers.get(partition.leader)
         return NO_LEADER if broker is None or self._listener not in broker.listeners else broker.id
 

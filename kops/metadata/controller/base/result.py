@@ -29,7 +29,7 @@ class RequestContext:
 class ControllerResult:
     """Records to append (message and version), and the response to send once they, and all appended before, are committed.
 
-    `is_atomic`: the records go into one batch. Without `response` nobody asked. `shutting_down`: the broker whose controlled shutdown
+    `is_atomic`: the records go into one batch. `response` is None if no client asked. `shutting_down`: the broker whose controlled shutdown
     waits for the others to have read up to the last of the records.
     """
 
@@ -45,7 +45,7 @@ def code(error: ApiError) -> int:
 
 
 def text(error: ApiError) -> str | None:
-    """The text of an error as clients see it: none where it says no more than the code does."""
+    """The text of an error as clients see it: none if it only repeats the code's meaning."""
     return error.message or None
 
 

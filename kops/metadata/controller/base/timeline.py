@@ -1,7 +1,7 @@
-"""State that can go back to an earlier offset: what the controller replayed before its records were committed can be taken back.
+"""State that can go back to an earlier offset, so that the controller can undo replayed records that were not committed.
 
-Kafka keeps several versions of its maps side by side (SnapshotRegistry, TimelineHashMap). Here every change is noted with what was there
-before it; going back undoes the notes, committing forgets them. All values are immutable.
+Kafka keeps several versions of its maps (SnapshotRegistry, TimelineHashMap). Here every change is noted with the old value. Going back
+undoes the notes, and committing drops them. All values are immutable.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ _SECURITY_PROTOCOLS: Final = range(4)
 class ClusterControl:
     """Registrations as replayed, and the heartbeats of an active controller.
 
-    `on_new_incarnation(broker_id, clean)` gives the records that move what a broker led before it started anew.
+    `on_new_incarnation(broker_id, clean)` returns the records that move what a broker led before its restart.
     """
 
     def __init__(self, timeline: Timeline, cluster_id: str, session_timeout_ms: int, features: FeatureControl) -> None:
@@ -62,7 +62,7 @@ class ClusterControl:
     # An active controller
 
     def activate(self, now_ms: int) -> None:
-        """The controller leads: every unfenced broker has one session timeout to be heard of."""
+        """The controller leads: every unfenced broker has one session timeout to send a heartbeat."""
         self._heartbeats = HeartbeatManager(self._session_timeout_ms)
         for broker in self.brokers.values():
             self._heartbeats.register(broker.id, fenced=broker.fenced)

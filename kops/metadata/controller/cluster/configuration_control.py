@@ -141,7 +141,7 @@ class ConfigurationControl:
     def _records(self, resource: Resource, changes: Mapping[str, str | None]) -> list[Record]:
         records: list[Record] = [(ConfigRecord(resource[0], resource[1], name, value), 0) for name, value in changes.items()]
         if MIN_ISR in changes and self._features.is_elr_enabled:
-            # Who was eligible under another min.insync.replicas may lack what is committed under this one.
+            # A replica that was eligible under another min.insync.replicas may lack what is committed under this one.
             records.append((ClearElrRecord(resource[1] if resource[0] == TOPIC else ""), 0))
         return records
 
@@ -218,7 +218,7 @@ class ConfigurationControl:
     # Records
 
     def replay(self, record: ConfigRecord) -> None:
-        """A ConfigRecord; settings that 4.3 does not know are passed over."""
+        """A ConfigRecord; settings that 4.3 does not know are ignored."""
         resource = (record.resource_type, record.resource_name)
         if not is_known(ResourceType(record.resource_type), record.name):
             return

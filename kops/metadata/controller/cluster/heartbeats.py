@@ -1,6 +1,7 @@
 """Which brokers are alive, how far each has read the metadata log, and who may shut down.
 
-Source: Kafka's BrokerHeartbeatManager, BrokerHeartbeatTracker, BrokerControlState. None of this is in the log: a new leader begins anew.
+Source: Kafka's BrokerHeartbeatManager, BrokerHeartbeatTracker, BrokerControlState. None of this is in the log: a new leader starts without
+it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class BrokerState(Enum):
 
 @dataclass(slots=True)
 class Heartbeats:
-    """What one broker told last. `controlled_shutdown_offset` is that of its leaders' last move, -1 where it does not shut down."""
+    """The last heartbeat of one broker. `controlled_shutdown_offset` is that of its leaders' last move, -1 where it does not shut down."""
 
     id: int
     fenced: bool
@@ -69,16 +70,16 @@ class HeartbeatManager:
         self._contact_times: dict[tuple[int, int], int] = {}
 
     def contact(self, broker_id: int, epoch: int, now_ms: int) -> None:
-        """A heartbeat came, also one that is not carried out."""
+        """A heartbeat came, even if it is not applied."""
         self._contact_times[broker_id, epoch] = now_ms
 
     def has_valid_session(self, broker_id: int, epoch: int, now_ms: int) -> bool:
-        """Whether the broker was heard of within the session timeout."""
+        """Whether the broker sent a heartbeat within the session timeout."""
         contact_ms = self._contact_times.get((broker_id, epoch))
         return contact_ms is not None and not self._is_expired(contact_ms, now_ms)
 
     def take_expired(self, now_ms: int) -> tuple[int, int] | None:
-        """A broker (id and epoch) not heard of for longer than the session timeout; it is no longer watched."""
+        """A broker (id and epoch) whose session has ended. It is no longer watched."""
         for key, contact_ms in self._contact_times.items():
             if self._is_expired(contact_ms, now_ms):
                 del self._contact_times[key]
@@ -89,7 +90,7 @@ class HeartbeatManager:
         return contact_ms + self._session_timeout_ms < now_ms
 
     def fence(self, broker_id: int) -> None:
-        """The broker is fenced, whatever it told."""
+        """The broker is fenced, whatever it asked for."""
         broker = self._brokers.get(broker_id)
         if broker is not None:
             broker.fenced = True

@@ -1,4 +1,4 @@
-"""What a controller is told about itself at its start: its place in the cluster, defaults, periods, and where random draws come from.
+"""The settings of a controller: its place in the cluster, defaults, periods, and the source of random draws.
 
 Sources: the QuorumController.Builder and what ControllerServer gives it.
 """

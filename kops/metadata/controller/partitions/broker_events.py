@@ -88,7 +88,7 @@ class BrokerEvents:
         return records + self._changes.update_leaders(self._index.in_isr(broker.id), removed=broker.id)
 
     def begin_incarnation(self, broker_id: int, is_clean: bool) -> list[Record]:
-        """A broker starts anew: it was down, and after an unclean shutdown may have lost records that it had acknowledged."""
+        """A broker starts again. After an unclean shutdown it may have lost records that it had acknowledged."""
         in_isr = self._index.in_isr(broker_id)
         if self._changes.features.is_elr_enabled and not is_clean:
             records = self._changes.update_leaders(in_isr, uncleanly_shut_down=broker_id)
@@ -106,7 +106,7 @@ class BrokerEvents:
         return ControllerResult(records, UnregisterBrokerResponse())
 
     def fence_one_stale(self, now_ms: int) -> tuple[list[Record], bool]:
-        """The records that fence a broker not heard of any more, and whether there may be another one."""
+        """The records that fence a broker whose session has ended, and whether there may be another one."""
         heartbeats = self._cluster.heartbeats
         expired = heartbeats.take_expired(now_ms)
         if expired is None:
@@ -135,7 +135,7 @@ class BrokerEvents:
         return [*records, (BrokerRegistrationChangeRecord(broker.id, broker.epoch, log_dirs=online), 2)]
 
     def assign_directories(self, request: AssignReplicasToDirsRequest) -> ControllerResult:
-        """A broker tells where its replicas lie. Raises ApiError: UNSUPPORTED_VERSION, STALE_BROKER_EPOCH."""
+        """A broker reports the directories of its replicas. Raises ApiError: UNSUPPORTED_VERSION, STALE_BROKER_EPOCH."""
         if not self._changes.features.metadata_version.has_directory_assignment:
             raise ApiError("UNSUPPORTED_VERSION", "Directory assignment is not supported yet.")
         broker = self._cluster.check_broker_epoch(request.broker_id, request.broker_epoch)

@@ -64,7 +64,7 @@ class IsrChanges:
             records.append(record)
             partition = partition.merge(record[0])
             if record[0].leader not in (broker_id, NO_LEADER_CHANGE):
-                # The end of a reassignment took the leadership away from who asks.
+                # The end of a reassignment took the leadership away from the requester.
                 return PartitionData(number, by_name("NEW_LEADER_ELECTED").code)
         return PartitionData(
             partition_index=number,

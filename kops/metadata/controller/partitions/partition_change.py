@@ -1,4 +1,4 @@
-"""The one record by which a partition changes: new ISR and replicas, the end of a reassignment, who leads then, eligible leaders.
+"""The record that changes a partition: new ISR and replicas, the end of a reassignment, the new leader, eligible leaders.
 
 Source: Kafka's PartitionChangeBuilder (KIP-455, KIP-841, KIP-858, KIP-966).
 """
@@ -40,7 +40,7 @@ class ChangeRules(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionTarget:
-    """What a partition shall become; None for what stays. `directories` are new ones, by replica."""
+    """The target of a partition; None for what stays. `directories` are new ones, by replica."""
 
     isr: list[int] | None = None
     replicas: list[int] | None = None
@@ -119,7 +119,7 @@ class _Change:
             self._removing, self._adding = [], []
 
     def _find_eligible_leaders(self) -> None:
-        """Who left an ISR that is too small since has all that is committed, unless it lost what it had not flushed.
+        """A replica that left an ISR which is too small since then has everything that is committed, unless it lost unflushed data.
 
         As in Kafka, nobody leaves the ELR for being no replica any more: a broker that was moved away stays in it until the ISR is large
         enough or the broker starts after a crash. It can't lead meanwhile, for leaders come from the replicas.
@@ -182,7 +182,7 @@ class _Change:
     # Leader epochs
 
     def _bump_leader_epoch_for_removed_replicas(self) -> None:
-        """A replica that is gone may not fetch on as a follower of this epoch."""
+        """A removed replica must not continue to fetch as a follower of this epoch."""
         if self._record.leader == NO_LEADER_CHANGE and not set(self._partition.replicas).issubset(self._replicas):
             self._record.leader = self._partition.leader
 
@@ -195,7 +195,7 @@ class _Change:
     # The rest of the record
 
     def _set_elr(self) -> None:
-        # An unclean election has named its ISR already: what was eligible before it is not any more.
+        # An unclean election has set its ISR already: earlier eligible leaders no longer count.
         if self._record.isr is not None or not self._rules.elr_enabled:
             self._elr = []
         if self._elr != list(self._partition.elr):

@@ -1,4 +1,4 @@
-"""Which replicas a reassignment adds and removes, when it is complete, and what taking it back leaves.
+"""Which replicas a reassignment adds and removes, when it is complete, and what its cancellation leaves.
 
 Source: Kafka's PartitionReassignmentReplicas, PartitionReassignmentRevert (KIP-455).
 """

@@ -1,4 +1,4 @@
-"""Reassignments of replicas: begun, cancelled, listed (KIP-455; Kafka's ReplicationControlManager.alterPartitionReassignments)."""
+"""Begins, cancels and lists reassignments of replicas (KIP-455; Kafka's ReplicationControlManager.alterPartitionReassignments)."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _ongoing(number: int, partition: PartitionRegistration) -> OngoingPartitionR
 
 
 def _check_replication_factor(partition: PartitionRegistration, replicas: list[int]) -> None:
-    """KIP-860: whoever says so gets no other replication factor than that of the assignment under way."""
+    """KIP-860: a request may ask that the replication factor of the current assignment stays."""
     now = {*partition.replicas, *partition.adding_replicas} - {*partition.removing_replicas}
     if len(now) != len(replicas):
         raise ApiError("INVALID_REPLICATION_FACTOR", f"The replication factor is changed from {len(now)} to {len(replicas)}")

@@ -32,7 +32,7 @@ class Topic:
 
 
 class ReplicationState:
-    """All topics. What a record says and can't be raises ValueError: the log is not one that a controller wrote."""
+    """All topics. An impossible record raises ValueError: no controller wrote such a log."""
 
     def __init__(self, timeline: Timeline, configs: ConfigurationControl) -> None:
         self._timeline = timeline
@@ -107,7 +107,7 @@ class ReplicationState:
         """A ClearElrRecord: of one topic, or of all."""
         named = self.named(record.topic_name) if record.topic_name else None
         if record.topic_name and named is None:
-            raise ValueError(f"the eligible leaders of {record.topic_name} are cleared, which is no topic")
+            raise ValueError(f"the eligible leaders of {record.topic_name} are cleared, but there is no such topic")
         for topic in list(self.topics.values()) if named is None else [named]:
             for number, partition in list(topic.partitions.items()):
                 if partition.elr or partition.last_known_elr:

@@ -36,7 +36,7 @@ class ConfigResource(NamedTuple):
     name: str
 
 
-# Whether a type of resource has this setting: records of settings that there are no longer are passed over.
+# Whether a type of resource has this setting: records of settings that no longer exist are ignored.
 SupportedConfig = Callable[[ResourceType, str], bool]
 
 

@@ -1,8 +1,7 @@
-"""A leader's records on their way into the log: collected to batches, which leave after a pause or when they are full.
+"""A leader's records on their way into the log, collected in batches. A batch leaves after a pause or when it is full.
 
-Records prepared for the log (`prepare`) leave only once `allow_drain` was called: so the controller can hold back a batch of records that
-belong together. Batches are format v2, uncompressed, all records at the time of the batch's first one. Source: Kafka's BatchAccumulator
-and BatchBuilder.
+Prepared records leave only after `allow_drain`, so the controller can hold back records that belong together. Batches have format v2,
+uncompressed, all records at the time of the batch's first one. Source: Kafka's BatchAccumulator and BatchBuilder.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from kops.records.batch import BATCH_OVERHEAD
 from kops.records.build import write_batch, write_record
 
 NEVER_MS: Final = 1 << 62
-"""No time at all is as late as this."""
+"""Later than any real time."""
 
 
 class CompletedBatch(NamedTuple):
@@ -97,16 +96,16 @@ class BatchAccumulator:
         return self.next_offset - 1
 
     def force_drain(self) -> None:
-        """Complete the batch in the making, whatever the pause."""
+        """Complete the current batch without waiting for the pause."""
         self._cut()
         self._is_cut = True
 
     def allow_drain(self) -> None:
-        """Let go what was held back."""
+        """Release what was held back."""
         self._drain_offset = NEVER_MS
 
     def ms_until_drain(self, now_ms: int) -> int:
-        """How long until there is something to append; NEVER_MS and more where nothing is waiting."""
+        """The time until there is something to append; at least NEVER_MS if nothing is waiting."""
         if self._completed and self._completed[0].end_offset <= self._drain_offset:
             return 0
         return max(0, self._linger_deadline_ms - now_ms)

@@ -1,4 +1,4 @@
-"""Voters and kraft.version as the node's own log and latest snapshot have them, committed or not: a voter set counts from its record on.
+"""Voters and kraft.version in the node's own log and latest snapshot, committed or not. A voter set is valid from its record on.
 
 Source: Kafka's KRaftControlRecordStateMachine. Without a voters record the quorum is the static one (`controller.quorum.voters`).
 """
@@ -19,7 +19,7 @@ _NOT_READ = -1
 
 
 class ControlState:
-    """What the log says of the quorum, up to its end."""
+    """The state of the quorum in the log, up to its end."""
 
     def __init__(self, static_voters: VoterSet, log: RaftLog) -> None:
         self._static_voters = static_voters
@@ -64,7 +64,7 @@ class ControlState:
         self._next_offset = min(self._next_offset, end_offset)
 
     def truncate_old_entries(self, start_offset: int) -> None:
-        """A snapshot up to `start_offset` exists: earlier values are not asked for any more."""
+        """A snapshot up to `start_offset` exists: earlier values are no longer needed."""
         self._voters.truncate_old_entries(start_offset)
         self._kraft_versions.truncate_old_entries(start_offset)
 
@@ -100,7 +100,7 @@ class ControlState:
 def snapshot_batches(snapshot: SnapshotSource) -> Iterator[Batch]:
     """The batches of a snapshot, checksums checked, read in pieces. Raises DecodeError for damage and for a batch that is cut.
 
-    That of the formatting may be cut, as in Kafka: the first leader has put what is in it into the log.
+    The snapshot of the formatting may be cut, as in Kafka: the first leader has written its contents to the log.
     """
     position, piece = 0, MAX_BATCH_SIZE
     while position < snapshot.size:

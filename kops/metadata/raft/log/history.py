@@ -1,4 +1,4 @@
-"""Values that a log changes on its way, by the offset of the record that set them: voter sets and the kraft.version.
+"""Values that records of a log set, by the offset of the record: voter sets and the kraft.version.
 
 Source: Kafka's LogHistory, TreeMapLogHistory, VoterSetHistory.
 """
@@ -19,14 +19,14 @@ class LogHistory(Generic[V]):
         self._values: list[V] = []
 
     def add_at(self, offset: int, value: V) -> None:
-        """Set the value from `offset` on; it lies above the last one."""
+        """Set the value from `offset` on, which must be above the last one."""
         assert offset >= -1, f"offset {offset}"
         assert not self._offsets or offset > self._offsets[-1], f"offset {offset} is not above {self._offsets[-1]}"
         self._offsets.append(offset)
         self._values.append(value)
 
     def value_at_or_before(self, offset: int) -> V | None:
-        """What held at `offset`; None where nothing was set up to there."""
+        """The value at `offset`; None if nothing was set up to there."""
         index = bisect_right(self._offsets, offset)
         return self._values[index - 1] if index else None
 
@@ -41,7 +41,7 @@ class LogHistory(Generic[V]):
         del self._offsets[index:], self._values[index:]
 
     def truncate_old_entries(self, start_offset: int) -> None:
-        """Forget what held before `start_offset`; what holds there stays."""
+        """Forget the values before `start_offset`, except the one that is valid there."""
         index = max(0, bisect_right(self._offsets, start_offset) - 1)
         del self._offsets[:index], self._values[:index]
 

@@ -1,6 +1,6 @@
-"""The log under a Raft node, as an interface: the broker has it over its files, a simulation in memory.
+"""The log under a Raft node, as an interface. The broker implements it over files, the simulation in memory.
 
-What the rules of KRaft make of a log (is a follower's end a valid one, where it has to be cut) stands here, too, and is the same for both.
+KRaft's rules about a log (whether a follower's end is valid, where it has to be cut) are also here, and are the same for both.
 Source: Kafka's RaftLog, KafkaRaftLog, ValidOffsetAndEpoch, RawSnapshotWriter and RawSnapshotReader (KIP-630).
 """
 
@@ -16,7 +16,7 @@ BOOTSTRAP_SNAPSHOT_ID: Final = OffsetAndEpoch(offset=0, epoch=0)
 
 
 class SnapshotSink(Protocol):
-    """A snapshot in the making, `.part` until it is frozen. Sizes in bytes. What is not frozen is lost with the process."""
+    """A snapshot that is being written, `.part` until it is frozen. Sizes in bytes. If the process dies before that, it is lost."""
 
     snapshot_id: OffsetAndEpoch
 
@@ -85,7 +85,7 @@ class RaftLog(Protocol):
         """Drop all from `offset` on, which is not below the high watermark."""
 
     def truncate_to_latest_snapshot(self) -> bool:
-        """Where the latest snapshot lies beyond the log: drop the whole log and begin behind it -> whether that was so."""
+        """If the latest snapshot is beyond the log, drop the whole log and begin behind it -> whether that was so."""
         ...
 
     def update_high_watermark(self, offset: int) -> None:
@@ -118,7 +118,7 @@ class RaftLog(Protocol):
 
 
 class EndKind(Enum):
-    """What a follower's end of log is to the leader."""
+    """How a leader judges a follower's end of log."""
 
     VALID = "valid"
     DIVERGING = "diverging"
@@ -126,7 +126,7 @@ class EndKind(Enum):
 
 
 class ValidatedEnd(NamedTuple):
-    """The kind, and where the follower has to go on: the diverging epoch's end, or the snapshot to fetch."""
+    """The kind, and where the follower continues: at the end of the diverging epoch, or with the snapshot to fetch."""
 
     kind: EndKind
     end: OffsetAndEpoch

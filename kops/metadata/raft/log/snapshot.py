@@ -1,4 +1,4 @@
-"""Snapshots written: header, kraft.version and voters first, then the records, a footer last; offsets count from 0.
+"""Writes snapshots: header, kraft.version and voters first, then the records, a footer last. Offsets count from 0.
 
 Source: Kafka's RecordsSnapshotWriter (KIP-630). They are read with `control_state.snapshot_batches`.
 """
@@ -14,7 +14,7 @@ from kops.metadata.raft.voters.voter_set import VoterSet
 
 
 class SnapshotWriter:
-    """A snapshot in the making; `now_ms` becomes the time of a batch. Nothing is there before `freeze`."""
+    """A snapshot that is being written. `now_ms` becomes the time of a batch. The snapshot does not exist before `freeze`."""
 
     def __init__(
         self,

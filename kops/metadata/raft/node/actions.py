@@ -1,7 +1,6 @@
-"""What a Raft node wants done, in this order, and what it is told.
+"""The actions that a Raft node wants done, in this order, and its inputs.
 
-What has to be durable before anyone hears of it is so when the actions are given: the node has written it to its log and its election
-store.
+What has to be durable before an action is durable when the action is returned: the node has written it to its log and its election store.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ Message = Any
 class Identity:
     """Who a node is. `node_id` is None for an observer without one; `listener` is the name of the listener that the quorum talks over.
 
-    `bootstrap` are the nodes that are asked who leads; `topic_id` is that of the metadata topic; `draw(n)` gives one of 0 … n-1.
-    `timestamp` is what a clock on the wall shows at a `now_ms` of the node, whose own clock should be one that nobody sets.
+    `bootstrap` are the nodes to ask for the leader. `topic_id` is that of the metadata topic. `draw(n)` returns one of 0 … n-1.
+    `timestamp` converts a `now_ms` of the node to wall-clock time. The node's own clock should be monotonic.
     """
 
     node_id: int | None
@@ -71,7 +70,8 @@ class Respond:
 
 @dataclass(frozen=True, slots=True)
 class LeaderChanged:
-    """A new epoch, or its leader has become known. The leader itself is told once it has all records that were committed before."""
+    """There is a new epoch, or its leader has become known. The leader itself gets this when it has all records that were committed
+    before."""
 
     leader: LeaderAndEpoch
 

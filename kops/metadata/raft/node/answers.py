@@ -1,4 +1,4 @@
-"""The responses to this node's own requests: votes counted, the log fetched and cut where it left the leader's, snapshots taken over.
+"""Handles the responses to this node's own requests: counts votes, appends or cuts the log, and stores snapshots.
 
 Source: Kafka's KafkaRaftClient (handle…Response). Each function says whether the request was a success; a failure delays the next one.
 """
@@ -24,7 +24,7 @@ def on_vote(core: RaftCore, source: Node, message: Message, now_ms: int) -> bool
     """A voter's answer."""
     error = messages.error_name(message.error_code)
     if error == "UNSUPPORTED_VERSION" and isinstance(core.quorum.state, Prospective):
-        # It knows nothing of pre-votes: ask for a real one.
+        # The node does not know pre-votes: ask for a real vote.
         core.become_candidate(now_ms)
         return True
     if error != "NONE" or not messages.is_for_log(core, message):
@@ -46,7 +46,7 @@ def on_vote(core: RaftCore, source: Node, message: Message, now_ms: int) -> bool
 
 
 def leave_prospective(core: RaftCore, state: Prospective, now_ms: int) -> None:
-    """It would not be elected: back to the leader that it knew, if any."""
+    """The node would not be elected. It returns to the leader that it knew, if any."""
     if state.leader_id is not None and len(state.leader_endpoints):
         core.become_follower(state.epoch, state.leader_id, state.leader_endpoints, now_ms)
     else:
@@ -79,7 +79,7 @@ def on_end_quorum_epoch(core: RaftCore, source: Node, message: Message, now_ms: 
 
 
 def on_fetch(core: RaftCore, source: Node, message: Message, now_ms: int) -> bool:
-    """More of the log, or where it has to be cut, or the snapshot to take instead."""
+    """The next part of the log, or the place to cut it, or the snapshot to fetch instead."""
     if message.error_code or not messages.is_for_log(core, message):
         return False
     handled = _common(core, said := messages.leader_said(core, message), now_ms)
@@ -119,7 +119,7 @@ def _append(core: RaftCore, records: bytes) -> None:
 
 
 def on_fetch_snapshot(core: RaftCore, source: Node, message: Message, now_ms: int) -> bool:
-    """A piece of a snapshot; with the last one, the log begins anew behind it."""
+    """A piece of a snapshot; after the last one, the log begins behind it."""
     if message.error_code or len(message.topics) != 1 or not messages.is_for_log(core, message):
         return False
     handled = _common(core, said := messages.leader_said(core, message), now_ms)

@@ -1,7 +1,7 @@
-"""What all parts of a Raft node stand on: its log, its role and the changes of it, its requests, and what it tells its listener.
+"""The base of all parts of a Raft node: its log, its role and its transitions, its requests, and its listener.
 
 Source: Kafka's KafkaRaftClient (transitions, maybeTransition, maybeHandleCommonResponse, updateListenersProgress, ListenerContext), its
-ThresholdPurgatory and DefaultRequestSender. One listener is told; a program with several passes on what it hears.
+ThresholdPurgatory and DefaultRequestSender. There is one listener; a program with several passes the calls on.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class RaftCore:
             self.requests.reset_all()
 
     def on_votes_counted(self, now_ms: int) -> None:
-        """Go on where the votes suffice."""
+        """Become candidate or leader if there are enough votes."""
         state = self.quorum.state
         if isinstance(state, Prospective) and state.votes.is_won:
             self.become_candidate(now_ms)
@@ -153,10 +153,10 @@ class RaftCore:
             self.respond(fetch.request, fetch.no_leader())
 
     def maybe_transition(self, leader_id: int | None, epoch: int, endpoints: Endpoints, now_ms: int) -> None:
-        """Take what another node says of the leader, where it is newer. Two leaders in one epoch are a broken promise."""
+        """Adopt what another node says about the leader, if it is newer. Two leaders in one epoch violate KRaft's guarantee."""
         quorum = self.quorum
         if leader_id is not None and leader_id == quorum.local_id:
-            # With the disk that it has lost, it did; Kafka's node ends here until others have a later epoch.
+            # It did, with the disk that it has lost. Kafka's node ends here until others have a later epoch.
             leader_id = None
         elif epoch == quorum.epoch and leader_id is not None and quorum.leader_id is not None:
             assert leader_id == quorum.leader_id, f"two leaders in epoch {epoch}: {leader_id} and {quorum.leader_id}"
@@ -164,13 +164,13 @@ class RaftCore:
             if leader_id is not None and len(endpoints):
                 self.become_follower(epoch, leader_id, endpoints, now_ms)
             else:
-                # Who has heard of a leader, but not where it is, tells no endpoints: Kafka's node ends there.
+                # A node that knows the leader but not its address sends no endpoints. Kafka's node ends here.
                 self.become_unattached(epoch, leader_id, now_ms)
         elif leader_id is not None and not self.is_leader and len(endpoints) > len(quorum.state.leader_endpoints):
             self.become_follower(epoch, leader_id, endpoints, now_ms)
 
     def handle_common(self, error: str, leader_id: int | None, epoch: int, endpoints: Endpoints, now_ms: int) -> bool | None:
-        """What every response is looked at for -> whether it was a success, None where it has to be looked at further."""
+        """Handle what all responses have in common -> whether it was a success, None if the response needs more handling."""
         if leader_id is not None and not len(endpoints):
             endpoints = self.control.last_voters.listeners(leader_id)
         if epoch < self.quorum.epoch or error == "UNKNOWN_LEADER_EPOCH":
@@ -253,7 +253,7 @@ class RaftCore:
             self.on_leader_high_watermark(now_ms)
 
     def on_log_cut(self) -> None:
-        """The log has lost its end, or begins anew behind a snapshot. A flush under way has nothing of what is appended from now on."""
+        """The log has lost its end, or now begins behind a snapshot. A flush under way does not cover what is appended from now on."""
         end_offset = self.log.end_offset
         self.durable_offset = min(self.durable_offset, end_offset)
         if self._flushing_to is not None:
@@ -283,7 +283,7 @@ class RaftCore:
         self.tell_committed(high_watermark)
 
     def update_follower_high_watermark(self, high_watermark: int) -> None:
-        """The leader says what is committed; what of it this log has counts."""
+        """The leader reports what is committed; the part that this log has counts."""
         known = min(self.log.end_offset, high_watermark)
         if self.follower_state.update_high_watermark(known):
             self.log.update_high_watermark(known)
@@ -304,7 +304,7 @@ class RaftCore:
     # The listener -----------------------------------------------------------------------------------------------------------------------
 
     def tell_committed(self, high_watermark: int) -> None:
-        """Give the listener what is committed and it has not had."""
+        """Pass committed batches to the listener that it has not seen."""
         snapshot_id = self.log.latest_snapshot_id
         is_behind = self._next_offset == _NOTHING_READ or self._next_offset < self.log.start_offset
         if is_behind and self._next_offset < high_watermark and snapshot_id is not None:
@@ -320,7 +320,7 @@ class RaftCore:
             self._next_offset = batches[-1].last_offset + 1
 
     def tell_leader_change(self) -> None:
-        """Tell the listener who leads, where that is new."""
+        """Tell the listener who leads, if that is new."""
         state, told, now = self.quorum.state, self._told_leader, self.quorum.leader_and_epoch
         if isinstance(state, LeaderState) and self._next_offset <= state.epoch_start_offset:
             return
@@ -329,7 +329,7 @@ class RaftCore:
             self.actions.append(LeaderChanged(now))
 
     def poll_listener(self) -> None:
-        """Whatever has changed, the listener hears of it."""
+        """Report all changes to the listener."""
         state = self.quorum.state
         if state.high_watermark is not None:
             self.tell_committed(state.high_watermark)

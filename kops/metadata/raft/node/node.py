@@ -1,7 +1,7 @@
-"""A node of the quorum: requests, responses and time in, actions out. It has no clock, no chance, no socket and no file of its own.
+"""A node of the quorum: requests, responses and time in, actions out. It has no clock, random numbers, socket or file of its own.
 
-Log and election store are interfaces that it writes to synchronously, so that nothing is told before it is durable.
-Every call gives the actions that follow, to be done in their order, and leaves in `wake_up_ms` when `poll` has to be called at the latest.
+It writes to its log and its election store synchronously, so that nothing is sent before it is durable. Both are interfaces. Every call
+returns the actions that follow, to be done in order, and sets `wake_up_ms`, the time of the next `poll` at the latest.
 Source: Kafka's KafkaRaftClient (poll, prepareAppend, resign, shutdown, createSnapshot, upgradeKRaftVersion).
 """
 
@@ -66,7 +66,7 @@ class RaftNode:
 
     @property
     def state(self) -> EpochState:
-        """The role, to be looked at."""
+        """The role, for inspection."""
         return self._core.quorum.state
 
     @property
@@ -94,8 +94,8 @@ class RaftNode:
     # Time, requests, responses ----------------------------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> list[Action]:
-        """Begin: a voter alone elects itself, a candidate of before asks again; in a quorum that never had a leader, the voter with the
-        least id asks at once (Kafka waits for an election time-out), the others as ever."""
+        """Begin. A single voter elects itself, and a former candidate asks again. In a quorum that never had a leader, the voter with
+        the lowest id asks for votes at once (Kafka waits for an election time-out); the others wait as usual."""
         core = self._core
         is_alone = core.quorum.is_only_voter and isinstance(core.quorum.state, Unattached | Follower | Resigned)
         if is_alone or (self._is_new and core.quorum.is_voter and core.identity.node_id == min(core.control.last_voters.ids)):
@@ -118,7 +118,7 @@ class RaftNode:
                 break
         if now_ms >= self._next_clean_ms:
             latest = core.log.latest_snapshot_id
-            # A restart leaves the high watermark unknown until a leader tells it; Kafka's node ends when it wants to clean before that.
+            # After a restart the high watermark is unknown until a leader reports it. Kafka's node ends if it wants to clean before that.
             if latest is not None and latest.offset <= core.log.high_watermark:
                 core.log.maybe_clean(core.identity.timestamp(now_ms))
             self._next_clean_ms = now_ms + CLEAN_PERIOD_MS
@@ -137,7 +137,7 @@ class RaftNode:
         return self.poll(now_ms)
 
     def on_response(self, node: Node, correlation_id: int, message: Message, now_ms: int) -> list[Action]:
-        """The response to a request, or `messages.error_response`; one that is not awaited any more is not looked at."""
+        """The response to a request, or `messages.error_response`; one that is no longer awaited is ignored."""
         requests = self._core.requests
         if requests.is_expected(node, correlation_id):
             success = _RESPONSES[type(message).__name__](self._core, node, message, now_ms)
@@ -159,12 +159,12 @@ class RaftNode:
         return self._leader("Append").accumulator.append(epoch, records, now_ms, delay_drain=True)
 
     def schedule_append(self, now_ms: int) -> list[Action]:
-        """Let go what was prepared. Raises ApiError NOT_LEADER_OR_FOLLOWER."""
+        """Release what was prepared. Raises ApiError NOT_LEADER_OR_FOLLOWER."""
         self._leader("Flush").accumulator.allow_drain()
         return self.poll(now_ms)
 
     def resign(self, epoch: int, now_ms: int) -> list[Action]:
-        """Stop to lead; nothing where `epoch` is over."""
+        """Stop leading. Does nothing if `epoch` is over."""
         state = self._core.quorum.state
         assert epoch <= state.epoch, f"resigns from epoch {epoch} in epoch {state.epoch}"
         if isinstance(state, LeaderState) and state.epoch == epoch:
@@ -172,7 +172,7 @@ class RaftNode:
         return self.poll(now_ms)
 
     def shut_down(self, timeout_ms: int, now_ms: int) -> list[Action]:
-        """Stop in good order: a leader resigns, and waits until another leads. `ShutDown` comes among the actions at last."""
+        """Stop cleanly: a leader resigns and waits until another one leads. `ShutDown` is the last action."""
         self._core.shutdown_deadline_ms = now_ms + timeout_ms
         return self.poll(now_ms)
 
@@ -219,7 +219,7 @@ class RaftNode:
             return core.is_finished
         quorum = core.quorum
         is_done = not quorum.is_voter or quorum.is_only_voter or quorum.has_remote_leader
-        # Kafka waits for its time-out also where nobody is left who could lead, as when a whole cluster stops.
+        # Kafka also waits for its time-out if nobody is left who could lead, as when a whole cluster stops.
         is_done = is_done or (isinstance(quorum.state, Resigned) and quorum.state.is_last)
         if is_done or now_ms >= deadline_ms:
             core.is_finished = True

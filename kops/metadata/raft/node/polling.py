@@ -1,4 +1,4 @@
-"""What a node does when time passes: its role's requests, deadlines and transitions -> ms until it has to be looked after again.
+"""What a node does when time passes: its role's requests, deadlines and transitions -> ms until the next call.
 
 Source: Kafka's KafkaRaftClient (poll…).
 """
@@ -17,7 +17,7 @@ from kops.metadata.raft.voters.replica import ReplicaKey
 
 
 def poll(core: RaftCore, now_ms: int) -> int:
-    """One look after the role that the node has now."""
+    """One step of the role that the node has now."""
     state = core.quorum.state
     if isinstance(state, LeaderState):
         return _poll_leader(core, state, now_ms)
@@ -48,7 +48,7 @@ def _poll_leader(core: RaftCore, state: LeaderState, now_ms: int) -> int:
 
 
 def append_batches(core: RaftCore, state: LeaderState, now_ms: int) -> None:
-    """Append what is due, have it made durable, and give it to whoever waits."""
+    """Append what is due, flush it, and send it to those who wait."""
     if state.accumulator.ms_until_drain(now_ms) > 0:
         return
     for batch in state.accumulator.drain():
