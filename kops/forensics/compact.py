@@ -23,9 +23,9 @@ from kops.records import Batch, scan
 from kops.storage.cleaning._hot_clean import OffsetMap
 from kops.storage.cleaning.cleaner import DEFAULT_DEDUPE_BUFFER_BYTES, Cleaner, CleaningAbortedError
 from kops.storage.cleaning.cleaner_manager import OffsetsToClean, cleanable_offsets, log_to_clean
-from kops.storage.failures.log_dir_failure import LogDirFailureChannel
 from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
 from kops.storage.formats.names import CLEANER_OFFSET_CHECKPOINT
+from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.scheduler import Scheduler
 from kops.storage.segment_files.paths import DELETED, LOG
 from kops.storage.start.log_dirs import CLEAN_SHUTDOWN, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kops.config import TopicConfig
     from kops.files import Files
-    from kops.storage.failures.log_dir_failure import LogDirFailureChannel
+    from kops.storage.log_dir_failure import LogDirFailureChannel
     from kops.storage.scheduler import Scheduler
     from kops.storage.segment_files.transaction_index import AbortedTxn
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kops.files import Files
-    from kops.storage.failures.log_dir_failure import LogDirFailureChannel
     from kops.storage.formats.checkpoints import TopicPartition
+    from kops.storage.log_dir_failure import LogDirFailureChannel
 
 _LOAD_FACTOR = 0.75
 _DEFAULT_TABLE_SIZE = 16

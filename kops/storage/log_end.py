@@ -16,7 +16,7 @@ from kops.storage.segments.segment import LogSegment, LogSegments
 if TYPE_CHECKING:
     from kops.config import TopicConfig
     from kops.records import Batch
-    from kops.storage.failures.log_dir_failure import LogDirFailureChannel
+    from kops.storage.log_dir_failure import LogDirFailureChannel
 
 STORAGE_ERRORS: Final = (OSError, StorageIOError, KafkaStorageError)
 """What becomes a KafkaStorageError where it leaves a log."""

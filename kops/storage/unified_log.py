@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kops.config import TopicConfig
     from kops.files import Files
     from kops.storage.background.flush import Flush
-    from kops.storage.failures.log_dir_failure import LogDirFailureChannel
+    from kops.storage.log_dir_failure import LogDirFailureChannel
     from kops.storage.producers.verification import VerificationGuard
     from kops.storage.scheduler import Scheduler
     from kops.storage.segment_files.file_records import TimestampAndOffset

@@ -28,8 +28,8 @@ from kops.config.topic import topic_config
 from kops.files import OsFiles
 from kops.records import BatchBuilder
 from kops.records._hot import is_compiled
-from kops.storage.failures.log_dir_failure import LogDirFailureChannel
 from kops.storage.formats.meta_properties import MetaProperties
+from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.manager.log_manager import LogManager
 from kops.storage.manager.settings import LogManagerConfig, TopicConfigs
 from kops.storage.scheduler import Scheduler

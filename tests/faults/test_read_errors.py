@@ -14,8 +14,8 @@ from kops.files.crash import CrashFiles
 from kops.records import BatchBuilder
 from kops.storage.cleaning.log_cleaner import CleanerConfig, LogCleaner
 from kops.storage.failures.load_errors import KAFKA_EXCEPTION, LoadError
-from kops.storage.failures.log_dir_failure import LogDirFailureChannel
 from kops.storage.formats.checkpoints import TopicPartition
+from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.log_offsets import Isolation
 from kops.storage.scheduler import Scheduler
 from kops.storage.segments.recovery import rebuild_indexes

@@ -23,9 +23,9 @@ from kops.records.batch import TIMESTAMP_TYPE_MASK
 from kops.records.crc import crc32c
 from kops.records.scanning.scanner import read_batches
 from kops.records.validation.validate import AppendOrigin
-from kops.storage.failures.log_dir_failure import LogDirFailureChannel
 from kops.storage.formats.names import parse_log_file
 from kops.storage.formats.partition_metadata import read_partition_metadata
+from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.scheduler import Scheduler
 from kops.storage.unified_log import UnifiedLog
 from tests.support import corpus

@@ -38,8 +38,8 @@ from kops.protocol.messages.broker_registration_request import Feature
 from kops.protocol.messages.broker_registration_request import Listener as RegisteredListener
 from kops.replication.leading.fetch_context import FetchManager
 from kops.replication.leading.fetch_session import FetchSessionCache
-from kops.storage.failures.log_dir_failure import LogDirFailureChannel
 from kops.storage.formats.kafka_uuid import uuid_bytes
+from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.manager.log_manager import LogManager
 from kops.storage.manager.settings import TopicConfigs, log_manager_config
 

@@ -25,8 +25,8 @@ from kops.metadata.raft.voters.settings import MAX_BATCH_SIZE
 from kops.records.log_offsets import UNKNOWN_OFFSET, Isolation
 from kops.records.validation.validate import AppendOrigin
 from kops.storage.failures.load_errors import ILLEGAL_STATE, LoadError, illegal_argument
-from kops.storage.failures.log_dir_failure import LogDirFailureChannel
 from kops.storage.formats.names import METADATA_TOPIC, partition_dir_name
+from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.unified_log import UnifiedLog
 
 if TYPE_CHECKING:

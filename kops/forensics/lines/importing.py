@@ -21,8 +21,8 @@ from kops.files import Files
 from kops.forensics.dump.documents import RECORD
 from kops.forensics.dump.files import DAMAGE
 from kops.forensics.lines.exporting import BATCH, MALFORMED, PARTITION, SEGMENT, Document, rebuild_batch
-from kops.storage.failures.log_dir_failure import LogDirFailureChannel
 from kops.storage.local_log import warn_nobody
+from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.scheduler import Scheduler
 from kops.storage.unified_log import UnifiedLog
 

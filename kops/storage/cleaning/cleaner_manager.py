@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from kops.files import Files
     from kops.storage.cleaning.cleaner_stats import PreCleanStats
-    from kops.storage.failures.log_dir_failure import LogDirFailureChannel
     from kops.storage.formats.checkpoints import TopicPartition
+    from kops.storage.log_dir_failure import LogDirFailureChannel
     from kops.storage.segments.segment import LogSegment
     from kops.storage.unified_log import UnifiedLog
 

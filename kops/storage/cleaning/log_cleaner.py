@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kops.files import Files
-    from kops.storage.failures.log_dir_failure import LogDirFailureChannel
     from kops.storage.formats.checkpoints import TopicPartition
+    from kops.storage.log_dir_failure import LogDirFailureChannel
     from kops.storage.unified_log import UnifiedLog
 
 NO_LIMIT: Final = 1.7976931348623157e308

@@ -1,4 +1,4 @@
-"""What goes wrong with logs and log directories, by Kafka's names.
+"""What goes wrong when a log is loaded, by Kafka's names.
 
-In: an error. Out: an exception that the loader catches or that ends a start, or a log directory that is offline from now on.
+In: an error. Out: an exception that the loader catches, or that ends a start.
 """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kops.files import Files, Lock
-    from kops.storage.failures.log_dir_failure import LogDirFailureChannel
+    from kops.storage.log_dir_failure import LogDirFailureChannel
 
 MIGRATING: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 UNASSIGNED: Final = "AAAAAAAAAAAAAAAAAAAAAQ"

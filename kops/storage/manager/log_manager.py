@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 from kops.errors import ApiError, KopsError
 from kops.storage.failures.load_errors import KafkaStorageError, LoadError
-from kops.storage.failures.log_dir_failure import LogDirFailureChannel
 from kops.storage.formats.checkpoints import TopicPartition
 from kops.storage.formats.clean_shutdown import CleanShutdown, read_clean_shutdown, write_clean_shutdown
 from kops.storage.formats.names import partition_dir_name
 from kops.storage.local_log import draw_nothing, warn_nobody
 from kops.storage.log_checkpoints import OffsetCheckpoints
+from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.manager.deletion import LogsToBeDeleted
 from kops.storage.manager.live_log_dirs import LOST as LOST_DIR
 from kops.storage.manager.live_log_dirs import UNASSIGNED, LiveLogDirs, LogDirsFailedError

@@ -12,7 +12,7 @@ from kops.files import Files, OsFiles
 from kops.records import BatchBuilder
 from kops.records.build import empty_batch
 from kops.storage.cleaning.cleaner import CleanRange
-from kops.storage.failures.log_dir_failure import LogDirFailureChannel
+from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.scheduler import Scheduler
 from kops.storage.unified_log import UnifiedLog
 

@@ -23,11 +23,11 @@ from kops.forensics.verify.run import verify
 from kops.records import Batch, BatchBuilder
 from kops.records.validation.validate import AppendOrigin
 from kops.storage.failures.load_errors import LoadError
-from kops.storage.failures.log_dir_failure import LogDirFailureChannel
 from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
 from kops.storage.formats.names import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from kops.storage.local_log import LocalLog
 from kops.storage.log_append import memory_batches
+from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.producers.state import ProducerState
 from kops.storage.scheduler import Scheduler
 from kops.storage.segments.segment import LogSegment

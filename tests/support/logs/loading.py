@@ -14,7 +14,7 @@ from typing import Any
 from kops.config.topic import TopicConfig
 from kops.files import File, Files, OsFiles, OverlayFiles
 from kops.storage.failures.load_errors import LoadError
-from kops.storage.failures.log_dir_failure import LogDirFailureChannel
+from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.scheduler import Scheduler
 from kops.storage.start.loaded_log import LoadedLog
 from kops.storage.start.loader import load_partition

@@ -8,8 +8,8 @@ from kops.config.topic import TopicConfig
 from kops.files import Files, MemoryFiles
 from kops.records import BatchBuilder
 from kops.records.validation.validate import AppendOrigin
-from kops.storage.failures.log_dir_failure import LogDirFailureChannel
 from kops.storage.log_append import LogAppendInfo
+from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.log_offsets import FetchedData
 from kops.storage.scheduler import Scheduler
 from kops.storage.unified_log import UnifiedLog

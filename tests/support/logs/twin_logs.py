@@ -23,7 +23,7 @@ from kops.records.validation.validate import AppendOrigin
 from kops.storage.cleaning._hot_clean import OffsetMap
 from kops.storage.cleaning.cleaner import Cleaner, CleanRange
 from kops.storage.failures.load_errors import LoadError
-from kops.storage.failures.log_dir_failure import LogDirFailureChannel
+from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.log_offsets import Isolation
 from kops.storage.producers.verification import NO_GUARD, VerificationGuard
 from kops.storage.scheduler import Scheduler

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from kops.files import Files, MemoryFiles
 from kops.records import BatchBuilder
-from kops.storage.failures.log_dir_failure import LogDirFailureChannel
 from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint
 from kops.storage.formats.meta_properties import MetaProperties
+from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.manager.log_manager import LogManager
 from kops.storage.manager.settings import LogManagerConfig, TopicConfigs
 from kops.storage.scheduler import Scheduler

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kops.errors import ApiError
-from kops.storage.failures.log_dir_failure import LogDirFailureChannel
+from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.scheduler import Scheduler
 
 

@@ -14,8 +14,8 @@ from kops.storage.cleaning.cleaner_manager import Busy, Paused
 from kops.storage.cleaning.cleaner_stats import Throttler
 from kops.storage.cleaning.log_cleaner import CleanerConfig, LogCleaner, cleaner_config
 from kops.storage.failures.load_errors import KafkaStorageError, LoadError
-from kops.storage.failures.log_dir_failure import LogDirFailureChannel
 from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint
+from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.unified_log import UnifiedLog
 from tests.support.logs import cleaning
 from tests.support.logs.cleaning import NOW_MS, SETTINGS
