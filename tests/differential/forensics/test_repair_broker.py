@@ -104,9 +104,12 @@ def test_a_broker_starts_and_serves_everything_intact(
         points = read_offset_checkpoint((log_dir / RECOVERY).read_bytes())
         (log_dir / RECOVERY).write_bytes(write_offset_checkpoint(dict.fromkeys(points, 0)))
     wrong = []
-    with RealBroker(oracle, tmp_path / "run", log_dirs=[log_dir], settings=SETTINGS) as broker:
+    with (
+        RealBroker(oracle, tmp_path / "run", log_dirs=[log_dir], settings=SETTINGS) as broker,
+        oracle.consumer(broker.bootstrap) as consumer,
+    ):
         for case in cases:
-            seen = oracle.read_records(broker.bootstrap, topic_of(case), 0)
+            seen = oracle.read_partition(consumer, topic_of(case), 0)
             got = {row["offset"]: row for row in seen.records}
             missing = [row["offset"] for row in intact(case) if got.get(row["offset"]) != row]
             if missing or seen.meta["error"]:

@@ -25,7 +25,8 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -252,34 +253,45 @@ class Oracle:
         finally:
             producer.close()
 
-    def read_records(self, bootstrap: str, topic: str, partition: int, *, isolation: str = "read_uncommitted") -> Consumed:
-        """All records of a partition as a consumer gets them, from beginning to end offset; an error ends it and stands in `meta`."""
+    @contextmanager
+    def consumer(self, bootstrap: str, isolation: str = "read_uncommitted") -> Iterator[Any]:
+        """A KafkaConsumer of bytes for `read_partition`."""
         deserializer = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
         settings = {"bootstrap.servers": bootstrap, "isolation.level": isolation, "key.deserializer": deserializer}
         settings |= {"value.deserializer": deserializer, "enable.auto.commit": "false", "auto.offset.reset": "none"}
-        consumer = self.jvm.org.apache.kafka.clients.consumer.KafkaConsumer(self.properties(settings))
+        settings["fetch.max.wait.ms"] = "10"  # else the next partition waits for a fetch at the end of the one before
+        made = self.jvm.org.apache.kafka.clients.consumer.KafkaConsumer(self.properties(settings))
+        try:
+            yield made
+        finally:
+            made.close()
+
+    def read_records(self, bootstrap: str, topic: str, partition: int, *, isolation: str = "read_uncommitted") -> Consumed:
+        """All records of a partition as a consumer of its own gets them."""
+        with self.consumer(bootstrap, isolation) as consumer:
+            return self.read_partition(consumer, topic, partition, isolation)
+
+    def read_partition(self, consumer: Any, topic: str, partition: int, isolation: str = "read_uncommitted") -> Consumed:
+        """All records of a partition, from beginning to end offset; an error ends it and stands in `meta`."""
         place = self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
         places = self.jvm.java.util.List.of(place)
         pause = self.jvm.java.time.Duration.ofMillis(200)
         records: list[dict[str, Any]] = []
         error = None
         deadline = time.monotonic() + CONSUMER_TIMEOUT_S
+        consumer.assign(places)
+        begin = consumer.beginningOffsets(places).get(place)
+        end = consumer.endOffsets(places).get(place)
+        position = begin
+        consumer.seek(place, begin)
         try:
-            consumer.assign(places)
-            begin = consumer.beginningOffsets(places).get(place)
-            end = consumer.endOffsets(places).get(place)
-            position = begin
-            consumer.seek(place, begin)
-            try:
-                while position < end:
-                    records += self.records_json(consumer.poll(pause).records(place))
-                    position = consumer.position(place)
-                    if time.monotonic() > deadline:
-                        raise TimeoutError(f"{topic}-{partition}: at offset {position} of {end} after {CONSUMER_TIMEOUT_S} s")
-            except Py4JJavaError as caught:
-                error = str(caught.java_exception.toString())
-        finally:
-            consumer.close()
+            while position < end:
+                records += self.records_json(consumer.poll(pause).records(place))
+                position = consumer.position(place)
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{topic}-{partition}: at offset {position} of {end} after {CONSUMER_TIMEOUT_S} s")
+        except Py4JJavaError as caught:
+            error = str(caught.java_exception.toString())
         meta = {"topic": topic, "partition": partition, "isolation": isolation, "beginningOffset": begin, "endOffset": end}
         return Consumed(records, meta | {"reachedOffset": position, "records": len(records), "error": error})
 
