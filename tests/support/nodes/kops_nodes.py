@@ -36,6 +36,7 @@ class KopsNodes:
         self.controller_ports = dict(zip(self.ids, ports[count:], strict=True))
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self.settings = dict(settings or {})
+        self.tree = PROJECT  # the checkout whose kops they run
 
     @property
     def bootstrap(self) -> str:
@@ -84,7 +85,7 @@ class KopsNodes:
         self.status_path(node_id).unlink(missing_ok=True)
         with open(self.work / f"{node_id}.out", "ab") as output:
             self.processes[node_id] = subprocess.Popen(
-                self.command(node_id, path), cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+                self.command(node_id, path), cwd=self.tree, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
             )
 
     def command(self, node_id: int, properties: Path) -> list[str]:
