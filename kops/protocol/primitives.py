@@ -75,6 +75,12 @@ def no_tags(version: int) -> ApiError:
 
 def tagged_section(known: list[tuple[int, bytes | bytearray]], unknown: tuple[tuple[int, bytes], ...]) -> bytes:
     """The tagged fields at the end of a structure: `known` in rising order, `unknown` between them by their tags."""
+    if len(known) == 1 and not unknown:
+        ((tag, data),) = known
+        size = len(data)
+        return (bytes((1, tag, size)) if tag < 128 and size < 128 else b"\1" + varint(tag) + varint(size)) + data
+    if not unknown:
+        return varint(len(known)) + b"".join([varint(tag) + varint(len(data)) + data for tag, data in known])
     last = -1
     numbers = {tag for tag, _ in known}
     for tag, _ in unknown:

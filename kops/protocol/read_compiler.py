@@ -139,8 +139,8 @@ class _ReaderSource:
         self.add(depth + 1, f"{unknown} = []")
         self.add(depth + 1, f"for _ in range({count}):")
         inner = depth + 2
-        self.add(inner, f"{tag}, position = read_varint(buffer, position)")
-        self.add(inner, "length, position = read_varint(buffer, position)")
+        self.varint(tag, inner)
+        self.varint("length", inner)
         branch = "if"
         for field in fields:
             self.add(inner, f"{branch} {tag} == {field.tag}:")
@@ -155,6 +155,13 @@ class _ReaderSource:
         self.add(inner, f"{unknown}.append(({tag}, bytes(buffer[position : position + length])))")
         self.add(inner, "position += length")
         self.add(depth + 1, f"{target}.unknown_tagged_fields = tuple({unknown})")
+
+    def varint(self, target: str, depth: int) -> None:
+        """Reads a variable-length number; nearly all are one byte, which needs no call."""
+        self.add(depth, f"{target} = buffer[position]")
+        self.add(depth, "position += 1")
+        self.add(depth, f"if {target} > 127:")
+        self.add(depth + 1, f"{target}, position = read_varint(buffer, position - 1)")
 
     def value(self, field: Field, target: str, depth: int) -> None:
         nullable = self.version in parse_versions(field.nullable)
@@ -220,7 +227,7 @@ class _ReaderSource:
         self.add(depth + 1, f"raise bad_size({shown!r}, length, size - position, position)")
         taken = "buffer[position:end]"
         if kind == "string":
-            taken = f"str({taken}, 'utf-8', {JAVA_UTF8!r})"
+            taken = f"str({taken}, 'utf-8', {JAVA_UTF8!r}) if length else ''"
         elif kind == "bytes":
             taken = f"bytes({taken})"
         else:

@@ -26,7 +26,13 @@ def request_class(api: ApiKey) -> type[Message]:
 
 def response_class(api: ApiKey) -> type[Message]:
     """The class of an API's responses."""
-    return message_class(f"{api.name}Response")
+    found = _RESPONSES.get(api.key)
+    if found is None:
+        found = _RESPONSES[api.key] = message_class(f"{api.name}Response")
+    return found
+
+
+_RESPONSES: Final[dict[int, type[Message]]] = {}
 
 
 # Type → message of the records of __cluster_metadata.

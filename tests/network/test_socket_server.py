@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import select
 import socket
 import threading
 
@@ -98,14 +99,13 @@ def test_thousands_of_pipelined_requests_answered_in_order_now_or_later(seed: in
 
 def test_what_came_together_is_answered_together(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    real = Outbox._send_buffers
+    real = Outbox.flush
 
-    def counted(self: Outbox, sock: socket.socket) -> tuple[int, bool]:
-        sent = real(self, sock)
-        sizes.append(sent[0])
-        return sent
+    def counted(self: Outbox, sock: socket.socket) -> bool:
+        sizes.append(self.size)
+        return real(self, sock)
 
-    monkeypatch.setattr(Outbox, "_send_buffers", counted)
+    monkeypatch.setattr(Outbox, "flush", counted)
     with Served(echo) as served, served.client() as client:
         wanted = [str(number) for number in range(1000)]
         client.sock.sendall(b"".join(client.encoded(metadata_request(name), 12) for name in wanted))
@@ -156,6 +156,58 @@ def test_produces_are_begun_while_others_wait_and_answered_in_their_order() -> N
         served.wait_for(lambda: len(parked.contexts) == 6)
         served.thread.call(lambda: answer(5))
         assert produce_times(client, 1) == [4]
+
+
+def has_come(client: Client, patience_s: float) -> bool:
+    """Whether there is something to receive."""
+    return bool(select.select([client.sock], [], [], patience_s)[0])
+
+
+def test_the_answer_to_the_only_waiting_request_goes_out_before_the_next_callback() -> None:
+    parked = Parked()
+    with Served(parked) as served, served.client() as client:
+        for name in ("first", "second"):
+            client.send(metadata_request(name), 12)
+            served.wait_for(lambda: len(parked.contexts) == 1)
+
+            def answer() -> bool:
+                echo(parked.contexts.pop())
+                return has_come(client, 10)
+
+            assert served.thread.call(answer)
+            assert names(client, 1) == [name]
+
+
+def test_answers_to_several_waiting_requests_go_out_together() -> None:
+    parked = Parked()
+    with Served(parked) as served, served.client() as client:
+        client.sock.sendall(b"".join(client.encoded(ProduceRequest(timeout_ms=number), 9) for number in range(3)))
+        served.wait_for(lambda: len(parked.contexts) == 3)
+
+        def answer(*numbers: int, patience_s: float) -> bool:
+            for number in numbers:
+                parked.contexts[number].respond(ProduceResponse(throttle_time_ms=number))
+            return has_come(client, patience_s)
+
+        assert not served.thread.call(lambda: answer(0, 1, patience_s=0))
+        assert produce_times(client, 2) == [0, 1]
+        assert served.thread.call(lambda: answer(2, patience_s=10))
+        assert produce_times(client, 1) == [2]
+
+
+def test_an_answer_to_a_client_that_is_gone() -> None:
+    parked = Parked()
+    with Served(parked) as served, served.client() as other:
+        with served.client() as client:
+            client.send(metadata_request("gone"), 12)
+            served.wait_for(lambda: len(parked.contexts) == 1)
+            reset(client.sock)
+        served.thread.call(lambda: echo(parked.contexts.pop()))
+        served.wait_for(lambda: served.server.connection_count == 1)
+        other.send(metadata_request("there"), 12)
+        served.wait_for(lambda: len(parked.contexts) == 1)
+        served.thread.call(lambda: echo(parked.contexts.pop()))
+        assert names(other, 1) == ["there"]
 
 
 def test_no_more_produces_are_begun_than_may_wait() -> None:

@@ -163,10 +163,11 @@ class Channel:
             listener.kind, max_request_size=settings.socket_request_max_bytes, unstable_versions=settings.unstable_api_versions_enable
         )
         # A bound on memory is kept by taking nothing off the socket before there is room for the frame.
-        self._read_size = SIZE.size if owner.memory.is_bounded else _READ_SIZE
+        self._is_bounded = owner.memory.is_bounded
+        self._read_size = SIZE.size if self._is_bounded else _READ_SIZE
         self._turn_requests = min(_TURN_REQUESTS, settings.queued_max_requests)
         # What is read behind Produces that wait would keep memory from the followers whose fetches they wait for.
-        self._most_begun = 1 if owner.memory.is_bounded else self._turn_requests
+        self._most_begun = 1 if self._is_bounded else self._turn_requests
         self._outbox = Outbox()
         self._state = _State.OPEN
         self._reason = ""  # why it is ENDING
@@ -190,7 +191,7 @@ class Channel:
         """Whether nothing is read: a request is unanswered, an answer has not gone out, memory or the end of a throttle is waited for."""
         return (
             self._state is not _State.OPEN
-            or self._is_waiting()
+            or (bool(self._begun) and self._is_waiting())
             or bool(self._outbox.size)
             or self._is_scheduled
             or self._throttle is not None
@@ -207,13 +208,13 @@ class Channel:
         frames = self._connection.frames
         try:
             space = frames.space()
-            if space is not None:
-                size = self._sock.recv_into(space)
-                frames.filled(size)
-            else:
+            if space is None:
                 data = self._sock.recv(self._read_size)
                 size = len(data)
-                self._connection.receive_data(data)
+                frames.receive_data(data)
+            else:
+                size = self._sock.recv_into(space)
+                frames.filled(size)
         except BlockingIOError:
             return
         except OSError as error:
@@ -238,22 +239,30 @@ class Channel:
         self._is_working = True
         left = self._turn_requests
         try:
-            while self._flush() and (handled := self._handle_received(left)):
-                left -= handled
+            while (not self._outbox.size or self._flush()) and left:
+                left = self._handle_received(left)
         finally:
             self._is_working = False
+        if self._state is not _State.OPEN:
+            self._close_if_done()
+        watch = self._watch
+        # A socket that is read, with nothing to be sent, stays as it is: whether it is muted is found when something comes.
+        if self.is_open and (self._outbox.size or watch.is_writing or not watch.is_reading):
+            watch.want(reading=None if self.is_muted else True, writing=bool(self._outbox.size))
+
+    def _close_if_done(self) -> None:
         if self._state is _State.ENDING and not (self._outbox.size or self._begun):
             self.close(self._reason)
         elif self._state is _State.LOST and not (self._begun or self._is_scheduled):
             self.close("")
-        if self.is_open:
-            self._watch.want(reading=None if self.is_muted else True, writing=bool(self._outbox.size))
 
     def _handle_received(self, limit: int) -> int:
-        """Handle up to `limit` requests, as far as they are received, may be begun and the cork is not full; how many it were."""
-        count = 0
-        while not self._is_held() and self._outbox.size < _CORK_SIZE:
-            if count == limit:
+        """Handle up to `limit` requests, as far as they are received, may be begun and the cork is not full; how many more are to be
+        handled once the answers have gone out."""
+        while not self._is_held():
+            if self._outbox.size >= _CORK_SIZE:
+                return limit
+            if not limit:
                 self._schedule()
                 break
             request = self._next_request()
@@ -262,30 +271,30 @@ class Channel:
             if self._begun and request.api.key != PRODUCE:
                 self._next = request
                 break
-            count += 1
+            limit -= 1
             self._handle(request)
-        return count
+        return 0
 
     def _is_waiting(self) -> bool:
-        """Whether the next request has to wait for the answers to those that are begun."""
+        """Whether the next request has to wait for the answers to those that are begun, of which there are some."""
         begun = self._begun
-        return bool(begun) and (self._next is not None or len(begun) >= self._most_begun or begun[-1].request.api.key != PRODUCE)
+        return self._next is not None or len(begun) >= self._most_begun or begun[-1].request.api.key != PRODUCE
 
     def _is_held(self) -> bool:
         """Whether no request may be begun."""
         return (
-            self._is_waiting()
+            (bool(self._begun) and self._is_waiting())
             or self._is_scheduled
             or self._throttle is not None
             or self._waiter is not None
-            or self._state not in (_State.OPEN, _State.LOST)
+            or (self._state is not _State.OPEN and self._state is not _State.LOST)
         )
 
     def _next_request(self) -> Request | None:
         if self._next is not None:
             request, self._next = self._next, None
             return request
-        if self._owner.memory.is_bounded and not self._has_memory():
+        if self._is_bounded and not self._has_memory():
             return None
         try:
             return self._connection.next_event()
@@ -301,7 +310,8 @@ class Channel:
             context.respond(api_versions_refusal())
         else:
             self._owner.handle(context)
-        self._release_memory()
+        if self._is_bounded:
+            self._release_memory()
 
     def _schedule(self) -> None:
         self._is_scheduled = True
@@ -330,9 +340,25 @@ class Channel:
         self._outbox.add(buffers)
         if throttle_ms > 0 and self._state is _State.OPEN:
             self._throttle = self._owner.loop.call_later(throttle_ms, self._end_throttle)
-        # What answers one waiting request often answers others: they go out together.
-        if not (self._is_working or self._is_scheduled):
+        if not (self._is_working or self._is_scheduled or self._has_sent_last()):
             self._schedule()
+
+    def _has_sent_last(self) -> bool:
+        """Send the answer to the only request that was waiting at once -> whether it is out and nothing else is to be done.
+
+        Whoever asked goes on while this node still works at what follows from the answer: a leader has two followers to answer, and parks
+        their fetches behind the answer to the producer. What answers one of several waiting requests often answers the others: they go out
+        together, at the end of the turn.
+        """
+        if self._begun or self._next is not None or self._throttle is not None or self._state is not _State.OPEN:
+            return False
+        try:
+            if not self._outbox.flush(self._sock):
+                return False
+        except OSError:
+            return False  # it fails again in a turn of its own, where the connection may be ended
+        self._watch.want(reading=True)
+        return self._connection.frames.is_empty
 
     def refuse(self, context: RequestContext) -> None:
         """The request is not answered, the connection ends."""

@@ -1,7 +1,7 @@
 """The loop that a node lives on: sockets, timers, and a few side threads for what blocks.
 
-Kafka has a thread each for acceptors, processors, request handlers, fetchers and timers; here they are callbacks of one loop over
-`selectors`, so nothing needs a lock. What would block (fsync, recovery, cleaning) runs in a side thread and its end is a callback again.
+Kafka has a thread each for acceptors, processors, request handlers, fetchers and timers; here they are callbacks of one loop, so nothing
+needs a lock. What would block (fsync, recovery, cleaning) runs in a side thread and its end is a callback again.
 The loop sleeps until a socket is ready, a timer is due or a thread has ended; nothing polls.
 """
 
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import selectors
 import socket
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from kops.broker.network.poller import READ, WRITE, make_poller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 SIDE_THREADS: Final = 4
-_READ: Final = selectors.EVENT_READ
-_WRITE: Final = selectors.EVENT_WRITE
 _CANCELLED_TO_KEEP: Final = 1000
 
 
@@ -47,35 +46,25 @@ class Timer:
 
 
 class Watch:
-    """A socket under the loop's eyes. `reading` and `writing` say what it is asked for; what is not asked for costs nothing."""
+    """A socket under the loop's eyes. `is_reading` and `is_writing` say what it is asked for; what is not asked for costs nothing."""
 
-    __slots__ = ("_loop", "_reading", "_writing", "on_readable", "on_writable", "sock")
+    __slots__ = ("_loop", "is_reading", "is_writing", "on_readable", "on_writable", "sock")
 
     def __init__(self, loop: Loop, sock: socket.socket, on_readable: Callable[[], object], on_writable: Callable[[], object]) -> None:
         self._loop = loop
         self.sock = sock
         self.on_readable = on_readable
         self.on_writable = on_writable
-        self._reading = self._writing = False
+        self.is_reading = self.is_writing = False
 
     def want(self, *, reading: bool | None = None, writing: bool | None = None) -> None:
         """Change what the socket is watched for; None leaves it as it is."""
-        reading = self._reading if reading is None else reading
-        writing = self._writing if writing is None else writing
-        if (reading, writing) != (self._reading, self._writing):
-            before = self._reading or self._writing
-            self._reading, self._writing = reading, writing
-            self._loop.change_watch(self, before, (_READ if reading else 0) | (_WRITE if writing else 0))
-
-    @property
-    def is_reading(self) -> bool:
-        """Whether it is watched for reading."""
-        return self._reading
-
-    @property
-    def is_writing(self) -> bool:
-        """Whether it is watched for writing."""
-        return self._writing
+        reading = self.is_reading if reading is None else reading
+        writing = self.is_writing if writing is None else writing
+        if reading is not self.is_reading or writing is not self.is_writing:
+            before = self.is_reading or self.is_writing
+            self.is_reading, self.is_writing = reading, writing
+            self._loop.change_watch(self, before, (READ if reading else 0) | (WRITE if writing else 0))
 
     def close(self) -> None:
         """Watch no more; the socket stays open. To be called before it is closed."""
@@ -89,7 +78,7 @@ class Loop:
     """
 
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
+        self._poller = make_poller()
         self._ready: deque[Callable[[], object]] = deque()
         self._from_threads: deque[Callable[[], object]] = deque()
         self._timers: list[tuple[float, int, Timer]] = []
@@ -101,7 +90,7 @@ class Loop:
         self._wake_receiver, self._wake_sender = socket.socketpair()
         for end in (self._wake_receiver, self._wake_sender):
             end.setblocking(False)
-        self._selector.register(self._wake_receiver, _READ, None)
+        self._poller.register(self._wake_receiver, READ, None)
 
     # time and calls ---------------------------------------------------------------------------------------------------------------
 
@@ -161,11 +150,11 @@ class Loop:
     def change_watch(self, watch: Watch, before: bool, events: int) -> None:
         """What a socket is watched for has changed."""
         if not events:
-            self._selector.unregister(watch.sock)
+            self._poller.unregister(watch.sock)
         elif before:
-            self._selector.modify(watch.sock, events, watch)
+            self._poller.modify(watch.sock, events, watch)
         else:
-            self._selector.register(watch.sock, events, watch)
+            self._poller.register(watch.sock, events, watch)
 
     # running ----------------------------------------------------------------------------------------------------------------------
 
@@ -182,36 +171,41 @@ class Loop:
     def run_once(self, max_wait_ms: float | None = None) -> None:
         """One turn: wait for something to do, at most `max_wait_ms`, and do it."""
         self.turn_count += 1
-        ready = self._selector.select(self._wait_s(max_wait_ms))
+        ready = self._poller.wait(self._wait_s(max_wait_ms))
         now_ms = self.monotonic_ms() if self._timers else 0.0
-        for key, events in ready:
-            watch = key.data
+        for watch, events in ready:
             if watch is None:
                 self._drain_wakes()
                 continue
             # An earlier callback of this turn may have changed what is wanted, or closed the socket.
-            if events & _READ and watch.is_reading:
+            if events & READ and watch.is_reading:
                 watch.on_readable()
-            if events & _WRITE and watch.is_writing:
+            if events & WRITE and watch.is_writing:
                 watch.on_writable()
         # Those that became due meanwhile wait for the next turn: where a callback took long, what has come in the sockets since (a
         # heartbeat, an answer) is looked at before a timer finds that it has not come.
-        self._run_timers(now_ms)
+        if self._timers and self._timers[0][0] <= now_ms:
+            self._run_timers(now_ms)
+        ready_calls = self._ready
         while self._from_threads:
-            self._ready.append(self._from_threads.popleft())
-        for _ in range(len(self._ready)):
-            self._ready.popleft()()
+            ready_calls.append(self._from_threads.popleft())
+        for _ in range(len(ready_calls)):
+            ready_calls.popleft()()
 
     def _wait_s(self, max_wait_ms: float | None) -> float | None:
         if self._ready or self._from_threads:
             return 0
-        while self._timers and self._timers[0][2].cancelled:
-            heapq.heappop(self._timers)
+        timers = self._timers
+        while timers and timers[0][2].cancelled:
+            heapq.heappop(timers)
             self._cancelled_timers -= 1
         wait_ms = max_wait_ms
-        if self._timers:
-            until_due_ms = max(self._timers[0][0] - self.monotonic_ms(), 0)
-            wait_ms = until_due_ms if wait_ms is None else min(wait_ms, until_due_ms)
+        if timers:
+            until_due_ms = timers[0][0] - self.monotonic_ms()
+            if until_due_ms < 0:
+                return 0
+            if wait_ms is None or until_due_ms < wait_ms:
+                wait_ms = until_due_ms
         return None if wait_ms is None else wait_ms / 1000
 
     def _run_timers(self, now_ms: float) -> None:
@@ -235,6 +229,6 @@ class Loop:
         self._closed = True
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-        self._selector.close()
+        self._poller.close()
         self._wake_receiver.close()
         self._wake_sender.close()

@@ -51,6 +51,10 @@ class Outbox:
 
     def add(self, buffers: list[Encoded]) -> None:
         """Put buffers behind the others. They are kept, not copied."""
+        if len(buffers) == 1 and isinstance(only := buffers[0], bytearray) and only:
+            self._buffers.append(only)
+            self.size += len(only)
+            return
         for buffer in buffers:
             size = size_of(buffer)
             if size:
@@ -64,11 +68,14 @@ class Outbox:
 
     def flush(self, sock: socket.socket) -> bool:
         """Send as much as the socket takes; whether nothing is left. OSError where the connection, or a file, fails."""
+        buffers = self._buffers
+        if len(buffers) == 1 and isinstance(only := buffers[0], bytearray) and not self._sent_of_first:
+            return self._send_only(sock, only)
         left_of_turn = _TURN_SIZE
-        while self._buffers:
+        while buffers:
             if left_of_turn <= 0:
                 return False
-            first = self._buffers[0]
+            first = buffers[0]
             try:
                 if isinstance(first, _IN_MEMORY) or first.size <= _READ_SIZE:
                     sent, is_full = self._send_buffers(sock)
@@ -81,6 +88,18 @@ class Outbox:
             if is_full:
                 return False
         return True
+
+    def _send_only(self, sock: socket.socket, buffer: bytearray) -> bool:
+        """A single buffer, as nearly every request and most answers are one; whether all of it went out."""
+        try:
+            sent = sock.send(buffer)
+        except BlockingIOError:
+            return False
+        if sent == len(buffer):
+            self.clear()
+            return True
+        self._advance(sent)
+        return False
 
     def _send_buffers(self, sock: socket.socket) -> tuple[int, bool]:
         """What lies before the next slice that is for sendfile. -> (bytes sent, whether the socket took less than it was given)"""
@@ -117,6 +136,9 @@ class Outbox:
         return sent
 
     def _advance(self, sent: int) -> None:
+        if sent == self.size:
+            self.clear()
+            return
         self.size -= sent
         sent += self._sent_of_first
         while self._buffers and sent >= (size := size_of(self._buffers[0])):

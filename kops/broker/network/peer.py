@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from kops.broker.network.loop import Loop, Timer, Watch
-    from kops.protocol.connections.connection import Response
     from kops.protocol.declaration import Message
 
 log = logging.getLogger(__name__)
@@ -66,18 +65,13 @@ class _State(Enum):
 class _Request:
     """A request on its way; `done` is called once, never from within `send`."""
 
-    __slots__ = ("allowed", "done", "message", "timer")
+    __slots__ = ("allowed", "done", "due_ms", "message")
 
-    def __init__(self, message: Message, done: Callable[[Message | ApiError], object], allowed: range | None) -> None:
+    def __init__(self, message: Message, done: Callable[[Message | ApiError], object], allowed: range | None, due_ms: float) -> None:
         self.message: Message | None = message
         self.done = done
         self.allowed = allowed
-        self.timer: Timer | None = None
-
-    def end(self, result: Message | ApiError) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-        self.done(result)
+        self.due_ms = due_ms
 
 
 class Peer:
@@ -99,7 +93,8 @@ class Peer:
         self._addresses: list[tuple[int, tuple[str, int]]] = []
         self._next_correlation_id = 0
         self._timer: Timer | None = None  # of a connection's setup, or of the next attempt
-        self._is_scheduled = False
+        self._timeout: Timer | None = None  # of the first request that is due, which may have been answered since
+        self._is_scheduled = self._is_reading = False
         self._outbox = Outbox()
         self._sock: socket.socket | None = None
         self._watch: Watch | None = None
@@ -137,21 +132,36 @@ class Peer:
         response came within `timeout_ms` (default: `request_timeout_ms`), waiting for a connection included, UNSUPPORTED_VERSION, or
         what writing the message raises.
         """
-        request = _Request(message, done, versions)
         if self._state is _State.CLOSED:
-            self._loop.call_soon(lambda: request.end(ApiError("NETWORK_EXCEPTION", f"The connection to {self} was closed")))
+            self._loop.call_soon(lambda: done(ApiError("NETWORK_EXCEPTION", f"The connection to {self} was closed")))
             return
-        delay_ms = self._settings.request_timeout_ms if timeout_ms is None else timeout_ms
-        request.timer = self._loop.call_later(delay_ms, lambda: self._timed_out(request))
+        request = self._new_request(message, done, versions, self._settings.request_timeout_ms if timeout_ms is None else timeout_ms)
         self._waiting.append(request)
-        # What is sent within one turn goes out with one write.
-        self._schedule()
+        # What is sent within one turn goes out with one write; what an answer leads to goes out behind that answer.
+        if not self._is_reading:
+            self._schedule()
+
+    def _new_request(
+        self, message: Message, done: Callable[[Message | ApiError], object], versions: range | None, timeout_ms: int
+    ) -> _Request:
+        """A request and its time-out. Nearly all are answered long before: one timer serves them, and stays where it is when they are."""
+        delay_ms = max(timeout_ms, 0)
+        due_ms = self._loop.monotonic_ms() + delay_ms
+        timeout = self._timeout
+        if timeout is None or timeout.due_ms > due_ms:
+            if timeout is not None:
+                timeout.cancel()
+            self._timeout = self._loop.call_later(delay_ms, self._look_for_timed_out)
+        return _Request(message, done, versions, due_ms)
 
     def close(self) -> None:
         """End the connection for good. What is unanswered ends with NETWORK_EXCEPTION, still within this call."""
         if self._state is not _State.CLOSED:
             self._drop_connection()
             self._state = _State.CLOSED
+            if self._timeout is not None:
+                self._timeout.cancel()
+                self._timeout = None
             self._fail_all(ApiError("NETWORK_EXCEPTION", f"The connection to {self} was closed"))
 
     # connecting -------------------------------------------------------------------------------------------------------------------
@@ -250,9 +260,8 @@ class Peer:
         from kops.protocol.messages import ApiVersionsRequest
 
         message = ApiVersionsRequest(client_software_name="kops", client_software_version=self._settings.client_software_version)
-        request = _Request(message, lambda result: self._versions_came(version, result), None)
-        request.timer = self._loop.call_later(self._settings.request_timeout_ms, lambda: self._timed_out(request))
-        self._write(request, version)
+        timeout_ms = self._settings.request_timeout_ms
+        self._write(self._new_request(message, lambda result: self._versions_came(version, result), None, timeout_ms), version)
         self._flush()
 
     def _versions_came(self, asked: int, result: Message | ApiError) -> None:
@@ -291,7 +300,7 @@ class Peer:
                 refused.append((request, error))
         self._flush()
         for request, reason in refused:
-            request.end(reason)
+            request.done(reason)
 
     def _write(self, request: _Request, version: int) -> None:
         assert request.message is not None
@@ -319,13 +328,13 @@ class Peer:
         connection = self._connection
         space = connection.frames.space()
         try:
-            if space is not None:
-                size = self._sock.recv_into(space)
-                connection.frames.filled(size)
-            else:
+            if space is None:
                 data = self._sock.recv(_READ_SIZE)
                 size = len(data)
                 connection.receive_data(data)
+            else:
+                size = self._sock.recv_into(space)
+                connection.frames.filled(size)
         except BlockingIOError:
             return
         except OSError as error:
@@ -337,31 +346,47 @@ class Peer:
             self._disconnected("the node closed it")
 
     def _read_responses(self, connection: ClientConnection) -> None:
+        self._is_reading = True
         # What an answer leads to may end this connection.
         while connection is self._connection:
             try:
-                response: Response | None = connection.next_event()
+                response = connection.next_event()
             except DecodeError as error:
                 self._disconnected(f"what came is no response: {error}")
-                return
+                break
             if response is None:
-                return
-            self._in_flight.popleft().end(response.message)
-            if self._waiting:
-                self._schedule()
+                break
+            self._in_flight.popleft().done(response.message)
+        self._is_reading = False
+        if not self._waiting or self._is_scheduled:
+            return
+        if self._state is _State.READY:
+            self._send_waiting()
+        else:
+            self._schedule()
 
     # the end of a connection ------------------------------------------------------------------------------------------------------
 
+    def _look_for_timed_out(self) -> None:
+        """End what was not answered in time, and set the timer for what is due next."""
+        self._timeout = None
+        now_ms = self._loop.monotonic_ms()
+        due = [request for request in (*self._in_flight, *self._waiting) if request.due_ms <= now_ms]
+        for request in due:
+            self._timed_out(request)
+        left = [request.due_ms for request in (*self._in_flight, *self._waiting)]
+        if left and self._timeout is None:
+            self._timeout = self._loop.call_later(min(left) - now_ms, self._look_for_timed_out)
+
     def _timed_out(self, request: _Request) -> None:
-        request.timer = None
         error = ApiError("REQUEST_TIMED_OUT", f"No answer from {self} in time")
         if request in self._waiting:
             self._waiting.remove(request)
-            request.end(error)
-        else:
+            request.done(error)
+        elif request in self._in_flight:
             self._in_flight.remove(request)
             self._disconnected("a request was not answered in time")
-            request.end(error)
+            request.done(error)
 
     def _disconnected(self, reason: str) -> None:
         was_connected = self._state is not _State.CONNECTING
@@ -393,7 +418,7 @@ class Peer:
         self._in_flight.clear()
         self._waiting.clear()
         for request in failed:
-            request.end(error)
+            request.done(error)
 
 
 class Peers:

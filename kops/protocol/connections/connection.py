@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from kops.errors import ApiError, DecodeError
 from kops.protocol import api_keys
@@ -20,10 +20,13 @@ from kops.protocol.declaration import Message
 from kops.protocol.errors import by_name
 from kops.protocol.primitives import Buffer
 from kops.protocol.registry import request_class, response_class
-from kops.protocol.structure import Encoded
+from kops.protocol.structure import Encoded, Reader
 
 MAX_REQUEST_SIZE: Final = 100 * 1024 * 1024  # default of socket.request.max.bytes
 _REQUEST_START: Final = struct.Struct(">hhi")
+_RESPONSE_START: Final = struct.Struct(">ii")
+_CORRELATION_ID_AT: Final = SIZE.size + 4  # in a request with its size
+_FLEXIBLE_RESPONSE_HEADER: Final = struct.Struct(">iB")
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +62,7 @@ class Response:
 class ServerConnection:
     """A server's end. Requests may be answered in any order; what goes out is in the order of the requests."""
 
-    __slots__ = ("_frames", "_listener", "_unanswered", "_unstable")
+    __slots__ = ("_frames", "_known", "_listener", "_unanswered", "_unstable")
 
     def __init__(
         self, listener: Listener = Listener.BROKER, *, max_request_size: int = MAX_REQUEST_SIZE, unstable_versions: bool = False
@@ -68,6 +71,7 @@ class ServerConnection:
         self._listener = listener
         self._unstable = unstable_versions
         self._unanswered: deque[Request] = deque()
+        self._known: dict[tuple[int, int], _KnownHeader] = {}
 
     @property
     def frames(self) -> FrameReader:
@@ -89,8 +93,29 @@ class ServerConnection:
         frame = self._frames.next_frame()
         if frame is None:
             return None
-        request = read_request(frame, self._listener, unstable_versions=self._unstable)
+        request = self._read_known(frame) or self._read_new(frame)
         self._unanswered.append(request)
+        return request
+
+    def _read_known(self, frame: memoryview) -> Request | None:
+        """A request with the header that this client has sent with the API and version before: that is nearly every one."""
+        if len(frame) < _REQUEST_START.size:
+            return None
+        key, version, correlation_id = _REQUEST_START.unpack_from(frame)
+        known = self._known.get((key, version))
+        if known is None or frame[_REQUEST_START.size : known.size] != known.rest:
+            return None
+        message, _ = known.read(frame, known.size)
+        return Request(known.api, version, version, correlation_id, known.client_id, message, len(frame))
+
+    def _read_new(self, frame: memoryview) -> Request:
+        request, header_size = _read_request(frame, self._listener, unstable_versions=self._unstable)
+        message = type(request.message)
+        # An ApiVersions request of an unknown version is not read at all.
+        if request.version == request.requested_version:
+            rest = bytes(frame[_REQUEST_START.size : header_size])
+            known = _KnownHeader(request.api, rest, header_size, request.client_id, message.READERS[request.version])
+            self._known[request.api.key, request.version] = known
         return request
 
     def send_response(self, request: Request, message: Message) -> list[Encoded]:
@@ -98,11 +123,15 @@ class ServerConnection:
 
         ApiError as in `Message.write`; the request then still waits for a response.
         """
-        header_version = request.api.response_header_version(request.version)
-        out = bytearray(SIZE.size) + SIZE.pack(request.correlation_id)
-        if header_version:
+        out = bytearray(_RESPONSE_START.pack(0, request.correlation_id))
+        if request.api.response_header_version(request.version):
             out.append(0)
-        request.response = framed(message.write(request.version, out))
+        response = framed(message.write(request.version, out))
+        unanswered = self._unanswered
+        if len(unanswered) == 1 and unanswered[0] is request:
+            unanswered.clear()
+            return response
+        request.response = response
         return self._ready()
 
     def send_nothing(self, request: Request) -> list[Encoded]:
@@ -117,8 +146,23 @@ class ServerConnection:
         return buffers
 
 
+class _KnownHeader(NamedTuple):
+    """A request's header behind its correlation id, up to `size` bytes of the frame, and what it says."""
+
+    api: ApiKey
+    rest: bytes
+    size: int
+    client_id: str
+    read: Reader
+
+
 def read_request(frame: Buffer, listener: Listener = Listener.BROKER, *, unstable_versions: bool = False) -> Request:
     """Header and message of a request's frame. Raises what `ServerConnection.next_event` does."""
+    return _read_request(frame, listener, unstable_versions=unstable_versions)[0]
+
+
+def _read_request(frame: Buffer, listener: Listener, *, unstable_versions: bool) -> tuple[Request, int]:
+    """-> (request, size of its header)."""
     if len(frame) < _REQUEST_START.size:
         raise DecodeError(f"a request of {len(frame)} byte(s)", code="bad-request", position=0)
     key, version, correlation_id = _REQUEST_START.unpack_from(frame)
@@ -130,13 +174,13 @@ def read_request(frame: Buffer, listener: Listener = Listener.BROKER, *, unstabl
     header, position = RequestHeader.read(frame, api.request_header_version(version))
     client_id = header.client_id or ""
     if key == API_VERSIONS and version not in api.versions:
-        return Request(api, 0, version, correlation_id, client_id, ApiVersionsRequest(), len(frame))
+        return Request(api, 0, version, correlation_id, client_id, ApiVersionsRequest(), len(frame)), position
     if listener not in api.listeners or version not in api.served_versions(unstable=unstable_versions):
         name = "INVALID_REQUEST" if version in api.versions else "UNSUPPORTED_VERSION"
         what = "disabled api" if version in api.versions else "api of an unsupported version"
         raise ApiError(name, f"Received request for {what}: key {key} ({api.name}), version {version}")
     message, _ = request_class(api).read(frame, version, position)
-    return Request(api, version, version, correlation_id, client_id, message, len(frame))
+    return Request(api, version, version, correlation_id, client_id, message, len(frame)), position
 
 
 def api_versions_refusal() -> Message:
@@ -151,13 +195,14 @@ def api_versions_refusal() -> Message:
 class ClientConnection:
     """A client's end: one stream of requests, responses in their order."""
 
-    __slots__ = ("_client_id", "_frames", "_in_flight", "_next_correlation_id")
+    __slots__ = ("_client_id", "_frames", "_in_flight", "_next_correlation_id", "_starts")
 
     def __init__(self, client_id: str | None = None, *, max_response_size: int = MAX_SIZE, first_correlation_id: int = 0) -> None:
         self._client_id = client_id
         self._frames = FrameReader(max_response_size)
         self._in_flight: deque[tuple[int, ApiKey, int]] = deque()
         self._next_correlation_id = first_correlation_id
+        self._starts: dict[tuple[int, int], bytes] = {}
 
     @property
     def frames(self) -> FrameReader:
@@ -171,19 +216,26 @@ class ClientConnection:
 
     def send_request(self, message: Message, version: int, *, expect_response: bool = True) -> list[Encoded]:
         """The buffers of a request. Its correlation id is one above the last one's. ApiError as in `Message.write`."""
-        from kops.protocol.messages import RequestHeader
-
         assert message.API_KEY is not None
-        api = api_keys.by_key(message.API_KEY)
+        api = api_keys.BY_KEY[message.API_KEY]
         correlation_id = self._next_correlation_id
-        header = RequestHeader(api.key, version, correlation_id, self._client_id)
-        (out,) = header.write(api.request_header_version(version), bytearray(SIZE.size))
-        assert isinstance(out, bytearray)
+        start = self._starts.get((api.key, version)) or self._start_of(api, version)
+        out = bytearray(start)
+        SIZE.pack_into(out, _CORRELATION_ID_AT, correlation_id)
         buffers = framed(message.write(version, out))
         self._next_correlation_id = (correlation_id + 1) & 0x7FFF_FFFF
         if expect_response:
             self._in_flight.append((correlation_id, api, version))
         return buffers
+
+    def _start_of(self, api: ApiKey, version: int) -> bytes:
+        """Room for the size and the header of requests of this version; only their correlation ids differ."""
+        from kops.protocol.messages import RequestHeader
+
+        header = RequestHeader(api.key, version, 0, self._client_id)
+        (start,) = header.write(api.request_header_version(version), bytearray(SIZE.size))
+        assert isinstance(start, bytearray)
+        return self._starts.setdefault((api.key, version), bytes(start))
 
     def receive_data(self, data: Buffer) -> None:
         """Bytes from the server."""
@@ -196,12 +248,10 @@ class ClientConnection:
             return None
         if not self._in_flight:
             raise DecodeError("a response to no request", code="bad-response")
-        from kops.protocol.messages import ResponseHeader
-
         correlation_id, api, version = self._in_flight.popleft()
-        header, position = ResponseHeader.read(frame, api.response_header_version(version))
-        if header.correlation_id != correlation_id:
-            reason = f"a response of correlation id {header.correlation_id}, that of the {api.name} request is {correlation_id}"
+        answered_id, position = _read_response_header(frame, api.response_header_version(version))
+        if answered_id != correlation_id:
+            reason = f"a response of correlation id {answered_id}, that of the {api.name} request is {correlation_id}"
             raise DecodeError(reason, code="bad-response", position=0)
         declared = response_class(api)
         try:
@@ -213,3 +263,15 @@ class ClientConnection:
             version = 0
             message, _ = declared.read(frame, version, position)
         return Response(api, version, correlation_id, message, len(frame))
+
+
+def _read_response_header(frame: Buffer, version: int) -> tuple[int, int]:
+    """-> (correlation id, position behind the header). DecodeError."""
+    if version and len(frame) >= _FLEXIBLE_RESPONSE_HEADER.size:
+        correlation_id, tagged_count = _FLEXIBLE_RESPONSE_HEADER.unpack_from(frame)
+        if not tagged_count:
+            return correlation_id, _FLEXIBLE_RESPONSE_HEADER.size
+    from kops.protocol.messages import ResponseHeader
+
+    header, position = ResponseHeader.read(frame, version)
+    return header.correlation_id, position

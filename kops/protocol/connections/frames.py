@@ -32,8 +32,17 @@ class FrameReader:
         self._filled = 0
         self._stream_position = 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was received that has not been given out."""
+        return self._left is _NOTHING and self._frame is None
+
     def receive_data(self, data: Buffer) -> None:
         """Takes bytes off the stream. They are kept, not copied: don't change them afterwards."""
+        if self._left is _NOTHING and self._frame is None:
+            if len(data):
+                self._left = memoryview(data)
+            return
         while len(data) and (space := self.space()) is not None:
             taken = min(len(data), len(space))
             space[:taken] = data[:taken]
@@ -64,10 +73,10 @@ class FrameReader:
 
     def next_frame(self) -> memoryview | None:
         """The bytes of the next frame, without their size; None until more is received. DecodeError for a size that can't be."""
+        left = self._left
         if self._frame is not None:
             return self._whole(self._frame) if self._filled == self._frame_size else None
-        left = self._left
-        if len(left) < SIZE.size:
+        if left is _NOTHING or len(left) < SIZE.size:
             return None
         (size,) = SIZE.unpack_from(left)
         if not 0 <= size <= self._max_size:
@@ -95,5 +104,5 @@ def framed(buffers: list[Encoded]) -> list[Encoded]:
     """The same buffers; the first four bytes of the first one, left free for it, now hold the size of the rest."""
     first = buffers[0]
     assert isinstance(first, bytearray)
-    SIZE.pack_into(first, 0, sum(map(size_of, buffers)) - SIZE.size)
+    SIZE.pack_into(first, 0, (len(first) if len(buffers) == 1 else sum(map(size_of, buffers))) - SIZE.size)
     return buffers

@@ -16,10 +16,15 @@ class NodeVersions:
 
     def __init__(self, response: ApiVersionsResponse) -> None:
         self.response = response
+        self._latest: dict[tuple[int, range | None], int] = {}
         self._ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
 
     def latest(self, api_key: int, allowed: range | None = None) -> int:
         """The latest version of an API that both know, within `allowed` versions. ApiError (UNSUPPORTED_VERSION) where there is none."""
+        found = self._latest.get((api_key, allowed))
+        return self._find_latest(api_key, allowed) if found is None else found
+
+    def _find_latest(self, api_key: int, allowed: range | None) -> int:
         api = api_keys.by_key(api_key)
         ours = api.versions if allowed is None else allowed
         known = self._ranges.get(api_key)
@@ -29,6 +34,7 @@ class NodeVersions:
         if first > last:
             reason = f"The node does not support {api.constant} with version in range [{ours.start},{ours.stop - 1}]."
             raise ApiError("UNSUPPORTED_VERSION", f"{reason} The supported range is [{known[0]},{known[1]}].")
+        self._latest[api_key, allowed] = last
         return last
 
     def finalized_feature(self, name: str) -> int:

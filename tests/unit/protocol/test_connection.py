@@ -21,6 +21,7 @@ from kops.protocol.messages import (
     MetadataRequest,
     MetadataResponse,
     ProduceRequest,
+    RequestHeader,
     SaslHandshakeRequest,
     VoteRequest,
 )
@@ -69,6 +70,25 @@ def test_both_ends_in_pieces(piece: int) -> None:
     first, second = client.next_event(), client.next_event()
     assert first is not None and first.message == MetadataResponse(cluster_id="c") and first.correlation_id == 2**31 - 1
     assert second is not None and second.api.name == "ListGroups" and client.next_event() is None
+
+
+def test_a_header_is_read_again_where_it_differs_from_the_last_one() -> None:
+    server = ServerConnection()
+    frames: list[bytes] = []
+    # The same API and version: another client id, a longer one, none, and a tagged field in the header.
+    for client_id in ("me", "me", "you", "somebody else", None, "me"):
+        frames.append(joined(ClientConnection(client_id, first_correlation_id=len(frames)).send_request(MetadataRequest(topics=None), 12)))
+    body = joined(MetadataRequest(topics=None).write(12))
+    header = joined(RequestHeader(3, 12, len(frames), "me").write(2))[:-1] + b"\1\5\1x"
+    frames.append(struct.pack(">i", len(header) + len(body)) + header + body)
+    server.receive_data(b"".join(frames))
+    found = [request(server) for _ in frames]
+    assert [one.client_id for one in found] == ["me", "me", "you", "somebody else", "", "me", "me"]
+    assert [one.correlation_id for one in found] == list(range(len(frames)))
+    assert all(one.message == MetadataRequest(topics=None) and one.version == 12 for one in found)
+    with pytest.raises(DecodeError):
+        server.receive_data(struct.pack(">ihhi", 8, 3, 12, 1))
+        server.next_event()
 
 
 def test_responses_leave_in_the_order_of_requests() -> None:

@@ -12,12 +12,15 @@ from contextlib import closing
 import pytest
 
 from kops.broker.network.loop import Loop, Timer
+from kops.broker.network.poller import SelectorPoller, make_poller
 
 Clock = Callable[[float], None]
 
 
-@pytest.fixture
-def loop() -> Iterator[Loop]:
+@pytest.fixture(params=[make_poller, SelectorPoller], ids=["of this system", "of selectors"])
+def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
+    """A loop with each kind of poller that there is."""
+    monkeypatch.setattr("kops.broker.network.loop.make_poller", request.param)
     with closing(Loop()) as loop:
         yield loop
 
@@ -236,6 +239,19 @@ def test_a_socket_closed_by_another_callback_of_the_turn_is_not_called(loop: Loo
     assert len(seen) == 1
     for _, far in pairs:
         far.close()
+
+
+def test_a_socket_whose_other_end_is_gone_is_readable(loop: Loop) -> None:
+    here, there = socket.socketpair()
+    with here:
+        here.setblocking(False)
+        seen: list[bytes | str] = []
+        watch = loop.watch(here, lambda: seen.append(here.recv(10)), lambda: seen.append("writable"))
+        watch.want(reading=True)
+        there.close()
+        loop.run_once(0)
+        assert seen == [b""]
+        watch.close()
 
 
 def test_nothing_is_left_open() -> None:

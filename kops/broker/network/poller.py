@@ -1,0 +1,98 @@
+"""Waits for sockets: by epoll where the system has it, else by what Python's `selectors` chooses.
+
+`selectors` works everywhere, but makes a key and a list for each socket that is ready, which a turn of the loop does not need.
+"""
+
+from __future__ import annotations
+
+import math
+import select
+import selectors
+import socket
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+READ: Final = selectors.EVENT_READ
+WRITE: Final = selectors.EVENT_WRITE
+_MOST_EVENTS: Final = 1024  # of one wait; the others are found by the next one
+
+
+class Poller(Protocol):
+    """Sockets and what they are waited for (`READ`, `WRITE` or both). `data` is given back when a socket is ready."""
+
+    def register(self, sock: socket.socket, events: int, data: Any) -> None: ...
+    def modify(self, sock: socket.socket, events: int, data: Any) -> None: ...
+    def unregister(self, sock: socket.socket) -> None: ...
+    def wait(self, timeout_s: float | None) -> Iterable[tuple[Any, int]]:
+        """(data, events) of the sockets that are ready, after `timeout_s` (None: no limit) at the latest."""
+
+    def close(self) -> None: ...
+
+
+class EpollPoller:
+    """Linux."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._data: dict[int, Any] = {}
+
+    def register(self, sock: socket.socket, events: int, data: Any) -> None:
+        number = sock.fileno()
+        self._epoll.register(number, _mask(events))
+        self._data[number] = data
+
+    def modify(self, sock: socket.socket, events: int, data: Any) -> None:
+        number = sock.fileno()
+        self._epoll.modify(number, _mask(events))
+        self._data[number] = data
+
+    def unregister(self, sock: socket.socket) -> None:
+        number = sock.fileno()
+        self._epoll.unregister(number)
+        del self._data[number]
+
+    def wait(self, timeout_s: float | None) -> Iterable[tuple[Any, int]]:
+        # epoll counts in milliseconds and would wake just before the time.
+        timeout_s = -1 if timeout_s is None else math.ceil(timeout_s * 1000) / 1000
+        data = self._data
+        # A socket that fails or hangs up is both readable and writable: what is tried with it tells what is wrong.
+        return [
+            (data[number], (READ if events & ~select.EPOLLOUT else 0) | (WRITE if events & ~select.EPOLLIN else 0))
+            for number, events in self._epoll.poll(timeout_s, _MOST_EVENTS)
+        ]
+
+    def close(self) -> None:
+        self._epoll.close()
+
+
+def _mask(events: int) -> int:
+    return (select.EPOLLIN if events & READ else 0) | (select.EPOLLOUT if events & WRITE else 0)
+
+
+class SelectorPoller:
+    """Everything else: kqueue, poll, select."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+
+    def register(self, sock: socket.socket, events: int, data: Any) -> None:
+        self._selector.register(sock, events, data)
+
+    def modify(self, sock: socket.socket, events: int, data: Any) -> None:
+        self._selector.modify(sock, events, data)
+
+    def unregister(self, sock: socket.socket) -> None:
+        self._selector.unregister(sock)
+
+    def wait(self, timeout_s: float | None) -> Iterable[tuple[Any, int]]:
+        return [(key.data, events) for key, events in self._selector.select(timeout_s)]
+
+    def close(self) -> None:
+        self._selector.close()
+
+
+def make_poller() -> Poller:
+    """What suits this system."""
+    return EpollPoller() if hasattr(select, "epoll") else SelectorPoller()
