@@ -43,11 +43,11 @@ class LogOffsetMetadata(NamedTuple):
 
     def on_older_segment(self, other: LogOffsetMetadata) -> bool:
         """Whether both places are known and this one is in an earlier segment."""
-        return not self.message_offset_only and not other.message_offset_only and self.segment_base_offset < other.segment_base_offset
+        return self.segment_base_offset < other.segment_base_offset and not (self.message_offset_only or other.message_offset_only)
 
     def on_same_segment(self, other: LogOffsetMetadata) -> bool:
         """Whether both places are known and in one segment."""
-        return not self.message_offset_only and not other.message_offset_only and self.segment_base_offset == other.segment_base_offset
+        return self.segment_base_offset == other.segment_base_offset and not (self.message_offset_only or other.message_offset_only)
 
 
 UNKNOWN_OFFSET_METADATA: Final = LogOffsetMetadata(UNKNOWN_OFFSET)

@@ -140,4 +140,4 @@ class ReplicationQuotaManager:
     @property
     def is_quota_exceeded(self) -> bool:
         """Whether the rate is above the limit."""
-        return self._rate.measure(self._now_ms()) > self.upper_bound
+        return self.upper_bound != UNLIMITED and self._rate.measure(self._now_ms()) > self.upper_bound

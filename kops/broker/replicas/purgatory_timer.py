@@ -23,12 +23,13 @@ class PurgatoryTimer(OperationTimer):
         self._loop = loop
         self._timer: Timer | None = None
 
-    def add(self, operation: DelayedOperation) -> None:
-        super().add(operation)
+    def add(self, operation: DelayedOperation) -> int:
+        due_ms = super().add(operation)
         timer = self._timer
-        if timer is not None and timer.due_ms <= self._loop.monotonic_ms() + operation.delay_ms:
-            return
-        self._arm()
+        # A timer of the same millisecond is no later than what it counts as.
+        if timer is None or timer.due_ms >= due_ms + 1:
+            self._arm()
+        return due_ms
 
     def close(self) -> None:
         """What waits gets no answer any more."""

@@ -382,7 +382,8 @@ class _Parked:
         if session is not None:
             if session.on_disturbed == self._join:
                 session.on_disturbed = None
-            self._awaited.sort(key=lambda each: session.rank_of(*each[0]))
+            if len(self._awaited) > 1:
+                self._awaited.sort(key=lambda each: session.rank_of(*each[0]))
         if self._is_at_end:
             self._done(self._reads.read_again(params, self._awaited, self._quota, self._operation.touched))
         else:

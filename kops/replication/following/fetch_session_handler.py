@@ -21,7 +21,7 @@ from kops.replication.leading.fetch_session import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Set
 
     from kops.protocol.messages.fetch_response import FetchResponse, PartitionData
     from kops.replication.leading.fetch import FetchInfo
@@ -121,13 +121,19 @@ class FetchSessionHandler:
         """
         assert not self.next_metadata.is_full, "what begins a session says everything"
         session, rank = self.session_partitions, self._ranks.__getitem__
-        added = {part: info for part, info in wanted.items() if part not in session}
-        altered = {
-            part: wanted[part] for part in sorted((part for part in wanted if session.get(part, wanted[part]) != wanted[part]), key=rank)
-        }
-        removed = [
-            TopicIdPartition(session[part].topic_id, *part) for part in sorted({part for part in unwanted if part in session}, key=rank)
-        ]
+        added: dict[TopicPartition, FetchInfo] = {}
+        changed: list[TopicPartition] = []
+        for part, info in wanted.items():
+            known = session.get(part)
+            if known is None:
+                added[part] = info
+            elif known != info:
+                changed.append(part)
+        if len(changed) > 1:
+            changed.sort(key=rank)
+        altered = {part: wanted[part] for part in changed}
+        gone = {part for part in unwanted if part in session}
+        removed = [TopicIdPartition(session[part].topic_id, *part) for part in sorted(gone, key=rank)] if gone else []
         replaced = [
             TopicIdPartition(session[part].topic_id, *part)
             for part, info in altered.items()
@@ -168,28 +174,32 @@ class FetchSessionHandler:
 
     def handle_response(self, response: FetchResponse, version: int) -> bool:
         """Whether a response can be used; what the next request says depends on it."""
+        return self.take_response(response, version) is not None
+
+    def take_response(self, response: FetchResponse, version: int) -> dict[TopicPartition, PartitionData] | None:
+        """As `handle_response` -> the partitions of a response that can be used, else None."""
         metadata = self.next_metadata
         if response.error_code:
             not_found = errors.by_code(response.error_code).name == "FETCH_SESSION_ID_NOT_FOUND"
             self.next_metadata = INITIAL if not_found else metadata.next_close_existing_attempt_new()
-            return False
-        parts = set(response_data(response, self.session_topic_names, version))
+            return None
+        parts = response_data(response, self.session_topic_names, version)
         if metadata.is_full and not parts and response.throttle_time_ms > 0:
             # Nothing but a time to wait: the client is throttled, and nothing began.
             self.next_metadata = INITIAL
-            return False
-        if not self._fits(parts, {topic.topic_id for topic in response.responses}, version):
+            return None
+        if not self._fits(parts.keys(), {topic.topic_id for topic in response.responses}, version):
             self.next_metadata = INITIAL if metadata.is_full else metadata.next_close_existing_attempt_new()
-            return False
+            return None
         if response.session_id == INVALID_SESSION_ID:
             self.next_metadata = INITIAL
         elif metadata.is_full:
             self.next_metadata = FetchMetadata(response.session_id, next_epoch(0))
         else:
             self.next_metadata = metadata.next_incremental()
-        return True
+        return parts
 
-    def _fits(self, parts: set[TopicPartition], ids: Iterable[bytes], version: int) -> bool:
+    def _fits(self, parts: Set[TopicPartition], ids: Iterable[bytes], version: int) -> bool:
         """A full response has just what was asked for, an incremental one nothing else."""
         if version >= FIRST_VERSION_WITH_TOPIC_IDS and not self.session_topic_names.keys() >= set(ids) - {ZERO_UUID}:
             return False

@@ -198,7 +198,8 @@ class Fetcher:
     def _fetch(self, now_ms: int) -> FetchSent | None:
         changed, self._changed = self._changed, {}
         built = self.leader.build_fetch(self.states, changed, self.replicas, now_ms)
-        self._delay(built.failed)
+        if built.failed:
+            self._delay(built.failed)
         return None if built.request is None else FetchSent(built.request, built.asked, built.max_version)
 
     # answers ----------------------------------------------------------------------------------------------------------------------
@@ -240,7 +241,7 @@ class Fetcher:
         for key, data in answers.items():
             state, asked = self.states.get(key), sent.asked.get(key)
             if state is not None and asked is not None and self._is_current(state, asked):
-                error = errors.by_code(data.error_code).name
+                error = errors.by_code(data.error_code).name if data.error_code else "NONE"
                 if error == "NONE":
                     is_done = self._take(key, state, data)
                 elif error == "OFFSET_OUT_OF_RANGE":
@@ -250,7 +251,8 @@ class Fetcher:
                     is_done = error == "FENCED_LEADER_EPOCH" and self._on_fenced(key, asked.current_leader_epoch)
                 if not is_done:
                     retried.append(key)
-        self._delay(retried)
+        if retried:
+            self._delay(retried)
 
     def _is_current(self, state: FetchState, asked: FetchInfo) -> bool:
         return (

@@ -87,10 +87,10 @@ class RemoteLeader:
         unwanted: list[TopicPartition] = []
         is_exceeded = self._quota.is_quota_exceeded
         is_full = self.session.next_metadata.is_full
-        for key in list(states) if is_full else [*{**self._left_out, **(self._behind if is_exceeded else {}), **dict.fromkeys(changed)}]:
+        for key in list(states) if is_full else self._to_look_at(changed, is_exceeded=is_exceeded):
             state = states.get(key)
-            for keys in (self._left_out, self._behind):
-                keys.pop(key, None)
+            self._left_out.pop(key, None)
+            self._behind.pop(key, None)
             if state is None:
                 unwanted.append(key)
             elif state.is_ready(Phase.FETCHING, now_ms) and not (is_exceeded and self._is_throttled(key, state)):
@@ -111,10 +111,18 @@ class RemoteLeader:
         max_version = None if data.can_use_topic_ids else LAST_VERSION_WITHOUT_TOPIC_IDS
         return BuiltFetch(request, data.session_partitions, failed, max_version)
 
+    def _to_look_at(self, changed: Iterable[TopicPartition], *, is_exceeded: bool) -> Iterable[TopicPartition]:
+        """The partitions of which the next fetch may have to say something new."""
+        if not self._left_out and not is_exceeded:
+            return changed
+        return [*{**self._left_out, **(self._behind if is_exceeded else {}), **dict.fromkeys(changed)}]
+
     def _in_order(
         self, wanted: dict[TopicPartition, FetchInfo], states: Mapping[TopicPartition, FetchState]
     ) -> dict[TopicPartition, FetchInfo]:
         """Partitions that are new to the session take their places in the order of the states, which few requests have to ask for."""
+        if len(wanted) < 2:
+            return wanted
         new_count = sum(key not in self.session.session_partitions for key in wanted)
         return wanted if new_count < 2 else {key: wanted[key] for key in states if key in wanted}
 
@@ -123,9 +131,10 @@ class RemoteLeader:
 
     def read_response(self, response: FetchResponse, version: int) -> dict[TopicPartition, PartitionData] | None:
         """The answers; an error of the session fails nothing but this round, unless the topic ids were wrong."""
-        if self.session.handle_response(response, version):
-            return response_data(response, self.session.session_topic_names, version)
-        return None if response.error_code == _TOPIC_ID_ERROR else {}
+        answers = self.session.take_response(response, version)
+        if answers is None and response.error_code != _TOPIC_ID_ERROR:
+            return {}
+        return answers
 
     def on_failure(self) -> None:
         """There was no answer."""

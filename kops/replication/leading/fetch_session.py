@@ -90,10 +90,11 @@ class CachedPartition:
     `rank` says which is served first. `rest` is None where it has to be looked at with the next fetch.
     """
 
-    __slots__ = ("high_watermark", "info", "log_start_offset", "part", "rank", "rest")
+    __slots__ = ("high_watermark", "info", "key", "log_start_offset", "part", "rank", "rest")
 
     def __init__(self, part: TopicIdPartition, info: FetchInfo, answered: PartitionData | None = None) -> None:
         self.part = part
+        self.key = part.key
         self.info = info
         self.high_watermark = -1 if answered is None else answered.high_watermark
         self.log_start_offset = -1 if answered is None else answered.log_start_offset
@@ -136,7 +137,7 @@ class Rest:
         self._partition = partition
         self._replica = replica
         cached.rest = self
-        del session.restless[cached.part.key]
+        del session.restless[cached.key]
         partition.resting[self] = None
         if replica is not None:
             replica.rest(session.clock)
@@ -151,7 +152,7 @@ class Rest:
         session, cached = self._session, self.cached
         self._partition.resting.pop(self, None)
         cached.rest = None
-        session.restless[cached.part.key] = cached
+        session.restless[cached.key] = cached
         if self._replica is not None:
             self._replica.end_rest(session.clock)
         if session.on_disturbed is not None:
@@ -189,7 +190,7 @@ class FetchSession:
         self, session_id: int, partitions: Iterable[CachedPartition], now_ms: int, *, privileged: bool, uses_topic_ids: bool
     ) -> None:
         self.id = session_id
-        self.partitions = {each.part.key: each for each in partitions}
+        self.partitions = {each.key: each for each in partitions}
         self.restless = dict(self.partitions)
         for rank, each in enumerate(self.partitions.values()):
             each.rank = rank
@@ -213,9 +214,10 @@ class FetchSession:
     def update(self, fetch_data: Mapping[TopicIdPartition, FetchInfo], to_forget: Iterable[TopicIdPartition]) -> None:
         """Take what a request adds, changes and removes."""
         for part, info in fetch_data.items():
-            cached = self.partitions.get(part.key)
+            key = part.key
+            cached = self.partitions.get(key)
             if cached is None:
-                cached = self.partitions[part.key] = self.restless[part.key] = CachedPartition(part, info)
+                cached = self.partitions[key] = self.restless[key] = CachedPartition(part, info)
                 self._rank_last(cached)
             else:
                 if cached.rest is not None:
@@ -261,8 +263,8 @@ class FetchSession:
 
     def move_to_end(self, cached: CachedPartition) -> None:
         """Who just got records comes last the next time, so that all get their turn."""
-        del self.partitions[cached.part.key]
-        self.partitions[cached.part.key] = cached
+        del self.partitions[cached.key]
+        self.partitions[cached.key] = cached
         self._rank_last(cached)
 
     def _rank_last(self, cached: CachedPartition) -> None:

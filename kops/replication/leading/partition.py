@@ -270,11 +270,11 @@ class Partition(PartitionReads):
         """A follower has fetched: it may join the ISR, the high watermark and the low watermark may grow."""
         watches_low_watermark = self.around.delayed.delayed_delete_count > 0
         old_low_watermark = self.low_watermark if watches_low_watermark else -1
-        old_end_offset = replica.state.log_end_offset
+        old_end_offset = replica.end.message_offset
         replica.update_fetch_state(fetched_up_to, follower_start_offset, fetch_time_ms, leader_end_offset, broker_epoch)
         increased = watches_low_watermark and self.low_watermark > old_low_watermark
         self._maybe_expand_isr(replica)
-        if replica.state.log_end_offset != old_end_offset and (log := self.leader_log) is not None:
+        if replica.end.message_offset != old_end_offset and (log := self.leader_log) is not None:
             increased |= self._maybe_increment_high_watermark(log, fetch_time_ms)
         if increased:
             self.complete_delayed()
@@ -387,15 +387,14 @@ class Partition(PartitionReads):
         end = lowest = log.log_end_offset_metadata
         maximal_isr = isr_state.maximal_isr
         for replica in self.remote_replicas.values():
-            state = replica.state
-            if state.log_end_offset_metadata.message_offset < lowest.message_offset and (
+            if replica.end.message_offset < lowest.message_offset and (
                 replica.broker_id in maximal_isr
                 or (
-                    state.is_caught_up(end.message_offset, now_ms, self.around.replica_lag_time_max_ms)
+                    replica.state.is_caught_up(end.message_offset, now_ms, self.around.replica_lag_time_max_ms)
                     and self._is_isr_eligible(replica.broker_id)
                 )
             ):
-                lowest = state.log_end_offset_metadata
+                lowest = replica.end
         if log.maybe_increment_high_watermark(lowest) is None:
             return False
         self.disturb()

@@ -209,7 +209,9 @@ class PartitionReads:
 
     def fetchable_end(self, params: FetchParams, info: FetchInfo) -> LogOffsetMetadata:
         """How far a fetch may read now. ApiError as `log_with_epoch`."""
-        log = self.log_with_epoch(info.current_leader_epoch, require_leader=params.fetch_only_leader)
+        log = self.log
+        if log is None or self.leader_id != self._broker_id or info.current_leader_epoch != self.leader_epoch:
+            log = self.log_with_epoch(info.current_leader_epoch, require_leader=params.fetch_only_leader)
         if params.isolation is Isolation.LOG_END:
             return log.log_end_offset_metadata
         offsets = log.fetch_offset_snapshot()

@@ -46,11 +46,13 @@ class FetchClock:
 class Replica:
     """A follower of a partition that this broker leads."""
 
-    __slots__ = ("_brokers", "_clock", "_state", "broker_id")
+    __slots__ = ("_brokers", "_clock", "_state", "broker_id", "end")
 
     def __init__(self, broker_id: int, brokers: Brokers) -> None:
         self.broker_id = broker_id
         self._state = ReplicaState()
+        self.end = UNKNOWN_OFFSET_METADATA
+        """How far it has fetched, as in its state: at rest that stays as it is."""
         self._clock: FetchClock | None = None
         self._brokers = brokers
 
@@ -66,6 +68,7 @@ class Replica:
     @state.setter
     def state(self, state: ReplicaState) -> None:
         self._state = state
+        self.end = state.log_end_offset_metadata
         self._clock = None
 
     def rest(self, clock: FetchClock) -> None:

@@ -7,12 +7,14 @@ what was answered is thrown out of both in bulk, so that the cost stays with tho
 from __future__ import annotations
 
 import heapq
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
 PURGE_INTERVAL: Final = 1000
+_number_of: Final = attrgetter("number")
 
 
 class DelayedOperation:
@@ -76,11 +78,13 @@ class OperationTimer:
     def __len__(self) -> int:
         return len(self._heap) - self._done
 
-    def add(self, operation: DelayedOperation) -> None:
-        """Complete it when its time is over."""
+    def add(self, operation: DelayedOperation) -> int:
+        """Complete it when its time is over -> when that is."""
         self._number += 1
         operation.number = self._number
-        heapq.heappush(self._heap, (self._now_ms() + max(operation.delay_ms, 0), self._number, operation))
+        due_ms = self._now_ms() + max(operation.delay_ms, 0)
+        heapq.heappush(self._heap, (due_ms, self._number, operation))
+        return due_ms
 
     def forget_one(self) -> None:
         """One of the operations is complete; its entry goes with many others."""
@@ -159,9 +163,12 @@ class DelayedOperationPurgatory(Generic[T]):
         watchers = self._watchers.get(key)
         if watchers is None:
             return 0
+        completed = 0
         # A completion may come back here, or park another operation: the list is left alone until all were looked at.
-        in_turn = sorted(watchers, key=lambda operation: operation.number)  # who has come to watch later may have been parked before
-        completed = sum([not operation.is_completed and operation.try_complete_for(key) for operation in in_turn])
+        # Who has come to watch later may have been parked before.
+        for operation in sorted(watchers, key=_number_of) if len(watchers) > 1 else (watchers[0],):
+            if not operation.is_completed and operation.try_complete_for(key):
+                completed += 1
         self._purge(key)
         return completed
 
@@ -172,10 +179,12 @@ class DelayedOperationPurgatory(Generic[T]):
         return [operation for operation in watchers if operation.cancel()]
 
     def _purge(self, key: Hashable) -> None:
-        watchers = self._watchers.get(key, [])
+        watchers = self._watchers.get(key)
+        if watchers is None:
+            return
         waiting = [operation for operation in watchers if not operation.is_completed]
         self.watched_count -= len(watchers) - len(waiting)
         if waiting:
             self._watchers[key] = waiting
         else:
-            self._watchers.pop(key, None)
+            del self._watchers[key]

@@ -53,7 +53,7 @@ def handle_fetch(parts: BrokerParts, context: RequestContext) -> None:
         version,
         FetchMetadata(request.session_id, request.session_epoch),
         _fetch_data(parts, request, version),
-        _forgotten(parts, request, version),
+        _forgotten(parts, request, version) if request.forgotten_topics_data else (),
         parts.cache.topic_name,
         is_from_follower=replica_id >= 0,
     )
@@ -65,7 +65,8 @@ def handle_fetch(parts: BrokerParts, context: RequestContext) -> None:
         min(request.min_bytes, max_bytes),
         max_bytes,
         isolation_of(replica_id, request.isolation_level),
-        _client_of(context, request) if version >= _FIRST_VERSION_WITH_RACKS else None,
+        # Where a follower is does not matter: it fetches from the leader.
+        _client_of(context, request) if replica_id < 0 and version >= _FIRST_VERSION_WITH_RACKS else None,
     )
     going_on = session.session
     if going_on is not None:
@@ -156,7 +157,8 @@ class _Fetch:
             part = self._taken.get(key) or self._session.part_of(key)
             if not (data.is_at_end and is_known(part, data.high_watermark, data.log_start_offset)):
                 updates[part] = self._partition(key, data, nodes)
-        updates.update(self._refused)
+        if self._refused:
+            updates.update(self._refused)
         # Followers learn of leaders from the metadata log.
         response = self._session.respond(updates, () if self._is_from_follower else nodes.values())
         if self._is_from_follower and self._parts.replica_manager.leader_quota.has_throttled:
