@@ -117,8 +117,13 @@ class Outbox:
             part = memoryview(buffer)[self._sent_of_first :] if index == 0 and self._sent_of_first else buffer
             gathered.append(part)
             size += len(part)
-        # Without the flag the header of a fetch would be a packet of its own before its records.
-        sent = sock.sendmsg(gathered, [], _MORE if is_more else 0) if is_more or len(gathered) > 1 else sock.send(gathered[0])
+        if is_more:
+            # Without the flag the header of a fetch would be a packet of its own before its records.
+            sent = sock.sendmsg(gathered, [], _MORE)
+        elif size <= _READ_SIZE:
+            sent = sock.send(b"".join(gathered))  # copying little is cheaper than describing where it is
+        else:
+            sent = sock.sendmsg(gathered)
         return sent, sent < size
 
     def _send_file(self, sock: socket.socket, part: _Slice) -> int:

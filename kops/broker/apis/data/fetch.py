@@ -190,7 +190,7 @@ class _Fetch:
             error = "NOT_LEADER_OR_FOLLOWER"  # these clients take the other for fatal
         answer = PartitionData(
             key.partition,
-            BY_NAME[error].code,
+            0 if error == "NONE" else BY_NAME[error].code,
             data.high_watermark,
             data.last_stable_offset,
             data.log_start_offset,
