@@ -41,8 +41,7 @@ def offsets_on_disk(files: Files, path: str) -> OnDisk:
     items: list[Item] = []
     claimed: Ranges = []
     holes: Ranges = []
-    for _, segment in live_segments(files, path):
-        before: Item | None = None
+    for expected, segment in live_segments(files, path):  # a segment begins with the offset in its name
         damaged = False
         for found in stream_items(files, segment):
             if isinstance(found, Bad):
@@ -50,10 +49,10 @@ def offsets_on_disk(files: Files, path: str) -> OnDisk:
                 if found.base is not None and found.last is not None:
                     claimed.append((found.base, found.last))
                 continue
-            if damaged and before is not None and found.base > before.last + 1:
-                holes.append((before.last + 1, found.base - 1))
+            if damaged and found.base > expected:
+                holes.append((expected, found.base - 1))
             damaged = False
-            before = found
+            expected = found.last + 1
             items.append(found)
     log, _ = chain(files, items)
     intact = merge(each for item in log if item.data is None and not item.control for each in _offsets(files, item))
