@@ -296,7 +296,7 @@ class OsFiles(Files):
     def lock_owner(self, path: StrPath) -> int | None:
         """The process id of who holds the lock of the log directory `path`, None if it is free; looks only, also when read-only.
 
-        The id is 0 where the system does not tell (a holder on another host or in another namespace).
+        The id is 0 if the system does not report it (a holder on another host or in another namespace).
         """
         try:
             file = self.open(os.path.join(text_of(path), LOCK_FILE))

@@ -172,7 +172,7 @@ def compact(
 ) -> CompactReport:
     """Compact the partitions of `paths` (log or partition directories) into `out`. The input is not changed.
 
-    `on_total` is told the number of bytes to read, `on_bytes` each step. Raises NotFoundError, UsageError (the output is not empty or
+    `on_total` gets the number of bytes to read, `on_bytes` each step. Raises NotFoundError, UsageError (the output is not empty or
     inside the input, a setting is not allowed, a partition is named twice), OSError. On KeyboardInterrupt the finished partitions stay, and
     `interrupted` is set.
     """

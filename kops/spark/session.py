@@ -126,7 +126,7 @@ _DRIVER_MEMORY = "1g"
 _QUIET = "-Dlog4j2.level=error"
 # Arrow's own checks of every access: the batches come from kops's workers, and Spark has asked for null before it reads. A tenth less CPU
 # a record. The parallel collector has no threads that work beside the task, and a call that goes to one place most of the time is compiled
-# as such (the getters of Arrow's vectors): each a twentieth. The latter is no promised option, so it may be missing.
+# as such (the getters of Arrow's vectors): each a twentieth. The latter option is not guaranteed, so it may be missing.
 _ROWS = (
     f"{_QUIET} -Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
     " -XX:+UseParallelGC -XX:+IgnoreUnrecognizedVMOptions -XX:TypeProfileMajorReceiverPercent=20"

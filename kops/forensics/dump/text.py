@@ -120,7 +120,7 @@ class WatchedFile:
 class WindowSource:
     """A file read in windows, so that the small reads of a walk over batches don't each become a system call.
 
-    No read gives more than `MOST_AT_ONCE` bytes. `on_read` is told how much further into the file was read.
+    No read gives more than `MOST_AT_ONCE` bytes. `on_read` gets the number of bytes read since the last call.
     """
 
     def __init__(self, file: ByteSource, on_read: Callable[[int], object] | None = None) -> None:

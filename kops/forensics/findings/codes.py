@@ -453,7 +453,7 @@ _DIRECTORY = (
         "directory-future",
         "info",
         "A directory holds the copy of a partition that is moving to another log directory.",
-        "Kafka goes on copying.",
+        "Kafka continues to copy.",
         NOTHING,
     ),
     CodeText(

@@ -59,8 +59,8 @@ def rebuild_partition(
 ) -> Iterator[Rebuilt]:
     """The indexes of each live segment as a broker would have written them.
 
-    `interval`: `index.interval.bytes` (None: as the intact indexes tell, else 4096). A damaged log gives entries up to the damage, one that
-    can't be read none; behind it the producers are those of the next snapshot, and without one no transaction index is made.
+    `interval`: `index.interval.bytes` (None: estimated from the intact indexes, else 4096). A damaged log gives entries up to the damage,
+    one that can't be read none; behind it the producers are those of the next snapshot, and without one no transaction index is made.
     """
     from kops.forensics.plans.index_interval import infer_index_interval
     from kops.storage.failures.load_errors import LoadError

@@ -82,7 +82,7 @@ class Segment:
 
 @dataclass(slots=True)
 class PartitionDir:
-    """One partition directory. `topic` is None where the folder's name is no partition's (a copy called `rescue`, say).
+    """One partition directory. `topic` is None if the directory's name is not that of a partition (a copy called `rescue`, for example).
 
     `state` is `""` (live), `delete`, `stray` or `future` and `uuid` the id in such a name. `segments` are sorted by base offset, live ones
     first; a producer snapshot stands with the segment of its offset, or in `files` when there is none (the newest one, usually).
@@ -122,7 +122,7 @@ class PartitionDir:
 
 @dataclass(slots=True)
 class LogDir:
-    """One of a broker's log directories: its own files, its partitions, and folders whose names are no partition's."""
+    """One of a broker's log directories: its own files, its partitions, and directories whose names are not those of partitions."""
 
     path: str
     files: list[FileEntry] = field(default_factory=list)
@@ -185,7 +185,7 @@ def classify(path: str, size: int = 0, mtime_ms: int = 0) -> FileEntry:
     if parsed is not None:
         entry.kind, entry.offset, entry.suffix, entry.epoch = parsed.kind, parsed.offset, parsed.suffix, parsed.epoch
         return entry
-    # A file somebody renamed: the extension still tells how to read it, as it does for Kafka's own dump tool.
+    # A file somebody renamed: the extension still says how to read it, as for Kafka's own dump tool.
     stem, _, extension = name.rpartition(".")
     if (stem and extension in SEGMENT_KINDS) or (extension == "checkpoint" and stem):
         entry.kind = extension

@@ -58,7 +58,7 @@ def export_documents(
 ) -> Iterator[Document]:
     """The lines of everything in an inventory: live segments of partitions, and logs that were named by themselves.
 
-    `raw`: compressed batches carry their bytes, too. `on_bytes` is told how many bytes of logs are done. OSError for what can't be read.
+    `raw`: compressed batches carry their bytes, too. `on_bytes` gets the number of log bytes that are done. OSError for what can't be read.
     """
     for partition, entries in _partitions(files, inventory):
         counts.partitions += 1

@@ -55,7 +55,7 @@ def parts_size(parts: Iterable[Part]) -> int:
 class _Step:
     """What all steps have.
 
-    `action` is a stable kebab word for what a person is told (`rewrite-log`, `rebuild-index`, `remove-leftover`, ...), `why` a sentence,
+    `action` is the stable name of the step in outputs (`rewrite-log`, `rebuild-index`, `remove-leftover`, ...), `why` a sentence,
     `lossless` says that nothing is given up by it but what can be made again from the log.
     """
 

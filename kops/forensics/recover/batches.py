@@ -25,7 +25,7 @@ def batches(files: Files, runs: Sequence[Run], renumber: bool) -> Iterator[Batch
 
 
 def renumbered(batch: Batch, item: Item, base: int) -> Batch:
-    """The same records from another base offset on: eight bytes outside of the checksum, but a compressed set of v0 is written anew,
+    """The same records from another base offset on: eight bytes outside of the checksum, but a compressed set of v0 is rewritten,
     since the messages in it hold absolute offsets."""
     if item.magic == 0 and item.compressed:
         records = batch.records(LIMIT)

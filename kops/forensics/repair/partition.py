@@ -283,7 +283,7 @@ class PartitionRepair:
         return closed > 0 and self._plan_logs(self._mended)
 
     def _plan_logs(self, mended: MendedLog) -> bool:
-        """Steps for every segment that changes, and for what stands beside it."""
+        """Steps for every segment that changes, and for the files beside it."""
         arrange(mended, self.partition.path)
         lossless = mended.lossless()
         live = {segment.log.path: segment for segment in self.partition.live_segments if segment.log is not None}

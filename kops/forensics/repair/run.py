@@ -97,9 +97,9 @@ def plan_repair(
 ) -> list[Plan]:
     """What a repair of log directories, or of partition directories, would do; one plan a log directory. Nothing is written.
 
-    `mode`: `all`, or `preen` for only what loses nothing. `index_interval`: the topics' index.interval.bytes (default: as the indexes
-    that are there tell). `keep_holes`: leave holes in the offsets open, for brokers before 0.11, which cannot read the empty batches that
-    close them. Raises NotFoundError, UsageError (a path that is neither), OSError.
+    `mode`: `all`, or `preen` for only what loses nothing. `index_interval`: the topics' index.interval.bytes (default: estimated from the
+    indexes). `keep_holes`: leave holes in the offsets open, for brokers before 0.11, which cannot read the empty batches that close them.
+    Raises NotFoundError, UsageError (a path that is neither), OSError.
     """
     reader = files if files is not None else OsFiles(read_only=True)
     targets, inventory = _targets(paths, reader)

@@ -243,9 +243,9 @@ def verify(
     """Verify files, partition directories, log directories, or directories of those.
 
     `jobs`: processes (None: as many as pay off); more than one needs `files` to be the file system. `sample`: `n/t` (the n-th of t shares)
-    or `x%` of the segments, always the same ones. `max_duration`: seconds after which no further segment is begun. `progress` is told bytes
-    read, `on_start` how many there are. Ctrl-C ends the reading; the KeyboardInterrupt has the
-    report of what was read as `report`. Raises `UsageError`, `NotFoundError`.
+    or `x%` of the segments, always the same ones. `max_duration`: seconds after which no further segment is begun. `progress` gets the
+    bytes read, `on_start` their total. Ctrl-C ends the reading; the KeyboardInterrupt has the report of what was read as `report`. Raises
+    `UsageError`, `NotFoundError`.
     """
     from kops.forensics.verify.jobs import choose, jobs_that_pay, run_tasks
 

@@ -1,7 +1,7 @@
 """A broker's log directories: their own files, and what these mean for each partition.
 
-Sources: Kafka's LogManager (clean-shutdown marker, checkpoints: all four exist once a broker has run, and a clean stop writes the first
-three anew), MetaPropertiesEnsemble (meta.properties), KafkaRaftLog and FileQuorumStateStore (the metadata log), BootstrapDirectory.
+Sources: Kafka's LogManager (clean-shutdown marker, checkpoints: all four exist once a broker has run, and a clean stop rewrites the first
+three), MetaPropertiesEnsemble (meta.properties), KafkaRaftLog and FileQuorumStateStore (the metadata log), BootstrapDirectory.
 """
 
 from __future__ import annotations

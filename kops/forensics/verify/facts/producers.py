@@ -74,7 +74,7 @@ class ProducerFacts:
 
     `first` and `last`: producer id → its first and last batch (what `last` says after a marker: the marker's epoch; where that is higher,
     no sequence). `last_data`: producer id → the last batch with records. `unproven`: producer id → its first batch with records, where
-    only markers of the same epoch stand in front of it: which sequence it should have, only the part before can tell. `open`:
+    only markers of the same epoch precede it: only the part before knows which sequence it should have. `open`:
     transactions that have begun in the part and not ended.
     """
 
