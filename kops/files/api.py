@@ -182,7 +182,7 @@ class Files(ABC):
 
     @abstractmethod
     def lock(self, path: str) -> Lock:
-        """Take the lock of the log directory `path` as a broker does, on the file `.lock` in it; LockHeldError where another holds it."""
+        """Take the lock of the log directory `path` as a broker does, on the file `.lock` in it; LockHeldError if another holds it."""
 
     def preallocate(self, file: File, size: int) -> None:
         """Grow `file` to `size` zero-filled bytes as Kafka does (RandomAccessFile.setLength); never shrinks it."""

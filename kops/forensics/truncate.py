@@ -67,7 +67,7 @@ def plan_truncate(
 ) -> tuple[Plan, TruncateReport]:
     """The steps that cut the log at `offset`, and what they lose. Writes nothing.
 
-    UsageError for an offset below the log's start, NotFoundError, LoadError where a broker could not open the log, OSError.
+    UsageError for an offset below the log's start, NotFoundError, LoadError if a broker could not open the log, OSError.
     """
     directory = files.absolute(directory)
     state = partition_state(files, directory)

@@ -87,7 +87,7 @@ LATEST_TESTING: Final = VERSIONS[-1]
 
 
 def from_level(level: int) -> MetadataVersion | None:
-    """The version of a feature level, None where there is none."""
+    """The version of a feature level, None if there is none."""
     index = level - MINIMUM.level
     return VERSIONS[index] if 0 <= index < len(VERSIONS) else None
 

@@ -45,7 +45,7 @@ class PartitionRegistration:
 
     @classmethod
     def from_record(cls, record: PartitionRecord) -> PartitionRegistration:
-        """What a PartitionRecord says. ValueError where it has another number of directories than of replicas."""
+        """What a PartitionRecord says. ValueError if it has another number of directories than of replicas."""
         return cls(
             replicas=tuple(record.replicas),
             directories=_directories(record.directories, len(record.replicas)),

@@ -127,7 +127,7 @@ def damage_row(damage: Damage) -> dict[str, Any]:
 
 
 def read_parts(files: Files, work: list[tuple[Part, Source]], wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    """The rows of some parts, in modes `batches` and `records`. Raises OSError where a file can't be read."""
+    """The rows of some parts, in modes `batches` and `records`. Raises OSError if a file can't be read."""
     if wanted.mode == "records":
         for part, source in work:
             yield from _read_records(files, part, source, wanted)

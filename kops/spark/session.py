@@ -41,7 +41,7 @@ def spark_session(
     `light`: for work that is done in Python alone, as `kops scan verify`: a JVM that compiles little and
     collects garbage with one thread then costs half.
 
-    Raises MissingDependencyError where pyspark or a Java is missing, with the remedy, and UsageError for a master that Spark does not know,
+    Raises MissingDependencyError if pyspark or a Java is missing, with the remedy, and UsageError for a master that Spark does not know,
     before anything is started.
     """
     chosen = _checked_master(master)

@@ -313,7 +313,7 @@ def _same_layout(body: bytes, at: int, marks: tuple[int, ...], count: int) -> in
 
 
 def largest_delta(body: bytes, start: int, end: int, count: int) -> int | None:
-    """The largest timestamp delta of the `count` records in `body[start:end]`; None where they are not all there and nothing else."""
+    """The largest timestamp delta of the `count` records in `body[start:end]`; None if they are not all there and nothing else."""
     most = -LONG_LIMIT
     position, left, chunk = start, count, FIRST_CHUNK
     while left:

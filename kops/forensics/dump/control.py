@@ -23,7 +23,7 @@ _ZERO_UUID: Final = "A" * 22
 
 
 def control_type(key: bytes | None) -> tuple[str, int]:
-    """The type of a control record by its key: name (`UNKNOWN` where Kafka has none) and number. DecodeError where Kafka throws."""
+    """The type of a control record by its key: name (`UNKNOWN` where Kafka has none) and number. DecodeError if Kafka throws."""
     _, number = control_type_id(key)
     return (CONTROL_TYPES[number] if 0 <= number < len(CONTROL_TYPES) else UNKNOWN), number
 
@@ -41,7 +41,7 @@ def control_fields(key: bytes | None, value: bytes | None) -> dict[str, Any]:
 
 
 def control_text(key: bytes | None, value: bytes | None) -> str:
-    """The end of a control record's line in Kafka's dump. DecodeError where Kafka's tool throws."""
+    """The end of a control record's line in Kafka's dump. DecodeError if Kafka's tool throws."""
     fields = control_fields(key, value)
     name = fields.pop("type")
     if name == UNKNOWN:

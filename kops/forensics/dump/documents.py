@@ -105,7 +105,7 @@ class Documents:
         self._views: dict[str, ConsumerView] = {}
 
     def of_file(self, entry: FileEntry, partition: PartitionDir | None = None) -> Iterator[Document]:
-        """The documents of one file. OSError where it can't be read."""
+        """The documents of one file. OSError if it can't be read."""
         if entry.kind not in LOG_KINDS:
             if not self.options.records:
                 for document in file_documents(self.files, entry):

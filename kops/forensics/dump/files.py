@@ -25,7 +25,7 @@ Document = dict[str, Any]
 
 
 def file_documents(files: Files, entry: FileEntry) -> Iterator[Document]:
-    """The documents of one file; damage is one of them. OSError where it can't be read."""
+    """The documents of one file; damage is one of them. OSError if it can't be read."""
     read = _READERS.get(entry.kind)
     if read is None:
         yield {"schema": FILE, "file": entry.path, "kind": entry.kind, "size": entry.size}

@@ -51,7 +51,7 @@ class RecordFilter:
         return any(value is not None for value in wanted) or bool(self.headers)
 
     def batch_may_match(self, batch: Batch) -> bool:
-        """False where no record of the batch can match, as its header has it (a v0 or v1 batch may hold offsets below its own)."""
+        """False if no record of the batch can match, as its header has it (a v0 or v1 batch may hold offsets below its own)."""
         if self.from_offset is not None and batch.last_offset < self.from_offset:
             return False
         if self.to_offset is not None and batch.magic > 1 and batch.base_offset > self.to_offset:

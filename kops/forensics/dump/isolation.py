@@ -61,7 +61,7 @@ class ConsumerView:
 def consumer_view(files: Files, partition: PartitionDir, isolation: str) -> ConsumerView:
     """Look through a partition's live segments for transactions, and beside it for its log start offset.
 
-    Damage is skipped. OSError where a segment can't be read.
+    Damage is skipped. OSError if a segment can't be read.
     """
     view = ConsumerView(isolation, log_start_offset(files, partition))
     if isolation != READ_COMMITTED:

@@ -74,7 +74,7 @@ class LogFrames:
             raise _Ends(f"the entry's position {position} is behind the log's end, {self.size}")
 
     def frame(self, position: int, end: int) -> tuple[int, int] | None:
-        """(offset that counts as the last one, size) of the batch at `position`; None where there is none before `end`."""
+        """(offset that counts as the last one, size) of the batch at `position`; None if there is none before `end`."""
         if position >= end - 17:
             return None
         prefix = self.source.read(position, 17)

@@ -169,7 +169,7 @@ class LogText:
                 self.batch(item)
 
     def batch(self, batch: Batch) -> bool:
-        """A batch's line and its records; False where Kafka's tool ends."""
+        """A batch's line and its records; False if Kafka's tool ends."""
         if self.options.filter is not None and not self._passes(batch, self.options.filter):
             return True
         self.text.out(batch_head(batch))
@@ -353,7 +353,7 @@ class KafkaDump:
         self._indexes = IndexTexts(files, options, text)
 
     def file(self, path: str) -> None:
-        """One file. OSError where it can't be read; what was printed of it before stands."""
+        """One file. OSError if it can't be read; what was printed of it before stands."""
         shown = java_path(path)
         self.text.out(b"Dumping %b\n" % os.fsencode(shown))
         name = os.path.basename(shown)

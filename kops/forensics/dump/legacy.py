@@ -21,7 +21,7 @@ _MIN_SIZE: Final = 14
 
 
 def legacy_messages(batch: Batch) -> Iterator[tuple[bytes, int, int]]:
-    """(message from its checksum on, offset, timestamp) of each message. DecodeError where Kafka's iteration throws."""
+    """(message from its checksum on, offset, timestamp) of each message. DecodeError if Kafka's iteration throws."""
     message = batch.buffer[batch.index + 12 : batch.index + batch.size]
     if not batch.compressed:
         yield message, batch.last_offset, batch.max_timestamp

@@ -159,7 +159,7 @@ def java_path(path: str) -> str:
 
 
 def base_offset_of(path: str) -> int:
-    """The number in front of the first dot of the file's name. DecodeError where Kafka throws NumberFormatException."""
+    """The number in front of the first dot of the file's name. DecodeError if Kafka throws NumberFormatException."""
     name = os.path.basename(path)
     try:
         return parse_long(name.split(".")[0])

@@ -47,7 +47,7 @@ _SNAPSHOT = re.compile(r"^(\d{20})-(\d{10})\.checkpoint(\.part|\.deleted)?$")
 
 @dataclass(slots=True)
 class MetadataLog:
-    """The node's own copy of the cluster's metadata after its start; `image` is None where there is no metadata log here."""
+    """The node's own copy of the cluster's metadata after its start; `image` is None if there is no metadata log here."""
 
     image: ClusterImage | None = None
     log: LoadedLog | None = None

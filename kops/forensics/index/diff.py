@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class EntryDifference:
     """One entry that is in one of the two only. `existing` and `rebuilt` are `(offset, position)`, `(offset, timestamp)` or the fields of
-    an aborted transaction; None where there is none."""
+    an aborted transaction; None if there is none."""
 
     file: str
     kind: str

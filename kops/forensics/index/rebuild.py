@@ -100,7 +100,7 @@ def rebuild_partition(
 
 
 def _state_before(segment: Segment, files: Files) -> ProducerState | None:
-    """The producers at the beginning of a segment, from the snapshot there; None where there is none."""
+    """The producers at the beginning of a segment, from the snapshot there; None if there is none."""
     from kops.storage.formats.producer_snapshot import read_producer_snapshot
     from kops.storage.producers.state import load_snapshot
 

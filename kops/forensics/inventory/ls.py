@@ -25,7 +25,7 @@ SCHEMA: Final = "kops.ls/v1"
 
 @dataclass(slots=True)
 class SegmentRow:
-    """A segment. Sizes in bytes, times in ms, None where it is not known (or not asked for: counts need `deep`).
+    """A segment. Sizes in bytes, times in ms, None if it is not known (or not asked for: counts need `deep`).
 
     `name` is `topic-partition`, or the folder's name. `state`: `live`, `deleted`, `cleaned` or `swap`; `dir_state`: that of the partition's
     folder, `""`, `delete`, `stray` or `future`. `size` is that of the `.log`, `total_size` that of all files. `flags`: `active` (the last
@@ -64,7 +64,7 @@ class SegmentRow:
 
 
 def segment_rows(files: Files, inventory: Inventory, *, deep: bool = False) -> Iterator[SegmentRow]:
-    """A row a segment, partition by partition. OSError where a file can't be read."""
+    """A row a segment, partition by partition. OSError if a file can't be read."""
     for partition in inventory.partitions():
         yield from partition_rows(files, partition, deep=deep)
     for entry in inventory.loose_files:
@@ -162,7 +162,7 @@ def _epochs(row: SegmentRow, batch: Batch) -> None:
 
 
 def _tail(file: File, row: SegmentRow, position: int) -> bool:
-    """Find the log's end from a position on; False where no batch begins there."""
+    """Find the log's end from a position on; False if no batch begins there."""
     first = True
     for item in scan(file, position, check_crc=False):
         if isinstance(item, Damage):

@@ -66,7 +66,7 @@ class Segment:
 
     @property
     def log(self) -> FileEntry | None:
-        """The `.log`, None where only side files are left."""
+        """The `.log`, None if only side files are left."""
         return self.files.get("log")
 
     @property
@@ -315,7 +315,7 @@ def _looks_like_log_dir(entries: list[FileEntry]) -> bool:
 
 
 def _partition_name(path: str) -> tuple[str, int, str, str | None] | None:
-    """Topic, partition, state and id from a folder's name; None where Kafka would not take it for a partition's."""
+    """Topic, partition, state and id from a folder's name; None if Kafka would not take it for a partition's."""
     name = os.path.basename(os.path.normpath(path))
     try:
         parsed = parse_partition_dir(name)

@@ -68,7 +68,7 @@ class PartitionState:
 
 
 def partition_state(files: Files, directory: str) -> PartitionState:
-    """Read the files beside a partition. NotFoundError where there is no such directory, DecodeError for a damaged checkpoint."""
+    """Read the files beside a partition. NotFoundError if there is no such directory, DecodeError for a damaged checkpoint."""
     if not files.exists(directory) or not files.stat(directory).is_dir:
         raise NotFoundError(f"{directory}: no such directory")
     parsed = parse_partition_dir(posixpath.basename(directory))
@@ -139,7 +139,7 @@ def append_lines(
 
 
 def _check_nothing_is_given_up(files: Files, directory: str, state: PartitionState, config: TopicConfig, now_ms: int) -> None:
-    """Load the log on a copy in memory first. KopsError where a start would lose something."""
+    """Load the log on a copy in memory first. KopsError if a start would lose something."""
     loaded = load_partition(
         OverlayFiles(files),
         directory,

@@ -41,7 +41,7 @@ def infer_index_interval(files: Files, partition: PartitionDir, default: int = D
 
 
 def _bounds(files: Files, segment: Segment) -> tuple[int, int] | None:
-    """Least and greatest setting with which this segment's index would have been written; None where log or index is not good."""
+    """Least and greatest setting with which this segment's index would have been written; None if log or index is not good."""
     log, index = segment.log, segment.files.get("index")
     if log is None or index is None:
         return None

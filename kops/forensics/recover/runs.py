@@ -76,7 +76,7 @@ class Salvage:
 
 
 def salvage(files: Files, copies: Sequence[Source], on_bytes: OnBytes | None = None) -> Salvage:
-    """Everything intact of one partition; the first copy is the best one. Raises OSError where a file cannot be read at all."""
+    """Everything intact of one partition; the first copy is the best one. Raises OSError if a file cannot be read at all."""
     result = Salvage()
     holes: list[tuple[int, int]] = []
     for number, copy in enumerate(copies):

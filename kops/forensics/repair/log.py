@@ -84,7 +84,7 @@ class MendedLog:
 def mend_log(
     files: Files, partition: PartitionDir, *, known_epochs: Sequence[tuple[int, int]] = (), use_leftovers: bool = True
 ) -> MendedLog:
-    """Read every live log of the partition and decide. Raises OSError where a file cannot be read."""
+    """Read every live log of the partition and decide. Raises OSError if a file cannot be read."""
     items: list[Item] = []
     bad: list[Bad] = []
     sizes: dict[str, int] = {}
@@ -150,7 +150,7 @@ def _inside(item: Item, holes: Sequence[tuple[int, int]]) -> bool:
 
 
 def fill(mended: MendedLog, directory: str, low: int, high: int) -> bool:
-    """Close the hole from offset `low` to `high` with empty batches; False where there is no such hole between two batches."""
+    """Close the hole from offset `low` to `high` with empty batches; False if there is no such hole between two batches."""
     place = next((i for i, item in enumerate(mended.log) if item.base > high), None)
     ends = [base for path, base in mended.bases.items() if base > high]
     if place is None and not ends:

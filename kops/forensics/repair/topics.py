@@ -29,7 +29,7 @@ class TopicIds:
         self._image: ClusterImage | None = None
 
     def of(self, partition: PartitionDir) -> str | None:
-        """The id of the partition's topic, None where it is not known or the sources disagree."""
+        """The id of the partition's topic, None if it is not known or the sources disagree."""
         if partition.topic is None:
             return None
         if partition.topic == METADATA_TOPIC:

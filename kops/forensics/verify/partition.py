@@ -77,7 +77,7 @@ class SegmentResult:
 
 
 def load_index(files: Files, path: str | None, kind: str, base_offset: int) -> IndexFile | None:
-    """An index as it is, None where there is none. Raises OSError where it can't be read."""
+    """An index as it is, None if there is none. Raises OSError if it can't be read."""
     return read_index(files.read_all(path), kind, base_offset, path) if path is not None else None
 
 

@@ -164,7 +164,7 @@ def _read_dir(log_dir: LogDir, files: Files) -> tuple[DirContext, list[Finding]]
 
 
 def _surrounding(partition: PartitionDir, known: dict[str, DirContext | None], files: Files) -> DirContext | None:
-    """The log directory around a partition that was named by itself, for its checkpoints and marker; None where there is none."""
+    """The log directory around a partition that was named by itself, for its checkpoints and marker; None if there is none."""
     parent = os.path.dirname(os.path.normpath(os.path.abspath(partition.path)))
     if parent not in known:
         known[parent] = None

@@ -125,7 +125,7 @@ def _collect(workers: list[_Worker], places: Iterator[int], give: int, jobs: int
 
 
 def _whole(received: bytearray) -> bytes | None:
-    """Take one answer out of what came; None where it is not complete."""
+    """Take one answer out of what came; None if it is not complete."""
     if len(received) < _SIZE.size:
         return None
     end = _SIZE.size + _SIZE.unpack_from(received)[0]

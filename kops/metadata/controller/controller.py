@@ -39,7 +39,7 @@ class Controller:
     """One node's controller. `leader_id` is who leads as far as this node knows; `parts` is what it knows of the cluster.
 
     `kraft_version()` gives the level of kraft.version that the raft layer has; `upgrade_kraft_version(level, validate_only)` raises it,
-    or ApiError; None where it can't be.
+    or ApiError; None if it can't be.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Controller:
 
     @property
     def epoch(self) -> int:
-        """The epoch in which it leads, -1 where it does not."""
+        """The epoch in which it leads, -1 if it does not."""
         return self._epoch
 
     @property
@@ -146,7 +146,7 @@ class Controller:
     # Records
 
     def replay(self, message: Message, offset: int) -> None:
-        """A record at its offset. ValueError where it contradicts what was replayed before."""
+        """A record at its offset. ValueError if it contradicts what was replayed before."""
         self._next_write_offset = offset + 1 if self.is_active else _NONE
         if isinstance(message, BeginTransactionRecord):
             if self._transaction_start != _NONE:

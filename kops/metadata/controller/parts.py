@@ -73,7 +73,7 @@ class Parts:
         }
 
     def replay(self, message: Message, offset: int) -> None:
-        """A record at its offset. ValueError where it can't be: the log is not one that a controller wrote."""
+        """A record at its offset. ValueError if it can't be: the log is not one that a controller wrote."""
         self.timeline.offset = offset
         name = type(message).__name__
         if name == "RegisterBrokerRecord":

@@ -64,7 +64,7 @@ Handler = Callable[["RequestContext", Any, int], ControllerResult]
 
 
 class Requests:
-    """What each request does; each raises ApiError where it fails as a whole."""
+    """What each request does; each raises ApiError if it fails as a whole."""
 
     def __init__(self, parts: Parts, settings: ControllerSettings) -> None:
         self._parts = parts

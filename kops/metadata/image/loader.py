@@ -24,7 +24,7 @@ class Publisher(Protocol):
 class MetadataLoader:
     """Takes what Raft commits. Publishers get nothing before the log was read up to the high watermark once.
 
-    `high_watermark` is the metadata log's, None where it is not known yet. `on_fault` gets records that don't fit; where it does not raise,
+    `high_watermark` is the metadata log's, None if it is not known yet. `on_fault` gets records that don't fit; where it does not raise,
     they are skipped.
     """
 
@@ -48,7 +48,7 @@ class MetadataLoader:
         self._new_publishers.append(publisher)
 
     def remove(self, publisher: Publisher) -> None:
-        """It gets no more images. ValueError where it was not installed."""
+        """It gets no more images. ValueError if it was not installed."""
         (self._publishers if publisher in self._publishers else self._new_publishers).remove(publisher)
 
     def load_batches(self, batches: Iterable[LoadedBatch]) -> None:
@@ -72,7 +72,7 @@ class MetadataLoader:
         self._publish(delta, image, Manifest(provenance, is_snapshot=True))
 
     def initialize_publishers(self) -> bool:
-        """Tells new publishers all there is; False where it is too early: ask again soon (Kafka does after 100 ms)."""
+        """Tells new publishers all there is; False if it is too early: ask again soon (Kafka does after 100 ms)."""
         if not self._new_publishers:
             return True
         if self._must_catch_up():

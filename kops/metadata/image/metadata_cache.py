@@ -67,7 +67,7 @@ def error_code(name: str) -> int:
 
 
 def broker_node(broker: BrokerRegistration | None, listener: str) -> BrokerNode | None:
-    """A broker at this listener; None where it has no such listener, or there is no such broker."""
+    """A broker at this listener; None if it has no such listener, or there is no such broker."""
     endpoint = None if broker is None else broker.listeners.get(listener)
     if broker is None or endpoint is None:
         return None
@@ -89,7 +89,7 @@ def sort_key(name: str) -> bytes:
 
 
 def named_topics(request: MetadataRequest, version: int) -> list[MetadataRequestTopic] | None:
-    """The topics that a request names; None where it asks for all: without a list, in version 0 with an empty one."""
+    """The topics that a request names; None if it asks for all: without a list, in version 0 with an empty one."""
     return None if version == 0 and not request.topics else request.topics
 
 
@@ -148,22 +148,22 @@ class MetadataCache:
         return ZERO_UUID if topic is None else topic.id
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """A topic's name, None where there is no such topic."""
+        """A topic's name, None if there is no such topic."""
         topic = self.image.topics.by_id.get(topic_id)
         return None if topic is None else topic.name
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions a topic has, None where there is no such topic."""
+        """How many partitions a topic has, None if there is no such topic."""
         found = self.image.topics.by_name.get(topic)
         return None if found is None else len(found.partitions)
 
     def partition(self, topic: str, partition: int) -> PartitionRegistration | None:
-        """A partition: its leader, epochs, replicas, ISR. None where there is none."""
+        """A partition: its leader, epochs, replicas, ISR. None if there is none."""
         found = self.image.topics.by_name.get(topic)
         return None if found is None else found.partitions.get(partition)
 
     def leader_endpoint(self, topic: str, partition: int, listener: str) -> BrokerNode | None:
-        """Where the leader is; None where none is known, NO_NODE where it has no such listener."""
+        """Where the leader is; None if none is known, NO_NODE where it has no such listener."""
         found = self.partition(topic, partition)
         leader = None if found is None else self.image.cluster.brokers.get(found.leader)
         return None if leader is None else broker_node(leader, listener) or NO_NODE

@@ -23,7 +23,7 @@ class MetadataDelta:
     """Changes on top of `image`, part by part; a part that nothing touched stays the same object.
 
     The parts (`features`, `cluster`, …) come to be when they are first asked for, as in Kafka's getOrCreate…; `has` asks without that.
-    `next_producer_id` is None where no record set it.
+    `next_producer_id` is None if no record set it.
     """
 
     def __init__(self, image: MetadataImage, is_supported: SupportedConfig = any_config) -> None:
@@ -77,7 +77,7 @@ class MetadataDelta:
 
     @property
     def metadata_version_change(self) -> MetadataVersion | None:
-        """The metadata.version that a record set, None where none did."""
+        """The metadata.version that a record set, None if none did."""
         return self.features.metadata_version_change if self.has("features") else None
 
     def replay(self, record: Message) -> None:

@@ -49,7 +49,7 @@ class MetadataImage:
 
     @property
     def offset(self) -> int:
-        """The offset of the last record in it, -1 where there is none."""
+        """The offset of the last record in it, -1 if there is none."""
         return self.provenance.last_contained_offset
 
     @property

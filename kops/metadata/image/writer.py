@@ -70,7 +70,7 @@ class WriterOptions:
 
     @classmethod
     def of(cls, image: MetadataImage) -> WriterOptions:
-        """The image's own version and features. ValueError where it has no metadata.version."""
+        """The image's own version and features. ValueError if it has no metadata.version."""
         if image.features.metadata_version is None:
             raise ValueError("the image has no metadata.version")
         return cls(image.features.metadata_version, image.features.is_elr_enabled)

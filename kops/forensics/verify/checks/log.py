@@ -28,7 +28,7 @@ _CONTENT_CODES: Final = {
 
 @dataclass(slots=True)
 class PartitionContext:
-    """What the log directory knows about a partition. None where it knows nothing, or if there is no log directory.
+    """What the log directory knows about a partition. None if it knows nothing, or if there is no log directory.
 
     `clean_stop`: whether the marker of a clean stop is there. `cleaner_known`: whether cleaner-offset-checkpoint was there and read.
     `needs_metadata`: whether a broker needs partition.metadata here (KRaft).
@@ -218,7 +218,7 @@ def _damage(view: LogView, segment: LogSegment, fact: DamageFact, low: int, high
 
 
 def _lost(view: LogView, fact: DamageFact, low: int, high: int | None) -> tuple[int | None, int | None, int | None]:
-    """-> (first offset lost, last, number of records), None where not known, or nothing is lost."""
+    """-> (first offset lost, last, number of records), None if not known, or nothing is lost."""
     if high is not None and low > high:
         return None, None, 0
     claimed_first, claimed_last = fact.base_offset, fact.last_offset

@@ -326,7 +326,7 @@ class IndexSpacing:
 
 
 def measure_spacing(index: IndexFile | None, time_index: IndexFile | None, samples: IndexSamples, view: SegmentView) -> IndexSpacing | None:
-    """The spacing of a segment's offset index, None where it can't be told."""
+    """The spacing of a segment's offset index, None if it can't be told."""
     if index is None or time_index is None or view.is_dead or view.damaged or view.last_offset is None:
         return None
     if _disorder(index) or _disorder(time_index) or (index.numbers and index.numbers[-1] >= view.log_size):

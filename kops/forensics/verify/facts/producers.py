@@ -25,7 +25,7 @@ COMMIT: Final = 2
 
 
 class Seen(NamedTuple):
-    """A producer's batch: sequences -1 where it has none (a marker), `position` in bytes, `timestamp` its largest, in ms."""
+    """A producer's batch: sequences -1 if it has none (a marker), `position` in bytes, `timestamp` its largest, in ms."""
 
     epoch: int
     first_sequence: int
@@ -55,7 +55,7 @@ class TxnEvent(NamedTuple):
 
 
 def sequence_break(before: Seen, after: Seen) -> str | None:
-    """Why `after` does not follow `before`, None where it does (ProducerAppendInfo.checkSequence and .checkProducerEpoch)."""
+    """Why `after` does not follow `before`, None if it does (ProducerAppendInfo.checkSequence and .checkProducerEpoch)."""
     if after.epoch < before.epoch:
         return "epoch-back"
     if after.first_sequence < 0:

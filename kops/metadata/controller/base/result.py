@@ -50,6 +50,6 @@ def text(error: ApiError) -> str | None:
 
 
 def check_record_count(records: list[Record]) -> None:
-    """Raises ApiError POLICY_VIOLATION where one request makes more records than a batch may have (BoundedListTooLongException)."""
+    """Raises ApiError POLICY_VIOLATION if one request makes more records than a batch may have (BoundedListTooLongException)."""
     if len(records) > MAX_RECORDS_PER_USER_OP:
         raise ApiError("POLICY_VIOLATION", "Unable to perform excessively large batch operation.")

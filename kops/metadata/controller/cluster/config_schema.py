@@ -30,7 +30,7 @@ FROM_DEFAULT: Final = 5
 
 
 class EffectiveSetting(NamedTuple):
-    """A setting's value as text, None where it has none, and its source."""
+    """A setting's value as text, None if it has none, and its source."""
 
     name: str
     value: str | None

@@ -47,7 +47,7 @@ CLUSTER: Final[Resource] = (BROKER, "")
 
 
 class ConfigurationControl:
-    """The settings as replayed. `check_existence(resource)` raises ApiError where there is no such topic or node."""
+    """The settings as replayed. `check_existence(resource)` raises ApiError if there is no such topic or node."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ConfigurationControl:
         return self._settings.get(resource, {})
 
     def topic_setting(self, topic: str, name: str) -> str:
-        """The value that a topic's setting has, wherever it comes from; "" where it has none."""
+        """The value that a topic's setting has, wherever it comes from; "" if it has none."""
         return self._schema.effective(name, self.settings((TOPIC, topic)), self.settings(self._own), self.settings(CLUSTER)).value or ""
 
     def min_insync_replicas(self, topic: str) -> int:

@@ -35,7 +35,7 @@ class FeatureControl:
     """The finalized levels, as replayed.
 
     `brokers` and `controllers` give what the registered nodes support. `kraft_version` gives the level that the raft layer has, and
-    `upgrade_kraft_version(level, validate_only)` raises it (ApiError where it can't); None where the raft layer's voters are static.
+    `upgrade_kraft_version(level, validate_only)` raises it (ApiError if it can't); None where the raft layer's voters are static.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class FeatureControl:
         return node_id in self._quorum_node_ids
 
     def replay(self, record: FeatureLevelRecord) -> None:
-        """A FeatureLevelRecord. ValueError where this controller does not know the level: it must not lead then."""
+        """A FeatureLevelRecord. ValueError if this controller does not know the level: it must not lead then."""
         allowed = self._supported.get(record.name, DISABLED)
         if record.feature_level not in allowed:
             raise ValueError(f"{record.name} was set to {record.feature_level}, this controller knows {allowed}")
@@ -150,7 +150,7 @@ class FeatureControl:
         return [(FeatureLevelRecord(FEATURE_NAME, level), 0)]
 
     def _unsupported(self, name: str, level: int) -> str | None:
-        """Why a node does not support the level, None where all do."""
+        """Why a node does not support the level, None if all do."""
         reason = _reason(level, f"Local controller {self._node_id}", self._supported.get(name, DISABLED))
         if reason is not None:
             return reason

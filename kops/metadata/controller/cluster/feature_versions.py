@@ -63,7 +63,7 @@ def bootstrap_records(version: MetadataVersion, levels: Mapping[str, int] | None
 
 
 def dependency_error(name: str, level: int, levels: Mapping[str, int]) -> str | None:
-    """Why a feature can't have this level where the others have `levels`, None where it can (Feature.validateVersion)."""
+    """Why a feature can't have this level where the others have `levels`, None if it can (Feature.validateVersion)."""
     known = FEATURES.get(name)
     if known is None:
         return f"Feature {name} not found."

@@ -36,7 +36,7 @@ class BrokerState(Enum):
 
 @dataclass(slots=True)
 class Heartbeats:
-    """The last heartbeat of one broker. `controlled_shutdown_offset` is that of its leaders' last move, -1 where it does not shut down."""
+    """The last heartbeat of one broker. `controlled_shutdown_offset` is that of its leaders' last move, -1 if it does not shut down."""
 
     id: int
     fenced: bool

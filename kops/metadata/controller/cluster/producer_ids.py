@@ -40,7 +40,7 @@ class ProducerIdControl:
         return [(record, 0)], AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=BLOCK_SIZE)
 
     def replay(self, record: ProducerIdsRecord) -> None:
-        """A ProducerIdsRecord. ValueError where ids would be given twice."""
+        """A ProducerIdsRecord. ValueError if ids would be given twice."""
         if None in self._next and record.next_producer_id <= self.next_producer_id:
             raise ValueError(f"the next producer id {record.next_producer_id} is not above {self.next_producer_id}")
         self._next[None] = record.next_producer_id

@@ -60,7 +60,7 @@ def change_partition(
     rules: ChangeRules,
     is_acceptable_leader: Callable[[int], bool],
 ) -> tuple[PartitionChangeRecord, int] | None:
-    """The record that makes the target of the partition, and its version; None where nothing changes."""
+    """The record that makes the target of the partition, and its version; None if nothing changes."""
     record = PartitionChangeRecord(partition_id=partition_id, topic_id=topic_id)
     _Change(partition, target, rules, is_acceptable_leader, record).build()
     return None if _is_no_op(record) else (record, rules.version.partition_record_version)

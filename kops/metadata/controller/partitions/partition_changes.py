@@ -34,7 +34,7 @@ class PartitionChanges:
     def change(
         self, topic: Topic, number: int, target: PartitionTarget, is_acceptable: Callable[[int], bool] | None = None
     ) -> tuple[PartitionChangeRecord, int] | None:
-        """The record for a partition, None where nothing changes; leaders have to be active unless `is_acceptable` says otherwise."""
+        """The record for a partition, None if nothing changes; leaders have to be active unless `is_acceptable` says otherwise."""
         partition = topic.partitions[number]
         accepts = self.cluster.is_active if is_acceptable is None else is_acceptable
 

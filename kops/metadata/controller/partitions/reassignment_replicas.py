@@ -64,7 +64,7 @@ def complete_reassignment(
 
 
 def revert_reassignment(partition: PartitionRegistration) -> RevertedReassignment:
-    """The partition as it was. Raises ApiError INVALID_REPLICA_ASSIGNMENT where no replica would be left."""
+    """The partition as it was. Raises ApiError INVALID_REPLICA_ASSIGNMENT if no replica would be left."""
     replicas = [replica for replica in partition.replicas if replica not in partition.adding_replicas]
     isr = [replica for replica in partition.isr if replica not in partition.adding_replicas]
     if isr:

@@ -150,7 +150,7 @@ class TopicControl:
         return partition
 
     def _new_partition(self, replicas: list[int]) -> PartitionRegistration | None:
-        """A partition whose active replicas are in sync; None where none is active."""
+        """A partition whose active replicas are in sync; None if none is active."""
         isr = tuple(filter(self._cluster.is_active, replicas))
         if not isr:
             return None

@@ -1,4 +1,4 @@
-"""Changes of maps on their way into an image: key → new value, None where it is removed (what Kafka's *Delta classes have in common)."""
+"""Changes of maps on their way into an image: key → new value, None if it is removed (what Kafka's *Delta classes have in common)."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class AclsDelta:
         self.changes[record.id] = StandardAcl.from_record(record)
 
     def replay_remove_entry(self, record: RemoveAccessControlEntryRecord) -> None:
-        """An ACL less; one that came with the same changes leaves no trace. DecodeError where there is none."""
+        """An ACL less; one that came with the same changes leaves no trace. DecodeError if there is none."""
         if record.id in self.image.acls:
             self.changes[record.id] = None
         elif self.changes.pop(record.id, None) is None:
@@ -176,7 +176,7 @@ class DelegationToken:
 
     @classmethod
     def from_record(cls, record: DelegationTokenRecord) -> DelegationToken:
-        """What a DelegationTokenRecord says. DecodeError where a principal has no type."""
+        """What a DelegationTokenRecord says. DecodeError if a principal has no type."""
         for principal in (record.owner, record.requester, *record.renewers):
             if ":" not in principal:
                 raise contradiction(f"expected a string in format principalType:principalName but got {principal}")
@@ -206,7 +206,7 @@ class DelegationTokensDelta:
         self.changes: dict[str, DelegationToken | None] = {}
 
     def replay_token(self, record: DelegationTokenRecord) -> None:
-        """A token, or its new expiry. DecodeError where a principal has no type."""
+        """A token, or its new expiry. DecodeError if a principal has no type."""
         self.changes[record.token_id] = DelegationToken.from_record(record)
 
     def replay_remove_token(self, record: RemoveDelegationTokenRecord) -> None:

@@ -33,7 +33,7 @@ class TopicsImage:
     by_name: SharedMap[str, TopicImage] = field(default_factory=SharedMap)
 
     def partition(self, topic_id: bytes, partition: int) -> PartitionRegistration | None:
-        """A partition, None where there is none."""
+        """A partition, None if there is none."""
         topic = self.by_id.get(topic_id)
         return None if topic is None else topic.partitions.get(partition)
 
@@ -56,7 +56,7 @@ class TopicDelta:
         self.partition_changes[record.partition_id] = PartitionRegistration.from_record(record)
 
     def replay_change(self, record: PartitionChangeRecord) -> None:
-        """DecodeError where there is no such partition."""
+        """DecodeError if there is no such partition."""
         before = self.partition(record.partition_id)
         if before is None:
             raise contradiction(f"Unable to find partition {uuid_text(record.topic_id)}:{record.partition_id}")
@@ -104,15 +104,15 @@ class TopicsDelta:
         self.created_topics[record.name] = record.topic_id
 
     def replay_partition(self, record: PartitionRecord) -> None:
-        """DecodeError where there is no such topic."""
+        """DecodeError if there is no such topic."""
         self._topic(record.topic_id).replay_partition(record)
 
     def replay_partition_change(self, record: PartitionChangeRecord) -> None:
-        """DecodeError where there is no such topic or partition."""
+        """DecodeError if there is no such topic or partition."""
         self._topic(record.topic_id).replay_change(record)
 
     def replay_clear_elr(self, record: ClearElrRecord) -> None:
-        """Of the named topic, or of all topics where no name is given. DecodeError where there is no such topic."""
+        """Of the named topic, or of all topics where no name is given. DecodeError if there is no such topic."""
         if not record.topic_name:
             for each in dict.fromkeys([*self.image.by_id, *self.created_topics.values()]):
                 self._clear_elr(each)
@@ -126,7 +126,7 @@ class TopicsDelta:
         self._clear_elr(topic_id)
 
     def replay_remove_topic(self, record: RemoveTopicRecord) -> str:
-        """The name of the topic that is gone. DecodeError where there is none."""
+        """The name of the topic that is gone. DecodeError if there is none."""
         delta = self.changed_topics.pop(record.topic_id, None)
         topic = self.image.by_id.get(record.topic_id)
         if delta is None and topic is None:

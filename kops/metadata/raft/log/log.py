@@ -103,11 +103,11 @@ class RaftLog(Protocol):
         ...
 
     def create_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotSink | None:
-        """Begin a snapshot; None where it is there already."""
+        """Begin a snapshot; None if it is there already."""
         ...
 
     def read_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotSource | None:
-        """A frozen snapshot, None where there is none of this id."""
+        """A frozen snapshot, None if there is none of this id."""
         ...
 
     @property

@@ -101,7 +101,7 @@ def refuse_cluster_or_topic(core: RaftCore, message: Message) -> Message | None:
 
 
 def refuse_voter_request(core: RaftCore, message: Message) -> tuple[str, str | None] | None:
-    """Why this node can't change the voters (an error and a message); None where it can."""
+    """Why this node can't change the voters (an error and a message); None if it can."""
     if cluster_error(core, message) != "NONE":
         reason = f'The given id "{message.cluster_id}" doesn\'t match the cluster id "{core.identity.cluster_id}"'
         return "INCONSISTENT_CLUSTER_ID", reason
@@ -110,7 +110,7 @@ def refuse_voter_request(core: RaftCore, message: Message) -> tuple[str, str | N
 
 
 def receiver_of(message: Message, partition: Any) -> ReplicaKey | None:
-    """The replica that a Vote or BeginQuorumEpoch means; None where an older node does not say it."""
+    """The replica that a Vote or BeginQuorumEpoch means; None if an older node does not say it."""
     return None if message.voter_id < 0 else ReplicaKey.read(message.voter_id, partition.voter_directory_id)
 
 

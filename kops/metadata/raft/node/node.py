@@ -76,7 +76,7 @@ class RaftNode:
 
     @property
     def high_watermark(self) -> int | None:
-        """All below is committed; None where this node has not heard how far that is."""
+        """All below is committed; None if this node has not heard how far that is."""
         return self._core.quorum.state.high_watermark
 
     @property
@@ -187,7 +187,7 @@ class RaftNode:
         return self.poll(now_ms)
 
     def create_snapshot(self, snapshot_id: OffsetAndEpoch, last_contained_log_timestamp: int, now_ms: int) -> SnapshotWriter | None:
-        """Begin a snapshot of all below `snapshot_id.offset`, which is committed; None where it is there or the log begins beyond it."""
+        """Begin a snapshot of all below `snapshot_id.offset`, which is committed; None if it is there or the log begins beyond it."""
         core = self._core
         assert snapshot_id.offset <= core.log.high_watermark, f"snapshot {snapshot_id} above the high watermark {core.log.high_watermark}"
         if snapshot_id.offset < core.log.start_offset:

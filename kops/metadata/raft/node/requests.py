@@ -30,7 +30,7 @@ class RequestManager:
         self._connections: dict[int, _Connection] = {}
 
     def _remaining(self, connection: _Connection, now_ms: int) -> int:
-        """How long until the request times out or the pause is over; 0 where it is so already."""
+        """How long until the request times out or the pause is over; 0 if it is so already."""
         limit = self.retry_backoff_ms if connection.correlation_id is None else self.request_timeout_ms
         return max(0, connection.since_ms + limit - now_ms)
 

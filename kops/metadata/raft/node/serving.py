@@ -92,7 +92,7 @@ def election_backoff_ms(position: int, count: int, longest_ms: int) -> int:
 
 
 def handle_fetch(core: RaftCore, request: Request, now_ms: int) -> Message | None:
-    """A replica asks for the log from its end on; None where it has to wait for more."""
+    """A replica asks for the log from its end on; None if it has to wait for more."""
     message = request.message
     refused = messages.refuse_cluster_or_topic(core, message)
     if refused is not None:

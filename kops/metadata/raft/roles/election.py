@@ -31,7 +31,7 @@ class ElectionState:
 
     @property
     def leader_id_or_none(self) -> int:
-        """The leader's id, -1 where there is none: as messages and the file have it."""
+        """The leader's id, -1 if there is none: as messages and the file have it."""
         return NO_ID if self.leader_id is None else self.leader_id
 
 
@@ -39,7 +39,7 @@ class ElectionStore(Protocol):
     """Where an election state outlives the process: the file `quorum-state`."""
 
     def read(self) -> ElectionState | None:
-        """What was written last; None where nothing was."""
+        """What was written last; None if nothing was."""
         ...
 
     def write(self, election: ElectionState, data_version: int) -> None:
@@ -63,7 +63,7 @@ class EpochElection:
         return voter_id in self._keys
 
     def vote_of(self, voter_id: int) -> bool | None:
-        """What a voter answered; None where it has not."""
+        """What a voter answered; None if it has not."""
         return self._votes.get(voter_id)
 
     @property

@@ -25,7 +25,7 @@ SNAPSHOT_VOTERS_OFFSET: Final = -1
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """What the leader knows of a replica; times in ms, -1 where it has not fetched, `end_offset` None likewise."""
+    """What the leader knows of a replica; times in ms, -1 if it has not fetched, `end_offset` None likewise."""
 
     key: ReplicaKey
     listeners: Endpoints = NO_ENDPOINTS

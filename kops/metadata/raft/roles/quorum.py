@@ -86,7 +86,7 @@ class QuorumState:
 
     @property
     def leader_id(self) -> int | None:
-        """Who leads; None where that is not known."""
+        """Who leads; None if that is not known."""
         return self.state.election.leader_id
 
     @property

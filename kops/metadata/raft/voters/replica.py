@@ -30,7 +30,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaKey:
-    """A replica of the log: the node's id and the id of the directory that holds its copy (16 bytes; None where it is not known)."""
+    """A replica of the log: the node's id and the id of the directory that holds its copy (16 bytes; None if it is not known)."""
 
     id: int
     directory_id: bytes | None = None
@@ -66,7 +66,7 @@ class OffsetAndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndEpoch:
-    """Who leads in an epoch; None where that is not known."""
+    """Who leads in an epoch; None if that is not known."""
 
     leader_id: int | None
     epoch: int
@@ -99,7 +99,7 @@ class Endpoints:
         return cls({each.name.upper(): Address(each.host, each.port) for each in endpoints})
 
     def address(self, listener: str) -> Address | None:
-        """Where `listener` is reached, None where it is not among them."""
+        """Where `listener` is reached, None if it is not among them."""
         return self._by_listener.get(listener.upper())
 
     def items(self) -> Iterator[tuple[str, Address]]:
