@@ -390,12 +390,15 @@ def test_a_disk_that_is_full_leaves_nothing(here: Path, limit: int) -> None:
     """A limit on the size of files stands for it: the first is met by the command itself, the second by a broker."""
     import resource
 
+    # Python would leave half a file of byte code, and every later start of kops would fail.
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1"}
+
     (here / "orders").mkdir()
     command = [sys.executable, "-m", "kops", "cluster", "up", "-n", "1", "--seed-topic", "orders:100:1"]
     done = subprocess.run(
         command,
         cwd=here,
-        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        env=environment,
         capture_output=True,
         text=True,
         timeout=WAIT_S,

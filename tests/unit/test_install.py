@@ -77,6 +77,7 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("way", "state", "words"),
     [
