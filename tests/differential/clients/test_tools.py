@@ -149,6 +149,8 @@ def settings(scenario: Scenario) -> None:
     scenario.until(lambda text: "log.retention.ms=7200000 " in text, "configs", "--describe", *broker, "2", "--all")
     run("configs", "--alter", "--entity-type", "brokers", default, "--add-config", "listeners=PLAINTEXT://:1")
     run("configs", "--describe", *topic)
+    run("configs", "--alter", *topic, "--delete-config", "cleanup.policy")
+    scenario.until(lambda text: "cleanup.policy" not in text, "configs", "--describe", *topic)
     run("configs", "--alter", "--entity-type", "brokers", default, "--delete-config", "log.retention.ms")
     run("configs", "--alter", *broker, "1", "--delete-config", "log.cleaner.io.max.bytes.per.second")
     run("configs", "--describe", "--entity-type", "brokers")
