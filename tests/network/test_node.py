@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kops.broker.controller_link.status import BrokerState
+from kops.broker.network.request_metrics import HISTOGRAMS
 from kops.errors import KopsError
 from kops.files import FaultyFiles, OsFiles
 from kops.protocol.errors import by_name
@@ -41,7 +42,13 @@ def test_a_node_alone_serves_and_keeps_what_it_has(tmp_path: Path) -> None:
         assert metrics["kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions"] == 0
         assert metrics["kafka.controller:type=KafkaController,name=GlobalPartitionCount"] == 2
         assert metrics["kafka.controller:type=KafkaController,name=ActiveControllerCount"] == 1
-        assert metrics["kafka.network:type=RequestMetrics,name=RequestsPerSec"] > 0
+        produced = {name: value for name, value in metrics.items() if "RequestMetrics" in name and "request=Produce" in name}
+        (requests,) = (name for name in produced if "name=RequestsPerSec" in name and ":" not in name.removeprefix("kafka.network:"))
+        assert produced[requests] == produced["kafka.network:type=RequestMetrics,name=ErrorsPerSec,request=Produce,error=NONE"] == 2
+        times = [produced[f"kafka.network:type=RequestMetrics,name={kind},request=Produce:Count"] for kind in HISTOGRAMS]
+        assert times == [2] * len(HISTOGRAMS)
+        assert 0 < produced[f"{requests}:MeanRate"] < 1000
+        assert 0 < produced["kafka.network:type=RequestMetrics,name=RequestBytes,request=Produce:Max"] < 1000
         assert all(value >= 0 for value in metrics.values())
         running = nodes.nodes[1].running
         nodes.stop(1)

@@ -21,7 +21,8 @@ class EnvelopedContext(RequestContext):
     __slots__ = ("_envelope", "_forwarded")
 
     def __init__(self, envelope: RequestContext, forwarded: Forwarded) -> None:
-        super().__init__(envelope._channel, forwarded.request)
+        super().__init__(envelope._channel, forwarded.request, envelope.received_ms)
+        envelope.counted = forwarded.request
         self._envelope = envelope
         self._forwarded = forwarded
 
@@ -42,6 +43,7 @@ class EnvelopedContext(RequestContext):
 
     def respond(self, message: Message, *, throttle_ms: int = 0) -> None:
         """Answer the envelope."""
+        self._envelope.answer = message
         self._envelope.respond(envelope_response(self._forwarded.request, message), throttle_ms=throttle_ms)
 
     def close_connection(self) -> None:

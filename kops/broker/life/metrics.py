@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kops.broker.network.request_metrics import RequestMetrics, request_counts
 from kops.metadata.partition_registration import NO_LEADER
 from kops.storage.cleaning.log_cleaner import LogCleaner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from kops.broker.life.broker_server import BrokerServer
+    from kops.broker.network.socket_server import SocketServer
     from kops.metadata.image.metadata_image import MetadataImage
 
 _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
@@ -59,14 +61,13 @@ BROKER_GAUGES: Final[Mapping[str, Callable[[BrokerServer], float]]] = {
     "kafka.log:type=LogManager,name=CordonedLogDirectoryCount": lambda broker: len(broker.parts.logs.dirs.cordoned),
     "kafka.log:type=LogManager,name=remainingLogsToRecover": lambda broker: sum(each.remaining_logs for each in broker.recovery),
     "kafka.log:type=LogManager,name=remainingSegmentsToRecover": lambda broker: sum(each.remaining_segments for each in broker.recovery),
-    "kafka.network:type=RequestMetrics,name=RequestsPerSec": lambda broker: broker.parts.socket_server.request_count,
     "kafka.server:type=socket-server-metrics,name=connection-count": lambda broker: broker.parts.socket_server.connection_count,
     "kafka.network:type=SocketServer,name=MemoryPoolUsed": lambda broker: (
         broker.parts.socket_server.memory.size - broker.parts.socket_server.memory.available
     ),
     "kafka.server:type=broker-metadata-metrics,name=last-applied-record-offset": lambda broker: broker.parts.cache.image.offset,
 }
-"""What a broker counts. A rate of Kafka's (`…PerSec`) is told as the number since the start, which is its `Count`."""
+"""What a broker counts. A rate of Kafka's (`…PerSec`) is given as the number since the start, which is its `Count`."""
 CLEANER_GAUGES: Final[Mapping[str, Callable[[LogCleaner], float]]] = {
     f"{_CLEANER}max-buffer-utilization-percent": lambda cleaner: cleaner.max_buffer_utilization_percent,
     f"{_CLEANER}cleaner-recopy-percent": lambda cleaner: cleaner.cleaner_recopy_percent,
@@ -91,7 +92,9 @@ def broker_metrics(broker: BrokerServer) -> dict[str, float]:
     """A broker's numbers now; those of its replicas from the time on that it has its parts."""
     if not broker.is_started:
         return {"kafka.server:type=KafkaServer,name=BrokerState": broker.state.value}
-    found = {name: gauge(broker) for name, gauge in BROKER_GAUGES.items()} | broker.parts.replica_manager.topic_metrics()
+    found = {name: gauge(broker) for name, gauge in BROKER_GAUGES.items()}
+    for part in broker.parts.replica_manager.topic_metrics():
+        found |= part
     cleaner = broker.parts.logs.cleaner
     if isinstance(cleaner, LogCleaner):
         found |= {name: gauge(cleaner) for name, gauge in CLEANER_GAUGES.items()}
@@ -101,3 +104,16 @@ def broker_metrics(broker: BrokerServer) -> dict[str, float]:
 def cluster_metrics(image: MetadataImage) -> dict[str, float]:
     """A controller's numbers of the metadata."""
     return {name: gauge(image) for name, gauge in CLUSTER_GAUGES.items()}
+
+
+def rate_counts(broker: BrokerServer | None, servers: Iterable[SocketServer]) -> Iterator[dict[str, float]]:
+    """The numbers of a node whose rates Kafka's MBeans have, too, in parts: requests, errors, what goes through topics."""
+    yield request_counts(server.requests for server in servers)
+    if broker is not None and broker.is_started:
+        yield from broker.parts.replica_manager.topic_metrics()
+
+
+def request_metrics(servers: Iterable[SocketServer]) -> dict[str, float]:
+    """The requests of a node. As in Kafka, those of its broker and of its controller are counted together."""
+    counted = [server.requests for server in servers]
+    return request_counts(counted) | RequestMetrics(counted).histograms()

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 from kops.broker.controller.server import ControllerServer
 from kops.broker.controller_link.status import BrokerState, NodeStatus
 from kops.broker.life.broker_server import BrokerServer
-from kops.broker.life.metrics import ACTIVE_CONTROLLER_COUNT, broker_metrics, cluster_metrics
+from kops.broker.life.metrics import ACTIVE_CONTROLLER_COUNT, broker_metrics, cluster_metrics, rate_counts, request_metrics
+from kops.broker.life.rates import Rates
 from kops.broker.quorum.shared_server import SharedServer
 from kops.errors import KopsError
 from kops.files import OsFiles
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kops.broker.network.loop import Loop
+    from kops.broker.network.socket_server import SocketServer
     from kops.config import BrokerConfig
     from kops.files import Files
     from kops.metadata.controller.cluster.settings import Draws
@@ -54,6 +56,7 @@ class Node:
         self.shared: SharedServer | None = None
         self.controller: ControllerServer | None = None
         self.broker: BrokerServer | None = None
+        self._rates: Rates | None = None
         self._files = OsFiles() if files is None else files
         self._draws = draws
         self._on_state = on_state
@@ -92,7 +95,13 @@ class Node:
         found = {} if self.broker is None else broker_metrics(self.broker)
         if self.controller is not None:
             found |= {ACTIVE_CONTROLLER_COUNT: int(self.controller.is_active), **cluster_metrics(self.shared.image)}
+        if self._rates is not None:
+            found |= request_metrics(self._servers()) | self._rates.attributes(self.loop.monotonic_ms())
         return found
+
+    def _servers(self) -> list[SocketServer]:
+        found = [] if self.broker is None else [self.broker.parts.socket_server]
+        return found if self.controller is None else [*found, self.controller.socket_server]
 
     @property
     def is_closed(self) -> bool:
@@ -121,6 +130,9 @@ class Node:
         if config.is_controller:
             with self._step("listen as a controller"):
                 self.controller = ControllerServer(shared)
+        self._rates = Rates(self.loop.monotonic_ms(), lambda: rate_counts(self.broker, self._servers()))
+        for server in self._servers():
+            server.on_request = self._rates.on_time
         self._listeners = self._addresses()
         if self.controller is not None:
             with self._step("start the controller"):

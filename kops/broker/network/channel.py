@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from kops.broker.network.loop import Loop, Timer
     from kops.broker.network.memory_pool import MemoryPool, Waiter
+    from kops.broker.network.request_metrics import RequestMetrics
     from kops.broker.network.settings import ListenerSettings, NetworkSettings
     from kops.protocol.api_keys import Listener
     from kops.protocol.connections.connection import Request
@@ -44,6 +45,8 @@ class Owner(Protocol):
     settings: NetworkSettings
     memory: MemoryPool
 
+    requests: RequestMetrics
+
     def handle(self, context: RequestContext) -> None:
         """Carry out a request; it may be answered later."""
 
@@ -60,11 +63,20 @@ class Owner(Protocol):
 class RequestContext:
     """A request and where it came from. It is to be answered once, at once or later."""
 
-    __slots__ = ("_channel", "request")
+    __slots__ = ("_channel", "answer", "answered_ms", "counted", "handled_ms", "received_ms", "request", "throttle_ms")
 
-    def __init__(self, channel: Channel, request: Request) -> None:
+    def __init__(self, channel: Channel, request: Request, received_ms: float) -> None:
         self._channel = channel
         self.request = request
+        # What the metrics count: of an envelope, the request in it.
+        self.counted = request
+        # The rest is for the metrics. The answer is that in an envelope.
+        self.answer: Message | None = None
+        self.throttle_ms = 0
+        # When it came, when its handler was left without an answer, and when it was answered; 0 before.
+        self.received_ms = received_ms
+        self.handled_ms = 0.0
+        self.answered_ms = 0.0
 
     @property
     def client_id(self) -> str:
@@ -171,6 +183,7 @@ class Channel:
         self._outbox = Outbox()
         self._state = _State.OPEN
         self._reason = ""  # why it is ENDING
+        self._unsent: list[RequestContext] = []  # answered, and the answer has not gone out
         self._begun: list[RequestContext] = []  # and not answered; more than one only of Produces
         self._next: Request | None = None  # read, but not to be begun before all these are answered
         self._is_working = False
@@ -304,12 +317,14 @@ class Channel:
             return None
 
     def _handle(self, request: Request) -> None:
-        context = RequestContext(self, request)
+        context = RequestContext(self, request, self._owner.loop.monotonic_ms())
         self._begun.append(context)
         if request.is_unsupported_version:
             context.respond(api_versions_refusal())
         else:
             self._owner.handle(context)
+            if not context.answered_ms:
+                context.handled_ms = self._owner.loop.monotonic_ms()
         if self._is_bounded:
             self._release_memory()
 
@@ -338,6 +353,11 @@ class Channel:
             buffers = self._connection.send_response(context.request, message)
         self._begun.remove(context)
         self._outbox.add(buffers)
+        context.answered_ms = self._owner.loop.monotonic_ms()
+        context.throttle_ms = throttle_ms
+        if context.answer is None:
+            context.answer = message
+        self._unsent.append(context)
         if throttle_ms > 0 and self._state is _State.OPEN:
             self._throttle = self._owner.loop.call_later(throttle_ms, self._end_throttle)
         if not (self._is_working or self._is_scheduled or self._has_sent_last()):
@@ -357,6 +377,7 @@ class Channel:
                 return False
         except OSError:
             return False  # it fails again in a turn of its own, where the connection may be ended
+        self._note_sent()
         self._watch.want(reading=True)
         return self._connection.frames.is_empty
 
@@ -366,6 +387,8 @@ class Channel:
             return
         assert context in self._begun, "a request is answered once"
         self._begun.remove(context)
+        context.answered_ms = self._owner.loop.monotonic_ms()
+        self._unsent.append(context)
         self._end("asked for by the request's handler")
         self._work()
 
@@ -376,14 +399,30 @@ class Channel:
     def _flush(self) -> bool:
         """Whether all has gone out; a connection that fails is lost."""
         if not self.is_open:
+            self._note_sent()
             return True
         try:
-            return self._outbox.flush(self._sock)
+            is_sent = self._outbox.flush(self._sock)
+            if is_sent and self._unsent:
+                self._note_sent()
+            return is_sent
         except OSError as error:
             if not isinstance(error, ConnectionError | TimeoutError):
                 log.warning("Closing %s because what is to be sent can't be: %s", self.connection_id, error)
             self.lose(str(error))
             return True
+
+    def _note_sent(self) -> None:
+        """The answers have gone out, or never will."""
+        unsent, self._unsent = self._unsent, []
+        if unsent:
+            sent_ms = self._owner.loop.monotonic_ms()
+            requests = self._owner.requests
+            for one in unsent:
+                answered_ms, message = one.answered_ms, one.answer
+                requests.note(one.counted, one.received_ms, one.handled_ms or answered_ms, answered_ms, sent_ms, one.throttle_ms)
+                if message is not None:
+                    requests.count_errors(one.counted.api.name, message)
 
     # memory -----------------------------------------------------------------------------------------------------------------------
 
@@ -445,6 +484,7 @@ class Channel:
         if was_open and self._is_scheduled:
             self._send_last()
         self._state = _State.CLOSED
+        self._note_sent()
         self._begun.clear()
         self._next = None
         self._outbox.clear()

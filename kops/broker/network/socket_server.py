@@ -17,6 +17,7 @@ from kops.broker.network.acceptor import Acceptor
 from kops.broker.network.channel import Channel, RequestContext
 from kops.broker.network.connection_limits import ConnectionLimits
 from kops.broker.network.memory_pool import MemoryPool
+from kops.broker.network.request_metrics import RequestMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,9 @@ class SocketServer:
         self._idle_timer: Timer | None = None
         self._next_index = 0
         self._is_started = False
+        self.requests = RequestMetrics()
+        # Told of requests, before they are handled: the rates of what they move have to be reckoned in time.
+        self.on_request: Callable[[float], object] | None = None
         self.request_count = 0
         try:
             for listener in settings.listeners:
@@ -134,6 +138,8 @@ class SocketServer:
     def handle(self, context: RequestContext) -> None:
         """A request has come."""
         self.request_count += 1
+        if self.on_request is not None:
+            self.on_request(context.received_ms)
         self._handler(context)
 
     def was_active(self, channel: Channel) -> None:

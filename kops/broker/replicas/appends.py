@@ -94,7 +94,7 @@ class ReplicaAppends:
                     data, required_acks, origin=origin, verification_guard=guards.get(key), transaction_version=transaction_version
                 )
             except KopsError as error:
-                answers[key] = self._failure(key, error)
+                answers[key] = self._failure(key, error, len(data))
                 continue
             stats.bytes_in += len(data)
             stats.messages_in += info.last_offset - info.first_offset + 1  # a request without a batch is refused before
@@ -135,8 +135,10 @@ class ReplicaAppends:
         if topic_id not in (ZERO_UUID, self._hosted.get_or_raise(key).topic_id):
             raise ApiError("UNKNOWN_TOPIC_ID", f"Partition {name_of(key)}'s topic id doesn't match the one on disk.")
 
-    def _failure(self, key: TopicPartition, error: KopsError) -> PartitionResponse:
+    def _failure(self, key: TopicPartition, error: KopsError, size: int) -> PartitionResponse:
         name = error_name(error)
+        if name == "MESSAGE_TOO_LARGE":
+            self._hosted.stats.of(key.topic).bytes_rejected += size
         if name in _WITHOUT_LOG_START or name == "INVALID_TOPIC_EXCEPTION":
             return PartitionResponse(name)
         self._hosted.stats.of(key.topic).failed_produce_requests += 1

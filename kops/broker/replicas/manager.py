@@ -29,7 +29,7 @@ from kops.storage.formats.kafka_uuid import uuid_bytes
 from kops.storage.manager.live_log_dirs import LogDirsFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kops.broker.network.loop import Loop
     from kops.broker.network.peer import PeerSettings
@@ -240,7 +240,7 @@ class ReplicaManager:
         """Partitions led here."""
         return sum(1 for _ in self.hosted.leaders())
 
-    def topic_metrics(self) -> dict[str, float]:
+    def topic_metrics(self) -> Iterator[dict[str, float]]:
         """What goes through the topics, by Kafka's names (`kops.broker.replicas.topic_stats`)."""
         return self.stats.metrics(self._followers.bytes_in)
 

@@ -1,28 +1,37 @@
 """What goes through the topics of a broker: records, bytes and requests, counted since its start.
 
 Source: Kafka's BrokerTopicStats and BrokerTopicMetrics. Kafka marks a meter of the topic and one of all topics; here only the topic's
-numbers grow, as this happens for every partition of every request, and the sum is made when somebody asks. Conversions, rejected bytes and
-remote storage are not counted.
+numbers grow, as this happens for every partition of every request, and the sum is made when somebody asks. Conversions, the kinds of
+invalid records, the bytes of reassignments, share groups and remote storage are not counted.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from operator import add, attrgetter
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 _PREFIX: Final = "kafka.server:type=BrokerTopicMetrics,name="
 _NAMES: Final = {
     "messages_in": "MessagesInPerSec",
     "bytes_in": "BytesInPerSec",
     "bytes_out": "BytesOutPerSec",
+    "bytes_rejected": "BytesRejectedPerSec",
     "total_produce_requests": "TotalProduceRequestsPerSec",
     "failed_produce_requests": "FailedProduceRequestsPerSec",
     "total_fetch_requests": "TotalFetchRequestsPerSec",
     "failed_fetch_requests": "FailedFetchRequestsPerSec",
 }
 
+_numbers: Callable[[TopicStats], tuple[int, ...]] = attrgetter(*_NAMES)
+_AT_ONCE: Final = 50
+
 
 class TopicStats:
-    """One topic. Bytes in are those of the requests, bytes out those that went to consumers; a request counts once a partition.
+    """One topic. Bytes in are those of the requests, bytes out those that went to consumers, bytes rejected those of too large batches.
+    A request counts once a partition.
 
     Failures are those that are a broker's own: who asks the wrong broker, or sends what no log takes, is not counted.
     """
@@ -33,6 +42,7 @@ class TopicStats:
         self.messages_in = 0
         self.bytes_in = 0
         self.bytes_out = 0
+        self.bytes_rejected = 0
         self.total_produce_requests = 0
         self.failed_produce_requests = 0
         self.total_fetch_requests = 0
@@ -63,15 +73,20 @@ class BrokerTopicStats:
             for name in _NAMES:
                 setattr(self._gone, name, getattr(self._gone, name) + getattr(found, name))
 
-    def metrics(self, replication_bytes_in: int) -> dict[str, float]:
-        """By Kafka's names, a rate as the number since the start: of all topics, and of each what it has."""
-        told: dict[str, float] = {}
-        for field, name in _NAMES.items():
-            told[f"{_PREFIX}{name}"] = sum((getattr(stats, field) for stats in self.topics.values()), getattr(self._gone, field))
+    def metrics(self, replication_bytes_in: int) -> Iterator[dict[str, float]]:
+        """By Kafka's names, a rate as the number since the start: of all topics, then of some topics at a time what they have."""
+        sums = [*_numbers(self._gone)]
+        for stats in self.topics.values():
+            sums = list(map(add, sums, _numbers(stats)))
+        told: dict[str, float] = {f"{_PREFIX}{name}": count for name, count in zip(_NAMES.values(), sums, strict=True)}
         told[f"{_PREFIX}ReplicationBytesInPerSec"] = replication_bytes_in
         told[f"{_PREFIX}ReplicationBytesOutPerSec"] = self.replication_bytes_out
-        for topic, stats in sorted(self.topics.items()):
-            for field, name in _NAMES.items():
-                if getattr(stats, field):
-                    told[f"{_PREFIX}{name},topic={topic}"] = getattr(stats, field)
-        return told
+        yield told
+        topics = sorted(self.topics.items())
+        for first in range(0, len(topics), _AT_ONCE):
+            yield {
+                f"{_PREFIX}{name},topic={topic}": count
+                for topic, stats in topics[first : first + _AT_ONCE]
+                for name, count in zip(_NAMES.values(), _numbers(stats), strict=True)
+                if count
+            }

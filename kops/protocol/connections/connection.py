@@ -40,6 +40,7 @@ class Request:
     client_id: str
     message: Message
     size: int  # bytes of its frame
+    body_size: int = 0  # of these the message's; 0 where it was not read
     response: list[Encoded] | None = field(default=None, repr=False)
 
     @property
@@ -106,7 +107,8 @@ class ServerConnection:
         if known is None or frame[_REQUEST_START.size : known.size] != known.rest:
             return None
         message, _ = known.read(frame, known.size)
-        return Request(known.api, version, version, correlation_id, known.client_id, message, len(frame))
+        size = len(frame)
+        return Request(known.api, version, version, correlation_id, known.client_id, message, size, size - known.size)
 
     def _read_new(self, frame: memoryview) -> Request:
         request, header_size = _read_request(frame, self._listener, unstable_versions=self._unstable)
@@ -180,7 +182,8 @@ def _read_request(frame: Buffer, listener: Listener, *, unstable_versions: bool)
         what = "disabled api" if version in api.versions else "api of an unsupported version"
         raise ApiError(name, f"Received request for {what}: key {key} ({api.name}), version {version}")
     message, _ = request_class(api).read(frame, version, position)
-    return Request(api, version, version, correlation_id, client_id, message, len(frame)), position
+    size = len(frame)
+    return Request(api, version, version, correlation_id, client_id, message, size, size - position), position
 
 
 def api_versions_refusal() -> Message:

@@ -1,0 +1,276 @@
+"""What a server counts of its requests: their numbers by API and version, their times and sizes, and the errors in the answers.
+
+Source: Kafka's RequestMetrics, RequestChannelMetrics and RequestChannel (updateRequestMetrics, updateErrorMetrics). A request is noted when
+its answer has gone out, or when its connection is gone. Notes are added up in blocks, so that one costs little.
+
+Kafka's queues of requests and responses do not exist here, nor do the histograms of the time in them. Conversions are not measured.
+Percentiles are those of the last requests; Kafka's are those of a sample that prefers the last five minutes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from operator import mul
+from typing import TYPE_CHECKING, Final
+
+from kops.protocol.errors import by_code
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kops.protocol.connections.connection import Request
+    from kops.protocol.declaration import Message, Struct
+
+    CountErrors = Callable[[Struct, Counter[int]], None]
+    # Version; when it came, was handled, was answered and was sent, ms; ms of throttling; bytes.
+    Note = tuple[int, float, float, float, float, int, int]
+
+PREFIX: Final = "kafka.network:type=RequestMetrics,name="
+HISTOGRAMS: Final = ("LocalTimeMs", "RemoteTimeMs", "ThrottleTimeMs", "ResponseSendTimeMs", "TotalTimeMs", "RequestBytes")
+_PERCENTILES: Final = (
+    ("50thPercentile", 0.5),
+    ("75thPercentile", 0.75),
+    ("95thPercentile", 0.95),
+    ("98thPercentile", 0.98),
+    ("99thPercentile", 0.99),
+    ("999thPercentile", 0.999),
+)
+# These are counted under both names; the parts are added up when somebody asks.
+_PARTS: Final = {"FetchConsumer": "Fetch", "FetchFollower": "Fetch", "ListClientMetricsResources": "ListConfigResources"}
+_BLOCK: Final = 128
+_SAMPLE: Final = 1028
+
+
+class Histogram:
+    """Whole numbers: their count, sum, extremes and the last of them (Yammer's Histogram)."""
+
+    __slots__ = ("count", "least", "most", "recent", "squares", "sum")
+
+    def __init__(self) -> None:
+        self.count = self.sum = self.squares = self.least = self.most = 0
+        self.recent: deque[int] = deque(maxlen=_SAMPLE)
+
+    def update(self, values: Sequence[int]) -> None:
+        """Take in more values, at least one."""
+        least, most = min(values), max(values)
+        self.least = min(self.least, least) if self.count else least
+        self.most = max(self.most, most) if self.count else most
+        self.count += len(values)
+        self.sum += sum(values)
+        self.squares += sum(map(mul, values, values)) if most else 0
+        self.recent.extend(values)
+
+    def merge(self, other: Histogram) -> None:
+        """Take in another one."""
+        if other.count:
+            self.least = min(self.least, other.least) if self.count else other.least
+            self.most = max(self.most, other.most) if self.count else other.most
+            self.count += other.count
+            self.sum += other.sum
+            self.squares += other.squares
+            self.recent.extend(other.recent)
+
+    def attributes(self) -> dict[str, float]:
+        """By the names of the MBean's attributes."""
+        mean = self.sum / self.count if self.count else 0.0
+        variance = (self.squares - self.count * mean * mean) / (self.count - 1) if self.count > 1 else 0.0
+        found = {"Count": self.count, "Min": self.least, "Max": self.most, "Mean": mean, "StdDev": math.sqrt(max(variance, 0.0))}
+        ordered = sorted(self.recent)
+        return found | {name: _percentile(ordered, part) for name, part in _PERCENTILES}
+
+
+def _percentile(ordered: list[int], part: float) -> float:
+    """Yammer's Snapshot.getValue: between two values, by the distance from each."""
+    if not ordered:
+        return 0.0
+    place = part * (len(ordered) + 1)
+    if place < 1:
+        return ordered[0]
+    if place >= len(ordered):
+        return ordered[-1]
+    lower, upper = ordered[int(place) - 1], ordered[int(place)]
+    return lower + (place - math.floor(place)) * (upper - lower)
+
+
+class ApiMetrics:
+    """The requests of one name."""
+
+    __slots__ = ("_notes", "errors", "histograms", "versions")
+
+    def __init__(self) -> None:
+        self.versions: Counter[int] = Counter()
+        self.errors: Counter[int] = Counter()
+        self.histograms = {name: Histogram() for name in HISTOGRAMS}
+        self._notes: list[Note] = []
+
+    def note(self, note: Note) -> None:
+        """One request has been answered."""
+        self._notes.append(note)
+        if len(self._notes) >= _BLOCK:
+            self.add_up()
+
+    def add_up(self) -> None:
+        """Take what was noted into the sums."""
+        notes, self._notes = self._notes, []
+        if not notes:
+            return
+        versions, received, handled, answered, sent, throttled, sizes = zip(*notes, strict=True)
+        self.versions.update(versions)
+        columns = (
+            _elapsed(received, handled),
+            _elapsed(handled, answered),
+            throttled,
+            _elapsed(answered, sent),
+            _elapsed(received, sent),
+            sizes,
+        )
+        for histogram, column in zip(self.histograms.values(), columns, strict=True):
+            histogram.update(column)
+
+    def merge(self, other: ApiMetrics) -> None:
+        """Take in those of another server."""
+        other.add_up()
+        self.versions += other.versions
+        self.errors += other.errors
+        for name, histogram in other.histograms.items():
+            self.histograms[name].merge(histogram)
+
+
+def _elapsed(begins: Sequence[float], ends: Sequence[float]) -> list[int]:
+    """Times in whole ms, rounded as Java's Math.round does."""
+    return [int(end - begin + 0.5) for begin, end in zip(begins, ends, strict=True)]
+
+
+class RequestMetrics:
+    """All requests of a server; made of several servers, their sums, which is what is asked for numbers."""
+
+    def __init__(self, servers: Iterable[RequestMetrics] = ()) -> None:
+        self.by_name: dict[str, ApiMetrics] = {}
+        for server in servers:
+            for name, metrics in server.by_name.items():
+                self._of(name).merge(metrics)
+                if name in _PARTS:
+                    self._of(_PARTS[name]).merge(metrics)
+
+    def _of(self, name: str) -> ApiMetrics:
+        found = self.by_name.get(name)
+        if found is None:
+            found = self.by_name[name] = ApiMetrics()
+        return found
+
+    def note(self, request: Request, received: float, handled: float, answered: float, sent: float, throttle_ms: int) -> None:
+        """A request is done: when it came, its handler was left, it was answered and the answer had gone out, in ms."""
+        name = request.api.name
+        if name == "Fetch":
+            name = "FetchFollower" if _is_from_follower(request) else "FetchConsumer"
+        elif name == "ListConfigResources" and request.version == 0:
+            name = "ListClientMetricsResources"
+        self._of(name).note((request.version, received, handled, answered, sent, throttle_ms, request.body_size))
+
+    def count_errors(self, api: str, message: Message) -> None:
+        """The errors that an answer holds; NONE is one of them."""
+        kind = type(message)
+        count = _COUNTERS.get(kind)
+        if count is None:
+            count = _COUNTERS[kind] = error_counter(kind)
+        count(message, self._of(api).errors)
+
+    def histograms(self) -> dict[str, float]:
+        """Times in ms and sizes in bytes: `MBean:attribute`, as Kafka's JmxTool writes it."""
+        found: dict[str, float] = {}
+        for name, metrics in sorted(self.by_name.items()):
+            metrics.add_up()
+            for kind, histogram in metrics.histograms.items():
+                if histogram.count:
+                    bean = f"{PREFIX}{kind},request={name}"
+                    found |= {f"{bean}:{attribute}": value for attribute, value in histogram.attributes().items()}
+        return found
+
+
+def request_counts(servers: Iterable[RequestMetrics]) -> dict[str, float]:
+    """What has a rate, of all these servers: requests by name and version, errors by name and kind."""
+    versions: dict[str, Counter[int]] = {}
+    errors: dict[str, Counter[int]] = {}
+    for server in servers:
+        for name, metrics in server.by_name.items():
+            metrics.add_up()
+            for each in {name, _PARTS.get(name, name)}:
+                versions.setdefault(each, Counter()).update(metrics.versions)
+                errors.setdefault(each, Counter()).update(metrics.errors)
+    found: dict[str, float] = {}
+    for name in sorted(versions):
+        for version, count in sorted(versions[name].items()):
+            found[f"{PREFIX}RequestsPerSec,request={name},version={version}"] = count
+        for code, count in sorted(errors[name].items()):
+            found[f"{PREFIX}ErrorsPerSec,request={name},error={by_code(code).name}"] = count
+    return found
+
+
+def _is_from_follower(request: Request) -> bool:
+    """FetchRequest.isFromFollower."""
+    message = request.message
+    replica_id: int = message.replica_id if request.version < 15 else message.replica_state.replica_id  # type: ignore[attr-defined]
+    return replica_id >= 0
+
+
+# errors -------------------------------------------------------------------------------------------------------------------------------
+
+_COUNTERS: dict[type[Message], CountErrors] = {}
+
+
+# Responses of which Kafka does not count all error codes (their methods errorCounts).
+_NOT_AT_THE_TOP: Final = frozenset(("MetadataResponse", "DescribeUserScramCredentialsResponse"))
+_ONLY_AT_THE_TOP: Final = frozenset(("AssignReplicasToDirsResponse",))
+_NO_NONE_AT_THE_TOP: Final = frozenset(
+    ("AddRaftVoterResponse", "RemoveRaftVoterResponse", "UpdateRaftVoterResponse", "UnregisterBrokerResponse", "FetchSnapshotResponse")
+)
+_TOP_WHERE_EMPTY: Final = frozenset(("FindCoordinatorResponse",))
+
+
+def error_counter(kind: type[Message]) -> CountErrors:
+    """A function that counts the error codes of a response as Kafka counts them."""
+    name = kind.__name__
+    count_all = _counter(kind)
+    own = name not in _NOT_AT_THE_TOP and _has_own(kind)
+    lists = () if name in _ONLY_AT_THE_TOP else _lists(kind)
+
+    def count(message: Struct, errors: Counter[int]) -> None:
+        inner = [(one, counter) for name, counter in lists for one in getattr(message, name) or ()]
+        if own and not (name in _TOP_WHERE_EMPTY and inner):
+            code: int = message.error_code  # type: ignore[attr-defined]
+            if code or name not in _NO_NONE_AT_THE_TOP:
+                errors[code] += 1
+        for one, counter in inner:
+            counter(one, errors)
+
+    special = _NOT_AT_THE_TOP | _ONLY_AT_THE_TOP | _NO_NONE_AT_THE_TOP | _TOP_WHERE_EMPTY
+    return count if name in special else count_all
+
+
+def _counter(kind: type[Struct]) -> CountErrors:
+    """All error codes of a structure and of those in it."""
+    own, lists = _has_own(kind), _lists(kind)
+
+    def count(struct: Struct, errors: Counter[int]) -> None:
+        if own:
+            errors[struct.error_code] += 1  # type: ignore[attr-defined]
+        for name, counter in lists:
+            for one in getattr(struct, name) or ():
+                counter(one, errors)
+
+    return count
+
+
+def _lists(kind: type[Struct]) -> tuple[tuple[str, CountErrors], ...]:
+    """The arrays of structures that have error codes in them."""
+    inner = [(field.name, field.of) for field in kind.FIELDS if field.of is not None and field.type.startswith("[]")]
+    return tuple((name, _counter(of)) for name, of in inner if _has_error(of))
+
+
+def _has_own(kind: type[Struct]) -> bool:
+    return any(field.name == "error_code" for field in kind.FIELDS)
+
+
+def _has_error(kind: type[Struct]) -> bool:
+    return _has_own(kind) or any(field.of is not None and _has_error(field.of) for field in kind.FIELDS)
