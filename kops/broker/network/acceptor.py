@@ -31,11 +31,11 @@ _PAUSE_MS: Final = 1000  # after the system had no descriptor for another connec
 
 
 class BindError(KopsError):
-    """A listener's address can't be listened on: taken, not this machine's, not allowed."""
+    """A listener's address cannot be used: it is taken, not this machine's, or not allowed."""
 
 
 class Acceptor:
-    """Listens for one listener. `accepted(socket, address, port)` takes over each connection that is let in, counted already."""
+    """Listens for one listener. `accepted(socket, address, port)` gets each accepted connection, which is counted already."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Acceptor:
         limits: ConnectionLimits,
         accepted: Callable[[socket.socket, str, int], object],
     ) -> None:
-        """Takes the port, but does not listen yet. BindError."""
+        """Take the port, but do not listen yet. BindError."""
         self.listener = listener
         self._loop = loop
         self._settings = settings
@@ -88,7 +88,7 @@ class Acceptor:
         return BindError(f"listener {self.listener.name} can't listen on {self.listener.host or '*'}:{self.listener.port}: {reason}")
 
     def start(self) -> None:
-        """Listen. BindError where another program came first."""
+        """Listen. BindError if another program was first."""
         try:
             self._sock.listen(self._settings.socket_listen_backlog_size)
         except OSError as error:
@@ -96,7 +96,7 @@ class Acceptor:
         self._watch.want(reading=True)
 
     def close(self) -> None:
-        """Listen no more; connections that wait for being let in, or for being refused, are closed."""
+        """Stop listening. Connections that wait to be accepted or refused are closed."""
         self._watch.close()
         self._sock.close()
         if self._timer is not None:
@@ -110,7 +110,7 @@ class Acceptor:
         self._refused.clear()
 
     def slot_freed(self) -> None:
-        """A connection was closed, or limits have changed: one that is held may be let in now."""
+        """A connection was closed or limits have changed: accept one that waits, if it fits now."""
         if self._held is not None and self._timer is None:
             self._loop.call_soon(self._let_in_held)
 

@@ -1,10 +1,10 @@
-"""One connection of a client: what is read is handled in its order, one request at a time, and answered with few writes.
+"""One connection of a client. Requests are handled in order, one at a time, and answered with few writes.
 
 Source: Kafka's KafkaChannel (mute states), Selector (GRACEFUL close, memory), Processor and RequestChannel.Request (SocketServer.scala).
-As in Kafka the next request of a connection is not begun before the last one is answered and its answer has gone out, with two exceptions
-that no client can tell from that but by the time it takes. Answers that are there at once are collected up to `_CORK_SIZE` bytes, so what
-one read brought is answered by one write. And a Produce behind Produces that wait for replicas is begun: the records of all requests that a
-producer has in flight go to the followers together, appended and answered in their order.
+As in Kafka, a connection's next request starts when the answer to the last one has been sent. There are two exceptions, which a client
+notices only by the time. Answers that are ready at once are collected up to `_CORK_SIZE` bytes, so one write answers what one read brought.
+A Produce that follows Produces that wait for replicas starts at once. So the records of all requests that a producer has in flight go to
+the followers together. They are appended and answered in order.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ class Owner(Protocol):
     requests: RequestMetrics
 
     def handle(self, context: RequestContext) -> None:
-        """Carry out a request; it may be answered later."""
+        """Handle a request; it may be answered later."""
 
     def was_active(self, channel: Channel) -> None:
         """Something was read or written."""
 
     def has_closed(self, channel: Channel) -> None:
-        """Its socket is closed; `finished` follows, at once or when the requests received before are carried out."""
+        """Its socket is closed. `has_finished` follows, at once or when the requests received before are handled."""
 
     def has_finished(self, channel: Channel) -> None:
         """Nothing more comes from it."""
 
 
 class RequestContext:
-    """A request and where it came from. It is to be answered once, at once or later."""
+    """A request and where it came from. It is answered once, at once or later."""
 
     __slots__ = ("_channel", "answer", "answered_ms", "counted", "handled_ms", "received_ms", "request", "throttle_ms")
 
@@ -80,7 +80,7 @@ class RequestContext:
 
     @property
     def client_id(self) -> str:
-        """What the client calls itself, "" where it does not."""
+        """The client's id, "" if it sends none."""
         return self.request.client_id
 
     @property
@@ -95,17 +95,17 @@ class RequestContext:
 
     @property
     def connection_id(self) -> str:
-        """Kafka's text for a connection, unique within this node's life."""
+        """Kafka's name for a connection, unique until this node stops."""
         return self._channel.connection_id
 
     @property
     def listener_name(self) -> str:
-        """The listener that the connection came by."""
+        """The listener that accepted the connection."""
         return self._channel.listener.name
 
     @property
     def listener(self) -> Listener:
-        """Whether that is a broker's listener or a controller's."""
+        """Whether it is a broker's or a controller's listener."""
         return self._channel.listener.kind
 
     @property
@@ -115,49 +115,49 @@ class RequestContext:
 
     @property
     def is_privileged(self) -> bool:
-        """Whether it is the listener of the brokers among themselves."""
+        """Whether it is the listener that brokers use between themselves."""
         return self._channel.is_privileged
 
     @property
     def principal(self) -> str:
-        """Who asks."""
+        """Who sent the request."""
         return ANONYMOUS
 
     @property
     def is_connected(self) -> bool:
-        """Whether an answer has anywhere to go, as far as is known."""
+        """Whether the client is still there, as far as is known."""
         return self._channel.is_open
 
     @property
     def is_answered(self) -> bool:
-        """Whether nothing more is to be said: it was answered, or its connection is closed."""
+        """Whether it was answered or its connection is closed."""
         return not self._channel.is_unanswered(self)
 
     def respond(self, message: Message, *, throttle_ms: int = 0) -> None:
-        """Answer. The connection is read again `throttle_ms` later at the earliest (KIP-219). After the connection's end it does nothing.
+        """Answer. The connection is not read for `throttle_ms` (KIP-219). Does nothing if the connection has ended.
 
-        ApiError as in `Message.write`; the request is then still to be answered.
+        ApiError as in `Message.write`; the request then still waits for an answer.
         """
         self._channel.answer(self, message, throttle_ms)
 
     def respond_nothing(self, *, throttle_ms: int = 0) -> None:
-        """Done, without an answer: a Produce with acks=0."""
+        """Finish without an answer: a Produce with acks=0."""
         self._channel.answer(self, None, throttle_ms)
 
     def close_connection(self) -> None:
-        """Instead of an answer, end the connection; what was answered before still goes out."""
+        """Close the connection instead of answering. Earlier answers are still sent."""
         self._channel.refuse(self)
 
 
 class _State(Enum):
     OPEN = auto()
-    ENDING = auto()  # closed once all answers have gone out; no request is handled any more
-    LOST = auto()  # the client is gone; the requests it had sent whole are still carried out
+    ENDING = auto()  # closes when all answers are sent; handles no more requests
+    LOST = auto()  # the client is gone; requests that arrived whole are still handled
     CLOSED = auto()
 
 
 class Channel:
-    """A connection. All methods are for the loop's thread."""
+    """A connection. Call all methods from the loop's thread."""
 
     def __init__(
         self, owner: Owner, sock: socket.socket, listener: ListenerSettings, *, connection_id: str, client_host: str, client_port: int
@@ -174,18 +174,18 @@ class Channel:
         self._connection = ServerConnection(
             listener.kind, max_request_size=settings.socket_request_max_bytes, unstable_versions=settings.unstable_api_versions_enable
         )
-        # A bound on memory is kept by taking nothing off the socket before there is room for the frame.
+        # With a limit on memory, nothing is read from the socket before there is room for the frame.
         self._is_bounded = owner.memory.is_bounded
         self._read_size = SIZE.size if self._is_bounded else _READ_SIZE
         self._turn_requests = min(_TURN_REQUESTS, settings.queued_max_requests)
-        # What is read behind Produces that wait would keep memory from the followers whose fetches they wait for.
+        # More requests would take the memory that the followers' fetches need, for which the Produces wait.
         self._most_begun = 1 if self._is_bounded else self._turn_requests
         self._outbox = Outbox()
         self._state = _State.OPEN
         self._reason = ""  # why it is ENDING
         self._unsent: list[RequestContext] = []  # answered, and the answer has not gone out
-        self._begun: list[RequestContext] = []  # and not answered; more than one only of Produces
-        self._next: Request | None = None  # read, but not to be begun before all these are answered
+        self._begun: list[RequestContext] = []  # and not answered; only Produces may be more than one
+        self._next: Request | None = None  # read, but starts only when all of these are answered
         self._is_working = False
         self._is_scheduled = False
         self._throttle: Timer | None = None
@@ -201,7 +201,7 @@ class Channel:
 
     @property
     def is_muted(self) -> bool:
-        """Whether nothing is read: a request is unanswered, an answer has not gone out, memory or the end of a throttle is waited for."""
+        """Whether nothing is read: a request or an answer is pending, or it waits for memory or the end of a throttle."""
         return (
             self._state is not _State.OPEN
             or (bool(self._begun) and self._is_waiting())
@@ -246,7 +246,7 @@ class Channel:
     # requests ---------------------------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Write what is to be sent; where all of it has gone out, handle what was received, and so on until there is nothing to do."""
+        """Send what is pending. If all of it is sent, handle what was received. Repeat until there is nothing to do."""
         if self._is_working:
             return
         self._is_working = True
@@ -259,7 +259,7 @@ class Channel:
         if self._state is not _State.OPEN:
             self._close_if_done()
         watch = self._watch
-        # A socket that is read, with nothing to be sent, stays as it is: whether it is muted is found when something comes.
+        # A socket that is read and has nothing to send stays as it is. `_on_readable` finds out whether it is muted.
         if self.is_open and (self._outbox.size or watch.is_writing or not watch.is_reading):
             watch.want(reading=None if self.is_muted else True, writing=bool(self._outbox.size))
 
@@ -270,8 +270,8 @@ class Channel:
             self.close("")
 
     def _handle_received(self, limit: int) -> int:
-        """Handle up to `limit` requests, as far as they are received, may be begun and the cork is not full; how many more are to be
-        handled once the answers have gone out."""
+        """Handle up to `limit` requests that are received and may start, until the cork is full -> how many may still be handled when the
+        answers are sent."""
         while not self._is_held():
             if self._outbox.size >= _CORK_SIZE:
                 return limit
@@ -289,12 +289,12 @@ class Channel:
         return 0
 
     def _is_waiting(self) -> bool:
-        """Whether the next request has to wait for the answers to those that are begun, of which there are some."""
+        """Whether the next request must wait for the answers to those that have begun. There must be some."""
         begun = self._begun
         return self._next is not None or len(begun) >= self._most_begun or begun[-1].request.api.key != PRODUCE
 
     def _is_held(self) -> bool:
-        """Whether no request may be begun."""
+        """Whether no request may start."""
         return (
             (bool(self._begun) and self._is_waiting())
             or self._is_scheduled
@@ -339,11 +339,11 @@ class Channel:
     # answers ----------------------------------------------------------------------------------------------------------------------
 
     def is_unanswered(self, context: RequestContext) -> bool:
-        """Whether a request is still to be answered."""
+        """Whether a request still waits for an answer."""
         return context in self._begun
 
     def answer(self, context: RequestContext, message: Message | None, throttle_ms: int = 0) -> None:
-        """The request's answer, None for none."""
+        """Answer a request; None sends nothing."""
         if self._state is _State.CLOSED:
             return
         assert context in self._begun, "a request is answered once"
@@ -364,11 +364,10 @@ class Channel:
             self._schedule()
 
     def _has_sent_last(self) -> bool:
-        """Send the answer to the only request that was waiting at once -> whether it is out and nothing else is to be done.
+        """Send the answer at once if no other request waits -> whether it is sent and there is nothing else to do.
 
-        Whoever asked goes on while this node still works at what follows from the answer: a leader has two followers to answer, and parks
-        their fetches behind the answer to the producer. What answers one of several waiting requests often answers the others: they go out
-        together, at the end of the turn.
+        So the client continues while this node still has work to do: a leader answers the producer before it parks the follower's fetch.
+        If several requests wait, what answers one often answers the others. Their answers are sent together at the end of the turn.
         """
         if self._begun or self._next is not None or self._throttle is not None or self._state is not _State.OPEN:
             return False
@@ -376,13 +375,13 @@ class Channel:
             if not self._outbox.flush(self._sock):
                 return False
         except OSError:
-            return False  # it fails again in a turn of its own, where the connection may be ended
+            return False  # it fails again in a turn of its own, where the connection can be closed
         self._note_sent()
         self._watch.want(reading=True)
         return self._connection.frames.is_empty
 
     def refuse(self, context: RequestContext) -> None:
-        """The request is not answered, the connection ends."""
+        """Close the connection instead of answering."""
         if self._state is _State.CLOSED:
             return
         assert context in self._begun, "a request is answered once"
@@ -397,7 +396,7 @@ class Channel:
         self._work()
 
     def _flush(self) -> bool:
-        """Whether all has gone out; a connection that fails is lost."""
+        """Send -> whether all is sent. A connection that fails is lost."""
         if not self.is_open:
             self._note_sent()
             return True
@@ -440,7 +439,7 @@ class Channel:
         assert self._waiter is not None
         self._memory_size = self._waiter.size
         self._waiter = None
-        # Whoever gives memory back is at work for another connection.
+        # The caller is at work for another connection.
         self._schedule()
 
     def _release_memory(self) -> None:
@@ -451,7 +450,7 @@ class Channel:
     # the end ----------------------------------------------------------------------------------------------------------------------
 
     def _end(self, reason: str) -> None:
-        """Close as soon as all answers have gone out."""
+        """Close when all answers are sent."""
         if self._state is _State.OPEN:
             self._state = _State.ENDING
             self._reason = reason
@@ -459,7 +458,7 @@ class Channel:
             self.close(reason)
 
     def lose(self, reason: str) -> None:
-        """The connection is of no use any more; the requests received whole are carried out before it is forgotten."""
+        """Close the socket. Requests that arrived whole are still handled."""
         if self._state is not _State.OPEN:
             self.close(reason)
             return
@@ -470,14 +469,14 @@ class Channel:
             self._throttle.cancel()
             self._throttle = None
         if self._waiter is not None:
-            # What it waits for memory for was not received whole.
+            # The request that it waits for has not arrived whole.
             self._waiter.cancel()
             self._waiter = None
         self._close_socket()
         self._work()
 
     def close(self, reason: str) -> None:
-        """Close now; what was received and not handled is dropped, later answers go nowhere."""
+        """Close now. Drops requests that are not handled, and later answers."""
         if self._state is _State.CLOSED:
             return
         was_open = self.is_open
@@ -499,7 +498,7 @@ class Channel:
         self._owner.has_finished(self)
 
     def _send_last(self) -> None:
-        """What was answered in this turn, as far as the socket takes it."""
+        """Send this turn's answers, as far as the socket takes them."""
         try:
             self._outbox.flush(self._sock)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""How many connections there may be, and how fast they may come; numbers in, verdicts out.
+"""Limits on the number and the rate of connections. In: counts. Out: decisions.
 
 Source: Kafka's ConnectionQuotas (SocketServer.scala), Rate, SampledStat and QuotaUtils; KIP-402 (listeners), KIP-612 (rates).
 The listener of the brokers among themselves is protected where there is another one: the node's own limits don't hold it back.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Sample:
-    """What was counted within one window."""
+    """The count of one window."""
 
     start_ms: int
     last_event_ms: int
@@ -42,7 +42,7 @@ class Rate:
         self._current = 0
 
     def record(self, now_ms: int, value: float = 1) -> int:
-        """Count an event. How long to wait, ms, until the rate is within its bound again, 0 where it is now."""
+        """Count an event -> ms until the rate is within its limit again, 0 if it is now."""
         self._add(now_ms, value)
         size_ms = self._window_size_ms(now_ms)
         rate = sum(sample.value for sample in self._samples) / (size_ms / 1000)
@@ -52,7 +52,7 @@ class Rate:
         return INT_MAX if self.bound == 0 else int((rate - self.bound) / self.bound * size_ms + 0.5)
 
     def take_back(self, now_ms: int) -> None:
-        """An event that was recorded does not count."""
+        """Take back a recorded event."""
         self._add(now_ms, -1)
 
     def _add(self, now_ms: int, value: float) -> None:
@@ -105,21 +105,21 @@ class ConnectionLimits:
     # settings ---------------------------------------------------------------------------------------------------------------------
 
     def update(self, settings: NetworkSettings, overrides: Mapping[str, int]) -> None:
-        """Other limits for the node as a whole; connections that are there stay."""
+        """Set the limits of the node as a whole. Existing connections stay."""
         self._max_per_address = settings.max_connections_per_ip
         self._max_per_address_overrides = dict(overrides)
         self._max = settings.max_connections
         self._rate.bound = settings.max_connection_creation_rate
 
     def add_listener(self, listener: ListenerSettings) -> None:
-        """A listener, or other limits for one that is known."""
+        """Add a listener, or change the limits of a known one."""
         self._by_listener.setdefault(listener.name, 0)
         self._max_by_listener[listener.name] = listener.max_connections
         rate = self._listener_rates.setdefault(listener.name, self._new_rate(INT_MAX))
         rate.bound = listener.max_connection_creation_rate
 
     def remove_listener(self, name: str) -> None:
-        """Forget a listener; its connections were closed before."""
+        """Forget a listener, whose connections are closed."""
         for table in (self._by_listener, self._max_by_listener, self._listener_rates):
             table.pop(name, None)
 
@@ -140,24 +140,24 @@ class ConnectionLimits:
     # verdicts ---------------------------------------------------------------------------------------------------------------------
 
     def is_protected(self, listener: str) -> bool:
-        """Whether the node's own limits don't hold for a listener."""
+        """Whether a listener is exempt from the node's limits."""
         return listener == self._inter_broker_listener and len(self._by_listener) > 1
 
     def delay_ms(self, listener: str, now_ms: int) -> int:
-        """A connection has come: how long it has to wait for the sake of the rates (the node's and the listener's)."""
+        """Count a new connection -> how long it must wait because of the rates of the node and the listener."""
         delay_ms = 0 if self.is_protected(listener) else self._rate.record(now_ms)
         return min(max(delay_ms, self._listener_rates[listener].record(now_ms)), self._window_ms)
 
     def has_slot(self, listener: str) -> bool:
-        """Whether one more is within the limits of its listener and of the node."""
+        """Whether one more connection is within the limits of its listener and of the node."""
         if self._by_listener[listener] >= self._max_by_listener[listener]:
             return False
         return self.is_protected(listener) or self.total < self._max
 
     def address_delay_ms(self, listener: str, address: str, now_ms: int) -> int:
-        """How long a connection has to wait, and is then refused, because its address is too fast; 0 where it is let in.
+        """How long a connection waits before it is refused because its address connects too often; 0 if it is accepted.
 
-        One that is refused counts for no rate."""
+        A refused connection counts for no rate."""
         bound = self._address_bound(address)
         if bound == INT_MAX:
             return 0
@@ -173,7 +173,7 @@ class ConnectionLimits:
         return delay_ms
 
     def is_full(self, address: str) -> bool:
-        """Whether an address has all the connections that it may have."""
+        """Whether an address has reached its limit."""
         return self.count(address) >= self.max_of(address)
 
     def max_of(self, address: str) -> int:
@@ -181,7 +181,7 @@ class ConnectionLimits:
         return self._max_per_address_overrides.get(address, self._max_per_address)
 
     def is_exceeded(self) -> bool:
-        """Whether a protected connection has come on top of all that the node may have: another one has to go."""
+        """Whether a protected connection exceeds the node's limit, so that another one must be closed."""
         return self.total > self._max
 
     # counting ---------------------------------------------------------------------------------------------------------------------
@@ -195,13 +195,13 @@ class ConnectionLimits:
         return self._by_listener[listener]
 
     def add(self, listener: str, address: str) -> None:
-        """A connection was let in."""
+        """Count an accepted connection."""
         self.total += 1
         self._by_listener[listener] += 1
         self._by_address[address] = self.count(address) + 1
 
     def remove(self, listener: str, address: str) -> None:
-        """A connection was closed."""
+        """Count a closed connection."""
         self.total -= 1
         self._by_listener[listener] -= 1
         left = self._by_address.pop(address) - 1

@@ -1,8 +1,8 @@
-"""The loop that a node lives on: sockets, timers, and a few side threads for what blocks.
+"""The event loop of a node: sockets, timers, and a few side threads for calls that block.
 
 Kafka has a thread each for acceptors, processors, request handlers, fetchers and timers; here they are callbacks of one loop, so nothing
-needs a lock. What would block (fsync, recovery, cleaning) runs in a side thread and its end is a callback again.
-The loop sleeps until a socket is ready, a timer is due or a thread has ended; nothing polls.
+needs a lock. Calls that block (fsync, recovery, cleaning) run in a side thread, and their results arrive as callbacks.
+The loop sleeps until a socket is ready, a timer is due or a thread has ended. Nothing polls.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CANCELLED_TO_KEEP: Final = 1000
 
 
 class Timer:
-    """A call at a time; `cancel` takes it back."""
+    """A call at a given time."""
 
     __slots__ = ("_loop", "cancelled", "due_ms", "run")
 
@@ -38,7 +38,7 @@ class Timer:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """It is not called; what it held is let go of at once. A second call, or one behind its time, does nothing."""
+        """Do not call it, and release what it holds. Does nothing if it was called or cancelled before."""
         if not self.cancelled and self.run is not None:
             self.cancelled = True
             self.run = None
@@ -46,7 +46,7 @@ class Timer:
 
 
 class Watch:
-    """A socket under the loop's eyes. `is_reading` and `is_writing` say what it is asked for; what is not asked for costs nothing."""
+    """A socket that the loop watches. `is_reading` and `is_writing` say for what."""
 
     __slots__ = ("_loop", "is_reading", "is_writing", "on_readable", "on_writable", "sock")
 
@@ -67,12 +67,12 @@ class Watch:
             self._loop.change_watch(self, before, (READ if reading else 0) | (WRITE if writing else 0))
 
     def close(self) -> None:
-        """Watch no more; the socket stays open. To be called before it is closed."""
+        """Stop watching. Call this before the socket is closed."""
         self.want(reading=False, writing=False)
 
 
 class Loop:
-    """Callbacks in one thread. Times are milliseconds; `now_ms` is the wall clock, delays are counted on the monotonic one.
+    """Callbacks in one thread. Times are milliseconds; `now_ms` is the wall clock, delays use the monotonic one.
 
     `turn_count` tells how often it woke. All methods but `call_from_thread` are for the loop's own thread.
     """
@@ -103,7 +103,7 @@ class Loop:
         return time.monotonic() * 1000
 
     def call_soon(self, run: Callable[[], object]) -> None:
-        """Call at the next turn, in the order of these calls."""
+        """Call in the next turn, in the order of these calls."""
         self._ready.append(run)
 
     def call_later(self, delay_ms: float, run: Callable[[], object]) -> Timer:
@@ -113,7 +113,7 @@ class Loop:
         return timer
 
     def forget_timer(self) -> None:
-        """A timer was cancelled. Where most of the table is such, it is made anew: parked requests are nearly always cancelled."""
+        """Count a cancelled timer. The table is built anew when most of it is cancelled."""
         self._cancelled_timers += 1
         if self._cancelled_timers > _CANCELLED_TO_KEEP and self._cancelled_timers * 2 > len(self._timers):
             self._timers = [entry for entry in self._timers if not entry[2].cancelled]
@@ -144,11 +144,11 @@ class Loop:
     # sockets ----------------------------------------------------------------------------------------------------------------------
 
     def watch(self, sock: socket.socket, on_readable: Callable[[], object], on_writable: Callable[[], object]) -> Watch:
-        """Watch a socket, for nothing at first: see `Watch.want`."""
+        """Watch a socket, at first for nothing: see `Watch.want`."""
         return Watch(self, sock, on_readable, on_writable)
 
     def change_watch(self, watch: Watch, before: bool, events: int) -> None:
-        """What a socket is watched for has changed."""
+        """Change what a socket is watched for."""
         if not events:
             self._poller.unregister(watch.sock)
         elif before:
@@ -159,13 +159,13 @@ class Loop:
     # running ----------------------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Turn until `stop`, also one that came before. What a callback raises comes out here: it is a fault of kops."""
+        """Turn until `stop` is called, or was called before. Raises what a callback raises, which is a bug in kops."""
         while not self._stopping:
             self.run_once()
         self._stopping = False
 
     def stop(self) -> None:
-        """End `run` behind this turn (from elsewhere: `call_from_thread(loop.stop)`)."""
+        """End `run` after this turn. From another thread: `call_from_thread(loop.stop)`."""
         self._stopping = True
 
     def run_once(self, max_wait_ms: float | None = None) -> None:
@@ -225,7 +225,7 @@ class Loop:
             return
 
     def close(self) -> None:
-        """Let go of everything; side threads end what they are at, what waits for one is not begun."""
+        """Release everything. Side threads finish their current call; waiting calls are dropped."""
         self._closed = True
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,7 +1,7 @@
-"""A bound on the bytes of requests that are being received (Kafka MemoryPool, SimpleMemoryPool; `queued.max.request.bytes`).
+"""A limit on the bytes of requests that are being received (Kafka MemoryPool, SimpleMemoryPool; `queued.max.request.bytes`).
 
-As in Kafka the last one that is let in may go over the bound by its own size: who asks gets all it asks for as long as anything is free.
-Who gets nothing waits in line, and nobody who comes later is served before.
+As in Kafka, a request for memory is granted whole while anything is free, so the last one may exceed the limit by its own size.
+The others wait and are served in order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Waiter:
-    """A place in the line. `cancel` leaves it."""
+    """A request for memory that waits."""
 
     __slots__ = ("granted", "size")
 
@@ -23,12 +23,12 @@ class Waiter:
         self.granted: Callable[[], object] | None = granted
 
     def cancel(self) -> None:
-        """Nothing is to be granted any more."""
+        """Stop waiting."""
         self.granted = None
 
 
 class MemoryPool:
-    """Counts bytes; the memory itself is Python's. A `size` that is not above 0 means no bound."""
+    """Counts bytes; it allocates nothing. A `size` of 0 or less means no limit."""
 
     __slots__ = ("_waiters", "available", "size")
 
@@ -39,11 +39,11 @@ class MemoryPool:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether it counts at all."""
+        """Whether there is a limit."""
         return self.size > 0
 
     def try_allocate(self, size: int) -> bool:
-        """Take `size` bytes, or False where there are none left or others wait for them."""
+        """Take `size` bytes -> False if none are left or others wait."""
         if self.is_bounded:
             self._drop_cancelled()
             if self._waiters or self.available <= 0:
@@ -52,13 +52,13 @@ class MemoryPool:
         return True
 
     def wait(self, size: int, granted: Callable[[], object]) -> Waiter:
-        """Stand in line for `size` bytes; `granted` is called once they are taken."""
+        """Wait for `size` bytes; `granted` is called when they are taken."""
         waiter = Waiter(size, granted)
         self._waiters.append(waiter)
         return waiter
 
     def release(self, size: int) -> None:
-        """Give bytes back; those who wait are served in their order as long as anything is free."""
+        """Return bytes, and serve waiting requests in order while anything is free."""
         if not self.is_bounded:
             return
         self.available += size

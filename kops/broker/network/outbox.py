@@ -1,4 +1,4 @@
-"""What waits to be sent on one socket: buffers and slices of files, written with as few calls as can be.
+"""What is to be sent on one socket: buffers and slices of files, sent with few calls.
 
 Source: Kafka's NetworkSend, ByteBufferSend, MultiRecordsSend and FileRecords.writeTo (a file that has become shorter ends the connection).
 """
@@ -40,7 +40,7 @@ class _Slice(Protocol):
 
 
 class Outbox:
-    """A queue of buffers. `size` is what is still to be sent."""
+    """A queue of buffers. `size` is the number of bytes still to be sent."""
 
     __slots__ = ("_buffers", "_sent_of_first", "size")
 
@@ -50,7 +50,7 @@ class Outbox:
         self.size = 0
 
     def add(self, buffers: list[Encoded]) -> None:
-        """Put buffers behind the others. They are kept, not copied."""
+        """Append buffers. They are kept, not copied."""
         if len(buffers) == 1 and isinstance(only := buffers[0], bytearray) and only:
             self._buffers.append(only)
             self.size += len(only)
@@ -62,12 +62,12 @@ class Outbox:
                 self.size += size
 
     def clear(self) -> None:
-        """Nothing is to be sent any more."""
+        """Drop everything."""
         self._buffers.clear()
         self._sent_of_first = self.size = 0
 
     def flush(self, sock: socket.socket) -> bool:
-        """Send as much as the socket takes; whether nothing is left. OSError where the connection, or a file, fails."""
+        """Send as much as the socket takes -> whether nothing is left. OSError if the connection or a file fails."""
         buffers = self._buffers
         if len(buffers) == 1 and isinstance(only := buffers[0], bytearray) and not self._sent_of_first:
             return self._send_only(sock, only)
@@ -90,7 +90,7 @@ class Outbox:
         return True
 
     def _send_only(self, sock: socket.socket, buffer: bytearray) -> bool:
-        """A single buffer, as nearly every request and most answers are one; whether all of it went out."""
+        """Send a single buffer -> whether all of it is sent. Nearly every request and most answers are one buffer."""
         try:
             sent = sock.send(buffer)
         except BlockingIOError:
@@ -102,7 +102,7 @@ class Outbox:
         return False
 
     def _send_buffers(self, sock: socket.socket) -> tuple[int, bool]:
-        """What lies before the next slice that is for sendfile. -> (bytes sent, whether the socket took less than it was given)"""
+        """Send what comes before the next slice for sendfile -> (bytes sent, whether the socket took less than it was given)."""
         gathered: list[bytes | bytearray | memoryview] = []
         size = 0
         is_more = False

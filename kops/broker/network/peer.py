@@ -1,7 +1,7 @@
-"""A connection to another node, made when it is needed and made again when it breaks: requests in, answers or ApiErrors out.
+"""A connection to another node, opened when it is needed and again after it breaks. In: requests. Out: answers or ApiErrors.
 
-Source: Kafka's NetworkClient, ClusterConnectionStates, InFlightRequests, NodeApiVersions and InterBrokerSendThread (what waits for a
-connection is sent when there is one). One request's time-out ends the connection, as in Kafka: what follows on it could only be late.
+Source: Kafka's NetworkClient, ClusterConnectionStates, InFlightRequests, NodeApiVersions and InterBrokerSendThread (requests wait
+for a connection). As in Kafka, a request that times out ends the connection: what follows on it could only be late.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Request:
 
 
 class Peer:
-    """One node. `draw()` gives random numbers from 0 up to 1 for the back-off. All methods are for the loop's thread."""
+    """One node. `draw()` gives random numbers from 0 up to 1 for the back-off. Call all methods from the loop's thread."""
 
     def __init__(self, loop: Loop, host: str, port: int, *, draw: Callable[[], float], settings: PeerSettings | None = None) -> None:
         self.host = host
@@ -105,12 +105,12 @@ class Peer:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a request would go out at once."""
+        """Whether a request would be sent at once."""
         return self._state is _State.READY
 
     @property
     def in_flight_count(self) -> int:
-        """Requests that are sent and not answered."""
+        """Requests that are sent but not answered."""
         return len(self._in_flight)
 
     @property
@@ -137,14 +137,14 @@ class Peer:
             return
         request = self._new_request(message, done, versions, self._settings.request_timeout_ms if timeout_ms is None else timeout_ms)
         self._waiting.append(request)
-        # What is sent within one turn goes out with one write; what an answer leads to goes out behind that answer.
+        # Requests of one turn are sent with one write. Requests that an answer leads to are sent right after it.
         if not self._is_reading:
             self._schedule()
 
     def _new_request(
         self, message: Message, done: Callable[[Message | ApiError], object], versions: range | None, timeout_ms: int
     ) -> _Request:
-        """A request and its time-out. Nearly all are answered long before: one timer serves them, and stays where it is when they are."""
+        """Make a request and see to its time-out. One timer serves all requests, as nearly all are answered long before."""
         delay_ms = max(timeout_ms, 0)
         due_ms = self._loop.monotonic_ms() + delay_ms
         timeout = self._timeout
@@ -155,7 +155,7 @@ class Peer:
         return _Request(message, done, versions, due_ms)
 
     def close(self) -> None:
-        """End the connection for good. What is unanswered ends with NETWORK_EXCEPTION, still within this call."""
+        """Close the connection for good. Unanswered requests end with NETWORK_EXCEPTION within this call."""
         if self._state is not _State.CLOSED:
             self._drop_connection()
             self._state = _State.CLOSED
@@ -347,7 +347,7 @@ class Peer:
 
     def _read_responses(self, connection: ClientConnection) -> None:
         self._is_reading = True
-        # What an answer leads to may end this connection.
+        # A callback may close this connection.
         while connection is self._connection:
             try:
                 response = connection.next_event()
@@ -368,7 +368,7 @@ class Peer:
     # the end of a connection ------------------------------------------------------------------------------------------------------
 
     def _look_for_timed_out(self) -> None:
-        """End what was not answered in time, and set the timer for what is due next."""
+        """End the requests that were not answered in time, and set the timer for the next ones."""
         self._timeout = None
         now_ms = self._loop.monotonic_ms()
         due = [request for request in (*self._in_flight, *self._waiting) if request.due_ms <= now_ms]
@@ -422,7 +422,7 @@ class Peer:
 
 
 class Peers:
-    """The nodes that this one talks to, one connection to each."""
+    """Connections to other nodes, one to each."""
 
     def __init__(self, loop: Loop, *, draw: Callable[[], float], settings: PeerSettings | None = None) -> None:
         self._loop = loop
@@ -431,7 +431,7 @@ class Peers:
         self._by_id: dict[int, Peer] = {}
 
     def get(self, node_id: int, host: str, port: int) -> Peer:
-        """A node's connection; one to another address that the node had before is closed."""
+        """A node's connection. If the node had another address before, that connection is closed."""
         peer = self._by_id.get(node_id)
         if peer is None or (peer.host, peer.port) != (host, port):
             self.forget(node_id)
@@ -459,6 +459,6 @@ def _is_address(host: str) -> bool:
 
 
 def _resolve(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
-    """(family, address) of a host, in the order in which they are to be tried."""
+    """(family, address) of a host, in the order to try them."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]

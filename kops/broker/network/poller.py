@@ -20,7 +20,7 @@ _MOST_EVENTS: Final = 1024  # of one wait; the others are found by the next one
 
 
 class Poller(Protocol):
-    """Sockets and what they are waited for (`READ`, `WRITE` or both). `data` is given back when a socket is ready."""
+    """Sockets and the events to wait for (`READ`, `WRITE` or both). `wait` returns the `data` of a socket."""
 
     def register(self, sock: socket.socket, events: int, data: Any) -> None: ...
     def modify(self, sock: socket.socket, events: int, data: Any) -> None: ...
@@ -94,5 +94,5 @@ class SelectorPoller:
 
 
 def make_poller() -> Poller:
-    """What suits this system."""
+    """The best poller that this system has."""
     return EpollPoller() if hasattr(select, "epoll") else SelectorPoller()

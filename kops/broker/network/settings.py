@@ -1,4 +1,4 @@
-"""What the network part of a node is told: Kafka's keys in snake_case, with Kafka's defaults.
+"""The settings of a node's network: Kafka's keys in snake_case, with Kafka's defaults.
 
 Source: Kafka's SocketServerConfigs, and of ServerConfigs and QuotaConfig the few keys that its SocketServer reads.
 """

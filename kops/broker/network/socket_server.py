@@ -1,9 +1,8 @@
 """The server side of a node's network: its listeners, its connections, and the limits on both.
 
-Source: Kafka's SocketServer, Processor and Selector (idle connections, excess connections). There are no processors and no queue of
-requests between them and handlers: one loop reads, handles and writes, so a request that is read is handled at once.
-`queued.max.requests` bounds what one connection gets handled in a turn. As in Kafka a broker and a controller within one process have a
-server each.
+Source: Kafka's SocketServer, Processor and Selector (idle connections, excess connections). Kafka's processors put requests into a queue
+for handlers. Here one loop reads, handles and writes, so a request is handled as soon as it is read. `queued.max.requests` limits the
+requests of one connection in a turn. As in Kafka, a broker and a controller in one process have a server each.
 """
 
 from __future__ import annotations
@@ -70,13 +69,13 @@ class SocketServer:
     # life -------------------------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Accept connections and handle requests. BindError where another program has begun to listen on a port since it was taken."""
+        """Accept connections and handle requests. BindError if another program listens on a port by now."""
         self._is_started = True
         for acceptor in self._acceptors.values():
             acceptor.start()
 
     def stop(self) -> None:
-        """Close listeners and connections. No request is handled any more, answers go nowhere. A second call does nothing."""
+        """Close listeners and connections. Handles no more requests and drops answers. A second call does nothing."""
         for acceptor in self._acceptors.values():
             acceptor.close()
         self._acceptors.clear()
@@ -87,7 +86,7 @@ class SocketServer:
             self._idle_timer = None
 
     def add_listener(self, listener: ListenerSettings) -> None:
-        """One more listener, which is served at once if the others are. BindError."""
+        """Add a listener, which is served at once if the others are. BindError."""
         self.limits.add_listener(listener)
         try:
             acceptor = self._bind(listener)
@@ -108,7 +107,7 @@ class SocketServer:
         self.limits.remove_listener(name)
 
     def update_limits(self, settings: NetworkSettings) -> None:
-        """Take over what Kafka lets change at run time: numbers of connections and their rates, of the node and of its listeners."""
+        """Apply the settings that change at run time: limits on connections and their rates, of the node and of its listeners."""
         self.limits.update(settings, _addresses(settings))
         for listener in settings.listeners:
             if listener.name in self._acceptors:
@@ -119,11 +118,11 @@ class SocketServer:
     # facts ------------------------------------------------------------------------------------------------------------------------
 
     def bound_port(self, name: str) -> int:
-        """The port that a listener has, also where any free one was asked for."""
+        """The port of a listener, also if any free one was asked for."""
         return self._acceptors[name].port
 
     def advertised_address(self, name: str) -> tuple[str, int]:
-        """What clients are told about a listener: host and port. Without a host for it, it is this machine's own name, as in Kafka."""
+        """Host and port of a listener, as clients see it. Without a configured host it is this machine's name, as in Kafka."""
         listener = self._acceptors[name].listener
         host = listener.advertised_host or listener.host or socket.getfqdn()
         return host, self.bound_port(name) if listener.advertised_port is None else listener.advertised_port
@@ -136,7 +135,7 @@ class SocketServer:
     # channels: what they tell -----------------------------------------------------------------------------------------------------
 
     def handle(self, context: RequestContext) -> None:
-        """A request has come."""
+        """Handle a request."""
         self.request_count += 1
         if self.on_request is not None:
             self.on_request(context.received_ms)
@@ -181,7 +180,7 @@ class SocketServer:
             acceptor.slot_freed()
 
     def _close_excess(self) -> None:
-        """Make room for a connection of the brokers among themselves: the least recently used one of another listener goes."""
+        """Make room for a connection between brokers: close the least recently used one of another listener."""
         while self.limits.is_exceeded():
             channel = next((channel for channel in self._channels if not self.limits.is_protected(channel.listener.name)), None)
             if channel is None:
@@ -189,7 +188,7 @@ class SocketServer:
             channel.close("there are more connections than the node may have")
 
     def _close_idle(self) -> None:
-        """Close what was idle too long, then sleep until the next one may be."""
+        """Close connections that were idle too long, and set the timer for the next one."""
         self._idle_timer = None
         max_idle_ms = self.settings.connections_max_idle_ms
         while self._channels:
@@ -202,5 +201,5 @@ class SocketServer:
 
 
 def _addresses(settings: NetworkSettings) -> dict[str, int]:
-    """`max.connections.per.ip.overrides` by address; host names are looked up. OSError where one is unknown, as in Kafka's start."""
+    """`max.connections.per.ip.overrides` by address; host names are looked up. OSError if one is unknown, as at Kafka's start."""
     return {str(socket.getaddrinfo(host, None)[0][4][0]): count for host, count in settings.max_connections_per_ip_overrides.items()}
