@@ -153,13 +153,13 @@ class Client:
         timeout_ms: int | None = None,
         versions: range | None = None,
     ) -> T:
-        """One call to its end. ApiError, or UnreachableError where there is no answer in time."""
+        """One call to its end. Raises ApiError, or UnreachableError if there is no answer in time."""
         call = Call(name, to, build, handle, timeout_ms=timeout_ms, versions=versions)
         self.run([call])
         return call.value
 
     def run(self, calls: Sequence[Call[T]]) -> None:
-        """Calls side by side until each is done. UnreachableError where no server answers at all; else a call keeps its own error."""
+        """Calls side by side until each is done. Raises UnreachableError if no server answers at all; else a call keeps its own error."""
         now_ms = self.now_ms()
         for call in calls:
             call.deadline_ms = now_ms + (self.settings.default_api_timeout_ms if call.timeout_ms is None else call.timeout_ms)
@@ -180,7 +180,7 @@ class Client:
     def turn(self, timeout_ms: float) -> None:
         """One turn: ask for metadata where it is due, let the connections work.
 
-        UnreachableError where no server has ever answered, ApiError where servers refuse to tell what the cluster is.
+        Raises UnreachableError if no server has ever answered, ApiError if servers refuse to tell what the cluster is.
         """
         now_ms = self.now_ms()
         if self._started_ms is None:

@@ -88,7 +88,7 @@ class Consumer:
     def poll(self, timeout_ms: float) -> Iterator[Fetched]:
         """What has come, else what comes within so many ms. Positions move on as the batches are taken.
 
-        ApiError, UnreachableError, NotFoundError (a topic was deleted), DecodeError (damaged records).
+        Raises ApiError, UnreachableError, NotFoundError (a topic was deleted), DecodeError (damaged records).
         """
         deadline_ms = self.client.now_ms() + timeout_ms
         while True:

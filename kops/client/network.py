@@ -204,7 +204,7 @@ class NetworkClient:
 
     def least_loaded(self, nodes: Iterable[Node]) -> Node | None:
         """The node with the fewest requests in flight among those with a connection, else one that is connecting, else the one that was not
-        tried for the longest time, else one that is slow. None where each has failed and may not be tried again yet.
+        tried for the longest time, else one that is slow. None if each has failed and may not be tried again yet.
         """
         candidates = list(nodes)
         offset = int(self._draw() * len(candidates))

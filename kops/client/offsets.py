@@ -100,7 +100,7 @@ def by_leader(
     versions: range | None = None,
 ) -> dict[TopicPartition, T | ApiError]:
     """Ask the leader of each partition, all leaders side by side, and ask anew where leadership has moved. What is left when
-    `default.api.timeout.ms` is over has the last error; UnreachableError where a leader can't be reached."""
+    `default.api.timeout.ms` is over has the last error; UnreachableError if a leader can't be reached."""
     began_ms = client.now_ms()
     deadline_ms = began_ms + client.settings.default_api_timeout_ms
     pending = list(dict.fromkeys(keys))
@@ -131,7 +131,7 @@ def by_leader(
 
 
 def _of_call(call: Call[dict[TopicPartition, T | ApiError]], group: list[TopicPartition]) -> dict[TopicPartition, T | ApiError]:
-    """What came of a call to one leader. UnreachableError where it was never reached."""
+    """What came of a call to one leader. Raises UnreachableError if it was never reached."""
     if isinstance(call.error, UnreachableError):
         raise call.error
     if isinstance(call.error, ApiError):
@@ -278,7 +278,7 @@ def json_entries(text: str, file: str, name: str) -> list[dict[str, Any]]:
 
 
 def json_field(entry: Mapping[str, Any], name: str, kind: type[K], file: str) -> K:
-    """A field of such an object. DecodeError where it is missing or of another type."""
+    """A field of such an object. Raises DecodeError if it is missing or of another type."""
     value = entry.get(name)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         wanted = {str: "a text", int: "a number", list: "an array"}[kind]

@@ -54,7 +54,7 @@ class ReplicaInLogDir(NamedTuple):
 
 @dataclass(slots=True)
 class LogDirInfo:
-    """A log directory of a broker; bytes are None where the broker does not tell them."""
+    """A log directory of a broker; bytes are None if the broker does not tell them."""
 
     path: str
     error: str | None
@@ -230,7 +230,7 @@ def _log_dirs(response: Message) -> list[LogDirInfo]:
 
 
 def find_log_dirs(client: Client, replicas: Iterable[Replica]) -> dict[Replica, tuple[str | None, str | None]]:
-    """Where replicas are: (log directory, directory that they are moved to). KopsError where a broker can't tell."""
+    """Where replicas are: (log directory, directory that they are moved to). Raises KopsError if a broker can't tell."""
     wanted = list(replicas)
     brokers = sorted({replica.broker for replica in wanted})
     dirs = describe_log_dirs(client, brokers, {TopicPartition(replica.topic, replica.partition) for replica in wanted}) if brokers else {}

@@ -112,7 +112,9 @@ class Producer:
         partition: int | None = None,
         done: Done | None = None,
     ) -> None:
-        """Queue a record; `done` gets where it is, or what went wrong. NotFoundError for a topic or a partition that is not there."""
+        """Queue a record; `done` gets where it is, or what went wrong. Raises NotFoundError for a topic or a partition that is not
+        there.
+        """
         count = self._partition_count(topic)
         if partition is not None and not 0 <= partition < count:
             raise NotFoundError(f"{topic} has no partition {partition}, it has {count}")

@@ -20,7 +20,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """A voter or an observer; times in ms, None where the leader does not know them, `directory_id` None in a static quorum."""
+    """A voter or an observer; times in ms, None if the leader does not know them, `directory_id` None in a static quorum."""
 
     node_id: int
     directory_id: str | None
@@ -53,7 +53,7 @@ class QuorumInfo:
 
     @property
     def max_follower_lag_time_ms(self) -> int | None:
-        """How long ago that voter had caught up, seen from the leader; None where that is not known."""
+        """How long ago that voter had caught up, seen from the leader; None if that is not known."""
         leader = next((one for one in self.voters if one.node_id == self.leader_id), None)
         slowest = min(self.voters, key=lambda one: one.log_end_offset, default=None)
         if slowest is leader:
@@ -64,7 +64,7 @@ class QuorumInfo:
 
 
 def describe_quorum(client: Client) -> QuorumInfo:
-    """Ask any broker, which asks the leader. ApiError."""
+    """Ask any broker, which asks the leader. Raises ApiError."""
     from kops.protocol.messages import DescribeQuorumRequest, DescribeQuorumResponse
     from kops.protocol.messages.describe_quorum_request import PartitionData, TopicData
 

@@ -147,7 +147,7 @@ def plan_text(plan: Plan) -> str:
 
 
 def parse_topics_to_move(text: str, file: str) -> list[str]:
-    """`{"topics": [{"topic": name}…], "version": 1}`. DecodeError."""
+    """`{"topics": [{"topic": name}…], "version": 1}`. Raises DecodeError."""
     names = [json_field(entry, "topic", str, file) for entry in json_entries(text, file, "topics")]
     if len(set(names)) < len(names):
         raise _bad(file, "a topic stands there twice")
@@ -175,7 +175,7 @@ class _Draws:
 def generate(
     client: Client, topics: Sequence[str], brokers: Sequence[int], *, rack_aware: bool = True, rng: random.Random | None = None
 ) -> tuple[Plan, Plan]:
-    """-> (the plan of how topics are now, a plan that spreads them over these brokers). NotFoundError, ApiError."""
+    """-> (the plan of how topics are now, a plan that spreads them over these brokers). Raises NotFoundError, ApiError."""
     infos = known_topics(client, topics)
     nodes = [node for node in sorted(client.metadata.nodes.values()) if node.id in set(brokers)]
     missing = sorted(set(brokers) - {node.id for node in nodes})
@@ -223,7 +223,8 @@ def execute(
     allow_replication_factor_change: bool = True,
 ) -> Executed:
     """Begin a plan. Throttles in bytes a second are set before, `timeout_ms` is how long replicas may take to be where they can be moved to
-    another log directory. NotFoundError, ApiError, KopsError where something is under way and it is not `additional`."""
+    another log directory. Raises NotFoundError, ApiError, KopsError if something is under way and it is not `additional`.
+    """
     ongoing = list_reassignments(client)
     if ongoing and not additional:
         busy = ", ".join(f"{key.topic}-{key.partition}" for key in sorted(ongoing))

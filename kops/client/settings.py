@@ -207,7 +207,7 @@ def _check(values: dict[str, Value], properties: Mapping[str, str]) -> None:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`, `host` (port 9092), `[::1]:port`, with or without a protocol in front, as kcat takes them. UsageError."""
+    """`host:port`, `host` (port 9092), `[::1]:port`, with or without a protocol in front, as kcat takes them. Raises UsageError."""
     address = text.strip().rpartition("://")[2]
     if address.startswith("["):
         host, bracket, rest = address[1:].partition("]")
@@ -223,7 +223,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def parse_addresses(texts: Sequence[str]) -> list[tuple[str, int]]:
-    """The addresses of a list, without what stands there twice. UsageError where there is none."""
+    """The addresses of a list, without what stands there twice. Raises UsageError if there is none."""
     found = list(dict.fromkeys(parse_address(part) for text in texts for part in text.split(",") if part.strip()))
     if not found:
         raise UsageError("no address of a server; allowed: host:port[,host:port…]")

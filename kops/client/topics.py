@@ -25,7 +25,7 @@ Outcomes = dict[str, ApiError | None]
 
 @dataclass(slots=True)
 class PartitionInfo:
-    """A partition as the brokers tell it; leader None where there is none, `elr` None where the broker does not tell (KIP-966)."""
+    """A partition as the brokers tell it; leader None if there is none, `elr` None if the broker does not tell (KIP-966)."""
 
     partition: int
     leader: int | None
@@ -190,7 +190,7 @@ def _partitions(topic: DescribeTopicPartitionsResponseTopic) -> list[PartitionIn
 def match_topics(there: Iterable[str], wanted: Sequence[str]) -> list[str]:
     """The names that are wanted: a topic of that very name, else all that the text matches as a regular expression, as in Kafka's tools.
 
-    None wanted: all. NotFoundError, UsageError (no regular expression).
+    None wanted: all. Raises NotFoundError, UsageError (no regular expression).
     """
     names = sorted(there)
     found: dict[str, None] = dict.fromkeys(names) if not wanted else {}
@@ -297,7 +297,7 @@ def delete_topics(client: Client, names: Sequence[str]) -> Outcomes:
 
 
 def _take(outcomes: Outcomes, results: Iterable[tuple[str, ApiError | None]]) -> None:
-    """Note what became of each; ApiError where some have to be sent again."""
+    """Note what became of each; ApiError if some have to be sent again."""
     again: ApiError | None = None
     for name, error in results:
         if error is not None and _asks_again(error):
@@ -338,7 +338,7 @@ def create_partitions(
 
 
 def describe_configs(client: Client, resources: Iterable[tuple[ResourceType, str]]) -> dict[tuple[ResourceType, str], list[ConfigEntry]]:
-    """The settings of topics and brokers. A broker's own are asked of that broker. ApiError where one of them fails."""
+    """The settings of topics and brokers. A broker's own are asked of that broker. Raises ApiError if one of them fails."""
     calls = []
     everyone: list[tuple[ResourceType, str]] = []
     for kind, name in resources:

@@ -55,7 +55,7 @@ def adopt(
     """Make a cluster of log directories that lie elsewhere; they are not touched, `N.properties` names them.
 
     `source` names where `own_settings` come from, for messages.
-    Raises NotFoundError and UsageError for directories that are no cluster, LockHeldError where a broker runs on one, OSError.
+    Raises NotFoundError and UsageError for directories that are no cluster, LockHeldError if a broker runs on one, OSError.
     """
     check_usable(directory)
     nodes = find_nodes(log_dirs)
@@ -99,7 +99,7 @@ def _properties(node: FoundNode, voters: Sequence[settings.Voter], port: int) ->
 
 
 def find_nodes(log_dirs: Sequence[str]) -> list[FoundNode]:
-    """The nodes whose log directories these are, in the order of their ids. NotFoundError, UsageError, LockHeldError."""
+    """The nodes whose log directories these are, in the order of their ids. Raises NotFoundError, UsageError, LockHeldError."""
     files = OsFiles(read_only=True)
     nodes: dict[int, FoundNode] = {}
     for name in log_dirs:
@@ -178,7 +178,7 @@ def _last_voters(files: Files, path: str) -> VoterSet | None:
 
 
 def _voter_ids(nodes: Sequence[FoundNode]) -> frozenset[int]:
-    """Who votes, as the nodes agree on; UsageError where voters are missing or nothing is known."""
+    """Who votes, as the nodes agree on; UsageError if voters are missing or nothing is known."""
     known = max((node.voter_ids for node in nodes), key=len, default=frozenset())
     if not known:
         # Formatted and never started: a node that is to be the cluster alone votes, or all do.
@@ -191,7 +191,7 @@ def _voter_ids(nodes: Sequence[FoundNode]) -> frozenset[int]:
 
 
 def _voter_port(voters: VoterSet, node_id: int) -> int:
-    """Where a voter of a dynamic quorum listens: that stands in the metadata log. UsageError where it is not on this machine."""
+    """Where a voter of a dynamic quorum listens: that stands in the metadata log. Raises UsageError if it is not on this machine."""
     address = voters.listeners(node_id).address(settings.CONTROLLER_LISTENER)
     if address is None:
         raise UsageError(f"node {node_id} has no listener {settings.CONTROLLER_LISTENER} in its metadata log")
@@ -217,7 +217,9 @@ class FormatRequest:
 
 
 def format_directories(request: FormatRequest, *, now_ms: int) -> tuple[str, list[str]]:
-    """Format log directories as kafka-storage does -> the cluster's id and what there is to say. KopsError, OSError; nothing is left."""
+    """Format log directories as kafka-storage does -> the cluster's id and what there is to say. Raises KopsError, OSError; nothing is
+    left.
+    """
     from kops.broker.quorum.draws import random_uuid
     from kops.broker.quorum.format import FormatOptions, format_node
     from kops.config import BrokerConfig

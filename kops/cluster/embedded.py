@@ -62,8 +62,9 @@ class LoopThread:
             raise
 
     def ask(self, begin: Callable[[Future[Result]], object], timeout_s: float) -> Result:
-        """Call `begin(future)` on the loop and wait for what it puts into the future. KopsError where that takes too long, or the loop has
-        failed."""
+        """Call `begin(future)` on the loop and wait for what it puts into the future. Raises KopsError if that takes too long, or the loop
+        has failed.
+        """
         future: Future[Result] = Future()
 
         def run() -> None:
@@ -176,7 +177,7 @@ class Cluster:
         return active_controller(",".join(f"{host}:{port}" for host, port in running)) if running else None
 
     def address(self, broker_id: int) -> str:
-        """Host and port of a broker. NotFoundError."""
+        """Host and port of a broker. Raises NotFoundError."""
         self.directory.require_node(broker_id)
         host, port = settings.listener_address(self.directory.properties(broker_id))
         return f"{host}:{port}"
@@ -300,11 +301,11 @@ class Cluster:
     # brokers ----------------------------------------------------------------------------------------------------------------------
 
     def stop_broker(self, broker_id: int) -> None:
-        """Stop a broker cleanly: what it leads is handed over first. KopsError where it does not run."""
+        """Stop a broker cleanly: what it leads is handed over first. Raises KopsError if it does not run."""
         self._stop_running(broker_id, kill=False)
 
     def kill_broker(self, broker_id: int) -> None:
-        """End a broker as `kill -9` does. KopsError where it does not run."""
+        """End a broker as `kill -9` does. Raises KopsError if it does not run."""
         self._stop_running(broker_id, kill=True)
 
     def _stop_running(self, broker_id: int, *, kill: bool) -> None:
@@ -313,7 +314,7 @@ class Cluster:
             self._stop_nodes([broker_id], kill=kill)
 
     def start_broker(self, broker_id: int) -> None:
-        """Start a broker that was stopped or killed, and wait until it serves. KopsError where it runs."""
+        """Start a broker that was stopped or killed, and wait until it serves. Raises KopsError if it runs."""
         with self._guard:
             self._require(broker_id, running=False)
             self._start_nodes([broker_id])
@@ -327,7 +328,7 @@ class Cluster:
     def create_topic(
         self, name: str, partitions: int = 1, replication_factor: int | None = None, *, config: Mapping[str, str] | None = None
     ) -> None:
-        """Make a topic, with as many replicas as there are brokers up to 3; one that is there stays as it is. ApiError."""
+        """Make a topic, with as many replicas as there are brokers up to 3; one that is there stays as it is. Raises ApiError."""
         copies = min(len(self.broker_ids), 3) if replication_factor is None else replication_factor
         create_topics(self.bootstrap_servers, [settings.SeedTopic(name, partitions, copies)], config)
 
@@ -431,7 +432,7 @@ class AsyncCluster:
         return self.cluster.running_ids
 
     def address(self, broker_id: int) -> str:
-        """Host and port of a broker. NotFoundError."""
+        """Host and port of a broker. Raises NotFoundError."""
         return self.cluster.address(broker_id)
 
     async def controller_id(self) -> int | None:

@@ -72,7 +72,7 @@ class Supervision:
         self.ephemeral = ephemeral
 
     def connect(self) -> ControlClient:
-        """A connection. KopsError."""
+        """A connection. Raises KopsError."""
         return ControlClient(self.socket_path, timeout_s=ANSWER_TIMEOUT_S)
 
     def ask(self, do: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **values: object) -> list[dict[str, Any]]:
@@ -85,7 +85,8 @@ class Supervision:
 def locate(data_dir: str | None, *, look_around: bool = False) -> ClusterDirectory:
     """The directory that a command means: the given one, else `./kops-data`.
 
-    With `look_around`, for commands that only tell, where there is none else that of the only cluster that runs. NotFoundError, UsageError.
+    With `look_around`, for commands that only tell, if there is none else that of the only cluster that runs. Raises NotFoundError,
+    UsageError.
     """
     if data_dir is not None:
         return ClusterDirectory(data_dir)
@@ -115,7 +116,7 @@ def running_directories() -> set[str]:
 
 
 def supervision(directory: ClusterDirectory) -> Supervision | None:
-    """The directory's supervisor, None where none runs."""
+    """The directory's supervisor, None if none runs."""
     document = directory.read_state(directory.supervisor_path)
     identity = identity_of(document)
     if identity is None or not identity.is_alive:
@@ -124,7 +125,7 @@ def supervision(directory: ClusterDirectory) -> Supervision | None:
 
 
 def require_supervision(directory: ClusterDirectory) -> Supervision:
-    """The directory's supervisor. NotFoundError where there is no cluster, KopsError where it is down or its supervisor was killed."""
+    """The directory's supervisor. Raises NotFoundError if there is no cluster, KopsError if it is down or its supervisor was killed."""
     directory.require()
     found = supervision(directory)
     if found is None:
@@ -182,7 +183,7 @@ def _remove_socket(directory: ClusterDirectory, socket_path: str) -> None:
 
 @contextmanager
 def exclusive(directory: ClusterDirectory) -> Iterator[None]:
-    """One command at a time changes a directory. KopsError where another one is at it."""
+    """One command at a time changes a directory. Raises KopsError if another one is at it."""
     os.makedirs(directory.state_dir, mode=0o700, exist_ok=True)
     path = os.path.join(directory.state_dir, "command.lock")
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -203,8 +204,8 @@ def exclusive(directory: ClusterDirectory) -> Iterator[None]:
 def bring_up(directory: ClusterDirectory, request: UpRequest, *, wait: bool = True, timeout_s: float = START_TIMEOUT_S) -> UpResult:
     """Make the cluster if there is none, start it, and wait until it answers: all brokers registered, a controller elected.
 
-    What fails leaves no process, and nothing of a cluster that was not there before. UsageError, KopsError with the last lines of a broker
-    that ended, OSError.
+    What fails leaves no process, and nothing of a cluster that was not there before. Raises UsageError, KopsError with the last lines of a
+    broker that ended, OSError.
     """
     running = supervision(directory)
     if running is not None:
@@ -232,7 +233,7 @@ def bring_up(directory: ClusterDirectory, request: UpRequest, *, wait: bool = Tr
 
 
 def attach(running: Supervision) -> ControlClient:
-    """A connection over which a supervisor tells of events, and with whose end it stops its cluster. KopsError."""
+    """A connection over which a supervisor tells of events, and with whose end it stops its cluster. Raises KopsError."""
     control = running.connect()
     try:
         control.ask("attach", timeout_s=ANSWER_TIMEOUT_S)
@@ -351,7 +352,7 @@ def change_settings(directory: ClusterDirectory, changes: Mapping[str, str], *, 
 
 
 def format_nodes(directory: ClusterDirectory, cluster_id: str | None, undo: Undo) -> str:
-    """Format the log directories that are not yet; the cluster's id, which is made where it is None. KopsError, OSError."""
+    """Format the log directories that are not yet; the cluster's id, which is made where it is None. Raises KopsError, OSError."""
     from kops.broker.quorum.draws import random_uuid
     from kops.broker.quorum.format import FormatOptions, format_node
     from kops.config import BrokerConfig
@@ -429,7 +430,7 @@ def stop_supervisor(running: Supervision, *, kill: bool) -> list[dict[str, Any]]
 
 
 def require_down(directory: ClusterDirectory) -> None:
-    """NotFoundError where there is no cluster, KopsError where it runs."""
+    """Raise NotFoundError if there is no cluster, KopsError if it runs."""
     directory.require()
     if supervision(directory) is not None or orphans(directory):
         raise KopsError(f"{directory.path} is up: kops cluster down first")

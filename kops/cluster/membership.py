@@ -19,7 +19,7 @@ _NAMED = 5
 
 
 def add_broker(running: Supervision, own_settings: Mapping[str, str], *, timeout_s: float) -> int:
-    """One more broker, with the settings of the first and its own; its id. What fails leaves nothing. KopsError, OSError."""
+    """One more broker, with the settings of the first and its own; its id. What fails leaves nothing. Raises KopsError, OSError."""
     directory = running.directory
     with exclusive(directory), Undo() as undo:
         node_ids = directory.node_ids()
@@ -70,7 +70,7 @@ def _free_port(port: int, voters: list[settings.Voter]) -> int:
 
 
 def remove_broker(running: Supervision, node_id: int, *, force: bool = False) -> None:
-    """Stop a broker, unregister it and remove what it has on disk. UsageError for a voter, KopsError where replicas stand on it."""
+    """Stop a broker, unregister it and remove what it has on disk. Raises UsageError for a voter, KopsError if replicas stand on it."""
     directory = running.directory
     if node_id in directory.voter_ids():
         raise UsageError(f"broker {node_id} votes in the quorum: only a broker that was added can be removed")

@@ -27,7 +27,7 @@ def client_of(bootstrap_servers: str, *, timeout_ms: int) -> Client:
 
 
 def active_controller(bootstrap_servers: str) -> int | None:
-    """The node that leads the quorum; None where nobody says."""
+    """The node that leads the quorum; None if nobody says."""
     from kops.client.quorum import describe_quorum
 
     try:
@@ -50,7 +50,7 @@ def create_topics(bootstrap_servers: str, topics: Sequence[SeedTopic], config: M
 
 
 def partitions_on(bootstrap_servers: str, node_id: int) -> list[str]:
-    """The partitions (`orders-0`) that have a replica on a broker. UnreachableError."""
+    """The partitions (`orders-0`) that have a replica on a broker. Raises UnreachableError."""
     from kops.client.topics import list_topics
 
     with client_of(bootstrap_servers, timeout_ms=_CHANGE_TIMEOUT_MS) as client:
@@ -59,7 +59,7 @@ def partitions_on(bootstrap_servers: str, node_id: int) -> list[str]:
 
 
 def unregister_broker(bootstrap_servers: str, node_id: int) -> None:
-    """Take a stopped broker out of the cluster. ApiError, UnreachableError."""
+    """Take a stopped broker out of the cluster. Raises ApiError, UnreachableError."""
     from kops.client.client import To, check
     from kops.protocol.messages import UnregisterBrokerRequest, UnregisterBrokerResponse
 

@@ -14,7 +14,7 @@ _ENDS_WITHIN_S: Final = 5.0
 
 
 def describe(directory: ClusterDirectory, *, ask_controller: bool = True) -> dict[str, Any]:
-    """`state` is up (all brokers run), partly, down, or orphaned (brokers run, their supervisor was killed). NotFoundError."""
+    """`state` is up (all brokers run), partly, down, or orphaned (brokers run, their supervisor was killed). Raises NotFoundError."""
     directory.require()
     running = supervision(directory)
     processes: dict[int, dict[str, Any]] = {}

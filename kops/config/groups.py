@@ -53,7 +53,7 @@ def _other_reset(name: str, value: Value) -> str | None:
 
 
 def broker_synonym(name: str) -> str | None:
-    """The broker's setting that a group's is without being set; None where there is none."""
+    """The broker's setting that a group's is without being set; None if there is none."""
     synonym = f"group.{name}"
     return synonym if synonym in KAFKA_CONFIG_DEF.keys else None
 

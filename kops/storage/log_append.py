@@ -75,7 +75,7 @@ class LogAppendInfo:
 
 
 def memory_batches(data: bytes) -> Iterator[Batch]:
-    """The batches of a request's bytes; ends at one that is cut. ApiError CORRUPT_MESSAGE for a size or format that can't be."""
+    """The batches of a request's bytes; ends at one that is cut. Raises ApiError CORRUPT_MESSAGE for a size or format that can't be."""
     position = 0
     while (batch := _batch_at(data, position, len(data))) is not None:
         yield batch
@@ -83,7 +83,7 @@ def memory_batches(data: bytes) -> Iterator[Batch]:
 
 
 def _batch_at(data: bytes, position: int, end: int) -> Batch | None:
-    """The batch at a position, None where none is whole; ApiError as `memory_batches`."""
+    """The batch at a position, None if none is whole; ApiError as `memory_batches`."""
     left = end - position
     if left < LOG_OVERHEAD:
         return None
@@ -125,9 +125,8 @@ def analyze_records(
 ) -> tuple[LogAppendInfo, list[Batch]]:
     """Check sizes, checksums and order of the batches; what is known of them, and those that are to be written.
 
-    `max_message_bytes` is not for a replica, which takes any size. A replica's batch of a later epoch than the one it follows ends what
-    is written. `crc` is CRC-32C.
-    ApiError: INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE; OffsetsOutOfOrderError.
+    `max_message_bytes` is not for a replica, which takes any size. A replica's batch of a later epoch than the one it follows ends what is
+    written. `crc` is CRC-32C. Raises ApiError: INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE; OffsetsOutOfOrderError.
     """
     batches: list[Batch] = []
     valid_bytes = source_codec = 0
@@ -216,9 +215,9 @@ def continue_epoch(batches: list[Batch], latest: EpochEntry | None) -> bool:
 
 
 def check_given_offsets(info: LogAppendInfo, data: bytes, topic_partition: str, log_end_offset: int) -> None:
-    """UnexpectedAppendOffsetError where records with given offsets begin before the end of the log; `data` is all that was fetched.
+    """Raise UnexpectedAppendOffsetError if records with given offsets begin before the end of the log; `data` is all that was fetched.
 
-    ApiError INVALID_RECORD where the records that it would tell of can't be read.
+    Raises ApiError INVALID_RECORD if the records that it would tell of can't be read.
     """
     begin = info.first_or_last_offset_of_first_batch
     if begin >= log_end_offset:

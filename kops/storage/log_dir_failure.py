@@ -43,5 +43,5 @@ class LogDirFailureChannel:
         return log_dir in self._offline
 
     def take_next(self) -> str | None:
-        """The next failed directory that was not taken yet, None where there is none; it does not wait."""
+        """The next failed directory that was not taken yet, None if there is none; it does not wait."""
         return self._queue.popleft() if self._queue else None

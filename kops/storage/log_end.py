@@ -59,7 +59,7 @@ class LogEnd:
         return known
 
     def check_open(self) -> None:
-        """KafkaStorageError where the files were closed under the log."""
+        """Raise KafkaStorageError if the files were closed under the log."""
         if self.is_closed:
             raise KafkaStorageError(f"The memory mapped buffer for log of {self.topic_partition} is already closed")
 

@@ -20,7 +20,7 @@ NO_TIMESTAMP: Final = -1
 
 
 def fetch_offset_by_timestamp(log: ReadableLog, target: int) -> TimestampAndOffset | None:
-    """The first record whose timestamp is not below `target` (ms), or what one of the constants above stands for; None where there is none.
+    """The first record whose timestamp is not below `target` (ms), or what one of the constants above stands for; None if there is none.
 
     `MAX_TIMESTAMP` is the first record with the largest timestamp. Without tiered storage nothing is uploaded or pending: offset -1.
     """

@@ -147,7 +147,7 @@ class ReadableLog:
         return None if new == old else new
 
     def maybe_increment_high_watermark(self, new: LogOffsetMetadata) -> LogOffsetMetadata | None:
-        """Move it on, as a leader does; the former one, None where it does not grow (a newer place of the same offset counts)."""
+        """Move it on, as a leader does; the former one, None if it does not grow (a newer place of the same offset counts)."""
         if new.message_offset > self.log_end_offset:
             illegal_argument(f"High watermark {new} update exceeds current log end offset {self._local.next_offset}")
         old = self._full_high_watermark()
@@ -225,7 +225,7 @@ class ReadableLog:
     def read(self, start_offset: int, max_size: int, isolation: Isolation, *, min_one_batch: bool = False) -> FetchedData:
         """Batches from the one that holds `start_offset` on, at most `max_size` bytes of one segment.
 
-        With `min_one_batch` the first batch is whole even where it is larger. ApiError OFFSET_OUT_OF_RANGE, KafkaStorageError.
+        With `min_one_batch` the first batch is whole even where it is larger. Raises ApiError OFFSET_OUT_OF_RANGE, KafkaStorageError.
         """
         self._check_log_start_offset(start_offset)
         if isolation is Isolation.LOG_END:
@@ -252,7 +252,7 @@ class ReadableLog:
         return self._local.collect_aborted_transactions(self.log_start_offset, start_offset, upper_bound)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """(epoch, end offset) of the largest epoch not above `epoch`, None where nothing is known of it."""
+        """(epoch, end offset) of the largest epoch not above `epoch`, None if nothing is known of it."""
         found_epoch, offset = self.epochs.end_offset_for(epoch, self.log_end_offset)
         return None if offset == UNDEFINED_EPOCH_OFFSET else (found_epoch, offset)
 

@@ -80,7 +80,7 @@ class ClusterDirectory:
 
     @property
     def socket_path(self) -> str | None:
-        """Where the supervisor's socket belongs; None where the path is too long for one."""
+        """Where the supervisor's socket belongs; None if the path is too long for one."""
         path = os.path.join(self.state_dir, "control")
         return path if len(os.fsencode(path)) <= _MAX_SOCKET_PATH else None
 
@@ -111,7 +111,7 @@ class ClusterDirectory:
             raise NotFoundError(f"{self.path}: no broker {node_id}; there are {', '.join(map(str, ids)) or 'none'}")
 
     def properties(self, node_id: int) -> dict[str, str]:
-        """A node's settings. UsageError for a file that is none."""
+        """A node's settings. Raises UsageError for a file that is none."""
         path = self.properties_path(node_id)
         try:
             return read_properties(self.files.read_all(path), file=path)
@@ -199,13 +199,13 @@ def _roles(properties: Mapping[str, str]) -> set[str]:
 
 
 def check_name(path: str) -> None:
-    """UsageError where `log.dirs` can't name a directory: it is a list, and blanks around its names don't count."""
+    """Raise UsageError if `log.dirs` can't name a directory: it is a list, and blanks around its names don't count."""
     if "," in path or path != path.strip():
         raise UsageError(f"'{path}': log.dirs can't name a directory with a comma, or with a blank at the end; choose another name")
 
 
 def check_usable(directory: ClusterDirectory) -> None:
-    """UsageError where a new cluster can't be made: it is no directory, a log directory itself, or holds what is somebody else's."""
+    """Raise UsageError if a new cluster can't be made: it is no directory, a log directory itself, or holds what is somebody else's."""
     path = directory.path
     check_name(directory.log_dir(1))
     if not os.path.exists(path):
@@ -223,9 +223,9 @@ def check_usable(directory: ClusterDirectory) -> None:
 
 
 def check_nodes(directory: ClusterDirectory) -> str | None:
-    """The cluster's id, None where nothing is formatted yet.
+    """The cluster's id, None if nothing is formatted yet.
 
-    UsageError where nodes belong to different clusters, or a directory to another node.
+    Raises UsageError if nodes belong to different clusters, or a directory to another node.
     """
     from kops.storage.formats.meta_properties import read_meta_properties
 

@@ -19,7 +19,7 @@ _TAKEN: Final = (errno.EADDRINUSE, errno.EACCES)
 
 
 def is_free(port: int, host: str = HOST) -> bool:
-    """Whether a listener could be bound there now. OSError where the address is not this machine's."""
+    """Whether a listener could be bound there now. Raises OSError if the address is not this machine's."""
     family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     with socket.socket(family, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -34,7 +34,7 @@ def is_free(port: int, host: str = HOST) -> bool:
 
 
 def check_base(base_port: int, node_count: int) -> None:
-    """UsageError where the ports of so many nodes don't fit above `base_port`."""
+    """Raise UsageError if the ports of so many nodes don't fit above `base_port`."""
     highest = MAX_PORT - CONTROLLER_PORT_OFFSET - node_count + 1
     if not 1 <= base_port <= highest:
         raise UsageError(f"--port-base {base_port}: allowed are 1 to {highest} for {node_count} brokers")
@@ -49,7 +49,7 @@ def ports_above(base_port: int, node_count: int) -> list[int]:
 
 
 def find_base(node_count: int, *, avoid: Iterable[int] = ()) -> int:
-    """A base whose ports are all free: 9092, else 10092 and so on. KopsError where there is none."""
+    """A base whose ports are all free: 9092, else 10092 and so on. Raises KopsError if there is none."""
     shunned = set(avoid)
     for base_port in range(DEFAULT_PORT, MAX_PORT - CONTROLLER_PORT_OFFSET - node_count, _STEP):
         ports = ports_above(base_port, node_count)
@@ -78,7 +78,7 @@ def check_free(addresses: Iterable[tuple[str, int]], *, advice: str) -> None:
 
 
 def listener_process(port: int) -> tuple[int, str] | None:
-    """Id and name of the process that listens on a port, as far as Linux tells about processes of this user; None where it does not."""
+    """Id and name of the process that listens on a port, as far as Linux tells about processes of this user; None if it does not."""
     inodes = _listening_inodes(port)
     if not inodes:
         return None

@@ -69,7 +69,7 @@ class Voter:
 
 
 def combined_ids(count: int) -> range:
-    """The ids of a cluster's first nodes. UsageError for a number that makes no sense."""
+    """The ids of a cluster's first nodes. Raises UsageError for a number that makes no sense."""
     if not 1 <= count <= MAX_NODES:
         raise UsageError(f"{count} brokers: allowed are 1 to {MAX_NODES}")
     return range(1, count + 1)
@@ -140,7 +140,7 @@ def defaults(broker_count: int, *, is_first_voter: bool) -> dict[str, str]:
 
 
 def parse_settings(pairs: Iterable[str], *, source: str = "--config") -> dict[str, str]:
-    """`K=V`s of a command line. UsageError, with the source's name, for another shape, and for what the cluster sets itself."""
+    """`K=V`s of a command line. Raises UsageError, with the source's name, for another shape, and for what the cluster sets itself."""
     settings: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -209,7 +209,9 @@ def _seed_topic(text: str, broker_count: int, source: str) -> SeedTopic:
 
 
 def parse_server_properties(data: bytes, *, file: str) -> tuple[dict[str, str], list[str]]:
-    """A `server.properties` as settings of all nodes, and the keys in it that the cluster sets itself and so leaves out. UsageError."""
+    """A `server.properties` as settings of all nodes, and the keys in it that the cluster sets itself and so leaves out. Raises
+    UsageError.
+    """
     try:
         found = read_properties(data, file=file)
     except DecodeError as error:
@@ -239,7 +241,7 @@ def changed_properties(properties: Mapping[str, str], changes: Mapping[str, str]
 
 
 def listener_address(properties: Mapping[str, str]) -> tuple[str, int]:
-    """Host and port that clients reach a node at: the first advertised listener that is not for controllers. UsageError."""
+    """Host and port that clients reach a node at: the first advertised listener that is not for controllers. Raises UsageError."""
     controllers = {name.strip() for name in properties.get("controller.listener.names", "").split(",")}
     text = properties.get("advertised.listeners") or properties.get("listeners") or f"{CLIENT_LISTENER}://{HOST}:{DEFAULT_PORT}"
     for endpoint in text.split(","):
@@ -251,7 +253,7 @@ def listener_address(properties: Mapping[str, str]) -> tuple[str, int]:
 
 
 def node_address(properties: Mapping[str, str]) -> tuple[str, int]:
-    """Where a node is reached: by clients, or where it is a controller only, by the others of the quorum. UsageError."""
+    """Where a node is reached: by clients, or where it is a controller only, by the others of the quorum. Raises UsageError."""
     if "broker" in properties.get("process.roles", "broker"):
         return listener_address(properties)
     found = listening_ports(properties)

@@ -133,7 +133,7 @@ class ControlServer:
 
 
 class ControlClient:
-    """The command's end. KopsError where the supervisor does not answer."""
+    """The command's end. Raises KopsError if the supervisor does not answer."""
 
     def __init__(self, path: str, *, timeout_s: float) -> None:
         self._received = b""
@@ -146,7 +146,9 @@ class ControlClient:
             raise KopsError(f"the supervisor does not answer at {path}: {error.strerror or error}") from error
 
     def ask(self, do: str, *, timeout_s: float, **values: object) -> dict[str, Any]:
-        """Send a request and wait for its answer; what the supervisor answers as an error is raised. UnreachableError where none comes."""
+        """Send a request and wait for its answer; what the supervisor answers as an error is raised. Raises UnreachableError if none
+        comes.
+        """
         self._sock.settimeout(timeout_s)
         try:
             self._sock.sendall(json.dumps({"do": do, **values}).encode() + b"\n")
@@ -161,7 +163,7 @@ class ControlClient:
         return answer
 
     def next_line(self, timeout_s: float | None) -> dict[str, Any] | None:
-        """The next answer or event, None when the supervisor has closed. TimeoutError, OSError."""
+        """The next answer or event, None when the supervisor has closed. Raises TimeoutError, OSError."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while b"\n" not in self._received:
             self._sock.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))

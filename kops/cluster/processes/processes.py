@@ -63,7 +63,7 @@ class ProcessIdentity:
 
 
 def identity_of(document: Mapping[str, Any]) -> ProcessIdentity | None:
-    """What `document()` gave, read again; None where it is something else."""
+    """What `document()` gave, read again; None if it is something else."""
     pid, started, token = document.get("pid"), document.get("started"), document.get("token")
     if isinstance(pid, int) and isinstance(started, str) and isinstance(token, str) and token:
         return ProcessIdentity(pid, started, token)
@@ -71,13 +71,13 @@ def identity_of(document: Mapping[str, Any]) -> ProcessIdentity | None:
 
 
 def identify(pid: int, token: str) -> ProcessIdentity | None:
-    """The process that has this id now, None where there is none."""
+    """The process that has this id now, None if there is none."""
     started = start_time(pid)
     return None if started is None else ProcessIdentity(pid, started, token)
 
 
 def start_time(pid: int) -> str | None:
-    """When a process started, as text that is only good for comparing; None where none runs under this id."""
+    """When a process started, as text that is only good for comparing; None if none runs under this id."""
     if not _HAS_PROC:
         return _ask_ps(pid, "lstart") if "Z" not in _ask_ps(pid, "stat") else None
     try:

@@ -46,7 +46,9 @@ RunBroker = Callable[[dict[str, str], str], int]
 
 
 class Supervisor:
-    """Keeps the brokers of one directory. KopsError where another supervisor has it. `starter`: the process that is going to ask it to."""
+    """Keeps the brokers of one directory. Raises KopsError if another supervisor has it. `starter`: the process that is going to ask it
+    to.
+    """
 
     def __init__(self, directory: ClusterDirectory, token: str, run_broker: RunBroker, *, ephemeral: bool = False, starter: int) -> None:
         self.directory = directory
@@ -358,7 +360,7 @@ class Gathered:
 
 
 def take_lock(directory: ClusterDirectory) -> int:
-    """The descriptor whose lock says that a supervisor lives. KopsError where another has it."""
+    """The descriptor whose lock says that a supervisor lives. Raises KopsError if another has it."""
     fd = os.open(os.path.join(directory.state_dir, "supervisor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -43,7 +43,7 @@ _UNKNOWN_TYPE: Final = 0
 
 
 class Synonym(NamedTuple):
-    """One place where a setting's value may come from; `value` None where it is not shown."""
+    """One place where a setting's value may come from; `value` None if it is not shown."""
 
     name: str
     value: str | None
@@ -51,7 +51,7 @@ class Synonym(NamedTuple):
 
 
 class DescribedSetting(NamedTuple):
-    """A DescribeConfigsResourceResult. `value` None where it has none or is not shown; `source` and `type_id` are Kafka's numbers."""
+    """A DescribeConfigsResourceResult. `value` None if it has none or is not shown; `source` and `type_id` are Kafka's numbers."""
 
     name: str
     value: str | None
@@ -76,7 +76,7 @@ def describe_cluster(config: DynamicConfig, names: Collection[str] | None = None
 
 
 def describe_topic(config: DynamicConfig, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[DescribedSetting]:
-    """All settings of a topic that has these of its own; `names`: only these. Raises ApiError INVALID_CONFIG where one is not allowed."""
+    """All settings of a topic that has these of its own; `names`: only these. Raises ApiError INVALID_CONFIG if one is not allowed."""
     values = config.current.default_topic_config.with_overrides(settings).values
     shown: dict[str, Value] = {name: text for name, text in settings.items() if _is_hidden(TOPIC_CONFIG_DEF.keys.get(name))}
     shown.update((name, values[name]) for name, key in TOPIC_CONFIG_DEF.keys.items() if not key.internal)
@@ -84,7 +84,7 @@ def describe_topic(config: DynamicConfig, settings: Mapping[str, str], names: Co
 
 
 def describe_group(config: DynamicConfig, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[DescribedSetting]:
-    """All settings of a group that has these of its own; `names`: only these. Raises ApiError INVALID_CONFIG where one is not allowed."""
+    """All settings of a group that has these of its own; `names`: only these. Raises ApiError INVALID_CONFIG if one is not allowed."""
     values = GROUP_CONFIG_DEF.accept({**group_defaults(config.current.values), **settings})
     return [_describe_group_setting(config, name, value, settings) for name, value in values.items() if not names or name in names]
 

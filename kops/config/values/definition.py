@@ -104,7 +104,7 @@ class ConfigKey:
         return value
 
     def value_when_unset(self) -> Value:
-        """The default. Raises ApiError INVALID_CONFIG where the setting is required."""
+        """The default. Raises ApiError INVALID_CONFIG if the setting is required."""
         if self.required:
             raise ApiError("INVALID_CONFIG", f'Missing required configuration "{self.name}" which has no default value.')
         return self.default
@@ -129,7 +129,7 @@ class ConfigDef:
         self.keys: dict[str, ConfigKey] = {key.name: key for key in keys}
 
     def __getitem__(self, name: str) -> ConfigKey:
-        """The setting. Raises UsageError that lists the nearest names where there is none."""
+        """The setting. Raises UsageError that lists the nearest names if there is none."""
         key = self.keys.get(name)
         if key is None:
             near = self.near(name)

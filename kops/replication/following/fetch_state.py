@@ -61,7 +61,7 @@ class Truncation(NamedTuple):
 
 
 class Replicas(Protocol):
-    """The logs that a fetcher fills. Every method may raise ApiError where the partition is gone, and what a log raises."""
+    """The logs that a fetcher fills. Every method may raise ApiError if the partition is gone, and what a log raises."""
 
     def latest_epoch(self, key: TopicPartition) -> int | None: ...
     def log_start_offset(self, key: TopicPartition) -> int: ...

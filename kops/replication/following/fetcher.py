@@ -262,7 +262,7 @@ class Fetcher:
         )
 
     def _take(self, key: TopicPartition, state: FetchState, data: PartitionData) -> bool:
-        """Append what was fetched, or cut where the leader says that the logs diverge -> False where it is to be tried again."""
+        """Append what was fetched, or cut where the leader says that the logs diverge -> False if it is to be tried again."""
         if data.diverging_epoch.epoch >= 0:
             self._truncate_to_epoch_end(key, EpochEndOffset(data.diverging_epoch.epoch, data.diverging_epoch.end_offset))
             return True
@@ -285,7 +285,7 @@ class Fetcher:
         return True
 
     def _on_fenced(self, key: TopicPartition, asked_epoch: int | None) -> bool:
-        """The leader is in a later epoch: the metadata will say so here, too -> False where this replica is ahead meanwhile."""
+        """The leader is in a later epoch: the metadata will say so here, too -> False if this replica is ahead meanwhile."""
         if self.states[key].current_leader_epoch != asked_epoch:
             return False
         self._mark_failed(key)

@@ -60,7 +60,7 @@ class LeaderEndPoint(Protocol):
         """The next fetch. `changed` are the partitions to which something has happened since the last one was built, or that are gone."""
 
     def read_response(self, response: FetchResponse, version: int) -> dict[TopicPartition, PartitionData] | None:
-        """The answers by partition, None where the response as a whole failed."""
+        """The answers by partition, None if the response as a whole failed."""
 
     def on_failure(self) -> None: ...
     @property

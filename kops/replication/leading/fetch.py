@@ -63,7 +63,7 @@ def isolation_of(replica_id: int, isolation_level: int) -> Isolation:
 
 
 class FetchInfo(NamedTuple):
-    """What a fetch asks for of one partition; epochs are None where the request has none."""
+    """What a fetch asks for of one partition; epochs are None if the request has none."""
 
     fetch_offset: int
     log_start_offset: int

@@ -87,7 +87,7 @@ def records_size(data: PartitionData) -> int:
 class CachedPartition:
     """What a session knows of a partition: the last request's parameters and the last answer's offsets.
 
-    `rank` says which is served first. `rest` is None where it has to be looked at with the next fetch.
+    `rank` says which is served first. `rest` is None if it has to be looked at with the next fetch.
     """
 
     __slots__ = ("high_watermark", "info", "key", "log_start_offset", "part", "rank", "rest")

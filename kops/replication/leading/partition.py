@@ -412,7 +412,7 @@ class Partition(PartitionReads):
 
     @property
     def low_watermark(self) -> int:
-        """The lowest start offset among the live replicas (and the copy into another directory). ApiError NOT_LEADER_OR_FOLLOWER."""
+        """The lowest start offset among the live replicas (and the copy into another directory). Raises ApiError NOT_LEADER_OR_FOLLOWER."""
         if not self.is_leader:
             raise self._not_leader()
         lowest = self.local_log.log_start_offset
@@ -438,7 +438,7 @@ class Partition(PartitionReads):
     ) -> LeaderAppend:
         """Write what a client (or a coordinator) sends; `verification_guard` is the log's, of a transaction's first append.
 
-        ApiError NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks -1) and the log's.
+        Raises ApiError NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks -1) and the log's.
         """
         log = self.leader_log
         if log is None:
@@ -458,7 +458,7 @@ class Partition(PartitionReads):
         return LeaderAppend(info, self._maybe_increment_high_watermark(log, self.around.now_ms()))
 
     def append_records_to_follower(self, records: bytes, leader_epoch: int, *, is_future: bool = False) -> AppendInfo | None:
-        """Write what was fetched; None where the copy into another directory is gone. Errors are the log's."""
+        """Write what was fetched; None if the copy into another directory is gone. Errors are the log's."""
         log = self.future_log if is_future else self.local_log
         if log is None:
             return None
@@ -486,7 +486,9 @@ class Partition(PartitionReads):
         self.around.logs.truncate_fully_and_start_at(self.topic_partition, offset, is_future=is_future, log_start_offset=log_start_offset)
 
     def delete_records(self, offset: int) -> DeletedRecords:
-        """Let the log begin at `offset` (-1: high watermark). ApiError OFFSET_OUT_OF_RANGE, POLICY_VIOLATION, NOT_LEADER_OR_FOLLOWER."""
+        """Let the log begin at `offset` (-1: high watermark). Raises ApiError OFFSET_OUT_OF_RANGE, POLICY_VIOLATION,
+        NOT_LEADER_OR_FOLLOWER.
+        """
         log = self.leader_log
         if log is None:
             raise self._not_leader()

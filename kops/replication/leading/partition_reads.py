@@ -22,7 +22,7 @@ READ_COMMITTED = 1
 
 
 class OffsetFound(NamedTuple):
-    """An offset for ListOffsets: -1 where there is none, `timestamp` in ms."""
+    """An offset for ListOffsets: -1 if there is none, `timestamp` in ms."""
 
     timestamp: int
     offset: int
@@ -67,14 +67,14 @@ class PartitionReads:
 
     @property
     def local_log(self) -> ReplicaLog:
-        """The log. ApiError NOT_LEADER_OR_FOLLOWER without one."""
+        """The log. Raises ApiError NOT_LEADER_OR_FOLLOWER without one."""
         if self.log is None:
             raise ApiError("NOT_LEADER_OR_FOLLOWER", f"Log for partition {self._name} is not available on broker {self._broker_id}")
         return self.log
 
     @property
     def future_local_log(self) -> ReplicaLog:
-        """The copy into another directory. ApiError NOT_LEADER_OR_FOLLOWER without one."""
+        """The copy into another directory. Raises ApiError NOT_LEADER_OR_FOLLOWER without one."""
         if self.future_log is None:
             raise ApiError("NOT_LEADER_OR_FOLLOWER", f"Future log for partition {self._name} is not available on broker {self._broker_id}")
         return self.future_log
@@ -101,7 +101,7 @@ class PartitionReads:
         return self.log
 
     def log_with_epoch(self, current_leader_epoch: int | None, *, require_leader: bool) -> ReplicaLog:
-        """The log for a request. ApiError FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER."""
+        """The log for a request. Raises ApiError FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER."""
         log = self._log_or_error(current_leader_epoch, require_leader=require_leader)
         if isinstance(log, str):
             reason = (
@@ -119,7 +119,7 @@ class PartitionReads:
     ) -> LogRead:
         """Answer a fetch of a follower, whose state it updates (unless it was parked and is read again), or of a consumer.
 
-        ApiError OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
+        Raises ApiError OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
         """
         log = self.log
         if log is None or self.leader_id != self._broker_id or info.current_leader_epoch != self.leader_epoch:
@@ -188,7 +188,7 @@ class PartitionReads:
         return LogRead(log.read(info.fetch_offset, max_bytes, isolation, min_one_batch=min_one_batch), None, *offsets)
 
     def _diverging_epoch(self, log: ReplicaLog, info: FetchInfo, fetched_epoch: int) -> EpochEndOffset | None:
-        """Where this log left the one of who fetches, None where it did not (KIP-595)."""
+        """Where this log left the one of who fetches, None if it did not (KIP-595)."""
         end = self.last_offset_for_leader_epoch(info.current_leader_epoch, fetched_epoch, fetch_only_from_leader=False)
         if end.error != "NONE":
             raise ApiError(end.error)

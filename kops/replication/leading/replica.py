@@ -87,7 +87,8 @@ class Replica:
         """It has asked for what begins at `fetched_up_to`, when the leader's log ended at `leader_end_offset`.
 
         It counts as caught up at this fetch, or at the one before where it now asks for what the leader's end was then: so a follower that
-        is always a little behind a busy leader stays in sync. ApiError NOT_LEADER_OR_FOLLOWER for a fetch of an earlier life of the broker.
+        is always a little behind a busy leader stays in sync. Raises ApiError NOT_LEADER_OR_FOLLOWER for a fetch of an earlier life of the
+        broker.
         """
         state = self.state
         known_epoch = self._brokers.alive_broker_epoch(self.broker_id)

@@ -47,7 +47,7 @@ def find_preferred_read_replica(
     fetch_offset: int,
     now_ms: int,
 ) -> int | None:
-    """The broker that a consumer of this leader is sent to, None where it stays. `racks` has the brokers that the client can reach.
+    """The broker that a consumer of this leader is sent to, None if it stays. `racks` has the brokers that the client can reach.
 
     Only members of the ISR that have the offset count: another could lag on for ever while its consumers wait.
     """

@@ -171,7 +171,7 @@ class DelayedFetch(DelayedOperation):
             return None
 
     def _available(self, partition: Partition, status: AwaitedFetch) -> int | None:
-        """Bytes to give now, None where the fetch is to be answered whatever they are."""
+        """Bytes to give now, None if the fetch is to be answered whatever they are."""
         info, start = status.info, status.start_offset_metadata
         end = partition.fetchable_end(self.params, info)
         available = 0

@@ -45,14 +45,14 @@ class DelayedOperation:
         """Its time was over before it was complete; called after `on_complete`."""
 
     def force_complete(self) -> bool:
-        """Complete it as it stands -> False where that was done before."""
+        """Complete it as it stands -> False if that was done before."""
         if not self.cancel():
             return False
         self.on_complete()
         return True
 
     def cancel(self) -> bool:
-        """Nobody waits for it any more -> False where it was complete before."""
+        """Nobody waits for it any more -> False if it was complete before."""
         if self.is_completed:
             return False
         self.is_completed = True
@@ -96,7 +96,7 @@ class OperationTimer:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When `run_due` has something to do, None where nothing waits."""
+        """When `run_due` has something to do, None if nothing waits."""
         while self._heap and self._heap[0][2].is_completed:
             heapq.heappop(self._heap)
             self._done -= 1

@@ -92,7 +92,9 @@ class OffsetMap:
         self.latest_offset = offset
 
     def put(self, key: bytes, offset: i64) -> None:
-        """Associate an offset with a key. ValueError where there are as many entries as slots, as in Kafka also for a key that is known."""
+        """Associate an offset with a key. Raises ValueError if there are as many entries as slots, as in Kafka also for a key that is
+        known.
+        """
         if self.size >= self.slots:
             raise ValueError(f"Attempted to add a new entry to a full offset map, entries: {self.size}, slots: {self.slots}")
         if self.size * 3 > self._places * 2 and self._places < self.slots:

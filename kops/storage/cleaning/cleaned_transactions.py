@@ -42,7 +42,7 @@ class CleanedTransactions:
             self._number += 1
 
     def on_control_batch(self, batch: Batch) -> bool:
-        """A control batch was read; whether it may be discarded. DecodeError where its record can't be read."""
+        """A control batch was read; whether it may be discarded. Raises DecodeError if its record can't be read."""
         self._begin_up_to(batch.last_offset)
         records = batch.records()
         if not records:

@@ -74,7 +74,7 @@ class BatchFilter:
     """Decides over the batches of one source segment, in order.
 
     `now_ms` is the time of the round; `keeps_legacy_tombstones` is for v0 and v1, which know no delete horizon; `end_offset` is the offset
-    behind the round's last batch, whose header stays. Raises DecodeError where a batch can't be read, LoadError for what Kafka refuses.
+    behind the round's last batch, whose header stays. Raises DecodeError if a batch can't be read, LoadError for what Kafka refuses.
     """
 
     offsets: hot.OffsetMap
@@ -173,7 +173,7 @@ class BatchFilter:
 
 
 def check_records_read(batch: Batch, data: bytes, stop: int, end: int) -> None:
-    """DecodeError where a hot loop ended at -2 - position of a record, or before the end."""
+    """Raise DecodeError if a hot loop ended at -2 - position of a record, or before the end."""
     if stop < 0:
         raise DecodeError(why_unreadable(data, -2 - stop, end, 0), code="bad-records", position=batch.position)
     if stop != end:

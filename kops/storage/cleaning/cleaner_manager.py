@@ -103,7 +103,7 @@ class CleanerManager:
     def grab_filthiest(self, now_ms: int, stats: PreCleanStats) -> LogToClean | None:
         """The log with the largest dirty part that is to be cleaned now, in progress from here on.
 
-        UncleanableError where a log can't be looked at.
+        Raises UncleanableError if a log can't be looked at.
         """
         self.last_run_ms = now_ms
         last_clean = self.all_checkpoints()
@@ -174,7 +174,7 @@ class CleanerManager:
         return False
 
     def resume(self, keys: Iterable[TopicPartition]) -> None:
-        """Undo one pause each. LoadError (an illegal state) where there is none."""
+        """Undo one pause each. LoadError (an illegal state) if there is none."""
         for key in keys:
             state = self.states.get(key)
             if state is None:
@@ -262,7 +262,7 @@ class CleanerManager:
             self.warn(f"Failed to access checkpoint file {CLEANER_OFFSET_CHECKPOINT} in dir {log_dir}: {error.reason}")
 
     def maybe_truncate_checkpoint(self, log_dir: str, key: TopicPartition, offset: int) -> None:
-        """Put the partition's checkpoint back to `offset` where it is behind that. KafkaStorageError."""
+        """Put the partition's checkpoint back to `offset` where it is behind that. Raises KafkaStorageError."""
         if log_dir in self.log_dirs and self.logs[key].config.compact:
             offsets = self._read(log_dir)
             if offsets.get(key, 0) > offset:

@@ -17,7 +17,7 @@ CURRENT_VERSION: Final = 0
 
 @dataclass(slots=True)
 class CleanShutdown:
-    """The mark's contents: the broker epoch of the clean stop, None where there is none to be read, and then why."""
+    """The mark's contents: the broker epoch of the clean stop, None if there is none to be read, and then why."""
 
     broker_epoch: int | None = None
     version: int = CURRENT_VERSION

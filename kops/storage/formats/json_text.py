@@ -16,7 +16,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def read_json(text: str) -> Any:
-    """The first JSON value of a text; what follows it is not looked at. Raises ValueError where there is none."""
+    """The first JSON value of a text; what follows it is not looked at. Raises ValueError if there is none."""
     try:
         value, end = _DECODER.raw_decode(text.lstrip(_BLANKS))
     except RecursionError:

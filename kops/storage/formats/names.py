@@ -139,7 +139,7 @@ def partition_dir_name(topic: str, partition: int, state: DirState = "", unique_
 
 
 def topic_name_error(name: str) -> str | None:
-    """Why Kafka does not allow this topic name, None where it does (Topic.validate)."""
+    """Why Kafka does not allow this topic name, None if it does (Topic.validate)."""
     if not name:
         return "a topic name must not be empty"
     if name in (".", ".."):

@@ -41,7 +41,7 @@ class LiveLogDirs:
     def __init__(self, files: Files, starts: Iterable[LogDirStart], failures: LogDirFailureChannel) -> None:
         """Make what is not there, check and lock the rest. A directory that can't be used is told to `failures`.
 
-        Raises StartRefusedError where a directory is named twice or none can be used, LockHeldError where another process has one.
+        Raises StartRefusedError if a directory is named twice or none can be used, LockHeldError if another process has one.
         """
         self._files = files
         self._failures = failures
@@ -148,7 +148,7 @@ class LiveLogDirs:
         return sorted(free, key=lambda path: log_counts.get(path, 0)) or self._live[:1]
 
     def make_partition_dir(self, paths: Iterable[str], name: str) -> str:
-        """Make the folder `name` in the first of the directories that can take it; its path. Raises KafkaStorageError where none can."""
+        """Make the folder `name` in the first of the directories that can take it; its path. Raises KafkaStorageError if none can."""
         tried = list(paths)
         for path in tried:
             if not self.is_online(path):

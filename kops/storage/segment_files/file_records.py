@@ -48,8 +48,8 @@ class TimestampAndOffset(NamedTuple):
 class FileBatch(Batch):
     """A batch that is not all in its `buffer`, or that Kafka can't read: a field's error comes up when the field is asked for.
 
-    LoadError: the file ends within its header (only offset, size and magic are known), the set of v0 or v1 whose first offset is wanted
-    can't be read, the magic is negative. Offsets that overflow wrap.
+    Raises LoadError: the file ends within its header (only offset, size and magic are known), the set of v0 or v1 whose first offset is
+    wanted can't be read, the magic is negative. Offsets that overflow wrap.
     """
 
     __slots__ = ("_log", "_was_read")
@@ -119,7 +119,7 @@ class FileBatch(Batch):
 
 
 def ensure_valid(batch: Batch) -> None:
-    """CorruptRecordError where the checksum does not hold or the batch has no room for a header (RecordBatch.ensureValid)."""
+    """Raise CorruptRecordError if the checksum does not hold or the batch has no room for a header (RecordBatch.ensureValid)."""
     if batch.magic > 1 and batch.size < BATCH_OVERHEAD:
         raise CorruptRecordError(
             f"Record batch is corrupt (the size {batch.size} is smaller than the minimum allowed overhead {BATCH_OVERHEAD})"
@@ -165,7 +165,7 @@ class LogView(FileView):
     def batches(self, position: int | None = None) -> Iterator[Batch]:
         """The batches from a byte position (default: the beginning of the file or slice) to the end or what looks like it.
 
-        CorruptRecordError where a length is below the smallest possible, a plain LoadError where the file can't be read.
+        Raises CorruptRecordError if a length is below the smallest possible, a plain LoadError if the file can't be read.
         """
         position = self.start if position is None else position
         if position < 0:
@@ -194,11 +194,11 @@ class LogView(FileView):
                 position += LOG_OVERHEAD + length
 
     def first_batch(self) -> Batch | None:
-        """The first one, None where there is none."""
+        """The first one, None if there is none."""
         return next(self.batches(), None)
 
     def first_timestamp(self) -> int | None:
-        """The first one's largest timestamp (ms), None where there is none."""
+        """The first one's largest timestamp (ms), None if there is none."""
         first = self.first_batch()
         return None if first is None else first.max_timestamp
 
@@ -222,7 +222,7 @@ class LogView(FileView):
         return _span(previous) if previous is not None and previous.last_offset >= target else None
 
     def largest_timestamp_after(self, position: int) -> tuple[int, int]:
-        """The largest timestamp at or behind a byte position and its batch's last offset; (-1, -1) where there is none."""
+        """The largest timestamp at or behind a byte position and its batch's last offset; (-1, -1) if there is none."""
         largest, offset = -1, -1
         for batch in self.batches(position):
             timestamp = batch.max_timestamp
@@ -231,7 +231,9 @@ class LogView(FileView):
         return largest, offset
 
     def search_for_timestamp(self, timestamp: int, position: int, start_offset: int) -> TimestampAndOffset | None:
-        """The first record at or behind a byte position with at least this timestamp and offset. DecodeError where records are damaged."""
+        """The first record at or behind a byte position with at least this timestamp and offset. Raises DecodeError if records are
+        damaged.
+        """
         for batch in self.batches(position):
             if batch.max_timestamp >= timestamp:
                 for record in batch.records():
@@ -240,7 +242,7 @@ class LogView(FileView):
         return None
 
     def slice(self, position: int, size: int) -> LogView:
-        """A part of the file, cut at its end; an illegal argument where it begins behind the end or is negative."""
+        """A part of the file, cut at its end; an illegal argument if it begins behind the end or is negative."""
         if position < 0:
             illegal_argument(f"Invalid position: {position} in read from {self}")
         if position > self.size:
@@ -281,7 +283,7 @@ class FetchData(NamedTuple):
 
     @property
     def next_offset(self) -> int | None:
-        """The offset behind the last batch, None where there is none."""
+        """The offset behind the last batch, None if there is none."""
         batch = self.records.last_batch() if self.records is not None else None
         return None if batch is None else batch.next_offset
 
@@ -295,7 +297,7 @@ class FileRecords(LogView):
 
     @classmethod
     def open(cls, files: Files, path: str, *, already_exists: bool, initial_size: int = 0, preallocate: bool = False) -> FileRecords:
-        """Open a segment's file, creating it where it is missing; a preallocated one counts as empty until it is written to."""
+        """Open a segment's file, creating it if it is missing; a preallocated one counts as empty until it is written to."""
         file = files.open(path, "create")
         if preallocate and not already_exists:
             file.truncate(initial_size)

@@ -75,7 +75,7 @@ class IndexBytes(IndexEntries[E]):
         return type(self)(self.base_offset, self.data[: self.slots_below(offset) * self.kind.size])
 
     def disorder(self) -> str | None:
-        """What is wrong with the last entry to `sanityCheck`, None where nothing is."""
+        """What is wrong with the last entry to `sanityCheck`, None if nothing is."""
         last = self.find_last()[self.kind.offset_field]
         if self.entries and last < self.base_offset:
             return f"the last offset {last} of the {self.kind.name} index is less than the base offset {self.base_offset}"

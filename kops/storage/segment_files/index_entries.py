@@ -45,7 +45,7 @@ E = TypeVar("E", bound=Sequence[int])
 
 
 def relative_offset(base_offset: int, offset: int) -> int | None:
-    """An offset as an entry stores it, None where it does not fit."""
+    """An offset as an entry stores it, None if it does not fit."""
     relative = to_long(offset - base_offset)
     return relative if 0 <= relative <= INT_MAX else None
 
@@ -113,7 +113,7 @@ class IndexEntries(ABC, Generic[E]):
         return lower_bound(self.entries, self.kind.size, lambda slot: self.entry(slot)[field], target)
 
     def upper_bound(self, position: int) -> E | None:
-        """Of an offset index: the entry with the smallest position at or behind `position`, None where there is none.
+        """Of an offset index: the entry with the smallest position at or behind `position`, None if there is none.
 
         See OffsetIndex.fetchUpperBoundOffset.
         """

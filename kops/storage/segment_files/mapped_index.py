@@ -152,7 +152,7 @@ class MappedIndex(IndexEntries[E]):
                 self._synced_count = self._change_count
 
     def begin_force(self) -> File | None:
-        """As `force`, but the caller syncs the file, with this handle, and calls `end_force`; None where it is on the disk as it is."""
+        """As `force`, but the caller syncs the file, with this handle, and calls `end_force`; None if it is on the disk as it is."""
         if self.closed:
             return None
         self.flush()
@@ -168,7 +168,7 @@ class MappedIndex(IndexEntries[E]):
         self._synced_count = max(self._synced_count, change_count)
 
     def resize(self, new_size: int) -> bool:
-        """Set the file's length to whole entries within `new_size`; False where it has that length already."""
+        """Set the file's length to whole entries within `new_size`; False if it has that length already."""
         rounded = self._round_down(new_size)
         if self.length == rounded:
             return False
@@ -237,7 +237,7 @@ class MappedOffsetIndex(MappedIndex[OffsetPosition]):
         return self.entries >= self.max_entries
 
     def append(self, offset: int, position: int) -> None:
-        """Add an entry; InvalidOffsetError where the offset does not increase."""
+        """Add an entry; InvalidOffsetError if the offset does not increase."""
         if self.entries >= self.max_entries:
             illegal_argument(f"Attempt to append to a full index (size = {self.entries}).")
         if offset <= self.last_offset and self.entries:

@@ -51,7 +51,7 @@ def _stat(files: Files, path: str) -> FileStat | None:
 
 
 def offset_from_file(name: str) -> int:
-    """The offset in front of the first dot; what Java throws is raised where there is none."""
+    """The offset in front of the first dot; what Java throws is raised if there is none."""
     try:
         return offset_from_file_name(name)
     except DecodeError as error:

@@ -92,7 +92,7 @@ class TransactionIndex:
         self._position = self._file.size() if self._file else 0
 
     def append(self, txn: AbortedTxn) -> None:
-        """Add an entry; an illegal argument where its last offset does not increase."""
+        """Add an entry; an illegal argument if its last offset does not increase."""
         if self.last_offset is not None and self.last_offset >= txn.last_offset:
             illegal_argument(
                 f"The last offset of appended transactions must increase sequentially, but {txn.last_offset} is not greater than current"
@@ -115,7 +115,9 @@ class TransactionIndex:
             raise LoadError(str(error), exception=KAFKA_EXCEPTION) from error
 
     def sanity_check(self) -> None:
-        """CorruptIndexError where an entry ends before the segment begins, a `LoadError` where a version is unknown: what comes first."""
+        """Raise CorruptIndexError if an entry ends before the segment begins, a `LoadError` where a version is unknown: what comes
+        first.
+        """
         try:
             check_transaction_index(self.entries(), self.start_offset, file=self.path)
         except DecodeError as error:
@@ -153,7 +155,7 @@ class TransactionIndex:
             self._file.sync()
 
     def begin_flush(self) -> File | None:
-        """A handle for the caller to sync the file with; None where there is none."""
+        """A handle for the caller to sync the file with; None if there is none."""
         return None if self._file is None else self._file.duplicate()
 
     def close(self) -> None:

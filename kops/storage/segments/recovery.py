@@ -199,7 +199,7 @@ def rebuild_indexes(
     `producers` is the state at the segment's beginning and is moved on to its end: give the same to one segment after the other, from the
     first (or from a snapshot), so that transactions that span segments come out right. Without it the segment stands alone.
     The pass ends at the first batch that is not good (`valid_bytes`, `damage`). Raises `LoadError` where offsets go back or do not fit
-    into the index, or its size is exceeded; OSError where the log can't be read.
+    into the index, or its size is exceeded; OSError if the log can't be read.
     """
     files = MemoryFiles()
     log = LogView(source, path)

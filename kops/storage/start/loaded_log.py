@@ -94,7 +94,7 @@ class LoadedLog:
             raise KafkaStorageError(f"Exception while reading from {self.path}") from error
 
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """Segment base offset and byte position of the batch with `offset` or the first behind it, None where there is none."""
+        """Segment base offset and byte position of the batch with `offset` or the first behind it, None if there is none."""
         segment = self.segments.floor(offset)
         if offset > self.log_end_offset or segment is None:
             raise OffsetOutOfRangeError(

@@ -59,9 +59,9 @@ class PartitionStart:
 
     `state` is what was found: `clean` (marker there), `left` (no marker, a recovery point above zero), `full` (no marker, no recovery
     point).
-    `log` is the loaded log (None where `LoadOptions.load` keeps it elsewhere), `error` what ended the loading; `outcome` already counts in
+    `log` is the loaded log (None if `LoadOptions.load` keeps it elsewhere), `error` what ended the loading; `outcome` already counts in
     what became of directory and broker. `remaining_segments` counts down while the log is recovered. `high_watermark` is the checkpointed
-    one, None where it was not read.
+    one, None if it was not read.
     """
 
     path: str
