@@ -34,9 +34,10 @@ UNCOPIED = ("*.tmp", "*.deleted", "partition.metadata")  # the id of the topic i
 DAMAGES = (flip_bit, overwrite, truncate, append, delete, drop_batch, epoch_text)
 
 
-@pytest.fixture(params=LOGS)
-def log(request: pytest.FixtureRequest, oracle: Oracle, tmp_path: Path) -> RealLog:
-    return write_log(oracle, tmp_path / "disk" / f"shop{request.param}-4", request.param)
+@pytest.fixture(params=LOGS, scope="module")
+def log(request: pytest.FixtureRequest, oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> RealLog:
+    """A log that the tests leave as it is."""
+    return write_log(oracle, tmp_path_factory.mktemp("disk") / f"shop{request.param}-4", request.param)
 
 
 def batches(directory: Path) -> set[bytes]:

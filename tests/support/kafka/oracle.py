@@ -202,6 +202,10 @@ class Oracle:
             self.started[name] = made
         return self.started[name]
 
+    def settle(self) -> None:
+        """Wait until the thread of the shared scheduler has done what is due: files deleted, epochs written."""
+        self.shared("org.apache.kafka.server.util.KafkaScheduler", 1).scheduleOnce("settle", self.jvm.java.lang.Thread()).get()
+
     def create_topic(self, bootstrap: str, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic with replication factor 1 and wait until the broker knows it."""
         admin = self.java_class("org.apache.kafka.clients.admin.Admin").create(self.properties({"bootstrap.servers": bootstrap}))

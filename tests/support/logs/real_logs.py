@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from tests.support.kafka.oracle import Oracle
 LOG = "org.apache.kafka.storage.internals.log"
 RECORDS = "org.apache.kafka.common.record.internal.MemoryRecords"
 START_MS = 1_700_000_000_000
-SETTLE_S = 0.1
 BASE = {
     "max.message.bytes": 10_000_000,
     "retention.ms": -1,
@@ -203,7 +201,7 @@ class RealLog:
         topic, _, partition = self.directory.name.rpartition("-")
         end, start = self.end_offset, self.start_offset
         self.log.close()
-        time.sleep(SETTLE_S)  # files are deleted, and epochs written, by another thread
+        self.oracle.settle()
         values = {"recovery-point": end, "replication": end, "log-start": start if start else None, "cleaner": self.cleaned_to}
         for name, value in values.items():
             text = "0\n0\n" if value is None else f"0\n1\n{topic} {partition} {value}\n"
