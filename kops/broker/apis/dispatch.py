@@ -1,4 +1,4 @@
-"""A request to its handler, and what comes out of a handler that fails to the client.
+"""Passes requests to their handlers, and the errors of a handler to the client.
 
 Source: Kafka's KafkaApis.handle, RequestHandlerHelper.handleError, Errors.forException.
 """
@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 
 def dispatcher(parts: BrokerParts, handlers: Mapping[int, Handler] = HANDLERS) -> Callable[[RequestContext], None]:
-    """What a broker's socket server calls for each request. One whose API is not served ends its connection, as in Kafka."""
+    """The function that a broker's socket server calls for each request. A request of an API that is not served ends its connection, as in
+    Kafka."""
 
     def handle(context: RequestContext) -> None:
         handler = handlers.get(context.request.api.key)
@@ -40,7 +41,7 @@ def dispatcher(parts: BrokerParts, handlers: Mapping[int, Handler] = HANDLERS) -
         except LoadError as error:
             respond_error(context, ApiError(by_exception(error.java_class).name, str(error)))
         except Exception:
-            # A mistake in one handler must not end the node for everybody else.
+            # A bug in one handler must not end the node.
             log.exception("Unexpected error handling %s of %s", context.request.api.name, context.connection_id)
             if not context.is_answered:
                 respond_error(context, ApiError("UNKNOWN_SERVER_ERROR"))
@@ -49,7 +50,7 @@ def dispatcher(parts: BrokerParts, handlers: Mapping[int, Handler] = HANDLERS) -
 
 
 def respond_error(context: RequestContext, error: ApiError) -> None:
-    """Answer a request as a whole with an error."""
+    """Answer a whole request with an error."""
     response = error_response(context.request.message, context.request.version, error)
     if response is None:
         context.close_connection()

@@ -1,8 +1,9 @@
-"""What changes logs on behalf of clients: produce and DeleteRecords, answered at once or when the replicas have followed.
+"""Appends and deletions for clients: Produce and DeleteRecords, answered at once or when the replicas have followed.
 
 Source: Kafka's ReplicaManager (appendRecords, appendToLocalLog, maybeAddDelayedProduce, addCompletePurgatoryAction, deleteRecords). Kafka
-looks at what waits for an appended partition when the request is handled (ActionQueue). Here what waits for a high watermark is looked at
-behind the answer, and what waits for a log's end at the end of the loop's turn: all that was appended in it goes out with one fetch.
+looks at what waits for an appended partition when the request is handled (ActionQueue). Here, requests that wait for a high
+watermark are checked after the answer, and fetches that wait for a log's end at the end of the loop's turn. So one fetch takes everything
+that was appended in that turn.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ _WITHOUT_LOG_START: Final = frozenset(
         "UNKNOWN_TOPIC_ID",
     }
 )
-"""Errors that come without the log's start, as the client did not find the leader or sent what no log takes."""
+"""Errors whose answers do not contain the log's start: the client did not find the leader or sent records that no log takes."""
 _NO_GUARDS: Final[Mapping[TopicPartition, VerificationGuard]] = {}
 _NO_IDS: Final[Mapping[str, bytes]] = {}
 
 
 class ReplicaAppends:
-    """The writing half of a ReplicaManager."""
+    """The part of a ReplicaManager that writes."""
 
     def __init__(self, hosted: HostedPartitions, purgatories: Purgatories, call_soon: Callable[[Callable[[], object]], object]) -> None:
         self._hosted = hosted
@@ -71,7 +72,7 @@ class ReplicaAppends:
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
         topic_ids: Mapping[str, bytes] = _NO_IDS,
     ) -> None:
-        """Append to the partitions that this broker leads; `done` is told each one's answer, with acks=all (-1) when it is replicated.
+        """Append to the partitions that this broker leads. `done` gets the answers, with acks=all (-1) when all are replicated.
 
         `topic_ids` are the ids by which the topics were named, if they were: UNKNOWN_TOPIC_ID where a partition is another topic's.
         """
@@ -97,10 +98,10 @@ class ReplicaAppends:
                 answers[key] = self._failure(key, error, len(data))
                 continue
             stats.bytes_in += len(data)
-            stats.messages_in += info.last_offset - info.first_offset + 1  # a request without a batch is refused before
+            stats.messages_in += info.last_offset - info.first_offset + 1  # a request without a batch was refused before
             grown.append((key, high_watermark_increased))
             self._hosted.append_count += 1
-            # A batch that was there already may have long been replicated.
+            # A duplicate batch may be replicated already.
             is_replicated |= high_watermark_increased or info.is_duplicate
             answers[key] = PartitionResponse(
                 "NONE", info.first_offset, info.log_append_time_ms, info.log_start_offset, info.last_offset + 1
@@ -123,7 +124,7 @@ class ReplicaAppends:
                 self._grown[key] = None
 
     def _tell_followers(self) -> None:
-        """Who waits for the ends of logs."""
+        """Check the fetches that wait for the ends of logs."""
         grown, self._grown = self._grown, {}
         for key in grown:
             self._purgatories.fetch.check_and_complete(key)
@@ -159,7 +160,7 @@ class ReplicaAppends:
         *,
         internal_topics_allowed: bool = False,
     ) -> None:
-        """Let logs begin at these offsets (-1: high watermark); `done` is told when no live replica begins before."""
+        """Move the starts of logs to these offsets (-1: high watermark). `done` gets the answers when no live replica starts earlier."""
         answers: DeletionAnswer = {}
         is_waiting = False
         for key, offset in offsets.items():

@@ -1,4 +1,4 @@
-"""The fetchers of a broker as they live on the loop: a connection to a leader each, one request at a time.
+"""The fetchers of a broker on the loop. Each has a connection to a leader and sends one request at a time.
 
 Source: Kafka's ReplicaFetcherThread, ReplicaFetcherManager, BrokerBlockingSender. What is asked and what the answers do is decided by
 `kops.replication.following.fetcher`. A fetch waits at the leader, so no two fetchers share a connection.
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 class Versions(Protocol):
-    """What a node says of its versions (`kops.broker.network.peer.NodeVersions`)."""
+    """The API versions of a node (`kops.broker.network.peer.NodeVersions`)."""
 
     def latest(self, api_key: int, allowed: range | None = None) -> int: ...
 
 
 class LeaderConnection(Protocol):
-    """What a fetcher needs of a connection (`kops.broker.network.peer.Peer`)."""
+    """A connection, as a fetcher uses it (`kops.broker.network.peer.Peer`)."""
 
     @property
     def versions(self) -> Versions | None: ...
@@ -55,7 +55,7 @@ def connect_by(loop: Loop, draw: Callable[[], float]) -> Callable[[BrokerEndPoin
 
 
 class FetchTask:
-    """Sends what a fetcher wants to ask, and hands it the answer; sleeps while there is nothing to ask."""
+    """Sends the requests of a fetcher and gives it the answers. Sleeps while there is nothing to ask."""
 
     __slots__ = ("_closed", "_connection", "_is_scheduled", "_loop", "_on_answer", "_sent", "_timer", "fetcher")
 
@@ -75,7 +75,7 @@ class FetchTask:
             self._loop.call_soon(self._step)
 
     def close(self) -> None:
-        """End the connection; what is still unanswered is forgotten."""
+        """Close the connection and forget the unanswered request."""
         self._closed = True
         self._stop_timer()
         self._connection.close()
@@ -154,7 +154,7 @@ class FollowerFetchers:
 
     @property
     def failed(self) -> set[TopicPartition]:
-        """Partitions that were given up."""
+        """Partitions that are no longer followed because of an error."""
         return self._manager.failed
 
     @property
@@ -170,11 +170,11 @@ class FollowerFetchers:
                 task.wake()
 
     def remove(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, FetchState]:
-        """Follow these no longer -> how far they were."""
+        """Stop following these -> how far they were."""
         return self._manager.remove(keys)
 
     def note_change(self, key: TopicPartition) -> None:
-        """A log begins later: its leader is told with the next fetch."""
+        """The start of a log has moved: the next fetch tells its leader."""
         fetcher = self._manager.fetcher_of(key)
         if fetcher is not None:
             fetcher.note_change(key)
@@ -196,7 +196,7 @@ class FollowerFetchers:
     def _create(self, fetcher_id: FetcherId, leader: BrokerEndPoint) -> Fetcher:
         settings = self._settings
         endpoint = RemoteLeader(self._fetcher_settings, self._quota)
-        # Whose wall clock is set back must not wait that long for the next fetch.
+        # The monotonic clock: with a wall clock that is set back, the next fetch would be late.
         fetcher = Fetcher(endpoint, self._replicas, self._now_ms, self._manager.failed, backoff_ms=settings.replica_fetch_backoff_ms)
         connection = self._connect(
             leader,

@@ -27,7 +27,7 @@ _BY_CLASS = (
 
 
 def error_name(error: KopsError) -> str:
-    """What a client is told of an error (Errors.forException)."""
+    """The name of the error that a client gets (Errors.forException)."""
     if isinstance(error, ApiError):
         return error.name
     return next((name for kind, name in _BY_CLASS if isinstance(error, kind)), "UNKNOWN_SERVER_ERROR")
@@ -81,7 +81,7 @@ class HostedPartitions:
         self.online[key] = partition
 
     def mark_offline(self, key: TopicPartition) -> None:
-        """Serve it no longer: its log directory failed, or it may lie in one that did."""
+        """Stop serving it: its log directory has failed, or it may be in one that has."""
         partition = self.online.pop(key, None)
         self.offline[key] = partition
         if partition is not None:

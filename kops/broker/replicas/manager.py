@@ -1,4 +1,4 @@
-"""All replicas of one broker: what clients and followers do with them, and what the metadata and failing disks make of them.
+"""All replicas of one broker: requests of clients and followers, changes of the metadata, and failed disks.
 
 Source: Kafka's ReplicaManager. This is where its parts are put together: `appends` and `reads` are what requests come to,
 `delta` applies the metadata, `fetcher` follows other brokers, `alter_log_dirs` and `log_dir_moves` move replicas between
@@ -127,7 +127,7 @@ class ReplicaManager:
         moves = LogDirMoves(hosted, logs, self.copies, space)
         listener = settings.inter_broker_listener_name
         self._delta = ReplicaDelta(around, listener, hosted, logs, purgatories, self.fetchers, self.copies, self)
-        # What requests come to goes straight to the part that does it.
+        # Requests go straight to the part that serves them.
         self.append_records = appends.append_records
         self.delete_records = appends.delete_records
         self.begin_fetch = reads.begin
@@ -145,7 +145,7 @@ class ReplicaManager:
     # metadata ---------------------------------------------------------------------------------------------------------------------
 
     def apply_delta(self, delta: TopicsDelta, image: MetadataImage) -> None:
-        """Lead, follow, stop and delete as a change of the metadata says; `image` is the metadata behind it."""
+        """Lead, follow, stop and delete partitions as a change of the metadata says. `image` is the metadata after it."""
         self._delta.apply(delta, image)
 
     def update_topic_config(self, topic: str) -> None:
@@ -162,7 +162,7 @@ class ReplicaManager:
     # tasks ------------------------------------------------------------------------------------------------------------------------
 
     def maybe_shrink_isrs(self) -> None:
-        """Take out of the ISRs who lags too long; to be called twice in `replica.lag.time.max.ms`."""
+        """Remove replicas that lag too long from the ISRs. Call it twice in `replica.lag.time.max.ms`."""
         for partition in list(self.hosted.online.values()):
             partition.maybe_shrink_isr()
 
@@ -173,12 +173,12 @@ class ReplicaManager:
     # failing directories ----------------------------------------------------------------------------------------------------------
 
     def handle_log_dir_failures(self) -> None:
-        """Act on what the failure channel has; to be called on the loop when it tells of something."""
+        """Handle the failures in the channel. Called on the loop when there is one."""
         while (log_dir := self.logs.failures.take_next()) is not None:
             self.on_log_dir_failure(log_dir)
 
     def on_log_dir_failure(self, log_dir: str) -> None:
-        """Serve the replicas in a directory no longer and tell the controller, which elects other leaders."""
+        """Stop serving the replicas of a directory and tell the controller, which elects other leaders."""
         dirs = self.logs.dirs
         if log_dir not in dirs.live:
             return
@@ -209,7 +209,7 @@ class ReplicaManager:
     # the end ----------------------------------------------------------------------------------------------------------------------
 
     def begin_controlled_shutdown(self) -> None:
-        """From now on replicas that have no leader, or are out of sync, are not followed any more."""
+        """From now on, do not follow partitions that have no leader or whose replica here is out of sync."""
         self._delta.is_shutting_down = True
 
     def shut_down(self) -> None:
@@ -218,7 +218,7 @@ class ReplicaManager:
         self.checkpoint_high_watermarks()
 
     def close(self) -> None:
-        """Fetch nothing any more, let nobody wait any more. A second call does nothing."""
+        """Stop fetching and drop waiting requests. A second call does nothing."""
         self.fetchers.close()
         self.copies.close()
         self.timer.close()
@@ -241,7 +241,7 @@ class ReplicaManager:
         return sum(1 for _ in self.hosted.leaders())
 
     def topic_metrics(self) -> Iterator[dict[str, float]]:
-        """What goes through the topics, by Kafka's names (`kops.broker.replicas.topic_stats`)."""
+        """The counters of the topics, by Kafka's names (`kops.broker.replicas.topic_stats`)."""
         return self.stats.metrics(self._followers.bytes_in)
 
     def count_leaders(self, holds: Callable[[Partition], bool]) -> int:

@@ -1,4 +1,4 @@
-"""The time-outs of what waits in a broker's purgatories, on the loop (Kafka SystemTimer).
+"""The time-outs of requests in a broker's purgatories, on the loop (Kafka SystemTimer).
 
 Nearly all that is parked is completed long before its time. So there is one timer of the loop, for the first time-out, and it is left
 alone when what it was set for has ended.
@@ -26,13 +26,13 @@ class PurgatoryTimer(OperationTimer):
     def add(self, operation: DelayedOperation) -> int:
         due_ms = super().add(operation)
         timer = self._timer
-        # A timer of the same millisecond is no later than what it counts as.
+        # `due_ms` is in whole milliseconds: a timer within the same one is early enough.
         if timer is None or timer.due_ms >= due_ms + 1:
             self._arm()
         return due_ms
 
     def close(self) -> None:
-        """What waits gets no answer any more."""
+        """Stop: waiting requests get no answer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

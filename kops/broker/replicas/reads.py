@@ -1,4 +1,4 @@
-"""What is read of the partitions here: fetches of followers and consumers, offsets, ends of epochs, producers.
+"""Reads of the partitions of this broker: fetches of followers and consumers, offsets, ends of epochs, producers.
 
 Source: Kafka's ReplicaManager (fetchMessages, readFromLog, findPreferredReadReplica, shouldLeaderThrottle, fetchOffsetForTimestamp,
 lastOffsetForLeaderEpoch, activeProducerState) and FetchPartitionData. Errors of a storage come out as ApiError.
@@ -49,7 +49,7 @@ _KNOWN_FAILURES: Final = frozenset(
         "OFFSET_OUT_OF_RANGE",
     }
 )
-"""Errors of who asks, or of a disk that has told of itself: not counted as failed fetches."""
+"""Errors of the client, or of a disk whose failure is known: they do not count as failed fetches."""
 CONSUMER: Final = -1
 DEBUGGING_REPLICA_ID: Final = -2
 _NO_EPOCH: Final = -1
@@ -76,11 +76,11 @@ class FetchPartitionData(NamedTuple):
 
 FetchAnswer = list[tuple["TopicPartition", FetchPartitionData]]
 Awaited = tuple[tuple["TopicPartition", "FetchInfo"], tuple["TopicPartition", FetchPartitionData]]
-"""A partition of a fetch that waits: what was asked for, and what was found at first."""
+"""A partition of a waiting fetch: what the client asked for, and what was found first."""
 
 
 class ReplicaReads:
-    """The reading half of a ReplicaManager. Without a `selector` every consumer stays with the leader."""
+    """The part of a ReplicaManager that reads. Without a `selector` every consumer reads from the leader."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class ReplicaReads:
     # fetches ----------------------------------------------------------------------------------------------------------------------
 
     def begin(self, session: FetchSession, params: FetchParams) -> None:
-        """A fetch of a session begins: find out whether what is at rest in it may stay so."""
+        """Begin a fetch of a session: find out whether its resting partitions may stay at rest."""
         asks_as = (params.replica_id, params.replica_epoch, params.isolation, params.client_metadata is None)
         session.begin(asks_as, self._now_ms())
         if params.is_from_follower and params.replica_epoch != BYPASS_BROKER_EPOCH:
@@ -128,7 +128,7 @@ class ReplicaReads:
             done(answer)
             return
         size = 0
-        # A follower's fetch may complete a produce, whose client's next one is then appended before this is parked.
+        # A follower's fetch may complete a Produce, and the client's next one may be appended before this fetch is parked.
         is_at_end = append_count == self._hosted.append_count
         for _, data in answer:
             is_at_end &= data.is_at_end
@@ -145,9 +145,9 @@ class ReplicaReads:
     def _let_rest(
         self, session: FetchSession, params: FetchParams, infos: Sequence[tuple[TopicPartition, FetchInfo]], answer: FetchAnswer
     ) -> list[Awaited]:
-        """Let those partitions rest that have nothing to tell -> the others."""
+        """Put partitions without news to rest -> the others."""
         restless: list[Awaited] = []
-        # Which replica is the best one for a consumer changes without anything happening to a partition.
+        # The best replica for a consumer may change while nothing happens to the partition.
         may_rest = params.client_metadata is None or self._selector is None
         for asked, found in zip(infos, answer, strict=True):
             (key, info), (_, data) = asked, found
@@ -175,7 +175,7 @@ class ReplicaReads:
         *,
         from_purgatory: bool = False,
     ) -> FetchAnswer:
-        """Read what there is now, up to `max_bytes` in all; the first records that are found are whole batches whatever their size."""
+        """Read what there is now, up to `max_bytes` in all. The first records found are at least one whole batch, whatever its size."""
         left = params.max_bytes
         min_one_batch = True
         now_ms = self._now_ms()
@@ -201,14 +201,14 @@ class ReplicaReads:
     def read_again(
         self, params: FetchParams, awaited: Sequence[Awaited], quota: ReplicaQuota, touched: Collection[Hashable]
     ) -> FetchAnswer:
-        """What a fetch that had nothing is answered with: only those partitions are read to which something happened since."""
+        """The answer to a fetch that found nothing at first. Reads only the partitions to which something happened since."""
         changed = [asked for asked, (key, data) in awaited if key in touched or self._has_moved(params, asked[1], key, data)]
         read = dict(self.read(params, changed, quota, from_purgatory=True))
         return [(key, read.get(key, data)) for _, (key, data) in awaited]
 
     def _has_moved(self, params: FetchParams, info: FetchInfo, key: TopicPartition, data: FetchPartitionData) -> bool:
-        """Whether something is different of which nobody told who waits: the log's start, a high watermark that this very fetch moved, an
-        end that is about to be told, the epoch of a leader that still leads."""
+        """Whether something changed without a notice to the waiting fetch: the log's start, a high watermark that this fetch moved, an end
+        whose notice is due, the epoch of a leader that still leads."""
         partition = self._hosted.online.get(key)
         found = None if partition is None else partition.log
         return (
@@ -299,7 +299,7 @@ class ReplicaReads:
         isolation_level: int = 0,
         current_leader_epoch: int | None = None,
     ) -> OffsetFound:
-        """The offset for a timestamp (or -1, -2 …), as far as who asks may read. ApiError of the partition (OFFSET_NOT_AVAILABLE …)."""
+        """The offset for a timestamp (or -1, -2 …), within what the client may read. ApiError of the partition (OFFSET_NOT_AVAILABLE …)."""
         isolation = isolation_level if replica_id == CONSUMER else None
         only_leader = replica_id != DEBUGGING_REPLICA_ID
         try:
@@ -311,7 +311,7 @@ class ReplicaReads:
     def end_offset_for_epoch(
         self, key: TopicPartition, current_leader_epoch: int, leader_epoch: int, *, fetch_only_from_leader: bool = True
     ) -> EpochEndOffset:
-        """The largest epoch not above `leader_epoch` and where it ended; `current_leader_epoch` -1 is not compared."""
+        """The largest epoch up to `leader_epoch`, and its end. A `current_leader_epoch` of -1 is not compared."""
         partition = self._hosted.online.get(key)
         if partition is None:
             return EpochEndOffset(error=self._hosted.missing(key).name)
@@ -319,7 +319,7 @@ class ReplicaReads:
         return partition.last_offset_for_leader_epoch(epoch, leader_epoch, fetch_only_from_leader=fetch_only_from_leader)
 
     def describe_producers(self, key: TopicPartition) -> list[ActiveProducer]:
-        """The producers of a partition that this broker has. ApiError as `get_or_raise`, NOT_LEADER_OR_FOLLOWER without a log."""
+        """The producers of a partition on this broker. ApiError as `get_or_raise`, and NOT_LEADER_OR_FOLLOWER without a log."""
         partition = self._hosted.get_or_raise(key)
         if partition.log is None:
             raise ApiError("NOT_LEADER_OR_FOLLOWER", f"Log for partition {name_of(key)} is not available")
@@ -351,7 +351,7 @@ class _Parked:
         self._is_at_end = is_at_end
 
     def park(self, hosted: HostedPartitions, purgatories: Purgatories) -> None:
-        """Wait, unless what came in between is enough."""
+        """Wait, unless enough has arrived in between."""
         quota, purgatory = self._quota, purgatories.fetch
         statuses = {key: AwaitedFetch(data.start, info) for (key, info), (_, data) in self._awaited}
         self._operation = operation = DelayedFetch(
@@ -371,7 +371,7 @@ class _Parked:
             purgatory.try_complete_else_watch(operation, list(statuses))
 
     def _join(self, rest: Rest) -> None:
-        """A partition of the session is at rest no longer."""
+        """Wait for a partition of the session that is no longer at rest."""
         key, cached = rest.key, rest.cached
         self._operation.join(key, AwaitedFetch(rest.start, cached.info))
         self._purgatory.watch_also(self._operation, key)
@@ -391,7 +391,7 @@ class _Parked:
 
 
 def should_throttle(quota: ReplicaQuota, partition: Partition, replica_id: int) -> bool:
-    """Whether a follower has to wait for the leader's quota: only one that is out of sync, so that throttling does not shrink an ISR."""
+    """Whether a follower must wait for the leader's quota. One in sync does not, so that throttling never shrinks an ISR."""
     return replica_id not in partition.in_sync_replica_ids and quota.is_throttled(partition.topic_partition) and quota.is_quota_exceeded
 
 

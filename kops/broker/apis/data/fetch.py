@@ -45,7 +45,7 @@ _UNBOUNDED: Final = UnboundedQuota()
 
 
 def handle_fetch(parts: BrokerParts, context: RequestContext) -> None:
-    """Answer with what there is, or when there is enough. ApiError UNKNOWN_SERVER_ERROR for an isolation level that there is not."""
+    """Answer at once, or when there is enough. ApiError UNKNOWN_SERVER_ERROR for an unknown isolation level."""
     request = cast("FetchRequest", context.request.message)
     version = context.request.version
     replica_id = request.replica_id if version < _FIRST_VERSION_WITH_REPLICA_STATE else request.replica_state.replica_id
@@ -65,7 +65,7 @@ def handle_fetch(parts: BrokerParts, context: RequestContext) -> None:
         min(request.min_bytes, max_bytes),
         max_bytes,
         isolation_of(replica_id, request.isolation_level),
-        # Where a follower is does not matter: it fetches from the leader.
+        # The place of a follower does not matter: it fetches from the leader.
         _client_of(context, request) if replica_id < 0 and version >= _FIRST_VERSION_WITH_RACKS else None,
     )
     going_on = session.session
@@ -118,7 +118,7 @@ def _refused(part: TopicIdPartition, error: str) -> PartitionData:
 
 
 class _Fetch:
-    """A fetch on its way: its session, and what was refused before a log was asked."""
+    """A fetch in progress: its session, and the partitions that were refused before a log was read."""
 
     __slots__ = ("_context", "_is_from_follower", "_parts", "_refused", "_session", "_taken", "_version")
 
@@ -132,7 +132,7 @@ class _Fetch:
         self._taken: dict[TopicPartition, TopicIdPartition] = {}
 
     def take(self) -> list[tuple[TopicPartition, FetchInfo]]:
-        """What is to be fetched of partitions that there are."""
+        """The existing partitions, with what to fetch of each."""
         taken = []
         topics = self._parts.cache.image.topics.by_name
         for part, info in self._session.partitions():
@@ -149,7 +149,7 @@ class _Fetch:
         return taken
 
     def answer(self, found: Iterable[tuple[TopicPartition, FetchPartitionData]]) -> None:
-        """Tell the client, as far as the session says that it is new to it."""
+        """Send the client what is new to its session."""
         nodes: dict[int, NodeEndpoint] = {}
         is_known = self._session.is_known
         updates = {}
@@ -159,14 +159,14 @@ class _Fetch:
                 updates[part] = self._partition(key, data, nodes)
         if self._refused:
             updates.update(self._refused)
-        # Followers learn of leaders from the metadata log.
+        # Followers find leaders in the metadata log.
         response = self._session.respond(updates, () if self._is_from_follower else nodes.values())
         if self._is_from_follower and self._parts.replica_manager.leader_quota.has_throttled:
             self._record_throttled(response)
         self._context.respond(response)
 
     def _record_throttled(self, response: FetchResponse) -> None:
-        """Count what goes to followers of throttled partitions: as much as a response with these alone would have."""
+        """Count the bytes for throttled partitions: the size of a response with only these."""
         quota = self._parts.replica_manager.leader_quota
         name_of = self._parts.cache.topic_name
         throttled: dict[TopicIdPartition, PartitionData] = {}
@@ -187,7 +187,7 @@ class _Fetch:
             else:
                 stats.of(key.topic).bytes_out += size
         if error == "KAFKA_STORAGE_ERROR" and self._version <= _LAST_VERSION_WITHOUT_STORAGE_ERROR:
-            error = "NOT_LEADER_OR_FOLLOWER"  # these clients take the other for fatal
+            error = "NOT_LEADER_OR_FOLLOWER"  # these clients treat the other error as fatal
         answer = PartitionData(
             key.partition,
             0 if error == "NONE" else BY_NAME[error].code,

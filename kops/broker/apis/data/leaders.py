@@ -1,4 +1,4 @@
-"""Where a partition's leader is, for clients that asked the wrong broker (KIP-951; Kafka's KafkaApis.getCurrentLeader)."""
+"""The leader of a partition, for clients that asked the wrong broker (KIP-951; Kafka's KafkaApis.getCurrentLeader)."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def _has_transaction(request: ProduceRequest) -> bool:
 
 
 class _Produce:
-    """A request on its way: what was refused before the log saw it, and `ids`, by which its version names topics, by name."""
+    """A request in progress: the partitions refused before the log, and `ids`, the topic ids of its version by name."""
 
     __slots__ = ("_acks", "_context", "_parts", "_refused", "_unknown_ids", "_version", "ids")
 
@@ -86,7 +86,7 @@ class _Produce:
         self._unknown_ids: list[tuple[bytes, int]] = []
 
     def take(self, topics: list[TopicProduceData]) -> dict[TopicPartition, bytes]:
-        """The records of all partitions that there are, taken out of the request."""
+        """Take the records of all existing partitions out of the request."""
         taken: dict[TopicPartition, bytes] = {}
         by_id = self._version >= _FIRST_VERSION_WITH_TOPIC_IDS
         images = self._parts.cache.image.topics
@@ -116,7 +116,7 @@ class _Produce:
         return taken
 
     def refuse_transactions(self, records: dict[TopicPartition, bytes]) -> dict[TopicPartition, bytes]:
-        """What is left without the batches whose transaction would have to be asked for."""
+        """The records without the batches whose transaction would have to be verified."""
         producers = {key: transactional_producer(batch) for key, batch in records.items()}
         if len(set(producers.values()) - {None}) > 1:
             raise ApiError("INVALID_PRODUCER_ID_MAPPING", "Transactional records contained more than one producer ID")
@@ -127,7 +127,7 @@ class _Produce:
         return {key: batch for key, batch in records.items() if producers[key] is None}
 
     def answer(self, appended: Mapping[TopicPartition, PartitionResponse]) -> None:
-        """Tell the client."""
+        """Answer the client."""
         statuses = {**appended, **self._refused} if self._refused else appended
         if self._acks == 0:
             self._end(statuses)
@@ -167,7 +167,7 @@ class _Produce:
         return list(topics.values())
 
     def _end(self, statuses: Mapping[TopicPartition, PartitionResponse]) -> None:
-        """With acks=0 a client is told nothing; so that it learns of an error its connection ends."""
+        """With acks=0 a client gets no answer. If there was an error, its connection is closed instead."""
         errors = {key: status.error for key, status in statuses.items() if status.error != "NONE"}
         if not errors and not self._unknown_ids:
             self._context.respond_nothing()

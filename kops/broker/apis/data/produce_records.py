@@ -1,4 +1,4 @@
-"""What a Produce request may carry, told from the headers of its batches alone (Kafka ProduceRequest.validateRecords, RequestUtils,
+"""Which records a Produce request may carry, by the headers of its batches alone (Kafka ProduceRequest.validateRecords, RequestUtils,
 ByteBufferLogInputStream.nextBatch). Whether the records are sound is the log's to check.
 """
 
@@ -28,7 +28,7 @@ def check_records(records: Buffer | None, version: int) -> None:
     ApiError INVALID_RECORD where they are none, another format or more than one, UNSUPPORTED_COMPRESSION_TYPE where the version's clients
     don't know the codec, CORRUPT_MESSAGE where they are no batches.
     """
-    # Kafka never answers a request with null for records.
+    # Kafka never answers a request whose records are null.
     end = None if records is None else _batch_end(records, 0)
     if records is None or end is None:
         raise ApiError("INVALID_RECORD", f"Produce requests with version {version} must have at least one record batch per partition")
@@ -52,7 +52,7 @@ def _check_codec(codec: int, version: int) -> None:
 
 
 def is_transactional(records: Buffer | None) -> bool:
-    """Whether the first batch belongs to a transaction. ApiError CORRUPT_MESSAGE where it is no batch."""
+    """Whether the first batch belongs to a transaction. ApiError CORRUPT_MESSAGE if it is no batch."""
     if records is None or _batch_end(records, 0) is None:
         return False
     _, magic, attributes = _HEAD.unpack_from(records)
@@ -60,7 +60,7 @@ def is_transactional(records: Buffer | None) -> bool:
 
 
 def transactional_producer(records: Buffer | None) -> tuple[int, int] | None:
-    """Id and epoch of the producer, where it writes in a transaction. ApiError UNKNOWN_SERVER_ERROR for a header cut short."""
+    """Id and epoch of a producer that writes in a transaction. ApiError UNKNOWN_SERVER_ERROR for a truncated header."""
     if records is None or not is_transactional(records):
         return None
     if len(records) < _PRODUCER.size:
@@ -70,7 +70,7 @@ def transactional_producer(records: Buffer | None) -> tuple[int, int] | None:
 
 
 def _batch_end(records: Buffer, start: int) -> int | None:
-    """Where the batch at `start` ends, None where there is no whole one."""
+    """The end of the batch at `start`, None if it is incomplete."""
     left = len(records) - start
     if left < LOG_OVERHEAD:
         return None
