@@ -135,7 +135,7 @@ def read_records(
         )
     else:
         raise UsageError(f"isolation {isolation!r} is not one of read_uncommitted, read_committed")
-    return (record for batch in chosen for record in batch.records())
+    return (record for batch in chosen for record in batch.iterate())
 
 
 def _logs(path: Path, files: Files | None) -> list[str]:

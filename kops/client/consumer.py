@@ -19,6 +19,7 @@ from kops.errors import ApiError, DecodeError, NotFoundError, UnreachableError
 from kops.protocol.declaration import ZERO_UUID
 from kops.protocol.errors import Reaction, by_name
 from kops.records.batch import LOG_OVERHEAD, Batch
+from kops.records.decode import chunks
 from kops.records.isolation import read_committed, read_uncommitted
 from kops.records.log_offsets import TopicPartition
 
@@ -32,7 +33,7 @@ _GONE_TRIES: Final = 5  # how often a partition may be unknown before it counts 
 
 
 class Fetched(NamedTuple):
-    """A batch, and those of its records that were asked for."""
+    """A batch, and those of its records that were asked for. A batch of many records comes in several of these."""
 
     key: TopicPartition
     batch: Batch
@@ -282,16 +283,25 @@ class Consumer:
             visible = {id(batch) for batch in read_uncommitted(batches)}
         for batch in batches:
             if id(batch) in visible:
-                try:
-                    records = batch.records()
-                except DecodeError as error:
-                    raise _damage(partition.key, batch, error) from None
-                if records and records[0].offset < partition.position:
-                    records = [record for record in records if record.offset >= partition.position]
-                partition.position = batch.next_offset
-                if records:
-                    yield Fetched(partition.key, batch, records)
+                yield from self._records(partition, batch)
             partition.position = max(partition.position, batch.next_offset)
+
+    def _records(self, partition: _Partition, batch: Batch) -> Iterator[Fetched]:
+        """The records of a batch, some at a time where they are many."""
+        held: list[Record] = []
+        try:
+            for records in chunks(batch):
+                if held:
+                    partition.position = held[-1].offset + 1
+                    yield Fetched(partition.key, batch, held)
+                held = records
+                if records[0].offset < partition.position:
+                    held = [record for record in records if record.offset >= partition.position]
+        except DecodeError as error:
+            raise _damage(partition.key, batch, error) from None
+        partition.position = batch.next_offset
+        if held:
+            yield Fetched(partition.key, batch, held)
 
     def _read(self, partition: _Partition, data: PartitionData) -> Iterator[Batch]:
         """The whole batches; the last one of an answer may be cut."""

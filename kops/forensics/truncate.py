@@ -135,7 +135,7 @@ def _count_lost(files: Files, report: TruncateReport) -> None:
                     report.bytes += item.size
                     report.max_timestamp = max(report.max_timestamp, item.max_timestamp)
                     if not item.is_control:
-                        report.records += len(item.records()) if item.count is None else max(0, item.count)
+                        report.records += sum(1 for _ in item.iterate()) if item.count is None else max(0, item.count)
         if report.bytes > before:
             report.segments.append(segment.log.name)
 

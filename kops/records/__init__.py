@@ -6,13 +6,14 @@ a file, sizes bytes, times ms, offsets log offsets.
 
 from kops.records.batch import Batch, decrement_sequence, increment_sequence
 from kops.records.build import BatchBuilder, build_batch, empty_batch, end_txn_marker
-from kops.records.compression import compress, decompress
+from kops.records.compression import compress
 from kops.records.crc import crc32, crc32c
 from kops.records.record import ControlRecord, Record, read_control_record
 from kops.records.scanning.columns import Columns, scan_columns
 from kops.records.scanning.damage import Damage
 from kops.records.scanning.scanner import file_batches, read_batches, scan
 from kops.records.scanning.source import ByteSource, BytesSource
+from kops.records.streams.pieces import decompress
 
 __all__ = [
     "Batch",

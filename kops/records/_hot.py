@@ -239,6 +239,19 @@ def place(data: bytes, position: i64, end: i64) -> Place:
     return locate(data, begin, end)
 
 
+def whole_records(data: bytes, start: i64, end: i64, count: i64) -> tuple[i64, i64]:
+    """-> (position behind the records that stand whole at `start`, at most `count` of them, how many they are)."""
+    position: i64 = start
+    read: i64 = 0
+    while read < count:
+        stop, _, _, _, _, _, _, _, _ = place(data, position, end)
+        if stop < 0:
+            break
+        position = stop
+        read += 1
+    return position, read
+
+
 def _varint_size(value: i64) -> i64:
     """Bytes that a signed number takes, written as short as can be."""
     raw: i64 = value if value >= 0 else ~value
@@ -249,17 +262,17 @@ def _varint_size(value: i64) -> i64:
     return size
 
 
-def are_plain(data: bytes, start: i64, end: i64, count: i64) -> bool:
+def are_plain(data: bytes, start: i64, end: i64, count: i64, first: i64 = 0) -> bool:
     """Whether the records of `data[start:end]` are, byte for byte, what Kafka's builder would write of them as a batch.
 
-    That is: offsets from 0 without a gap, the first timestamp delta 0, every number as short as can be, no attributes. Not plain, though
-    they may be the same, are records with headers and numbers so large that bits may be dropped in reading them.
+    That is: offsets from `first` on without a gap, at offset 0 the timestamp delta 0, every number as short as can be, no attributes. Not
+    plain, though they may be the same, are records with headers and numbers so large that bits may be dropped in reading them.
     """
     position: i64 = start
     index: i64
     if end - start >= 1 << 27:
         return False
-    for index in range(count):
+    for index in range(first, first + count):
         stop, timestamp, offset, key_at, key_size, value_at, value_size, headers_at, attributes = place(data, position, end)
         if stop < 0 or attributes or offset != index or data[headers_at] or not -SAFE <= timestamp < SAFE:
             return False
@@ -330,6 +343,9 @@ def decode_records(
             sequence = base_sequence + offset
             if sequence > 0x7FFFFFFF:
                 sequence -= 0x80000000
+            elif offset < 0:
+                # The limit with which Kafka compares it wraps, too (DefaultRecordBatch.incrementSequence).
+                sequence += 0x80000000 if sequence < 0 else -0x80000000
         key = None if key_size < 0 else data[key_at : key_at + key_size]
         value = None if value_size < 0 else data[value_at : value_at + value_size]
         headers: list[Header] = []

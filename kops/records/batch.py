@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
@@ -202,7 +203,7 @@ class Batch:
 
     @property
     def last_offset_delta(self) -> int:
-        return self.last_offset - self.base_offset
+        return _int64(self.last_offset - self.base_offset)
 
     @property
     def last_sequence(self) -> int:
@@ -211,7 +212,8 @@ class Batch:
 
     @property
     def next_offset(self) -> int:
-        return self.last_offset + 1
+        last_offset = self.last_offset
+        return last_offset + 1 if last_offset < MAX_LONG else -MAX_LONG - 1
 
     @property
     def has_producer_id(self) -> bool:
@@ -250,25 +252,38 @@ class Batch:
             raise DecodeError(reason, code="crc-mismatch", position=self.position)
 
     def records(self, limit: int = DEFAULT_LIMIT) -> list[Record]:
-        """Every record, decompressed up to `limit` bytes.
+        """Every record, all in memory: see `iterate` for batches of any size.
 
-        DecodeError where Kafka's iteration throws: `bad-records`, `bad-compression`, `unknown-codec`, `too-large`.
+        DecodeError where Kafka's iteration throws: `bad-records`, `bad-compression`, `unknown-codec`; `too-large` where they decompress to
+        more than `limit` bytes.
         """
         from kops.records import decode
 
         return decode.read_records(self, limit)
 
-    def check(self, limit: int = DEFAULT_LIMIT) -> list[DecodeError]:
+    def iterate(self, max_record_bytes: int = MAX_INT) -> Iterator[Record]:
+        """Every record, decompressed as it is needed, whatever the batch decompresses to.
+
+        DecodeError as `records` raises, after the records before the place; `too-large` only for a record of more than `max_record_bytes`
+        in a batch that takes more than 4 MiB.
+        """
+        from kops.records import decode
+
+        return decode.iterate(self, max_record_bytes=max_record_bytes)
+
+    def check(self) -> list[DecodeError]:
         """What is wrong with the contents under the checksum, as a list of errors (empty: nothing). Raises nothing."""
         from kops.records import decode
 
-        return decode.check_batch(self, limit)
+        return decode.check_batch(self)
 
     def read_base_offset(self) -> int:
         """Offset of the first record. v0 and v1 decompress for it: DecodeError as `records` raises."""
         if self.magic > 1 or not self.compressed:
             return self.base_offset
-        return self.records()[0].offset
+        from kops.records import decode
+
+        return decode.read_base_offset(self)
 
 
 def read_header(batch: Batch, buffer: bytes, index: i64) -> None:
@@ -294,9 +309,17 @@ def read_header(batch: Batch, buffer: bytes, index: i64) -> None:
 
 
 def _last_offset(base_offset: int, delta: int) -> int:
-    last_offset = base_offset + delta
-    # A sum that wraps, as in Java.
-    return last_offset if last_offset <= MAX_LONG else last_offset - (1 << 64)
+    return _int64(base_offset + delta)
+
+
+def _int64(value: int) -> int:
+    """A sum that wraps, as in Java."""
+    return value if -MAX_LONG - 1 <= value <= MAX_LONG else (value + MAX_LONG + 1 & (1 << 64) - 1) - MAX_LONG - 1
+
+
+def _int32(value: int) -> int:
+    """A sum that wraps, as in Java."""
+    return value if -MAX_INT - 1 <= value <= MAX_INT else (value + MAX_INT + 1 & 0xFFFFFFFF) - MAX_INT - 1
 
 
 def _int16_at(buffer: bytes, index: i64) -> i64:
@@ -318,17 +341,17 @@ def _int64_at(buffer: bytes, index: i64) -> i64:
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """`sequence + increment`, wrapping from 2147483647 to 0."""
-    if sequence > MAX_INT - increment:
-        return increment - (MAX_INT - sequence) - 1
-    return sequence + increment
+    """`sequence + increment`, wrapping from 2147483647 to 0. Other numbers give what Java's 32 bits give."""
+    if sequence > _int32(MAX_INT - increment):
+        return _int32(increment - (MAX_INT - sequence) - 1)
+    return _int32(sequence + increment)
 
 
 def decrement_sequence(sequence: int, decrement: int) -> int:
-    """`sequence - decrement`, wrapping from 0 to 2147483647."""
+    """`sequence - decrement`, wrapping from 0 to 2147483647. Other numbers give what Java's 32 bits give."""
     if sequence < decrement:
-        return MAX_INT - (decrement - sequence) + 1
-    return sequence - decrement
+        return _int32(MAX_INT - (decrement - sequence) + 1)
+    return _int32(sequence - decrement)
 
 
 _COMPILED: Final = not hasattr(increment_sequence, "__code__")

@@ -20,11 +20,12 @@ from kops.records.batch import (
     TIMESTAMP_TYPE_MASK,
     TRANSACTIONAL_MASK,
 )
-from kops.records.compression import ZSTD, codec_id, compress
+from kops.records.compression import NONE, ZSTD, Compressor, codec_id
 from kops.records.crc import crc32c_function
 from kops.records.record import CONTROL_TYPES, CREATE_TIME, LOG_APPEND_TIME, Header, Record
 from kops.records.varint import write_varint
 
+_LARGE: Final = 4 << 20
 _NULL: Final = b"\x01"
 _SMALL: Final = tuple(write_varint(value) for value in range(64))
 
@@ -69,7 +70,11 @@ class BatchBuilder:
         self.max_timestamp = -1
         self.last_offset: int | None = None
         self.count = 0
+        self.uncompressed_size = 0
+        """Bytes of the records so far, uncompressed."""
         self._parts: list[bytes] = []
+        self._part_bytes = 0
+        self._compressor = Compressor(self.codec, magic=magic, level=level)
         self._check()
 
     def _check(self) -> None:
@@ -108,24 +113,29 @@ class BatchBuilder:
         if self.magic > 1:
             if self.base_timestamp is None:
                 self.base_timestamp = timestamp
-            self._parts.append(write_record(offset - self.base_offset, timestamp - self.base_timestamp, key, value, headers))
+            part = write_record(offset - self.base_offset, timestamp - self.base_timestamp, key, value, headers)
         else:
             if headers:
                 raise ValueError(f"format v{self.magic} has no headers")
             if self.timestamp_type == LOG_APPEND_TIME:
                 timestamp = self.log_append_time
             inner = offset - self.base_offset if self.magic and self.codec else offset
-            self._parts.append(write_message(self.magic, inner, timestamp, key, value, timestamp_type=self.timestamp_type))
+            part = write_message(self.magic, inner, timestamp, key, value, timestamp_type=self.timestamp_type)
+        self._take(part)
         self.count += 1
         self.last_offset = offset
         if self.magic and timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
         return offset
 
-    @property
-    def uncompressed_size(self) -> int:
-        """Bytes of the records so far, uncompressed."""
-        return sum(map(len, self._parts))
+    def _take(self, part: bytes) -> None:
+        self._parts.append(part)
+        self.uncompressed_size += len(part)
+        self._part_bytes += len(part)
+        if self._part_bytes >= _LARGE and self.codec != NONE:
+            self._compressor.write(b"".join(self._parts))
+            self._parts.clear()
+            self._part_bytes = 0
 
     def append_record(self, record: Record) -> int:
         """Add a record as it was read, its offset kept."""
@@ -147,13 +157,16 @@ class BatchBuilder:
             return b""
         last = self.last_offset if last_offset is None else last_offset
         body = b"".join(self._parts)
+        if self.codec != NONE:
+            self._compressor.write(body)
+            body = self._compressor.finish()
         if self.magic < 2:
             return self._build_legacy(body, last) if self.codec else body
         latest = self.log_append_time if self.timestamp_type == LOG_APPEND_TIME else self.max_timestamp
         attributes = self.codec | (DELETE_HORIZON_MASK if self.delete_horizon_ms is not None else 0)
         attributes |= _attributes(self.timestamp_type, self.transactional, self.control)
         return write_batch(
-            compress(self.codec, body, level=self.level) if self.codec else body,
+            body,
             base_offset=self.base_offset,
             last_offset=last,
             count=self.count,
@@ -166,8 +179,7 @@ class BatchBuilder:
             partition_leader_epoch=self.partition_leader_epoch,
         )
 
-    def _build_legacy(self, body: bytes, last: int) -> bytes:
-        packed = compress(self.codec, body, magic=self.magic, level=self.level)
+    def _build_legacy(self, packed: bytes, last: int) -> bytes:
         latest = self.log_append_time if self.timestamp_type == LOG_APPEND_TIME else self.max_timestamp
         return write_message(self.magic, last, latest, None, packed, codec=self.codec, timestamp_type=self.timestamp_type)
 

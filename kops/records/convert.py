@@ -7,7 +7,8 @@ epochs, timestamps (v0), gaps at the ends of a batch; control batches are left o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from kops.errors import ApiError, DecodeError
@@ -39,10 +40,9 @@ def convert_records(batches: Iterable[Batch], magic: int, *, first_offset: int =
         if batch.magic <= magic:
             parts.append(bytes(batch.data()))
             continue
-        records = [record for record in _records(batch, magic) if batch.compressed or record.offset >= first_offset]
-        if records:
-            parts.append(_build(batch, records, magic))
-            count += len(records)
+        builder = _builder(batch, (record for record in _records(batch, magic) if batch.compressed or record.offset >= first_offset), magic)
+        parts.append(builder.build())
+        count += builder.count
     return ConvertedRecords(b"".join(parts), count)
 
 
@@ -52,28 +52,28 @@ def convert_batch(batch: Batch, magic: int) -> bytes:
         return bytes(batch.data())
     if magic < 2 and batch.is_control:
         return b""
-    records = _records(batch, magic)
-    return _build(batch, records, magic) if records else b""
+    return _builder(batch, _records(batch, magic), magic).build()
 
 
-def _records(batch: Batch, magic: int) -> list[Record]:
+def _records(batch: Batch, magic: int) -> Iterator[Record]:
     if magic < 2 and batch.attributes & 7 == ZSTD:
         raise ApiError("UNSUPPORTED_COMPRESSION_TYPE", "Down-conversion of zstandard-compressed batches is not supported")
-    return batch.records()
+    return batch.iterate()
 
 
-def _build(batch: Batch, records: list[Record], magic: int) -> bytes:
+def _builder(batch: Batch, records: Iterator[Record], magic: int) -> BatchBuilder:
+    first = next(records, None)
     kind = CREATE_TIME if batch.timestamp_type == NO_TIMESTAMP_TYPE else batch.timestamp_type
     builder = BatchBuilder(
         magic=magic,
         codec=batch.attributes & 7,
-        base_offset=records[0].offset,
+        base_offset=0 if first is None else first.offset,
         timestamp_type=kind,
         log_append_time=batch.max_timestamp if kind == LOG_APPEND_TIME else -1,
     )
     try:
-        for record in records:
+        for record in () if first is None else chain((first,), records):
             builder.append(record.timestamp, record.key, record.value, record.headers if magic > 1 else (), offset=record.offset)
     except ValueError as error:
         raise DecodeError(str(error), code="bad-records", position=batch.position) from None
-    return builder.build()
+    return builder

@@ -6,22 +6,23 @@ Source: Kafka's `DefaultRecordBatch` iterators and `DefaultRecord.readFrom` (v2)
 
 from __future__ import annotations
 
-import struct
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kops.errors import DecodeError
 from kops.records import _hot as hot
-from kops.records.compression import LZ4, NONE, ZSTD, codec_name, decompress
+from kops.records.compression import LZ4, ZSTD, codec_name
 from kops.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Record
+from kops.records.streams.messages import InnerMessage, inner_messages
+from kops.records.windows import MAX_RECORD, WINDOW, Holds, RecordWindows, why_unreadable
 
 if TYPE_CHECKING:
     from kops.records.batch import Batch
 
 _LEGACY_SIZE = 12
+CHUNK: Final = 16384
+"""Records that are decoded at once."""
 _as_record: Callable[[hot.Row], Record] = partial(tuple.__new__, Record)
 
 
@@ -29,25 +30,10 @@ def _bad(batch: Batch, reason: str, code: str = "bad-records") -> DecodeError:
     return DecodeError(reason, code=code, position=batch.position)
 
 
-def body(batch: Batch, limit: int) -> tuple[bytes, int, int]:
-    """-> (bytes, start, end) of the uncompressed records of a v2 batch; without compression they are the batch's own buffer."""
-    end = batch.index + batch.size
-    if batch.size < 61 or end > len(batch.buffer):
-        raise _bad(batch, f"the batch claims {batch.size} bytes", "bad-length")
-    codec = batch.attributes & 7
-    if codec == NONE:
-        return batch.buffer, batch.index + 61, end
-    try:
-        data = decompress(codec, memoryview(batch.buffer)[batch.index + 61 : end], magic=batch.magic, limit=limit)
-    except DecodeError as error:
-        raise error.at(position=batch.position) from None
-    return data, 0, len(data)
-
-
 def read_records(batch: Batch, limit: int) -> list[Record]:
     """`Batch.records`."""
     if batch.magic < 2:
-        return _read_legacy(batch, limit)
+        return list(_read_legacy(batch, limit))
     records, error = read_some(batch, limit)
     if error is not None:
         raise error
@@ -56,70 +42,106 @@ def read_records(batch: Batch, limit: int) -> list[Record]:
 
 def read_some(batch: Batch, limit: int) -> tuple[list[Record], DecodeError | None]:
     """The records of a v2 batch up to the first that can't be read, and the error there. Raises for what spoils the whole batch."""
+    windows = RecordWindows(batch, max_record_bytes=limit)
+    records: list[Record] = []
     count = batch.count or 0
-    if count == 0:
-        return [], None
-    if count < 0:
-        raise _bad(batch, f"the batch claims {count} records")
-    data, start, end = body(batch, limit)
+    if 0 < count <= CHUNK:
+        only = windows.whole()
+        if only is not None and (windows.size <= limit or not batch.compressed):
+            data, start, end, _ = only
+            return _decode(batch, data, start, end, count, 0, is_last=True)[:2]
+    for chunk, error in decoded(batch, windows):
+        if windows.size > limit and batch.compressed:
+            raise _too_large(batch, limit)
+        if records:
+            records += chunk
+        else:
+            records = chunk
+        if error is not None:
+            return records, error
+    return records, None
+
+
+def first_of(batch: Batch) -> tuple[list[Record], DecodeError | None]:
+    """The first record of a v2 batch, if there is one, and what is wrong in the batch. Raises for what spoils the whole batch."""
+    first: list[Record] = []
+    failed = None
+    for records, error in decoded(batch, RecordWindows(batch)):
+        first = first or records[:1]
+        failed = error
+    return first, failed
+
+
+def _too_large(batch: Batch, limit: int) -> DecodeError:
+    return _bad(batch, f"the records decompress to more than the limit of {limit} bytes", "too-large")
+
+
+def decoded(batch: Batch, windows: RecordWindows) -> Iterator[tuple[list[Record], DecodeError | None]]:
+    """The records of a v2 batch, at most `CHUNK` at a time; with the last of them the error where the next can't be read."""
+    left = batch.count or 0
+    if left == 0:
+        return
+    if left < 0:
+        raise _bad(batch, f"the batch claims {left} records")
+    number = 0
+    try:
+        for data, position, end, found in windows:
+            while found:
+                some = min(found, CHUNK)
+                found -= some
+                records, error, position = _decode(batch, data, position, end, some, number, is_last=not found)
+                yield records, error
+                if error is not None:
+                    return
+                number += some
+    except DecodeError as failed:
+        if failed.code != "bad-records":
+            raise
+        yield [], failed
+
+
+def _decode(
+    batch: Batch, data: bytes, position: int, end: int, count: int, number: int, *, is_last: bool
+) -> tuple[list[Record], DecodeError | None, int]:
+    """-> (`count` records from `position` on, the first of which has this number in the batch; the error, the position behind them)."""
     fixed = batch.attributes & 8 != 0
-    epoch = batch.partition_leader_epoch if batch.partition_leader_epoch >= 0 else None
     rows: list[hot.Row] = []
     stop = hot.decode_records(
         data,
-        start,
+        position,
         end,
         count,
         batch.base_offset,
         batch.max_timestamp if fixed else batch.base_timestamp,
         LOG_APPEND_TIME if fixed else CREATE_TIME,
         batch.base_sequence,
-        epoch,
+        batch.partition_leader_epoch if batch.partition_leader_epoch >= 0 else None,
         rows,
     )
-    records = list(map(_as_record, rows))
+    error = None
     if stop < 0:
-        return records, _bad(batch, why_unreadable(data, -1 - stop, end, len(rows)))
-    if stop != end:
-        return records, _bad(batch, f"{end - stop} bytes are left behind the {count} records that the batch claims")
-    return records, None
+        error = _bad(batch, why_unreadable(data, -1 - stop, end, number + len(rows)))
+    elif is_last and stop != end:
+        error = _bad(batch, f"{end - stop} bytes are left behind the {batch.count} records that the batch claims")
+    return list(map(_as_record, rows)), error, stop
 
 
-def why_unreadable(data: bytes, position: int, end: int, number: int) -> str:
-    """The sentence for a record at `position` that the hot loop could not read."""
-    from kops.records.varint import read_varint, read_varlong
+def iterate(batch: Batch, *, max_record_bytes: int = MAX_RECORD, holds: Holds = "records") -> Iterator[Record]:
+    """`Batch.iterate`. `holds`: what is kept of the contents of a record of more than 4 MiB (in v0 and v1 always all)."""
+    for records in chunks(batch, max_record_bytes=max_record_bytes, holds=holds):
+        yield from records
 
-    name = f"record {number} of the batch"
-    if position >= end:
-        return f"{name} is missing: the records end before it"
-    try:
-        length, position = read_varint(data[:end], position)
-        stop = position + length
-        if length < 0 or stop > end:
-            return f"{name} claims {length} bytes where {end - position} are left"
-        view = data[:stop]
-        _, position = read_varlong(view, position + 1)
-        _, position = read_varint(view, position)
-        for field in ("key", "value"):
-            size, position = read_varint(view, position)
-            position += max(0, size)
-            if position > stop:
-                return f"{name} has a {field} of {size} bytes, which goes beyond its end"
-        headers, position = read_varint(view, position)
-        if headers < 0 or headers > stop - position:
-            return f"{name} claims {headers} headers where {stop - position} bytes are left"
-        for _ in range(headers):
-            size, position = read_varint(view, position)
-            if size < 0:
-                return f"{name} has a header whose key has {size} bytes"
-            position += size
-            size, position = read_varint(view, position)
-            position += max(0, size)
-        if position != stop:
-            return f"{name} claims {length} bytes and its fields take {length + position - stop}"
-    except (DecodeError, IndexError):
-        pass
-    return f"{name} has fields that go beyond its end"
+
+def chunks(batch: Batch, *, max_record_bytes: int = MAX_RECORD, holds: Holds = "records") -> Iterator[list[Record]]:
+    """The records in lists of at most `CHUNK`, so that the memory does not grow with the batch. DecodeError as `iterate` raises."""
+    if batch.magic < 2:
+        yield from _bundled(_read_legacy(batch, None, whole=holds == "records", max_bytes=max_record_bytes))
+        return
+    for chunk, error in decoded(batch, RecordWindows(batch, max_record_bytes=max_record_bytes, holds=holds)):
+        if chunk:
+            yield chunk
+        if error is not None:
+            raise error
 
 
 # v0 and v1 ----------------------------------------------------------------------------------------------------------------------------
@@ -155,81 +177,157 @@ def _message(message: bytes, offset: int, outer_type: str | None, outer_timestam
     return Record(offset, timestamp, kind, key, value, None, -1, None, len(message) + _LEGACY_SIZE, signed)
 
 
-def _read_legacy(batch: Batch, limit: int) -> list[Record]:
+def _bundled(records: Iterator[Record]) -> Iterator[list[Record]]:
+    """Lists of at most `CHUNK` records, and of little more than `WINDOW` bytes."""
+    found: list[Record] = []
+    size = 0
+    for record in records:
+        found.append(record)
+        size += record.size
+        if len(found) >= CHUNK or size >= WINDOW:
+            yield found
+            found, size = [], 0
+    if found:
+        yield found
+
+
+def _outer(batch: Batch) -> bytes:
     end = batch.index + batch.size
     if batch.size < 26 or end > len(batch.buffer):
         raise _bad(batch, f"the message claims {batch.size} bytes", "bad-length")
-    message = batch.buffer[batch.index + _LEGACY_SIZE : end]
+    return batch.buffer[batch.index + _LEGACY_SIZE : end]
+
+
+def _read_legacy(batch: Batch, limit: int | None, *, whole: bool = True, max_bytes: int = MAX_RECORD) -> Iterator[Record]:
+    """`limit` is that of all messages, `max_bytes` of one. Without `whole`, a large message of a compressed set has empty contents."""
+    message = _outer(batch)
+    size = 0
     try:
         if not batch.compressed:
-            return [_message(message, batch.last_offset, None, -1)]
-        return [_message(*inner) for inner in legacy_messages(batch, message, limit)]
+            yield _message(message, batch.last_offset, None, -1)
+            return
+        base, found = _inner_set(batch, message, whole=whole, max_bytes=max_bytes if limit is None else min(limit, max_bytes))
+        for inner in found:
+            size += _LEGACY_SIZE + inner.size
+            if limit is not None and size > limit:
+                raise _too_large(batch, limit)
+            content = inner.content
+            if inner.computed_crc is not None:
+                _check_fields(inner)
+                content = content[: 6 if content[4] == 0 else 14] + bytes(8)
+            outer_type = batch.timestamp_type if content[4] == 1 else None
+            yield _message(content, base + inner.offset, outer_type, batch.max_timestamp)
     except DecodeError as error:
         raise error.at(position=batch.position) from None
 
 
-def legacy_messages(batch: Batch, message: bytes, limit: int) -> list[tuple[bytes, int, str | None, int]]:
-    """The messages inside a compressed one -> [(bytes from the CRC on, offset, outer timestamp type or None, outer timestamp)].
+LegacyMessage = tuple[bytes, int, str | None, int]
+"""(bytes from the CRC on, offset, outer timestamp type or None, outer timestamp)"""
+
+
+def legacy_messages(batch: Batch, message: bytes) -> Iterator[LegacyMessage]:
+    """The messages inside a compressed one. The whole set is looked at before the first is given; DecodeError where Kafka refuses it.
+
+    A cut message at the end is dropped, as Kafka does. A set of more than `WINDOW` bytes is decompressed twice, and never held.
+    """
+    base, found = _inner_set(batch, message)
+    for offset, _, content, _ in found:
+        yield content, base + offset, batch.timestamp_type if content[4] == 1 else None, batch.max_timestamp
+
+
+def _inner_set(batch: Batch, message: bytes, *, whole: bool = True, max_bytes: int = MAX_RECORD) -> tuple[int, Iterable[InnerMessage]]:
+    """-> (what is to be added to the messages' offsets, the messages).
 
     v1 numbers them from 0 relative to the set (the last one has the outer offset), v0 absolutely. An outer offset of 0 in v1 comes from old
-    librdkafka producers and means: as they stand. A cut message at the end is dropped, as Kafka does.
+    librdkafka producers and means: as they stand.
     """
     codec = batch.attributes & 7
     if codec == ZSTD or codec > LZ4:
         raise DecodeError(f"compression {codec_name(codec)} in message format v{batch.magic}", code="unknown-codec")
-    outer = _message(message, batch.last_offset, None, -1)
-    if outer.value is None:
+    value = _message(message, batch.last_offset, None, -1).value
+    if value is None:
         raise DecodeError("a compressed message without a value", code="bad-records")
-    data = decompress(codec, outer.value, magic=batch.magic, limit=limit)
-    found: list[tuple[bytes, int, str | None, int]] = []
-    position = 0
-    while position + _LEGACY_SIZE <= len(data):
-        offset, size = struct.unpack_from(">qi", data, position)
-        position += _LEGACY_SIZE
-        if size < 14:
-            raise DecodeError(f"an inner message of {size} bytes, at least 14 are needed", code="bad-records")
-        if position + size > len(data):
-            break
-        inner = data[position : position + size]
-        position += size
-        if inner[5] & 7:
+    held: list[InnerMessage] = []
+    size, last = 0, None
+    for inner in inner_messages(codec, value, batch.magic, whole=False):
+        if inner.content[5] & 7:
             raise DecodeError("an inner message that is itself compressed", code="bad-records")
-        found.append((inner, offset, batch.timestamp_type if inner[4] == 1 else None, batch.max_timestamp))
-    if not found:
+        last = inner.offset
+        size += _LEGACY_SIZE + inner.size
+        if size <= WINDOW and inner.computed_crc is None:
+            held.append(inner)
+        else:
+            size = max(size, WINDOW + 1)
+            held.clear()
+    if last is None:
         raise DecodeError("a compressed message that holds no message", code="bad-records")
+    base = 0
     if batch.magic == 1 and batch.last_offset != 0:
-        last = found[-1][1]
         if batch.last_offset < last:
             raise DecodeError(f"the outer offset {batch.last_offset} is below the last inner offset {last}", code="bad-records")
         base = batch.last_offset - last
-        return [(inner, base + offset, kind, timestamp) for inner, offset, kind, timestamp in found]
-    return found
+    return base, held if size <= WINDOW else inner_messages(codec, value, batch.magic, whole=whole, max_bytes=max_bytes)
+
+
+def read_base_offset(batch: Batch) -> int:
+    """`Batch.read_base_offset` of a compressed set of v0 or v1."""
+    message = _outer(batch)
+    try:
+        base, found = _inner_set(batch, message, whole=False)
+        first = next(iter(found))
+        _check_fields(first)
+    except DecodeError as error:
+        raise error.at(position=batch.position) from None
+    return base + first.offset
+
+
+def _check_fields(inner: InnerMessage) -> None:
+    """DecodeError where key or value can't be; what lies behind 64 KiB of a large message is not looked at."""
+    if inner.computed_crc is None:
+        _message(inner.content, 0, None, -1)
+        return
+    position = 6 if inner.content[4] == 0 else 14
+    for _ in range(2):
+        if position + 4 > len(inner.content):
+            return
+        size = max(0, int.from_bytes(inner.content[position : position + 4], "big", signed=True))
+        position += 4 + size
+        if position > inner.size:
+            reason = f"a message has a field of {size} bytes where {inner.size - position + size} are left"
+            raise DecodeError(reason, code="bad-records")
 
 
 # the deep check -----------------------------------------------------------------------------------------------------------------------
 
 
-def check_batch(batch: Batch, limit: int) -> list[DecodeError]:
+def check_batch(batch: Batch) -> list[DecodeError]:
     """`Batch.check`."""
     try:
-        return _check_legacy(batch, limit) if batch.magic < 2 else _check_v2(batch, limit)
+        return _check_legacy(batch) if batch.magic < 2 else _check_v2(batch)
     except DecodeError as error:
         return [error]
 
 
-def _check_v2(batch: Batch, limit: int) -> list[DecodeError]:
+def _check_v2(batch: Batch) -> list[DecodeError]:
     count = batch.count or 0
     if count < 0:
         raise _bad(batch, f"the batch claims {count} records")
-    data, start, end = body(batch, limit) if count or not batch.compressed else (b"", 0, 0)
-    status, position, last, most, _, _ = hot.validate_records(data, start, end, count)
-    if status == hot.UNREADABLE:
-        records, error = read_some(batch, limit)
-        return [error or _bad(batch, why_unreadable(data, position, end, len(records)))]
-    if status == hot.LEFT_OVER:
-        return [_bad(batch, f"{end - position} bytes are left behind the {count} records that the batch claims")]
+    windows = RecordWindows(batch, holds="nulls")
+    last = most = -(1 << 63)
+    rises = True
+    for data, start, end, found in windows if count or not batch.compressed else ((b"", 0, 0, 0),):
+        if windows.is_streamed and hot.place(data, start, end)[2] <= last:
+            rises = False
+        status, position, last, highest, _, _ = hot.validate_records(data, start, end, found)
+        most = max(most, highest)
+        if status == hot.UNREADABLE:
+            records, error = read_some(batch, end)
+            return [error or _bad(batch, why_unreadable(data, position, end, len(records)))]
+        if status == hot.LEFT_OVER:
+            return [_bad(batch, f"{end - position} bytes are left behind the {count} records that the batch claims")]
+        rises = rises and status != hot.NOT_INCREASING
     problems = []
-    if status == hot.NOT_INCREASING:
+    if not rises:
         problems.append(_bad(batch, "the offsets of its records do not increase", "bad-offsets"))
     if count and last > batch.last_offset_delta:
         reason = f"its last record has the offset {batch.base_offset + last}, the batch ends at {batch.last_offset}"
@@ -240,17 +338,25 @@ def _check_v2(batch: Batch, limit: int) -> list[DecodeError]:
     return problems
 
 
-def _check_legacy(batch: Batch, limit: int) -> list[DecodeError]:
-    records = _read_legacy(batch, limit)
+def _check_legacy(batch: Batch) -> list[DecodeError]:
+    message = _outer(batch)
+    if not batch.compressed:
+        _message(message, batch.last_offset, None, -1)
+        return []
     problems = []
-    if batch.compressed:
-        message = batch.buffer[batch.index + _LEGACY_SIZE : batch.index + batch.size]
-        for inner, offset, _, _ in legacy_messages(batch, message, limit):
-            if zlib.crc32(inner[4:]) != int.from_bytes(inner[:4], "big"):
-                problems.append(_bad(batch, f"the checksum of the inner message of offset {offset} is wrong", "bad-inner-crc"))
-    if any(after.offset <= before.offset for before, after in pairwise(records)):
+    rises = True
+    last: int | None = None
+    base, found = _inner_set(batch, message, whole=False)
+    for inner in found:
+        _check_fields(inner)
+        offset = base + inner.offset
+        if not inner.crc_ok():
+            problems.append(_bad(batch, f"the checksum of the inner message of offset {offset} is wrong", "bad-inner-crc"))
+        rises = rises and (last is None or offset > last)
+        last = offset
+    if not rises:
         problems.append(_bad(batch, "the offsets of its records do not increase", "bad-offsets"))
-    if records[-1].offset != batch.last_offset and not (batch.magic == 1 and batch.last_offset == 0):
-        reason = f"its last record has the offset {records[-1].offset}, the set has {batch.last_offset}"
+    if last != batch.last_offset and not (batch.magic == 1 and batch.last_offset == 0):
+        reason = f"its last record has the offset {last}, the set has {batch.last_offset}"
         problems.append(_bad(batch, reason, "bad-offsets"))
     return problems

@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kops.errors import DecodeError
 from kops.records import Batch
 from kops.records._hot import read_varint
-from kops.records.compression import DEFAULT_LIMIT
-from kops.records.decode import body
+from kops.records.windows import Window
 from kops.spark._hot_columns import NULL_KEY, NULL_TIMESTAMP, NULL_VALUE, RecordIndex
 from kops.spark.schemas import arrow_schema, arrow_type
 
@@ -56,29 +54,22 @@ class RecordColumns:
         """Decompressed bytes that are held."""
         return self._joined
 
-    def add(self, batch: Batch) -> bool:
-        """Add the records of a batch. Returns False and adds nothing if it has an old format or its records can't be read."""
-        if batch.magic < 2 or batch.count is None or batch.count < 0:
-            return False
-        if not batch.count:
-            return True
-        try:
-            data, start, end = body(batch, DEFAULT_LIMIT)
-        except DecodeError:
-            return False
+    def add(self, batch: Batch, window: Window) -> bool:
+        """Add the records of one window of a v2 batch. Returns False and adds nothing if they can't be read."""
+        data, start, end, count = window
         if self._joined + len(data) > _MAX_POSITION:
             return False
         fixed = bool(batch.attributes & 8)
         base = batch.max_timestamp if fixed else batch.base_timestamp
-        if not self._index.add(data, start, end, batch.count, self._joined, batch.base_offset, base, fixed):
+        if not self._index.add(data, start, end, count, self._joined, batch.base_offset, base, fixed):
             return False
         if batch.compressed:
             self._bodies.append(data)
             self._joined += len(data)
         else:
             self._data = data
-        self._runs.append((batch, batch.count))
-        self.rows += batch.count
+        self._runs.append((batch, count))
+        self.rows += count
         return True
 
     def take(self) -> pa.RecordBatch:

@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any
 from kops.errors import DecodeError, MissingDependencyError
 from kops.files import Files
 from kops.forensics.verify.parts import Part
-from kops.records import Batch, ByteSource, Damage, scan
+from kops.records import Batch, ByteSource, Damage, Record, scan
+from kops.records.decode import chunks
+from kops.records.windows import RecordWindows
 from kops.spark.schemas import SCHEMAS, TIMESTAMP_TYPES, arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from kops.spark.record_columns import RecordColumns
 
 ROWS = 1 << 16
 VALUE_BYTES = 64 << 20
@@ -165,10 +169,7 @@ def _read_records(files: Files, part: Part, source: Source, wanted: Wanted) -> I
             else:
                 if table.rows and (item.magic > 1 or table.rows >= ROWS or table.bytes >= VALUE_BYTES):
                     yield table.take()
-                if not columns.add(item):
-                    if columns.rows:
-                        yield columns.take()
-                    _add_records(table, wanted, source, item)
+                yield from _add_batch_records(table, columns, wanted, source, item)
     if columns.rows:
         yield columns.take()
     if table.rows:
@@ -214,13 +215,36 @@ def _add_batch(table: Table, wanted: Wanted, source: Source, batch: Batch) -> No
     )
 
 
-def _add_records(table: Table, wanted: Wanted, source: Source, batch: Batch) -> None:
+def _add_batch_records(table: Table, columns: RecordColumns, wanted: Wanted, source: Source, batch: Batch) -> Iterator[pa.RecordBatch]:
+    """Take in a batch's records; gives rows where they are too many to be held."""
+    if batch.magic > 1 and batch.count is not None and batch.count >= 0:
+        windows = RecordWindows(batch)
+        try:
+            for window in windows if batch.count else ():
+                if columns.rows and (columns.rows >= ROWS or columns.held + window[2] - window[1] > VALUE_BYTES):
+                    yield columns.take()
+                if not columns.add(batch, window):
+                    break
+            else:
+                return
+        except DecodeError as error:
+            if windows.is_streamed:  # the records before the place are among the rows
+                if columns.rows:
+                    yield columns.take()
+                _add_damage(table, wanted, source, Damage(batch.position, batch.size, error.code, error.reason, batch=batch))
+                return
+    if columns.rows:
+        yield columns.take()
     try:
-        records = batch.records()
+        for records in chunks(batch):
+            if table.rows and (table.rows >= ROWS or table.bytes >= VALUE_BYTES):
+                yield table.take()
+            _add_records(table, wanted, source, batch, records)
     except DecodeError as error:
-        reason = Damage(batch.position, batch.size, error.code, error.reason, batch=batch)
-        _add_damage(table, wanted, source, reason)
-        return
+        _add_damage(table, wanted, source, Damage(batch.position, batch.size, error.code, error.reason, batch=batch))
+
+
+def _add_records(table: Table, wanted: Wanted, source: Source, batch: Batch, records: list[Record]) -> None:
     values: dict[str, list[Any]] = {"offset": [record.offset for record in records]}
     if table.wants("key"):
         values["key"] = [record.key for record in records]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from kops.errors import ApiError, DecodeError, KopsError
 from kops.records.batch import BATCH_OVERHEAD, CODEC_MASK, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, Batch
 from kops.records.compression import CODEC_NAMES
+from kops.records.decode import iterate
 from kops.records.log_offsets import UNKNOWN_OFFSET
 from kops.records.log_offsets import UnexpectedAppendOffsetError as UnexpectedAppendOffsetError
 from kops.records.validation.validate import AppendOrigin
@@ -165,7 +166,7 @@ def analyze_records(
             source_codec = _codec(batch)
         batches.append(batch)
         if not monotonic and origin in OFFSETS_GIVEN:
-            offsets = ",".join(str(record.offset) for batch in memory_batches(data) for record in batch.records())
+            offsets = ",".join(str(record.offset) for batch in memory_batches(data) for record in iterate(batch, holds="nulls"))
             raise OffsetsOutOfOrderError(f"Out of order offsets found in append to {topic_partition}: {offsets}")
     first = batches[0] if batches else None
     last_epoch = batches[-1].partition_leader_epoch if batches else -1
@@ -239,6 +240,6 @@ def check_given_offsets(info: LogAppendInfo, data: bytes, topic_partition: str, 
 
 def _record_offsets(batch: Batch) -> list[str]:
     try:
-        return [str(record.offset) for record in batch.records()]
+        return [str(record.offset) for record in iterate(batch, holds="nulls")]
     except DecodeError as error:
         raise ApiError("INVALID_RECORD", error.reason) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kops.storage.log_offsets import UNKNOWN_OFFSET
-from kops.storage.segment_files.file_records import TimestampAndOffset, leader_epoch
+from kops.storage.segment_files.file_records import TimestampAndOffset, first_record, leader_epoch
 
 if TYPE_CHECKING:
     from kops.storage.readable_log import ReadableLog
@@ -48,7 +48,7 @@ def _max_timestamp(log: ReadableLog) -> TimestampAndOffset | None:
         if batch.max_timestamp == largest.timestamp:
             if batch.magic == 0:
                 return None
-            found = next((record for record in batch.records() if record.timestamp == largest.timestamp), None)
+            found = first_record(batch, lambda record: record.timestamp == largest.timestamp)
             return None if found is None else TimestampAndOffset(found.timestamp, found.offset, leader_epoch(batch))
     return None
 

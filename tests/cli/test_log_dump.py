@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kops.records import BatchBuilder
 from tests.cli.conftest import PROJECT, Ran
 from tests.support import corpus
 
@@ -292,3 +293,17 @@ def test_csv_of_a_directory_is_its_batches(kops: Kops) -> None:
     assert "kops.index-entry/v1, are not in this csv" in ran.err
     alone = kops("log", "dump", "--format", "csv", str(folder / "recovery-point-offset-checkpoint"))
     assert alone.text.splitlines()[0] == "topic,partition,offset"
+
+
+def test_a_record_too_large_to_be_shown(kops: Kops, tmp_path: Path) -> None:
+    builder = BatchBuilder(codec="zstd")
+    builder.append(1, b"key", bytes(5 << 20))
+    log = tmp_path / "00000000000000000000.log"
+    log.write_bytes(builder.build())
+    command = ("log", "dump", "--print-data-log", "--format", "jsonl")
+    ran = kops(*command, "--max-record-bytes", str(5 << 20), str(log))
+    (document,) = documents(ran.text)
+    assert ran.code == 4
+    assert document["damage"]["reason"].endswith(f"the limit is {5 << 20}; --max-record-bytes allows more")
+    ran = kops(*command, str(log))
+    assert ran.code == 0 and documents(ran.text)[0]["offset"] == 0

@@ -100,7 +100,7 @@ def with_right_checksums(data: bytes) -> bytes:
 
 def read_all(batch: Batch) -> None:
     """Every question a batch can be asked."""
-    problems = batch.check(LIMIT)
+    problems = batch.check()
     try:
         records = batch.records(LIMIT)
     except DecodeError as error:

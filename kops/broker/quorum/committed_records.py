@@ -49,7 +49,7 @@ def _decoded(batch: Batch) -> LoadedBatch:
 
 
 def _messages(batch: Batch) -> Sequence[Message]:
-    return () if batch.is_control else [read_record(record.value or b"")[0] for record in batch.records()]
+    return () if batch.is_control else [read_record(record.value or b"")[0] for record in batch.iterate()]
 
 
 def snapshot_records(snapshot: SnapshotSource) -> Iterator[Message]:

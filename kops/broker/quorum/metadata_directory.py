@@ -89,7 +89,7 @@ def read_bootstrap(files: Files, metadata_dir: str) -> tuple[Record, ...]:
                 break
             raise DecodeError(item.reason, code=item.code, position=item.position, file=path)
         if not item.is_control:
-            records += (read_record(record.value or b"") for record in item.records())
+            records += (read_record(record.value or b"") for record in item.iterate())
     if not any(isinstance(message, FeatureLevelRecord) and message.name == FEATURE_NAME for message, _ in records):
         source = f"the binary bootstrap metadata file: {path}"
         raise StartRefusedError(f"No FeatureLevelRecord for metadata.version was found in the bootstrap metadata from {source}")

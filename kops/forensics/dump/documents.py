@@ -20,11 +20,9 @@ from kops.forensics.dump.files import DAMAGE, Document, damage_document, file_do
 from kops.forensics.dump.filters import RecordFilter, encode_bytes
 from kops.forensics.dump.isolation import ConsumerView, consumer_view
 from kops.forensics.dump.messages import RecordParser
-from kops.forensics.dump.text import INT_MAX, WatchedFile
+from kops.forensics.dump.text import INT_MAX, MAX_RECORD_BYTES, WatchedFile, with_option
 from kops.forensics.inventory.tree import FileEntry, Inventory, PartitionDir, open_partition
 from kops.records import Batch, Damage, Record, scan
-from kops.records import decode as records_decode
-from kops.records.compression import DEFAULT_LIMIT
 from kops.records.scanning.source import ByteSource
 
 RECORD: Final = "kops.record/v1"
@@ -47,6 +45,7 @@ class DocumentOptions:
     value_decoder: Decoder | None = None
     isolation: str | None = None
     max_bytes: int = INT_MAX
+    max_record_bytes: int = MAX_RECORD_BYTES
     parser: RecordParser | None = None
 
 
@@ -141,28 +140,21 @@ class Documents:
 
     def _matching(self, batch: Batch) -> Iterator[Record]:
         try:
-            records = batch.records()
+            yield from filter(self.options.filter.record_matches, batch.iterate(self.options.max_record_bytes))
         except DecodeError:
             return
-        yield from filter(self.options.filter.record_matches, records)
 
     def _records(self, entry: FileEntry, partition: PartitionDir | None, batch: Batch, view: ConsumerView | None) -> Iterator[Document]:
-        error: DecodeError | None = None
-        try:
-            if batch.magic > 1:
-                records, error = records_decode.read_some(batch, DEFAULT_LIMIT)
-            else:
-                records = batch.records()
-        except DecodeError as failed:
-            records, error = [], failed
         about = batch_fields(entry, batch)
         where = (None, None) if partition is None or partition.topic is None else (partition.topic, partition.partition)
         matches = None if self.options.filter.empty else self.options.filter.record_matches
-        for record in records:
-            if (view is None or view.shows_offset(record.offset)) and (matches is None or matches(record)):
-                yield self._record(entry, record, batch, about, where)
-        if error is not None:
-            yield self._damage(entry, batch.position, batch.size, error.code, error.reason, batch.base_offset, batch.last_offset)
+        try:
+            for record in batch.iterate(self.options.max_record_bytes):
+                if (view is None or view.shows_offset(record.offset)) and (matches is None or matches(record)):
+                    yield self._record(entry, record, batch, about, where)
+        except DecodeError as error:
+            reason = with_option(error)
+            yield self._damage(entry, batch.position, batch.size, error.code, reason, batch.base_offset, batch.last_offset)
 
     def _record(self, entry: FileEntry, record: Record, batch: Batch, about: Document, where: tuple[str | None, int | None]) -> Document:
         options = self.options

@@ -31,8 +31,8 @@ from kops.forensics.dump.text import (
     wrap_int,
 )
 from kops.records import Batch, decrement_sequence
-from kops.records import decode as records_decode
-from kops.records.compression import DEFAULT_LIMIT
+from kops.records.batch import MAX_LONG
+from kops.records.windows import RecordWindows
 from kops.storage.segment_files.offset_index import OffsetIndex, read_offset_index
 from kops.storage.segment_files.time_index import TimeIndex, read_time_index
 
@@ -138,15 +138,17 @@ class LogFrames:
             batch = Batch(self.source.read(position, max(length + 12, 61)), 0, position)
             count = batch.count
             if batch.magic < 2 or count is None:
-                return max([-1, *(timestamp for _, _, timestamp in legacy_messages(batch))])
+                return max(-1, *(timestamp for _, _, timestamp in legacy_messages(batch)))
             if count == 0:
                 return -1
             if count < 0:
                 raise DecodeError(f"the batch claims {count} records")
-            data, start, end = records_decode.body(batch, DEFAULT_LIMIT)
-            delta = largest_delta(data, start, end, count)
-            if delta is None:
-                raise DecodeError("a record in it can't be read, or bytes are left after the last one")
+            delta = -MAX_LONG
+            for data, start, end, found in RecordWindows(batch, holds="nulls"):
+                largest = largest_delta(data, start, end, found)
+                if largest is None:
+                    raise DecodeError("a record in it can't be read, or bytes are left after the last one")
+                delta = max(delta, largest)
         except DecodeError as error:
             raise _Ends(f"the batch at position {position} of the log: {error.reason}") from None
         return max(-1, batch.max_timestamp if batch.attributes & 8 else batch.base_timestamp + delta)

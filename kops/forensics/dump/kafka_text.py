@@ -8,6 +8,8 @@ file. It writes to no file, although Kafka's tool trims indexes and creates miss
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from itertools import chain
 from typing import Final
 
 from kops.config.values.java import NumberFormatError, parse_long
@@ -33,11 +35,13 @@ from kops.forensics.dump.text import (
     java_hash_order,
     java_path,
     last_sequence,
+    with_option,
     wrap_long,
 )
-from kops.records import Batch, Damage, crc32, crc32c, file_batches, scan
+from kops.records import Batch, Damage, Record, crc32, crc32c, file_batches, scan
 from kops.records import decode as records_decode
-from kops.records.compression import DEFAULT_LIMIT
+from kops.records.windows import WINDOW as RECORD_WINDOW
+from kops.records.windows import RecordWindows, Window
 
 _CREATE_TIME: Final = b"CreateTime"
 _LOG_APPEND_TIME: Final = b"LogAppendTime"
@@ -83,6 +87,13 @@ def batch_tail(batch: Batch, valid: bool) -> bytes:
 
 def _bool(value: bool) -> bytes:
     return b"true" if value else b"false"
+
+
+def _check_readable(batch: Batch) -> None:
+    """DecodeError where the records of a large compressed batch can't all be read: Kafka prints none of them then."""
+    for error in batch.check():
+        if error.code not in ("bad-offsets", "bad-timestamps"):
+            raise error
 
 
 class LogText:
@@ -195,6 +206,9 @@ class LogText:
             else:
                 self._records(batch)
         except DecodeError as error:
+            if error.code == "too-large":
+                self.problem(batch.position, f"offsets {batch.base_offset} to {batch.last_offset}: {with_option(error)}")
+                return True
             self.problem(batch.position, error.reason, ends_kafka=True)
             return False
         return True
@@ -216,7 +230,7 @@ class LogText:
             return False
         if wanted.of_records:
             try:
-                self._wanted = {record.offset for record in batch.records() if wanted.record_matches(record)}
+                self._wanted = {record.offset for record in batch.iterate(self.options.max_record_bytes) if wanted.record_matches(record)}
             except DecodeError:
                 self._wanted = None  # what can't be read is shown as far as it goes
         return self._wanted is None or bool(self._wanted)
@@ -235,32 +249,48 @@ class LogText:
             if count < 0:
                 raise DecodeError(f"the batch claims {count} records")
             return
-        if batch.compressed or batch.end <= batch.position + len(batch.buffer) - batch.index:
-            data, start, end = records_decode.body(batch, DEFAULT_LIMIT)
-        else:  # a wrong length; the records are as many as they are
-            data, start, end = batch.buffer, batch.index + 61, len(batch.buffer)
         stamped = batch.attributes & 8 != 0
         timestamp = batch.max_timestamp if stamped else batch.base_timestamp
         label = _LOG_APPEND_TIME if stamped else _CREATE_TIME
-        found = self.lines.batch(data, start, end, count, batch.base_offset, timestamp, stamped, batch.base_sequence, label)
-        if not self.lines.reason:
-            self.text.out(found)
-            return
-        # Kafka reads an uncompressed batch as it prints it, a compressed one before it prints the first record.
-        if not batch.compressed:
-            self.text.out(found)
-        _, error = records_decode.read_some(batch, DEFAULT_LIMIT)
-        if error is not None:
-            raise error
-        raise DecodeError(LEFT_OVER)
+        windows = RecordWindows(batch, max_record_bytes=self.options.max_record_bytes)
+        if batch.compressed or batch.end <= batch.position + len(batch.buffer) - batch.index:
+            found: Iterable[Window] = windows
+        else:  # a wrong length; the records are as many as they are
+            found = ((batch.buffer, batch.index + 61, len(batch.buffer), count),)
+        is_checked = not batch.compressed
+        for data, start, end, number in found:
+            if windows.is_streamed and not is_checked:
+                _check_readable(batch)
+                is_checked = True
+            lines = self.lines.batch(data, start, end, number, batch.base_offset, timestamp, stamped, batch.base_sequence, label)
+            if not self.lines.reason:
+                self.text.out(lines)
+                continue
+            # Kafka reads an uncompressed batch as it prints it, a compressed one before it prints the first record.
+            if not batch.compressed:
+                self.text.out(lines)
+            _, error = records_decode.read_some(batch, RECORD_WINDOW)
+            raise error or DecodeError(LEFT_OVER)
 
     def _slowly(self, batch: Batch) -> None:
         """The records of a v2 batch one by one: control records, and records that go through a decoder."""
-        records, error = records_decode.read_some(batch, DEFAULT_LIMIT)
-        if error is not None and batch.compressed:
-            raise error
-        if error is not None and len(records) == (batch.count or 0):
-            records.pop()  # bytes are left behind it: Kafka finds that out while it reads the last record
+        parts = records_decode.decoded(batch, RecordWindows(batch, max_record_bytes=self.options.max_record_bytes))
+        first = next(parts, ([], None))
+        second = next(parts, None)
+        if second is not None and batch.compressed:
+            _check_readable(batch)
+        done = 0
+        for records, error in (first,) if second is None else chain((first, second), parts):
+            if error is not None and batch.compressed:
+                raise error
+            done += len(records)
+            if error is not None and done == (batch.count or 0):
+                records.pop()  # bytes are left behind it: Kafka finds that out while it reads the last record
+            self._each(batch, records)
+            if error is not None:
+                raise error
+
+    def _each(self, batch: Batch, records: list[Record]) -> None:
         label = _TIMESTAMP_TYPES[batch.timestamp_type]
         for record in records:
             if not self._shown(record.offset):
@@ -278,8 +308,6 @@ class LogText:
             if self.options.print_data_log and not batch.is_control:
                 line = self._with_contents(line, batch, record.offset, record.key, record.value)
             self.text.out(line + b"\n")
-        if error is not None:
-            raise error
 
     def _with_control(self, line: bytes, key: bytes | None, value: bytes | None) -> bytes:
         try:
@@ -314,7 +342,7 @@ class LogText:
     def _legacy(self, batch: Batch) -> None:
         """The records of a v0 or v1 batch: one message, or those inside a compressed one."""
         label = _TIMESTAMP_TYPES[batch.timestamp_type]
-        for message, offset, timestamp in legacy_messages(batch):
+        for message, offset, timestamp in legacy_messages(batch, self.options.max_record_bytes):
             if not self._shown(offset):
                 continue
             line = b""

@@ -6,40 +6,54 @@ spoils all of it). The fields of a message are read when its turn comes.
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Iterator
 from typing import Final
 
 from kops.errors import DecodeError
-from kops.records import Batch, decompress
+from kops.records import Batch
 from kops.records.compression import LZ4
+from kops.records.streams.messages import InnerMessage, inner_messages
+from kops.records.windows import MAX_RECORD, WINDOW
 
 CODE: Final = "bad-records"
-_OVERHEAD: Final = struct.Struct(">qi")
-_MIN_SIZE: Final = 14
 
 
-def legacy_messages(batch: Batch) -> Iterator[tuple[bytes, int, int]]:
-    """(message from its checksum on, offset, timestamp) of each message. DecodeError if Kafka's iteration throws."""
+def legacy_messages(batch: Batch, max_record_bytes: int = MAX_RECORD) -> Iterator[tuple[bytes, int, int]]:
+    """(message from its checksum on, offset, timestamp) of each message.
+
+    DecodeError if Kafka's iteration throws, and for a message of more than `max_record_bytes` in a set of more than 4 MiB.
+    """
     message = batch.buffer[batch.index + 12 : batch.index + batch.size]
     if not batch.compressed:
         yield message, batch.last_offset, batch.max_timestamp
         return
-    found = _inner(batch, message)
+    codec, value = _packed(batch, message)
+    size, last = 0, None
+    held: list[InnerMessage] = []
+    for inner in inner_messages(codec, value, batch.magic, whole=False):
+        last = inner.offset
+        size += inner.size
+        if size <= WINDOW and inner.computed_crc is None:
+            held.append(inner)
+        else:
+            size = max(size, WINDOW + 1)
+            held.clear()  # they are decompressed a second time
+    if last is None:
+        raise DecodeError("a compressed message that holds no message", code=CODE)
     base = 0
     if batch.magic == 1 and batch.last_offset != 0:  # 0 comes from old librdkafka, whose inner offsets are absolute
-        base = batch.last_offset - found[-1][0]
+        base = batch.last_offset - last
         if base < 0:
-            raise DecodeError(f"the outer offset {batch.last_offset} is below the last inner offset {found[-1][0]}", code=CODE)
-    for offset, inner in found:
-        if inner[5] & 7:
+            raise DecodeError(f"the outer offset {batch.last_offset} is below the last inner offset {last}", code=CODE)
+    for inner in held or inner_messages(codec, value, batch.magic, max_bytes=max_record_bytes):
+        if inner.content[5] & 7:
             raise DecodeError("an inner message that is itself compressed", code=CODE)
-        yield inner, base + offset, _timestamp(batch, inner)
+        yield inner.content, base + inner.offset, _timestamp(batch, inner.content)
 
 
-def _inner(batch: Batch, message: bytes) -> list[tuple[int, bytes]]:
-    """(offset as written, message) of the messages in a compressed one; a cut one at the end is left out."""
+def _packed(batch: Batch, message: bytes) -> tuple[int, bytes]:
+    """-> (codec, compressed bytes) of a compressed set."""
     codec = batch.attributes & 7
     if codec > LZ4:
         raise DecodeError(f"compression {batch.codec} in message format v{batch.magic}", code="unknown-codec")
@@ -47,21 +61,7 @@ def _inner(batch: Batch, message: bytes) -> list[tuple[int, bytes]]:
     value, _ = delimited(message, position)
     if value is None:
         raise DecodeError("a compressed message without a value", code=CODE)
-    data = decompress(codec, value, magic=batch.magic)
-    found = []
-    position = 0
-    while position + 12 <= len(data):
-        offset, size = _OVERHEAD.unpack_from(data, position)
-        if size < _MIN_SIZE:
-            raise DecodeError(f"an inner message of {size} bytes, at least {_MIN_SIZE} are needed", code=CODE)
-        position += 12
-        if position + size > len(data):
-            break
-        found.append((offset, data[position : position + size]))
-        position += size
-    if not found:
-        raise DecodeError("a compressed message that holds no message", code=CODE)
-    return found
+    return codec, value
 
 
 def _timestamp(batch: Batch, inner: bytes) -> int:
@@ -70,7 +70,7 @@ def _timestamp(batch: Batch, inner: bytes) -> int:
         return -1
     if magic == 1 and batch.timestamp_type == "LogAppendTime":
         return batch.max_timestamp
-    if len(inner) < _MIN_SIZE:
+    if len(inner) < 14:
         raise DecodeError("a message ends within its fields", code=CODE)
     return int.from_bytes(inner[6:14], "big", signed=True)
 

@@ -30,10 +30,21 @@ wrap_int = to_int
 java_hash_order = hash_map_order
 
 
+MAX_RECORD_BYTES: Final = 128 * 1024 * 1024
+"""The largest record that is shown of a batch that decompresses to more than 4 MiB, unless `--max-record-bytes` says another."""
+
+
+def with_option(error: DecodeError) -> str:
+    """The error's reason; where a record is too large to be shown, also the option that allows more."""
+    return f"{error.reason}; --max-record-bytes allows more" if error.code == "too-large" else error.reason
+
+
 @dataclass(slots=True)
 class DumpOptions:
-    """The flags of Kafka's tool, named as they are there. A decoder is None for strings; `parser` decodes whole records in their place;
-    `filter` (ours) leaves batches and records out."""
+    """The flags of Kafka's tool, named as they are there. A decoder is None for strings; `parser` decodes whole records in their place.
+
+    Two are ours: `filter` leaves batches and records out, `max_record_bytes` is the largest record that is shown.
+    """
 
     print_data_log: bool = False
     deep_iteration: bool = False
@@ -42,6 +53,7 @@ class DumpOptions:
     index_sanity_check: bool = False
     max_bytes: int = INT_MAX
     max_message_size: int = DEFAULT_MAX_MESSAGE_SIZE
+    max_record_bytes: int = MAX_RECORD_BYTES
     key_decoder: Decoder | None = None
     value_decoder: Decoder | None = None
     filter: RecordFilter | None = None

@@ -9,6 +9,7 @@ any other takes those of the same poll with it.
 from __future__ import annotations
 
 import struct
+from collections import deque
 from dataclasses import dataclass, field
 
 from kops.config.values.java import INT_MAX
@@ -155,6 +156,6 @@ class Consumer:
         if not batch.crc_ok:
             raise _ConsumerError(f"Record is corrupt (stored crc = {batch.crc}, computed crc = {batch.computed_crc()})")
         try:
-            batch.records()
+            deque(batch.iterate(), 0)
         except DecodeError as error:
             raise _ConsumerError(error.reason) from error

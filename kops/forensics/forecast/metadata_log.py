@@ -135,7 +135,7 @@ def check_voter(metadata: MetadataLog, node_id: int, directory_id: str | None) -
 
 
 def _metadata_records(batch: Batch) -> Iterator[MetadataRecord]:
-    for record in batch.records():
+    for record in batch.iterate():
         if record.value is not None:
             yield read_metadata_record(record.value)
 
@@ -247,7 +247,7 @@ def _replay_log(files: Files, path: str, result: MetadataLog, image: ClusterImag
 def _replay_batch(batch: Batch, image: ClusterImage, result: MetadataLog, path: str) -> None:
     try:
         if batch.is_control:
-            for record in batch.records():
+            for record in batch.iterate():
                 control = read_control_record(record).value
                 if isinstance(control, KRaftVoters):
                     result.voters = read_kraft_voters(control.raw)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from kops.files import Files
 from kops.forensics.forecast.offset_ranges import Ranges, merge, subtract
 from kops.forensics.plans.chain import Bad, Item, chain, item_batch, stream_items
+from kops.records.decode import iterate
 from kops.storage.formats.names import parse_log_file
 from kops.storage.segment_files.paths import is_file
 
@@ -68,4 +69,4 @@ def _offsets(files: Files, item: Item) -> Ranges:
     """The offsets of a batch's records: all that it spans, unless compaction took some out of it."""
     if item.magic < 2 or item.count == item.last - item.base + 1:
         return [(item.base, item.last)]
-    return [(record.offset, record.offset) for record in item_batch(files, item).records()]
+    return [(record.offset, record.offset) for record in iterate(item_batch(files, item), holds="nulls")]

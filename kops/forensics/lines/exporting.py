@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,12 +27,13 @@ from kops.forensics.dump.documents import RECORD
 from kops.forensics.dump.files import damage_document
 from kops.forensics.dump.filters import encode_bytes
 from kops.forensics.inventory.tree import FileEntry, Inventory, PartitionDir, open_partition
-from kops.records import Batch, Damage, Record, scan
+from kops.records import Batch, Damage, Record, decompress, scan
 from kops.records import decode as records_decode
 from kops.records.batch import BATCH_OVERHEAD, CODEC_MASK, LOG_OVERHEAD, TIMESTAMP_TYPE_MASK
 from kops.records.build import write_batch, write_message, write_record
-from kops.records.compression import DEFAULT_LIMIT, compress
+from kops.records.compression import compress
 from kops.records.record import CREATE_TIME, LOG_APPEND_TIME, Header
+from kops.records.windows import WINDOW
 from kops.storage.formats.partition_metadata import read_partition_metadata
 
 PARTITION: Final = "kops.export-partition/v1"
@@ -101,13 +102,17 @@ def _segment(files: Files, entry: FileEntry, counts: ExportCounts, raw: bool) ->
                 continue
             head, records = batch_documents(item, raw=raw)
             counts.batches += 1
-            counts.records += len(records)
             yield head
-            yield from records
+            for record in records:
+                counts.records += 1
+                yield record
 
 
-def batch_documents(batch: Batch, *, raw: bool = False) -> tuple[Document, list[Document]]:
-    """The line of a batch and those of its records. If the records can't be read, there are none, but the batch is kept."""
+def batch_documents(batch: Batch, *, raw: bool = False) -> tuple[Document, Iterable[Document]]:
+    """The line of a batch and those of its records. If the records can't be read, there are none, but the batch is kept.
+
+    The line of a batch that decompresses to more than 4 MiB also carries its bytes, and the lines of its records are made one by one.
+    """
     head: Document = {
         "schema": BATCH,
         "baseOffset": batch.base_offset,
@@ -123,20 +128,38 @@ def batch_documents(batch: Batch, *, raw: bool = False) -> tuple[Document, list[
         "baseSequence": batch.base_sequence,
         "count": batch.count,
     }
+    documents: list[Document] = []
+    exact = False
     try:
-        records = batch.records()
-        documents = [record_document(record) for record in records]
-        if batch.magic > 1 and batch.attributes & TIMESTAMP_TYPE_MASK:
-            for document, own in zip(documents, _with_own_times(batch), strict=True):
-                if own.timestamp != own_time(document):
-                    document["createTime"] = own.timestamp
+        documents = list(_record_documents(batch, batch.records(WINDOW)))
         exact = _is_rebuilt(batch, head, documents)
     except DecodeError as error:
-        documents, exact = [], False
+        if error.code == "too-large":
+            return _large(batch, head)
         head["error"] = error.reason
     if not exact or (raw and batch.compressed):
         head["raw"] = base64.b64encode(batch.data()).decode()
     return head, documents
+
+
+def _large(batch: Batch, head: Document) -> tuple[Document, Iterable[Document]]:
+    head["raw"] = base64.b64encode(batch.data()).decode()
+    for error in batch.check():
+        if error.code in ("bad-records", "bad-compression"):
+            head["error"] = error.reason
+            return head, ()
+    return head, _record_documents(batch, batch.iterate())
+
+
+def _record_documents(batch: Batch, records: Iterable[Record]) -> Iterator[Document]:
+    own_times = _with_own_times(batch) if batch.magic > 1 and batch.attributes & TIMESTAMP_TYPE_MASK else None
+    for record in records:
+        document = record_document(record)
+        if own_times is not None:
+            own = next(own_times)
+            if own.timestamp != record.timestamp:
+                document["createTime"] = own.timestamp
+        yield document
 
 
 def record_document(record: Record) -> Document:
@@ -162,11 +185,11 @@ def own_time(document: Document) -> int:
     return time
 
 
-def _with_own_times(batch: Batch) -> list[Record]:
+def _with_own_times(batch: Batch) -> Iterator[Record]:
     """The records with their own times, even if the log uses the append time."""
     own = Batch(batch.buffer, batch.index, batch.position)
     own.attributes &= ~TIMESTAMP_TYPE_MASK
-    return own.records()
+    return own.iterate()
 
 
 def _is_rebuilt(batch: Batch, head: Document, documents: Sequence[Document]) -> bool:
@@ -177,17 +200,16 @@ def _is_rebuilt(batch: Batch, head: Document, documents: Sequence[Document]) -> 
         if batch.magic > 1:
             if not documents:
                 return batch.size == BATCH_OVERHEAD
-            data, start, end = records_decode.body(batch, DEFAULT_LIMIT)
-            return _body(head, documents) == data[start:end]
+            return _body(head, documents) == decompress(batch.attributes & CODEC_MASK, batch.data()[BATCH_OVERHEAD:], limit=2 * WINDOW)
         again = Batch(rebuild_batch(head, documents))
         return _messages(again) == _messages(batch) and again.max_timestamp == batch.max_timestamp
     except (ValueError, OverflowError, TypeError):
         return False
 
 
-def _messages(batch: Batch) -> list[tuple[bytes, int, str | None, int]]:
+def _messages(batch: Batch) -> list[records_decode.LegacyMessage]:
     message = bytes(batch.data()[LOG_OVERHEAD:])
-    return records_decode.legacy_messages(batch, message, DEFAULT_LIMIT)
+    return list(records_decode.legacy_messages(batch, message))
 
 
 # The way back: from lines to batches.

@@ -19,6 +19,7 @@ import posixpath
 import statistics
 import struct
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -27,12 +28,10 @@ from kops.errors import DecodeError
 from kops.files import Files
 from kops.records import Batch, Damage, scan
 from kops.records.build import write_batch
-from kops.records.decode import read_some
 from kops.storage.formats.names import parse_log_file
 
 __all__ = ["Aside", "Bad", "Item", "chain", "item_batch", "mend_epochs", "mend_sequences", "read_items", "stream_items"]
 
-LIMIT: Final = 1 << 30
 _MAX_OFFSET: Final = (1 << 63) - 1
 _MAX_RELATIVE: Final = 0x7FFFFFFF
 _ALL_RECORDS: Final = 0x7FFFFFFF
@@ -155,7 +154,7 @@ def stream_items(files: Files, path: str, *, on_bytes: Callable[[int], None] | N
                 header = Item.of(path, found.batch) if found.batch is not None and found.batch.magic > 1 else None
                 yield Bad(path, found.position, found.length, found.code, found.reason, found.base_offset, found.last_offset, header)
                 continue
-            problems = found.check(LIMIT)
+            problems = found.check()
             yield _judge(path, found, problems[0]) if problems else Item.of(path, found)
 
 
@@ -186,29 +185,39 @@ def mend_contents(batch: Batch, last_offset: int | None = None) -> bytes | None:
     """
     if batch.magic != 2 or batch.count is None:
         return None
-    whole = Batch(bytes(batch.data()))
-    whole.count = _ALL_RECORDS
-    try:
-        records, _ = read_some(whole, LIMIT)
-    except DecodeError:
+    count, last, latest = _survey(batch)
+    if not count:
         return None
-    if not records:
-        return None
-    timestamps = [record.timestamp for record in records]
     mended = write_batch(
         bytes(batch.data()[61:]),
         base_offset=batch.base_offset,
-        last_offset=max(batch.last_offset, records[-1].offset) if last_offset is None else last_offset,
-        count=len(records),
+        last_offset=max(batch.last_offset, last) if last_offset is None else last_offset,
+        count=count,
         attributes=batch.attributes,
         base_timestamp=batch.base_timestamp,
-        max_timestamp=batch.max_timestamp if batch.attributes & 8 else max(batch.max_timestamp, *timestamps),
+        max_timestamp=batch.max_timestamp if batch.attributes & 8 else max(batch.max_timestamp, latest),
         producer_id=batch.producer_id,
         producer_epoch=batch.producer_epoch,
         base_sequence=batch.base_sequence,
         partition_leader_epoch=batch.partition_leader_epoch,
     )
-    return None if Batch(mended).check(LIMIT) else mended
+    return None if Batch(mended).check() else mended
+
+
+def _survey(batch: Batch) -> tuple[int, int, int]:
+    """-> (how many records can be read, the last one's offset, their latest timestamp); (0, -1, -1) without any."""
+    whole = Batch(bytes(batch.data()))
+    whole.count = _ALL_RECORDS
+    count, last, latest = 0, -1, -1
+    try:
+        for record in whole.iterate():
+            last = record.offset
+            latest = record.timestamp if not count else max(latest, record.timestamp)
+            count += 1
+    except DecodeError as error:
+        if error.code != "bad-records":
+            return 0, -1, -1
+    return count, last, latest
 
 
 def _mend_set(batch: Batch) -> bytes | None:
@@ -216,11 +225,11 @@ def _mend_set(batch: Batch) -> bytes | None:
     if batch.magic or not batch.compressed:
         return None
     try:
-        last = batch.records(LIMIT)[-1].offset
+        last = deque(batch.iterate(), 1)[0].offset
     except DecodeError:
         return None
     mended = struct.pack(">q", last) + bytes(batch.data()[8:])
-    return None if Batch(mended).check(LIMIT) else mended
+    return None if Batch(mended).check() else mended
 
 
 # The chain.
@@ -415,12 +424,12 @@ def _trimmed(files: Files, item: Item, before: int, after: int | None) -> Item |
         return None
     batch = item_batch(files, item)
     try:
-        records = batch.records(LIMIT)
+        kept = deque(batch.iterate(), 1)
     except DecodeError:
         return None
-    if not records or records[-1].offset >= after:
+    if not kept or kept[0].offset >= after:
         return None
-    mended = mend_contents(batch, records[-1].offset)
+    mended = mend_contents(batch, kept[0].offset)
     if mended is None:
         return None
     fixed = Batch(mended)

@@ -6,10 +6,9 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from kops.files import Files
-from kops.forensics.plans.chain import LIMIT, Item, item_batch
+from kops.forensics.plans.chain import Item, item_batch
 from kops.forensics.recover.runs import Run, expand
-from kops.records import Batch, Record
-from kops.records.build import build_batch
+from kops.records import Batch, BatchBuilder
 
 
 def batches(files: Files, runs: Sequence[Run], renumber: bool) -> Iterator[Batch]:
@@ -28,10 +27,11 @@ def renumbered(batch: Batch, item: Item, base: int) -> Batch:
     """The same records from another base offset on: eight bytes outside of the checksum, but a compressed set of v0 is rewritten,
     since the messages in it hold absolute offsets."""
     if item.magic == 0 and item.compressed:
-        records = batch.records(LIMIT)
-        shift = base - records[0].offset
-        moved = [Record(old.offset + shift, old.timestamp, old.timestamp_type, old.key, old.value, old.headers) for old in records]
-        return Batch(build_batch(moved, magic=0, codec=batch.codec, base_offset=base))
+        shift = base - batch.read_base_offset()
+        builder = BatchBuilder(magic=0, codec=batch.codec, base_offset=base)
+        for old in batch.iterate():
+            builder.append(old.timestamp, old.key, old.value, offset=old.offset + shift)
+        return Batch(builder.build())
     raw = bytearray(batch.data())
     raw[:8] = struct.pack(">q", base if item.magic > 1 else base + item.span - 1)
     return Batch(bytes(raw))

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 from kops.errors import MissingDependencyError
 from kops.files import File, Files
 from kops.forensics.dump.documents import RECORD
-from kops.forensics.plans.chain import LIMIT
 from kops.forensics.recover.batches import batches
 from kops.forensics.recover.report import RecoveredPartition, RecoverReport
 from kops.forensics.recover.runs import Run
+from kops.records.decode import chunks
 
 if TYPE_CHECKING:
     from kops.records import Batch, Record
 
 _FLUSH: Final = 1 << 20
 _ROWS: Final = 50_000
+_ROW_BYTES: Final = 32 << 20
 
 
 def require_pyarrow() -> Any:
@@ -42,7 +43,10 @@ def write_table(files: Files, out_files: Files, path: str, report: RecoverReport
 
 
 class _Rows:
-    """The batches of a partition with their records, counted as they go by; Ctrl-C ends them between two batches."""
+    """The batches of a partition with their records, counted as they go by; Ctrl-C ends them between two batches.
+
+    A batch comes several times where its records are many.
+    """
 
     def __init__(self, entry: RecoveredPartition, found: Iterator[Batch], partition: int) -> None:
         self.entry = entry
@@ -59,14 +63,14 @@ class _Rows:
                 return
             if batch is None:
                 return
-            records = [] if batch.is_control else batch.records(LIMIT)
             entry.batches += 1
             entry.bytes += batch.size
-            entry.records += len(records)
             if entry.first_offset is None:
                 entry.first_offset = batch.base_offset
             entry.last_offset = batch.last_offset
-            yield batch, records
+            for records in () if batch.is_control else chunks(batch):
+                entry.records += len(records)
+                yield batch, records
 
 
 def _text(data: bytes | None) -> str | None:
@@ -134,11 +138,13 @@ def _write_parquet(files: Files, path: str, rows: _Rows) -> None:
     # Through a file object: pyarrow rejects paths that are not UTF-8, and a partition directory may have such a name.
     with files.open(path, "new") as file, parquet.ParquetWriter(_Sink(file), schema, compression="zstd") as writer:
         waiting: list[dict[str, Any]] = []
+        size = 0
         for batch, records in rows:
             waiting += [_row(record, batch, rows.partition) for record in records]
-            if len(waiting) >= _ROWS:
+            size += sum(record.size for record in records)
+            if len(waiting) >= _ROWS or size >= _ROW_BYTES:
                 writer.write_table(pyarrow.Table.from_pylist(waiting, schema=schema))
-                waiting = []
+                waiting, size = [], 0
         writer.write_table(pyarrow.Table.from_pylist(waiting, schema=schema))
         writer.close()
         file.sync()

@@ -15,12 +15,12 @@ from typing import Final
 from kops.errors import KopsError
 from kops.files import File, Files
 from kops.forensics.inventory.tree import classify
-from kops.forensics.plans.chain import LIMIT
 from kops.forensics.recover.batches import batches
 from kops.forensics.recover.report import RecoveredPartition, RecoverReport
 from kops.forensics.recover.runs import Run
 from kops.forensics.recover.tables import write_table
 from kops.records import Batch, scan
+from kops.records.decode import chunks
 from kops.storage.failures.load_errors import LoadError
 from kops.storage.formats.leader_epoch_checkpoint import EpochEntry, write_leader_epoch_checkpoint
 from kops.storage.formats.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, log_file_name
@@ -204,7 +204,7 @@ class _Folder:
             entry.batches += 1
             entry.bytes += batch.size
             if batch.magic < 2:
-                entry.records += len(batch.records(LIMIT)) if batch.compressed else 1
+                entry.records += sum(map(len, chunks(batch))) if batch.compressed else 1
             elif not batch.is_control:
                 entry.records += batch.count or 0
             if entry.first_offset is None:

@@ -90,7 +90,7 @@ class TopicIds:
                 if isinstance(found, Damage) or found.is_control:
                     continue
                 try:
-                    for record in found.records():
+                    for record in found.iterate():
                         if record.value is not None:
                             image.replay(read_metadata_record(record.value))
                 except DecodeError:

@@ -12,11 +12,13 @@ from typing import NamedTuple
 from kops.errors import ApiError, DecodeError
 from kops.records import _hot as hot
 from kops.records.batch import BATCH_OVERHEAD, TIMESTAMP_TYPE_MASK, Batch
-from kops.records.compression import DEFAULT_LIMIT
-from kops.records.decode import read_some, why_unreadable
+from kops.records.decode import chunks
 from kops.records.record import Record
+from kops.records.streams.pieces import KAFKA_SIZES, check_opens, kafka_pieces
+from kops.records.streams.reader import PieceReader
 from kops.records.validation.rules import NO_TIMESTAMP, Append, RecordErrors, check_key, check_timestamp, read_error, wrap64
-from kops.records.varint import read_varint, read_varlong
+from kops.records.varint import write_varint
+from kops.records.windows import why_unreadable
 
 INVALID_STRUCTURE = "Found invalid record structure"
 
@@ -54,7 +56,7 @@ def check_each(data: bytes, start: int, count: int, batch: Batch, append: Append
     errors = RecordErrors()
     most = NO_TIMESTAMP
     consecutive = True
-    for index, seen in enumerate(_read_partially(data, count, batch) if partial else _read(data, start, count, batch)):
+    for index, seen in enumerate(_read_partially(count, batch) if partial else _read(data, start, count, batch)):
         if check_record(seen, index, batch, append, errors):
             most = max(most, seen.timestamp)
             consecutive = consecutive and seen.offset == index
@@ -96,51 +98,92 @@ def _is_endless(front: bytes) -> bool:
     return len(front) == 5 and min(front) > 127
 
 
-def _read_partially(data: bytes, count: int, batch: Batch) -> Iterator[Seen]:
-    """The records of a decompressed stream, keys, values and headers passed over. ApiError INVALID_RECORD as `_read` has it."""
-    position = 0
+def _read_partially(count: int, batch: Batch) -> Iterator[Seen]:
+    """The records of a compressed batch, read from its stream as Kafka does, keys, values and headers passed over.
+
+    ApiError: INVALID_RECORD as `_read` has it, UNKNOWN_SERVER_ERROR where the stream breaks.
+    """
+    reader = stream_reader(batch)
     try:
         for number in range(count):
-            _, position = read_varint(data, position)
-            timestamp, position = read_varlong(data, position + 1)
-            offset, position = read_varint(data, position)
-            key_size, position = read_varint(data, position)
-            value_size, position = read_varint(data, position + max(0, key_size))
-            headers, position = read_varint(data, position + max(0, value_size))
-            position = _skip_headers(data, position, headers)
-            if number == count - 1 and position != len(data):
+            try:
+                seen = _read_seen(reader, batch)
+            except DecodeError as error:
+                if error.code == "bad-records":
+                    raise ApiError("INVALID_RECORD", INVALID_STRUCTURE) from None
+                raise
+            if number == count - 1 and reader.byte() >= 0:
                 raise ApiError("INVALID_RECORD", "Incorrect declared batch size, records still remaining in file")
-            yield Seen(wrap64(batch.base_offset + offset), _at(batch, timestamp), key_size, value_size, True)
-    except DecodeError:
-        raise ApiError("INVALID_RECORD", INVALID_STRUCTURE) from None
+            yield seen
+    except DecodeError as error:
+        raise read_error(error) from None
 
 
-def _skip_headers(data: bytes, position: int, count: int) -> int:
-    if count < 0:
-        raise ApiError("INVALID_RECORD", f"Found invalid number of record headers {count}")
-    for _ in range(count):
-        size, position = read_varint(data, position)
+def stream_reader(batch: Batch) -> PieceReader:
+    """The records of a compressed v2 batch as a stream, in Kafka's pieces."""
+    data = memoryview(batch.buffer)[batch.index + BATCH_OVERHEAD : batch.index + batch.size]
+    codec = batch.attributes & 7
+    return PieceReader(kafka_pieces(codec, data, magic=batch.magic), direct=KAFKA_SIZES[codec])
+
+
+def _read_seen(reader: PieceReader, batch: Batch) -> Seen:
+    reader.varint()
+    reader.byte()
+    timestamp, offset, key_size = reader.varlong(), reader.varint(), reader.varint()
+    reader.skip(key_size)
+    value_size = reader.varint()
+    reader.skip(value_size)
+    headers = reader.varint()
+    if headers < 0:
+        raise ApiError("INVALID_RECORD", f"Found invalid number of record headers {headers}")
+    for _ in range(headers):
+        size = reader.varint()
         if size < 0:
             raise ApiError("INVALID_RECORD", f"Invalid negative header key size {size}")
-        size, position = read_varint(data, position + size)
-        position += max(0, size)
-    if position > len(data):
-        raise ApiError("INVALID_RECORD", INVALID_STRUCTURE)
-    return position
+        reader.skip(size)
+        reader.skip(reader.varint())
+    return Seen(wrap64(batch.base_offset + offset), _at(batch, timestamp), key_size, value_size, True)
 
 
 def is_consecutive(batch: Batch) -> bool:
     """Whether the records' offsets count from 0 on, as far as they can be read."""
-    records, _ = read_some(batch, DEFAULT_LIMIT) if (batch.count or 0) > 0 else ([], None)
-    return all(record.offset == index for index, record in enumerate(records))
+    try:
+        return all(record.offset == index for index, record in enumerate(readable(batch)))
+    except ApiError:
+        return True
 
 
-def readable(batch: Batch) -> list[Record]:
+def readable(batch: Batch) -> Iterator[Record]:
     """Every record whole. ApiError: INVALID_RECORD, or UNKNOWN_SERVER_ERROR where they can't be decompressed."""
     try:
-        return batch.records(DEFAULT_LIMIT)
+        if batch.compressed and (batch.count or 0) < 0:
+            data = memoryview(batch.buffer)[batch.index + BATCH_OVERHEAD : batch.index + batch.size]
+            check_opens(batch.attributes & 7, data)  # Kafka opens the stream before it looks at the count
+        for records in chunks(batch):
+            yield from records
     except DecodeError as error:
-        if not batch.compressed and batch.count is not None:
+        if batch.count is not None and not batch.compressed:
             for _ in _read(bytes(batch.data()), BATCH_OVERHEAD, batch.count, batch):
                 pass
+        elif error.code == "bad-compression" and batch.count is not None:
+            _read_up_to_the_break(batch)
         raise read_error(error) from None
+
+
+def _read_up_to_the_break(batch: Batch) -> None:
+    """ApiError INVALID_RECORD where one of the records that come out of the stream before it breaks can't be read."""
+    reader = stream_reader(batch)
+    try:
+        for number in range(batch.count or 0):
+            size = reader.varint()
+            if size < 0:
+                raise ApiError("INVALID_RECORD", f"record {number} of the batch claims {size} bytes")
+            record = reader.take(size)
+            data = write_varint(size) + record
+            if len(record) < size or hot.place(data, 0, len(data))[0] != len(data):
+                raise ApiError("INVALID_RECORD", why_unreadable(data, 0, len(data), number))
+        if reader.byte() >= 0:
+            raise ApiError("INVALID_RECORD", "Incorrect declared batch size, records still remaining in file")
+    except DecodeError as error:
+        if error.code == "bad-records":
+            raise ApiError("INVALID_RECORD", INVALID_STRUCTURE) from None

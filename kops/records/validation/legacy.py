@@ -5,24 +5,29 @@ Source: Kafka's `AbstractLegacyRecordBatch` with its `DeepRecordsIterator`, `Leg
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Iterator
 
 from kops.errors import ApiError, DecodeError
 from kops.records.batch import LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, TIMESTAMP_TYPE_MASK, Batch
-from kops.records.compression import CODEC_NAMES, DEFAULT_LIMIT, ZSTD, decompress
+from kops.records.compression import CODEC_NAMES, ZSTD
 from kops.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE
+from kops.records.streams.messages import InnerMessage, InnerSizeError, inner_messages
 from kops.records.validation.rules import NO_TIMESTAMP, Append, RecordErrors, check_key, check_timestamp, read_error, type_bit, wrap64
+from kops.records.windows import WINDOW
 
 
 class Message:
-    """A message, from its checksum on. `outer_type` and `outer_timestamp`: those of the compressed set around it, where they count."""
+    """A message, from its checksum on. `outer_type` and `outer_timestamp`: those of the compressed set around it, where they count.
 
-    __slots__ = ("content", "offset", "outer_timestamp", "outer_type")
+    `inner`: where it comes from in a compressed set. Its `content` may be only the front of a large one then.
+    """
+
+    __slots__ = ("content", "inner", "offset", "outer_timestamp", "outer_type")
 
     def __init__(self, content: bytes, offset: int, outer_type: str | None = None, outer_timestamp: int = NO_TIMESTAMP) -> None:
         self.content = content
+        self.inner: InnerMessage | None = None
         self.offset = offset
         self.outer_type = outer_type
         self.outer_timestamp = outer_timestamp
@@ -35,7 +40,7 @@ class Message:
     @property
     def size(self) -> int:
         """With the offset and the size in front."""
-        return LOG_OVERHEAD + len(self.content)
+        return LOG_OVERHEAD + (len(self.content) if self.inner is None else self.inner.size)
 
     @property
     def timestamp_type(self) -> str:
@@ -85,7 +90,12 @@ class Message:
         return self._field((18 if self.magic else 10) + max(0, self.key_size))
 
     def crc_ok(self) -> bool:
-        return zlib.crc32(self.content[4:]) == int.from_bytes(self.content[:4], "big")
+        return self.computed_crc() == int.from_bytes(self.content[:4], "big")
+
+    def computed_crc(self) -> int:
+        """CRC-32 of what stands behind the checksum."""
+        known = None if self.inner is None else self.inner.computed_crc
+        return zlib.crc32(memoryview(self.content)[4:]) if known is None else known
 
     def describe(self) -> str:
         """Kafka's toString."""
@@ -95,8 +105,12 @@ class Message:
         text += f", crc={int.from_bytes(self.content[:4], 'big')}"
         if self.magic > 0:
             text += f", {self.timestamp_type}={self.timestamp}"
-        key, value = self.key, self.value
-        sizes = f"key={len(key or b'')} bytes, value={len(value or b'')} bytes"
+        if self.inner is None or self.inner.size == len(self.content):
+            key_size, value_size = len(self.key or b""), len(self.value or b"")
+        else:
+            key_size = max(0, self.key_size)
+            value_size = max(0, self._size_at((18 if self.magic else 10) + key_size))
+        sizes = f"key={key_size} bytes, value={value_size} bytes"
         return f"LegacyRecordBatch(offset={self.offset}, Record({text}, {sizes}))"
 
 
@@ -106,8 +120,8 @@ def outer_message(batch: Batch) -> Message:
     return Message(content, batch.last_offset)
 
 
-def messages(batch: Batch) -> Iterator[Message]:
-    """The message, or those in a compressed one with their absolute offsets.
+def messages(batch: Batch, *, whole: bool = True) -> Iterator[Message]:
+    """The message, or those in a compressed one with their absolute offsets; without `whole`, large ones may lack their end.
 
     ApiError: INVALID_RECORD, CORRUPT_MESSAGE (an inner size that can't be), UNKNOWN_SERVER_ERROR (can't be decompressed).
     """
@@ -115,50 +129,53 @@ def messages(batch: Batch) -> Iterator[Message]:
     if not outer.codec:
         yield outer
         return
-    found = _inner_messages(outer)
+    last, held = _look_through(outer)
     base = 0
     if outer.magic == 1 and outer.offset != 0:
-        last = found[-1].offset
         if outer.offset < last:
             message = f"wrapper offset '{outer.offset}' is less than the last inner message offset '{last}' and it is not zero."
             raise ApiError("INVALID_RECORD", f"Found invalid wrapper offset in compressed v1 message set, {message}")
         base = outer.offset - last
-    for inner in found:
-        if outer.magic == 1:
-            inner.offset = wrap64(base + inner.offset)
+    for found in held or _inner_messages(outer, whole=whole):
+        inner = Message(found.content, wrap64(base + found.offset) if outer.magic == 1 else found.offset)
+        inner.inner = found
+        if inner.magic == 1:
+            inner.outer_type, inner.outer_timestamp = outer.timestamp_type, outer.timestamp
         if inner.codec:
             raise ApiError("INVALID_RECORD", "Inner messages must not be compressed")
         yield inner
 
 
-def _inner_messages(outer: Message) -> list[Message]:
-    """At least one; offsets as they stand."""
+def _look_through(outer: Message) -> tuple[int, list[InnerMessage]]:
+    """-> (the last inner offset as it stands, the messages, none where they are too many to be held)."""
+    held: list[InnerMessage] = []
+    size, last = 0, None
+    for inner in _inner_messages(outer, whole=False):
+        last = inner.offset
+        size += LOG_OVERHEAD + inner.size
+        if size <= WINDOW and inner.computed_crc is None:
+            held.append(inner)
+        else:
+            size = max(size, WINDOW + 1)
+            held.clear()
+    if last is None:
+        raise ApiError("INVALID_RECORD", "Found invalid compressed record set with no inner records")
+    return last, held
+
+
+def _inner_messages(outer: Message, *, whole: bool) -> Iterator[InnerMessage]:
+    """Offsets as they stand."""
     if outer.codec == ZSTD:
         raise ApiError("INVALID_RECORD", f"Invalid wrapper compressionType found in legacy deep record iterator {outer.magic}")
     value = outer.value
     if value is None:
         raise ApiError("INVALID_RECORD", f"Found invalid compressed record set with null value (magic = {outer.magic})")
     try:
-        data = decompress(outer.codec, value, magic=outer.magic, limit=DEFAULT_LIMIT)
+        yield from inner_messages(outer.codec, value, outer.magic, whole=whole)
+    except InnerSizeError:
+        raise ApiError("CORRUPT_MESSAGE", f"Record size is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})") from None
     except DecodeError as error:
         raise read_error(error) from None
-    found: list[Message] = []
-    position = 0
-    while position + LOG_OVERHEAD <= len(data):
-        offset, size = struct.unpack_from(">qi", data, position)
-        position += LOG_OVERHEAD
-        if size < MESSAGE_OVERHEAD_V0:
-            raise ApiError("CORRUPT_MESSAGE", f"Record size is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})")
-        if position + size > len(data):
-            break
-        inner = Message(data[position : position + size], offset)
-        if inner.magic == 1:
-            inner.outer_type, inner.outer_timestamp = outer.timestamp_type, outer.timestamp
-        found.append(inner)
-        position += size
-    if not found:
-        raise ApiError("INVALID_RECORD", "Found invalid compressed record set with no inner records")
-    return found
 
 
 def check_message(message: Message, index: int, batch: Batch, append: Append, errors: RecordErrors) -> bool:
@@ -170,7 +187,7 @@ def check_message(message: Message, index: int, batch: Batch, append: Append, er
         return False
     if batch.compressed and not message.crc_ok():
         append.count_invalid("checksum")
-        computed = zlib.crc32(message.content[4:])
+        computed = message.computed_crc()
         stored = int.from_bytes(message.content[:4], "big")
         raise ApiError("CORRUPT_MESSAGE", f"Record is corrupt (stored crc = {stored}, computed crc = {computed})")
     has_key = not append.rules.compacted or message.key_size >= 0

@@ -7,6 +7,7 @@ Source: Kafka's `LogValidator` (`assignOffsetsNonCompressed`, `convertAndAssignO
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from kops.errors import ApiError, DecodeError
 from kops.records import _hot as hot
@@ -22,9 +23,9 @@ from kops.records.batch import (
     Batch,
 )
 from kops.records.build import BatchBuilder, write_batch
-from kops.records.compression import DEFAULT_LIMIT, NONE, compress
-from kops.records.decode import body
+from kops.records.compression import NONE, Compressor
 from kops.records.record import LOG_APPEND_TIME, Record, java_string
+from kops.records.streams.pieces import pieces
 from kops.records.validation.each import Seen, check_record, readable
 from kops.records.validation.legacy import Message, check_message, messages, patch
 from kops.records.validation.rules import (
@@ -38,6 +39,7 @@ from kops.records.validation.rules import (
     timestamp_in_range,
     type_bit,
 )
+from kops.records.windows import WINDOW, RecordWindows
 
 AnyRecord = Record | Message
 
@@ -98,26 +100,30 @@ def _recompress(data: Buffer, batches: list[Batch], source: int, target: int, le
         kept = _pack_again(first, target, level, append)
         if kept is not None:
             return kept
-    taken, expected, latest = 0, 0, NO_TIMESTAMP
+    taken, expected, latest, size = 0, 0, NO_TIMESTAMP, 0
     in_place = source == target and first.magic == append.rules.magic > 0
-    records: list[AnyRecord] = []
+    held: list[AnyRecord] = []
     for batch in batches:
-        found = _checked(batch, first, append)
-        taken += _header_size(append.rules.magic, batch.compressed) + sum(record.size for record in found)
-        for record in found:
+        taken += _header_size(append.rules.magic, batch.compressed)
+        for record in _checked(batch, first, append, whole=False):
             # Some old clients get the inner offsets of v1 wrong: their sets are built anew.
             in_place = in_place and record.offset == expected
             expected += 1
             latest = max(latest, record.timestamp)
-        records += found
+            taken += record.size
+            size += record.size
+            if size <= WINDOW:
+                held.append(record)
+            else:
+                held.clear()  # they are read a second time
     if in_place:
         written = bytearray(data)
-        next_offset = append.first_offset + len(records)
+        next_offset = append.first_offset + expected
         latest = append.now_ms if append.rules.timestamp_type == LOG_APPEND_TIME else latest
         patch(written, 0, first, next_offset - 1, append.rules.timestamp_type, latest)
         return _result(bytes(written), next_offset, latest, append, taken=taken)
     built = Rebuilt(first, target, level, append)
-    for record in records:
+    for record in held if size <= WINDOW else chain.from_iterable(map(_read, batches)):
         built.add(record)
     return built.finish(taken)
 
@@ -128,20 +134,17 @@ def _pack_again(batch: Batch, target: int, level: int | None, append: Append) ->
     check_batch(batch, batch, append.rules, append.origin, append.count_invalid)
     if count <= 0 or batch.attributes & (TIMESTAMP_TYPE_MASK | CONTROL_MASK) or batch.base_offset or not _is_buildable(batch):
         return None
-    try:
-        data, start, end = body(batch, DEFAULT_LIMIT)
-    except DecodeError:
+    survey = _survey(batch)
+    if survey is None:
         return None
-    status, _, _, most, least, keyless = hot.validate_records(data, start, end, count)
+    least, most, keyless, size, held = survey
     least += batch.base_timestamp
     most += batch.base_timestamp
-    good = status == hot.OK and _are_allowed(least, most, append) and not (keyless and append.rules.compacted)
-    if not good or not hot.are_plain(data, start, end, count):
+    if not _are_allowed(least, most, append) or (keyless and append.rules.compacted):
         return None
-    records = memoryview(data)[start:end]
     latest = append.now_ms if append.rules.timestamp_type == LOG_APPEND_TIME else most
     written = write_batch(
-        compress(target, records, level=level),
+        _recompressed(batch, held, target, level),
         base_offset=append.first_offset,
         last_offset=append.first_offset + count - 1,
         count=count,
@@ -153,8 +156,35 @@ def _pack_again(batch: Batch, target: int, level: int | None, append: Append) ->
         base_sequence=batch.base_sequence,
         partition_leader_epoch=append.leader_epoch,
     )
-    taken = 2 * (BATCH_OVERHEAD + len(records))
-    return _result(written, append.first_offset + count, latest, append, taken=taken, converted=count, changed=True)
+    return _result(written, append.first_offset + count, latest, append, taken=2 * (BATCH_OVERHEAD + size), converted=count, changed=True)
+
+
+def _survey(batch: Batch) -> tuple[int, int, int, int, memoryview | None] | None:
+    """-> (smallest timestamp delta, largest, records without a key, their bytes uncompressed, the records where they are few).
+
+    None where Kafka's builder would write other bytes, or a record can't be read.
+    """
+    held: memoryview | None = None
+    windows = RecordWindows(batch, holds="nulls")
+    least, most, keyless, done = MAX_LONG, -MAX_LONG - 1, 0, 0
+    try:
+        for data, start, end, found in windows:
+            status, _, _, highest, lowest, without_key = hot.validate_records(data, start, end, found)
+            if status != hot.OK or not windows.are_plain or not hot.are_plain(data, start, end, found, done):
+                return None
+            least, most, keyless, done = min(least, lowest), max(most, highest), keyless + without_key, done + found
+            held = None if windows.is_streamed else memoryview(data)[start:end]
+    except DecodeError:
+        return None
+    return least, most, keyless, windows.size, held
+
+
+def _recompressed(batch: Batch, held: memoryview | None, target: int, level: int | None) -> bytes:
+    """The records of a v2 batch, as they are, in another codec."""
+    compressor = Compressor(target, level=level)
+    for piece in pieces(batch.attributes & 7, batch.data()[BATCH_OVERHEAD:]) if held is None else (held,):
+        compressor.write(piece)
+    return compressor.finish()
 
 
 def _is_buildable(batch: Batch) -> bool:
@@ -231,20 +261,21 @@ def _header_size(magic: int, compressed: bool) -> int:
     return LOG_OVERHEAD + (MESSAGE_OVERHEAD_V1 if magic else MESSAGE_OVERHEAD_V0) if compressed else 0
 
 
-def _read(batch: Batch) -> Iterator[AnyRecord]:
-    yield from readable(batch) if batch.magic > 1 else messages(batch)
+def _read(batch: Batch, *, whole: bool = True) -> Iterator[AnyRecord]:
+    yield from readable(batch) if batch.magic > 1 else messages(batch, whole=whole)
 
 
-def _checked(batch: Batch, first: Batch, append: Append) -> list[AnyRecord]:
-    """The records of a batch in which nothing is wrong. ApiError as Kafka answers."""
+def _checked(batch: Batch, first: Batch, append: Append, *, whole: bool = True) -> Iterator[AnyRecord]:
+    """The records of a batch; ApiError as Kafka answers, behind the last of them where single ones are wrong.
+
+    Without `whole`, large messages of v0 and v1 may lack their end.
+    """
     check_batch(batch, first, append.rules, append.origin, append.count_invalid)
     errors = RecordErrors()
-    found: list[AnyRecord] = []
-    for index, record in enumerate(_read(batch)):
+    for index, record in enumerate(_read(batch, whole=whole)):
         _check(record, index, batch, append, errors)
-        found.append(record)
+        yield record
     errors.raise_if_any()
-    return found
 
 
 def _check(record: AnyRecord, index: int, batch: Batch, append: Append, errors: RecordErrors) -> None:

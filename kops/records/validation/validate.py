@@ -13,9 +13,9 @@ from typing import Final
 from kops.errors import ApiError, DecodeError
 from kops.records import _hot as hot
 from kops.records.batch import BATCH_OVERHEAD, MAX_INT, TIMESTAMP_TYPE_MASK, Batch
-from kops.records.compression import DEFAULT_LIMIT
 from kops.records.crc import crc32c_function
 from kops.records.record import LOG_APPEND_TIME
+from kops.records.streams.pieces import check_opens
 from kops.records.validation.rules import (
     NO_TIMESTAMP,
     Append,
@@ -32,6 +32,7 @@ from kops.records.validation.rules import (
     source_codec,
     wrap64,
 )
+from kops.records.windows import RecordWindows
 
 __all__ = ["AppendOrigin", "CountInvalid", "InvalidKind", "ValidatedRecords", "ValidationRules", "validate_records"]
 
@@ -39,6 +40,7 @@ _FRONT: Final = struct.Struct(">qii")
 _CHECKED: Final = struct.Struct(">hiqq")
 _KEPT_ATTRIBUTES: Final = 0x77
 _SAFE: Final = 1 << 62
+_MAX64: Final = (1 << 63) - 1
 _survey: Final = hot.validate_records
 _OK: Final = hot.OK
 _IN_ANY_ORDER: Final = (hot.OK, hot.NOT_INCREASING)
@@ -84,6 +86,8 @@ def _assign(data: Buffer, batch: Batch, target: int, append: Append) -> Validate
     check_batch(batch, batch, rules, origin, count_invalid)
     count = batch.count or 0
     if count < 0:
+        if batch.attributes & 7:
+            _open(batch)
         raise ApiError("INVALID_RECORD", f"Found invalid record count {count} in magic v2 batch")
     next_offset = first_offset + count
     base_offset = next_offset - 1 - batch.last_offset + batch.base_offset
@@ -93,11 +97,13 @@ def _assign(data: Buffer, batch: Batch, target: int, append: Append) -> Validate
     # The header is written before the records are seen: then they need no copy of their own to be looked at. Nearly always it is right.
     latest = now_ms if is_append_time else batch.max_timestamp
     written = _write(data, batch, base_offset, leader_epoch, TIMESTAMP_TYPE_MASK if is_append_time else 0, latest)
-    records, start = written.buffer, BATCH_OVERHEAD
-    if batch.attributes & 7:
-        records, start = _decompressed(batch, records) if count else b"", 0
-    found = _check_records(records, start, count, batch, append) if count else NO_TIMESTAMP
-    taken = BATCH_OVERHEAD + len(records) - start if target else 0
+    found, taken = NO_TIMESTAMP, BATCH_OVERHEAD if target else 0
+    if count and batch.attributes & 7:
+        found, size = _check_compressed(written, count, batch, append)
+        taken += size
+    elif count:
+        found = _check_records(written.buffer, BATCH_OVERHEAD, count, batch, append)
+        taken += len(written.buffer) - BATCH_OVERHEAD if target else 0
     if is_append_time:
         return ValidatedRecords(written.buffer, [written], next_offset, now_ms, now_ms, False, 0, taken)
     if found != latest or batch.attributes & TIMESTAMP_TYPE_MASK:
@@ -126,13 +132,32 @@ def _signed32(value: int) -> int:
     return (value + 0x80000000 & 0xFFFFFFFF) - 0x80000000
 
 
-def _decompressed(batch: Batch, written: bytes) -> bytes:
-    from kops.records.compression import decompress
-
+def _open(batch: Batch) -> None:
+    """ApiError UNKNOWN_SERVER_ERROR where the stream of the records can't be opened, which Kafka does before it looks at their count."""
     try:
-        return decompress(batch.attributes & 7, memoryview(written)[BATCH_OVERHEAD:], limit=DEFAULT_LIMIT)
+        check_opens(batch.attributes & 7, memoryview(batch.buffer)[batch.index + BATCH_OVERHEAD : batch.index + batch.size])
     except DecodeError as error:
         raise read_error(error) from None
+
+
+def _check_compressed(written: Batch, count: int, batch: Batch, append: Append) -> tuple[int, int]:
+    """-> (as `_check_records`, bytes that the records take uncompressed). They are looked at a window at a time."""
+    windows = RecordWindows(written, holds="nulls")
+    last, most, least, keyless = -1, -_MAX64 - 1, _MAX64, 0
+    good = True
+    try:
+        only = windows.whole()
+        if only is not None:
+            return _check_records(only[0], 0, count, batch, append), windows.size
+        for data, start, end, found in windows:
+            status, _, end_delta, highest, lowest, without_key = _survey(data, start, end, found)
+            # The offsets rise from 0 to the count: so there is no gap.
+            good = good and status == _OK and hot.place(data, start, end)[2] == last + 1
+            last, most, least, keyless = end_delta, max(most, highest), min(least, lowest), keyless + without_key
+    except DecodeError:
+        good = False  # read one by one, they tell the answer
+    good = good and last == count - 1 and batch.base_offset == 0
+    return _largest_timestamp(b"", 0, count, batch, append, good, most, least, keyless), windows.size
 
 
 def _check_records(data: bytes, start: int, count: int, batch: Batch, append: Append) -> int:
@@ -140,7 +165,6 @@ def _check_records(data: bytes, start: int, count: int, batch: Batch, append: Ap
 
     All is decided by what the loop tells of the records together; where that leaves a doubt, they are looked at one by one.
     """
-    rules = append.rules
     end = len(data)
     status, _, last, most, least, keyless = _survey(data, start, end, count)
     if start == 0:
@@ -148,6 +172,14 @@ def _check_records(data: bytes, start: int, count: int, batch: Batch, append: Ap
         good = status == _OK and last == count - 1 and batch.base_offset == 0 and hot.place(data, 0, end)[2] == 0
     else:
         good = status in _IN_ANY_ORDER
+    return _largest_timestamp(data, start, count, batch, append, good, most, least, keyless)
+
+
+def _largest_timestamp(
+    data: bytes, start: int, count: int, batch: Batch, append: Append, good: bool, most: int, least: int, keyless: int
+) -> int:
+    """What `_check_records` gives, by what is known of the records together; `good`: nothing is wrong with their bytes and offsets."""
+    rules = append.rules
     is_create_time = rules.timestamp_type != LOG_APPEND_TIME
     if batch.attributes & TIMESTAMP_TYPE_MASK:
         least = most = batch.max_timestamp

@@ -39,6 +39,7 @@ _SMALL: Final = tuple(write_varint(value) for value in range(-64, 64))
 _seen_varints: dict[int, bytes] = {}
 """Of two bytes, as they come up."""
 _MAX64: Final = 9223372036854775807
+NO_OFFSET: Final = -9223372036854775807
 
 
 def is_compiled() -> bool:
@@ -296,16 +297,16 @@ def choose(
     return position, retained, max_offset, has_tombstone, invalid
 
 
-def rewrite(data: bytes, runs: list[int], timestamp: i64, fixed: bool, horizon: i64, parts: list[bytes]) -> tuple[i64, i64]:
-    """The records of `runs` as Kafka writes them into a new batch: `parts` gets their bytes; -> (base timestamp, largest timestamp).
+def rewrite(data: bytes, runs: list[int], timestamp: i64, fixed: bool, horizon: i64, parts: list[bytes], last: i64) -> tuple[i64, i64, i64]:
+    """The records of `runs` as Kafka writes them into a new batch: `parts` gets their bytes; -> (base timestamp, largest timestamp, last
+    offset delta).
 
     `timestamp` is the old batch's base timestamp or, with `fixed`, that of all its records (LogAppendTime); `horizon` is the new base
-    timestamp where it is not negative, else that is the first record's. Raises ValueError for what Kafka's builder refuses.
+    timestamp where it is not negative, else that is the first record's. `last` is NO_OFFSET, or what came out for the records before, whose
+    base timestamp is `horizon` then. Raises ValueError for what Kafka's builder refuses.
     """
     base: i64 = horizon
     largest: i64 = -1
-    last: i64 = -_MAX64
-    is_first = True
     for index in range(0, len(runs), 2):
         position: i64 = runs[index]
         end: i64 = runs[index + 1]
@@ -315,11 +316,10 @@ def rewrite(data: bytes, runs: list[int], timestamp: i64, fixed: bool, horizon: 
             stamp = timestamp if fixed else _add(timestamp, old)
             if stamp < -1:
                 raise ValueError(f"Invalid negative timestamp {stamp}")
-            if not is_first and offset <= last:
+            if offset <= last:
                 raise ValueError(f"Illegal offset delta {offset} following previous offset delta {last}")
-            if is_first and base < 0:
+            if base < 0 and last == NO_OFFSET:
                 base = stamp
-            is_first = False
             last = offset
             largest = max(largest, stamp)
             delta = _add(stamp, -base)
@@ -340,7 +340,7 @@ def rewrite(data: bytes, runs: list[int], timestamp: i64, fixed: bool, horizon: 
             begin = position = stop
         if begin < end:
             parts.append(data[begin:end])
-    return base, largest
+    return base, largest, last
 
 
 def _is_plain(data: bytes, key_at: i64, key_size: i64, value_at: i64, value_size: i64, headers_at: i64, stop: i64) -> bool:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kops.config.values.java import INT_MAX
 from kops.errors import DecodeError
-from kops.records.compression import DEFAULT_LIMIT
-from kops.records.decode import body
 from kops.records.scanning.scanner import file_batches
+from kops.records.windows import RecordWindows
 from kops.storage.cleaning import _hot_clean as hot
 from kops.storage.cleaning.cleaned_transactions import CleanedTransactions
 from kops.storage.cleaning.cleaner_filter import BatchFilter, Filtered, LastRecord, check_records_read
@@ -173,16 +172,16 @@ class Cleaner:
         count = batch.count or 0
         if count <= 0 and batch.compressed:
             return True
-        data, start, end = body(batch, DEFAULT_LIMIT)
-        stop, read = hot.put_keys(self.offsets, data, start, end, count, batch.base_offset, start_offset, self._max_entries)
-        stats.map_messages_read += read
-        if stop == hot.FULL:
-            return False
-        check_records_read(batch, data, stop, end)
+        for data, start, end, found in RecordWindows(batch, holds="keys"):
+            stop, read = hot.put_keys(self.offsets, data, start, end, found, batch.base_offset, start_offset, self._max_entries)
+            stats.map_messages_read += read
+            if stop == hot.FULL:
+                return False
+            check_records_read(batch, data, stop, end)
         return True
 
     def _map_legacy(self, batch: Batch, start_offset: int, stats: CleanerStats) -> bool:
-        for record in batch.records():
+        for record in batch.iterate():
             if record.key is not None and record.offset >= start_offset:
                 if self.offsets.size >= self._max_entries:
                     return False

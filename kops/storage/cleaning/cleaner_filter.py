@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from kops.errors import DecodeError
 from kops.records.batch import BATCH_OVERHEAD, CODEC_MASK, DELETE_HORIZON_MASK, Batch
 from kops.records.build import BatchBuilder, empty_batch, write_batch
-from kops.records.compression import DEFAULT_LIMIT, compress
-from kops.records.decode import body, why_unreadable
+from kops.records.compression import Compressor
 from kops.records.record import CREATE_TIME, LOG_APPEND_TIME
+from kops.records.windows import RecordWindows, Window, why_unreadable
 from kops.storage.cleaning import _hot_clean as hot
 from kops.storage.failures.load_errors import ILLEGAL_STATE, LoadError, illegal_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kops.records.record import Record
     from kops.storage.cleaning.cleaned_transactions import CleanedTransactions
     from kops.storage.cleaning.cleaner_stats import CleanerStats
 
+Run = tuple[bytes, list[int]]
+"""(bytes, begin and end of each stretch of records in them)"""
 _KEPT_ATTRIBUTES = 0x3F
 """Codec, timestamp type, transactional and control; the rest is not taken over into a batch that is written anew."""
 
@@ -131,37 +133,72 @@ class BatchFilter:
         count = batch.count or 0
         if count < 0:
             raise DecodeError(f"the batch claims {count} records", code="bad-records", position=batch.position)
-        data, start, end = body(batch, DEFAULT_LIMIT) if count or not batch.compressed else (b"", 0, 0)
-        runs: list[int] = []
-        horizon = batch.delete_horizon_ms
-        which = hot.NONE if retention.discards_records else hot.ALL if batch.is_control else hot.BY_KEY
-        keeps_tombstones = horizon is None or self.now_ms < horizon
-        span = batch.next_offset - batch.base_offset
-        stop, retained, max_offset, has_tombstone, invalid = hot.choose(
-            self.offsets, data, start, end, count, batch.base_offset, span, which, keeps_tombstones, runs
-        )
-        check_records_read(batch, data, stop, end)
-        self.stats.invalid_messages_read += invalid
+        runs: list[Run] = []
+        retained, max_offset, has_tombstone = 0, -1, False
+        windows = RecordWindows(batch, holds="keys")
+        for window in windows if count or not batch.compressed else ():
+            found = self._choose(batch, window, retention, runs)
+            retained += found[0]
+            max_offset = max(max_offset, found[1])
+            has_tombstone = has_tombstone or found[2]
         self.stats.messages_read += count
         if not retained:
             return 0
+        horizon = batch.delete_horizon_ms
         begins_grace = horizon is None and (has_tombstone or retention.is_marker_of_empty_txn)
         if retained == count and not begins_grace:
             out.add(batch, batch.last_offset)
             return retained
         new_horizon = self.now_ms + self.delete_retention_ms if begins_grace else -1 if horizon is None else horizon
-        out.add(Batch(_rebuilt(batch, data, runs, retained, new_horizon)), max_offset)
+        if windows.is_streamed:
+            rewritten: Iterable[Run] = self._runs_again(batch, retention)
+        else:
+            rewritten = runs
+        out.add(Batch(_rebuilt(batch, rewritten, retained, new_horizon)), max_offset)
         return retained
 
+    def _choose(self, batch: Batch, window: Window, retention: Retention, runs: list[Run]) -> tuple[int, int, bool]:
+        """-> (records of a window that stay, the largest offset among them, whether one has no value); `runs` gets them."""
+        data, start, end, count = window
+        horizon = batch.delete_horizon_ms
+        which = hot.NONE if retention.discards_records else hot.ALL if batch.is_control else hot.BY_KEY
+        keeps_tombstones = horizon is None or self.now_ms < horizon
+        span = batch.next_offset - batch.base_offset
+        places: list[int] = []
+        stop, retained, max_offset, has_tombstone, invalid = hot.choose(
+            self.offsets, data, start, end, count, batch.base_offset, span, which, keeps_tombstones, places
+        )
+        check_records_read(batch, data, stop, end)
+        self.stats.invalid_messages_read += invalid
+        if places:
+            runs[:] = [(data, places)]
+        return retained, max_offset, has_tombstone
+
+    def _runs_again(self, batch: Batch, retention: Retention) -> Iterator[Run]:
+        """The records that stay of a batch that is too large to be held, decompressed a second time."""
+        invalid = self.stats.invalid_messages_read
+        for window in RecordWindows(batch):
+            runs: list[Run] = []
+            self._choose(batch, window, retention, runs)
+            yield from runs
+        self.stats.invalid_messages_read = invalid
+
     def _filter_legacy(self, batch: Batch, discards_records: bool, out: Filtered) -> int:
-        records = batch.records()
-        self.stats.messages_read += len(records)
-        retained = [record for record in records if not discards_records and self._stays(record)]
-        if retained:
-            has_tombstone = any(record.value is None for record in retained)
+        first: Record | None = None
+        retained, max_offset, has_tombstone = 0, -1, False
+        for record in batch.iterate():
+            self.stats.messages_read += 1
+            if not discards_records and self._stays(record):
+                first = first or record
+                retained += 1
+                max_offset = max(max_offset, record.offset)
+                has_tombstone = has_tombstone or record.value is None
+        if first is not None:
             horizon_ms = self.now_ms + self.delete_retention_ms if has_tombstone else None
-            out.add(Batch(_converted(batch, retained, horizon_ms)), max(record.offset for record in retained))
-        return len(retained)
+            invalid = self.stats.invalid_messages_read
+            out.add(Batch(_converted(batch, first.offset, filter(self._stays, batch.iterate()), horizon_ms)), max_offset)
+            self.stats.invalid_messages_read = invalid
+        return retained
 
     def _stays(self, record: Record) -> bool:
         if record.offset > self.offsets.latest_offset:
@@ -196,7 +233,7 @@ def _header(batch: Batch) -> bytes:
     )
 
 
-def _rebuilt(batch: Batch, data: bytes, runs: list[int], count: int, horizon_ms: int) -> bytes:
+def _rebuilt(batch: Batch, runs: Iterable[Run], count: int, horizon_ms: int) -> bytes:
     """A v2 batch of the records in `runs`; `horizon_ms` is -1 for none."""
     if batch.is_transactional and batch.producer_id == -1:
         illegal_argument("Cannot write transactional messages without a valid producer ID")
@@ -205,15 +242,19 @@ def _rebuilt(batch: Batch, data: bytes, runs: list[int], count: int, horizon_ms:
     if batch.producer_id != -1 and batch.base_sequence < 0 and not batch.is_control:
         illegal_argument("Invalid negative sequence number used")
     fixed = batch.timestamp_type == LOG_APPEND_TIME
-    parts: list[bytes] = []
+    timestamp = batch.max_timestamp if fixed else batch.base_timestamp
+    base, largest, last = horizon_ms, -1, hot.NO_OFFSET
+    compressor = Compressor(batch.attributes & CODEC_MASK)
     try:
-        base, largest = hot.rewrite(data, runs, batch.max_timestamp if fixed else batch.base_timestamp, fixed, horizon_ms, parts)
+        for data, places in runs:
+            parts: list[bytes] = []
+            base, latest, last = hot.rewrite(data, places, timestamp, fixed, base, parts, last)
+            largest = max(largest, latest)
+            compressor.write(b"".join(parts))
     except ValueError as error:
         illegal_argument(str(error))
-    records = b"".join(parts)
-    codec = batch.attributes & CODEC_MASK
     return write_batch(
-        compress(codec, records) if codec else records,
+        compressor.finish(),
         base_offset=batch.base_offset,
         last_offset=batch.last_offset,
         count=count,
@@ -227,12 +268,12 @@ def _rebuilt(batch: Batch, data: bytes, runs: list[int], count: int, horizon_ms:
     )
 
 
-def _converted(batch: Batch, records: list[Record], horizon_ms: int | None) -> bytes:
+def _converted(batch: Batch, base_offset: int, records: Iterable[Record], horizon_ms: int | None) -> bytes:
     """A v2 batch of the records of one of v0 or v1."""
     fixed = batch.timestamp_type == LOG_APPEND_TIME
     builder = BatchBuilder(
         codec=batch.attributes & CODEC_MASK,
-        base_offset=records[0].offset,
+        base_offset=base_offset,
         timestamp_type=LOG_APPEND_TIME if fixed else CREATE_TIME,
         log_append_time=batch.max_timestamp if fixed else -1,
         delete_horizon_ms=horizon_ms,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from struct import unpack_from
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from kops.config.values.java import INT_MAX, to_int, to_long
+from kops.config.values.java import to_int, to_long
 from kops.errors import DecodeError
 from kops.records import record as records
-from kops.records.batch import BATCH_OVERHEAD, CODEC_MASK
+from kops.records.batch import BATCH_OVERHEAD, CODEC_MASK, decrement_sequence, increment_sequence
 from kops.storage.failures.load_errors import (
     ERRORS,
     INDEX_OUT_OF_BOUNDS,
@@ -205,7 +205,6 @@ class ProducerAppendInfo:
 def first_record(batch: Batch) -> Record | None:
     """The first record of a control batch, None in an empty one; the exceptions of DefaultRecordBatch's iterator."""
     from kops.records import decode
-    from kops.records.compression import DEFAULT_LIMIT
 
     if len(batch.data()) < BATCH_OVERHEAD:
         raise LoadError("", exception=INDEX_OUT_OF_BOUNDS)
@@ -216,7 +215,7 @@ def first_record(batch: Batch) -> Record | None:
     if count < 0:
         raise InvalidRecordError(f"Found invalid record count {count} in magic v{batch.magic} batch")
     try:
-        found, error = decode.read_some(batch, DEFAULT_LIMIT)
+        found, error = decode.first_of(batch)
     except DecodeError as broken:
         reason = f"Failed to decompress record stream: {broken.reason}"
         raise LoadError(reason, exception=KAFKA_EXCEPTION) from broken
@@ -245,17 +244,3 @@ def read_end_txn_marker(record: Record) -> tuple[bool, int]:
     if len(value) < 6:
         raise LoadError("", exception="java.nio.BufferUnderflowException")
     return name == records.ABORT, unpack_from(">i", value, 2)[0]
-
-
-def increment_sequence(sequence: int, increment: int) -> int:
-    """DefaultRecordBatch.incrementSequence: wraps from the largest int to 0; int arithmetic as Java's where the delta is damaged."""
-    if sequence > to_int(INT_MAX - increment):
-        return to_int(increment - (INT_MAX - sequence) - 1)
-    return to_int(sequence + increment)
-
-
-def decrement_sequence(sequence: int, decrement: int) -> int:
-    """DefaultRecordBatch.decrementSequence."""
-    if sequence < decrement:
-        return to_int(INT_MAX - (decrement - sequence) + 1)
-    return to_int(sequence - decrement)

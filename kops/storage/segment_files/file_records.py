@@ -14,15 +14,16 @@ from kops.errors import DecodeError
 from kops.files.api import FileView
 from kops.records.batch import BATCH_OVERHEAD, FIELDS, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0, Batch
 from kops.records.crc import crc32, crc32c
+from kops.records.decode import iterate
 from kops.records.scanning.scanner import file_batches
 from kops.storage.failures.load_errors import KAFKA_EXCEPTION, CorruptRecordError, LoadError, illegal_argument
 from kops.storage.segment_files import legacy_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kops.files import File, Files
-    from kops.records import ByteSource
+    from kops.records import ByteSource, Record
 
 _WINDOW = 1 << 16
 _CHUNK = 1 << 20
@@ -126,6 +127,18 @@ def ensure_valid(batch: Batch) -> None:
         )
     if not batch.crc_ok:
         raise CorruptRecordError(f"Record is corrupt (stored crc = {batch.crc}, computed crc = {batch.computed_crc()})")
+
+
+def first_record(batch: Batch, is_wanted: Callable[[Record], bool]) -> Record | None:
+    """The first record that is wanted, of a large one not the contents. DecodeError where the records are damaged, of a compressed batch
+    also behind that record, as Kafka decompresses all of it first."""
+    found = None
+    for record in iterate(batch, holds="nulls"):
+        if found is None and is_wanted(record):
+            found = record
+            if not batch.compressed:
+                break
+    return found
 
 
 def leader_epoch(batch: Batch) -> int | None:
@@ -236,9 +249,9 @@ class LogView(FileView):
         """
         for batch in self.batches(position):
             if batch.max_timestamp >= timestamp:
-                for record in batch.records():
-                    if record.timestamp >= timestamp and record.offset >= start_offset:
-                        return TimestampAndOffset(record.timestamp, record.offset, leader_epoch(batch))
+                found = first_record(batch, lambda record: record.timestamp >= timestamp and record.offset >= start_offset)
+                if found is not None:
+                    return TimestampAndOffset(found.timestamp, found.offset, leader_epoch(batch))
         return None
 
     def slice(self, position: int, size: int) -> LogView:

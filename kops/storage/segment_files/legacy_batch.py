@@ -9,13 +9,13 @@ others) and in another order, and which exception comes decides what a broker or
 
 from __future__ import annotations
 
-import zlib
-from struct import Struct, error, unpack_from
+from struct import error, unpack_from
 
 from kops.config.values.java import to_int, to_long
 from kops.errors import DecodeError
 from kops.records import compression
 from kops.records.batch import CODEC_MASK, LOG_OVERHEAD, MESSAGE_OVERHEAD_V0
+from kops.records.streams.messages import InnerMessage, InnerSizeError, inner_messages
 from kops.storage.failures.load_errors import (
     INDEX_OUT_OF_BOUNDS,
     KAFKA_EXCEPTION,
@@ -28,10 +28,8 @@ from kops.storage.failures.load_errors import (
 _MAGIC = 4
 _ATTRIBUTES = 5
 _KEY_SIZE = (6, 14)
-_GZIP_HEADER = 10
-_INNER = Struct(">qi")
 _LARGEST_ALLOCATION = 512 * 1024 * 1024
-"""Kafka allocates what an inner message claims; more than this is taken to be more than its heap has."""
+"""Kafka allocates what an inner message claims; a wrong claim of more than this is taken to be more than its heap has."""
 
 
 def check_codec(codec: int) -> int:
@@ -79,26 +77,25 @@ def _value(record: bytes, magic: int) -> bytes | None:
     return record[position + 4 : position + 4 + size]
 
 
+def _check_claim(size: int) -> None:
+    if size > _LARGEST_ALLOCATION:
+        raise LoadError("Java heap space", exception="java.lang.OutOfMemoryError")
+
+
 def _first_inner_offset(offset: int, magic: int, codec: int, value: bytes) -> int:
-    inner, broken = _decompress(codec, value, magic)
-    first_position = -1
-    first_offset = last_offset = position = 0
-    while position + _INNER.size <= len(inner):
-        inner_offset, size = _INNER.unpack_from(inner, position)
-        if size < MESSAGE_OVERHEAD_V0:
-            raise CorruptRecordError(f"Record size is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})")
-        if size > _LARGEST_ALLOCATION:
-            raise LoadError("Java heap space", exception="java.lang.OutOfMemoryError")
-        if position + _INNER.size + size > len(inner):
-            break
-        if first_position < 0:
-            first_position, first_offset = position + _INNER.size, inner_offset
-        last_offset = inner_offset
-        position += _INNER.size + size
-    if broken is not None:
-        raise broken
-    if first_position < 0:
+    first: InnerMessage | None = None
+    last_offset = 0
+    try:
+        for inner in inner_messages(codec, value, magic, whole=False, on_cut=_check_claim):
+            first = first or inner
+            last_offset = inner.offset
+    except InnerSizeError as wrong:
+        raise CorruptRecordError(f"Record size is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})") from wrong
+    except DecodeError as broken:
+        raise LoadError(f"java.io.IOException: {broken.reason}", exception=KAFKA_EXCEPTION) from broken
+    if first is None:
         raise InvalidRecordError("Found invalid compressed record set with no inner records")
+    first_offset = first.offset
     if magic == 1:
         if offset != 0 and offset < last_offset:
             raise InvalidRecordError(
@@ -106,25 +103,6 @@ def _first_inner_offset(offset: int, magic: int, codec: int, value: bytes) -> in
                 f" message offset '{last_offset}' and it is not zero."
             )
         first_offset = to_long((offset - last_offset if offset else 0) + first_offset)
-    if check_codec(inner[first_position + _ATTRIBUTES] & CODEC_MASK) != compression.NONE:
+    if check_codec(first.content[_ATTRIBUTES] & CODEC_MASK) != compression.NONE:
         raise InvalidRecordError("Inner messages must not be compressed")
     return first_offset
-
-
-def _decompress(codec: int, value: bytes, magic: int) -> tuple[bytes, LoadError | None]:
-    """The messages inside, and the error that comes behind them where only a gzip stream's trailer is wrong (Java gives the data first)."""
-    try:
-        return compression.decompress(codec, value, magic=magic), None
-    except DecodeError as broken:
-        if broken.code == "too-large":
-            raise LoadError("Java heap space", exception="java.lang.OutOfMemoryError") from broken
-        error = LoadError(f"java.io.IOException: {broken.reason}", exception=KAFKA_EXCEPTION)
-        if codec == compression.GZIP and value[:4] == b"\x1f\x8b\x08\x00":
-            stream = zlib.decompressobj(-15)
-            try:
-                data = stream.decompress(value[_GZIP_HEADER:], compression.DEFAULT_LIMIT)
-            except zlib.error:
-                raise error from broken
-            if stream.eof:
-                return data, error
-        raise error from broken

@@ -13,7 +13,8 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from kops.errors import DecodeError
-from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, file_batches, scan
+from kops.records import Batch, BatchBuilder, BytesSource, Damage, Record, decrement_sequence, file_batches, increment_sequence, scan
+from kops.records.batch import HEADER_V2
 from kops.records.build import write_batch, write_record
 from kops.records.compression import CODEC_IDS, compress
 from kops.records.record import java_string
@@ -123,6 +124,7 @@ SUMMARY = re.compile(r"offset=(-?\d+)|timestamp=(-?\d+)|key=(-?\d+) bytes|value=
 
 
 GZIP_FLAGS = bytes.fromhex("1f8b080f000000000003") + b"\x02\0ab" + b"name\0" + b"comment\0"
+SKIPPABLE = bytes.fromhex("502a4d18") + b"\3\0\0\0abc"
 TAILS = {
     "gzip": (
         *(b"x", b"\0", b"\x1f", b"\x1f\x8b", b"rubbish", bytes(18), bytes(19), bytes(300)),
@@ -138,7 +140,15 @@ TAILS = {
     "snappy": (
         *(b"x", b"xx", b"xxx", b"\0\0\0\0", b"\0\0\0\1", b"rubbish"),
         *(compress("snappy", b"")[:cut] for cut in (4, 7, 8, 10, 15, 16)),
+        *(b"\x82SNAPPX\0" + bytes(8), b"\x82SNAPPX\0" + bytes(7)),
     ),
+    "zstd": (
+        *(b"x", b"(", b"rubbish", bytes(4), bytes(20), SKIPPABLE, SKIPPABLE[:3], SKIPPABLE[:6], SKIPPABLE[:9]),
+        *(compress("zstd", b"more than nothing")[:cut] for cut in range(27)),
+        *(SKIPPABLE + compress("zstd", b"")[:cut] for cut in range(13)),
+        compress("zstd", b""),
+    ),
+    "lz4": (b"x", b"rubbish", bytes(4), compress("lz4", b""), compress("lz4", b"more")[:9]),
 }
 
 
@@ -159,6 +169,94 @@ def test_what_lies_behind_a_compressed_stream(oracle: Oracle, codec: str) -> Non
         except Py4JJavaError:
             java = []
         assert ours == java, tail
+
+
+def java_count(oracle: Oracle, data: bytes) -> tuple[int, str]:
+    """-> (records that Kafka gives of a batch, its exception where it gives none)."""
+    batch = memory_records(oracle, data).batches().iterator().next()
+    try:
+        return len(oracle.java_class("org.apache.kafka.common.utils.Utils").toList(batch.iterator())), ""
+    except Py4JJavaError as error:
+        return 0, str(error.java_exception.getClass().getSimpleName())
+
+
+def test_a_cut_frame_behind_a_whole_one(oracle: Oracle) -> None:
+    """zstd-jni is silent about it where the frame before ended in what it has read last, of 131,075 bytes."""
+    rng = random.Random(3)
+    record = write_record(0, 0, b"key", b"value", [])
+    ends: set[str] = set()
+    for first in (20, 131_000, 131_075, 131_076, 140_000):
+        body = b"".join(write_record(number, 0, b"key", rng.randbytes(max(1, first - 60)), []) for number in range(1))
+        whole = compress("zstd", body)
+        padding = max(0, first - len(whole) - 8)
+        whole += bytes.fromhex("502a4d18") + padding.to_bytes(4, "little") + bytes(padding)
+        for second in (30, 140_000):
+            frame = compress("zstd", write_record(1, 0, b"key", rng.randbytes(second), []) + record)
+            for cut in {*range(1, 14), len(frame) // 2, len(frame) - 1}:
+                numbers = {"base_offset": 0, "last_offset": 1, "count": 1, "base_timestamp": 1, "max_timestamp": 1}
+                data = write_batch(whole + frame[:cut], attributes=4, **numbers)
+                count, name = java_count(oracle, data)
+                try:
+                    ours = len(Batch(data).records())
+                except DecodeError:
+                    ours = 0
+                assert ours == count, (first, second, cut)
+                ends.add(name)
+    assert ends == {"", "InvalidRecordException", "KafkaException"}
+
+
+@pytest.mark.parametrize("flags", range(0x20, 0x100, 0x20))
+def test_reserved_flags_of_gzip(oracle: Oracle, flags: int) -> None:
+    record = write_record(0, 0, b"key", b"value", [])
+    for more in range(32):
+        header = bytes((0x1F, 0x8B, 8, flags | more, 0, 0, 0, 0, 0, 3))
+        header += (b"\2\0ab" if more & 4 else b"") + (b"name\0" if more & 8 else b"") + (b"comment\0" if more & 16 else b"")
+        header += (zlib.crc32(header) & 0xFFFF).to_bytes(2, "little") if more & 2 else b""
+        numbers = {"base_offset": 7, "last_offset": 7, "count": 1, "base_timestamp": 1, "max_timestamp": 1}
+        data = write_batch(header + compress("gzip", record)[10:], attributes=1, **numbers)
+        assert len(Batch(data).records()) == 1
+        assert java_count(oracle, data) == (1, "")
+
+
+EDGES = (0, 1, 2, 5, (1 << 31) - 2, (1 << 31) - 1, -1, -2, -(1 << 31), -(1 << 31) + 1)
+
+
+def test_sequences_wrap_as_in_kafka(oracle: Oracle) -> None:
+    theirs = oracle.java_class(f"{INTERNAL}.DefaultRecordBatch")
+    rng = random.Random(8)
+    pairs = [(one, other) for one in EDGES for other in EDGES] + [
+        (rng.choice(EDGES), rng.randrange(-(1 << 31), 1 << 31)) for _ in range(200)
+    ]
+    for sequence, delta in pairs:
+        assert increment_sequence(sequence, delta) == theirs.incrementSequence(sequence, delta), (sequence, delta)
+        assert decrement_sequence(sequence, delta) == theirs.decrementSequence(sequence, delta), (sequence, delta)
+
+
+def test_headers_at_the_ends_of_their_numbers(oracle: Oracle) -> None:
+    """Offsets near 2**63, deltas below 0, sequences that wrap: what a header says, and its records."""
+    longs = (0, 1, 100, (1 << 63) - 1, (1 << 63) - 2, (1 << 63) - (1 << 31), -1, -2, -(1 << 63), -(1 << 63) + 1)
+    rng = random.Random(9)
+    utils = oracle.java_class("org.apache.kafka.common.utils.Utils")
+    for number in range(400):
+        base = rng.choice(longs)
+        deltas = [rng.choice(EDGES) for _ in range(rng.choice((1, 2, 3)))]
+        body = b"".join(write_record(delta, rng.choice(longs), b"k", b"v", []) for delta in deltas)
+        data = bytearray(write_batch(body, base_offset=0, last_offset=0, count=len(deltas), attributes=rng.choice((0, 0, 8))))
+        fields = list(HEADER_V2.unpack_from(data))
+        fields[0], fields[6], fields[7], fields[8] = base, rng.choice(EDGES), rng.choice(longs), rng.choice(longs)
+        fields[9], fields[10], fields[11] = rng.choice((-1, 5)), rng.choice((-1, 3)), rng.choice(EDGES)
+        HEADER_V2.pack_into(data, 0, *fields)
+        raw = with_right_checksums(bytes(data))
+        ours = Batch(raw)
+        theirs = memory_records(oracle, raw).batches().iterator().next()
+        mine = (ours.base_offset, ours.last_offset, ours.next_offset, ours.base_sequence, ours.last_sequence, ours.max_timestamp)
+        expected = (
+            *(theirs.baseOffset(), theirs.lastOffset(), theirs.nextOffset()),
+            *(theirs.baseSequence(), theirs.lastSequence(), theirs.maxTimestamp()),
+        )
+        assert mine == expected, (number, fields)
+        found = [(record.offset(), record.timestamp(), record.sequence()) for record in utils.toList(theirs.iterator())]
+        assert [(record.offset, record.timestamp, record.sequence) for record in ours.records()] == found, (number, fields)
 
 
 def test_text_that_is_no_utf_8(oracle: Oracle) -> None:

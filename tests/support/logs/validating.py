@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from dataclasses import dataclass
+from itertools import pairwise
 
 from kops.records import Batch, BytesSource, compress, scan
 from kops.records.batch import HEADER_V2
@@ -95,6 +96,47 @@ def random_v2(rng: random.Random, now: int) -> bytes:
         producer_id=9 if idempotent else -1,
         producer_epoch=3 if idempotent else -1,
         base_sequence=rng.choice((0, 5, 5, (1 << 31) - 1, -1)) if idempotent else -1,
+    )
+
+
+def broken_stream(rng: random.Random, now: int) -> bytes:
+    """A compressed batch or set with a right checksum, its stream spoiled, and often a record that can't be read in front of that place."""
+    count = rng.choice((1, 3, 40))
+    size = rng.choice((10, 700, 6000, 50_000))
+    magic = rng.choice((2, 2, 2, 1, 0))
+    codec = rng.choice(("gzip", "snappy", "lz4", "zstd") if magic == 2 else ("gzip", "snappy", "lz4"))
+    values = [rng.choice((rng.randbytes(size), b"text" * (size // 4), None)) for _ in range(count)]
+    if magic == 2:
+        parts = [write_record(number, 0, b"key", value, ()) for number, value in enumerate(values)]
+    else:
+        parts = [write_message(magic, number, now, b"key", value) for number, value in enumerate(values)]
+    if rng.random() < 0.5:
+        at = rng.randrange(count)
+        wrong = bytearray(parts[at])
+        wrong[rng.randrange(min(len(wrong), 16))] ^= 1 << rng.randrange(8)
+        parts[at] = bytes(wrong)
+    frames = rng.choice((1, 1, 2, 3))
+    body = b"".join(parts)
+    cuts = [0, *sorted(rng.randrange(len(body)) for _ in range(frames - 1)), len(body)]
+    packed = b"".join(compress(codec, body[begin:end], magic=magic) for begin, end in pairwise(cuts))
+    stream = bytearray(packed)
+    match rng.choice(("flip", "flip", "cut", "tail", "whole")):
+        case "flip":
+            stream[rng.randrange(len(stream))] ^= 1 << rng.randrange(8)
+        case "cut":
+            del stream[rng.randrange(len(stream)) :]
+        case "tail":
+            stream += rng.choice((b"x", b"rubbish", bytes(30), packed[: rng.randrange(len(packed))]))
+    if magic < 2:
+        return write_message(magic, count - 1, now, None, bytes(stream), codec=CODEC_IDS[codec])
+    return write_batch(
+        bytes(stream),
+        base_offset=0,
+        last_offset=count - 1,
+        count=count,
+        attributes=CODEC_IDS[codec],
+        base_timestamp=now,
+        max_timestamp=now,
     )
 
 

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kops.errors import DecodeError
-from kops.records.compression import CODEC_NAMES, compress, decompress, xxhash32
+from kops.records.compression import CODEC_NAMES, compress, xxhash32
+from kops.records.streams.pieces import decompress
 
 CODECS = CODEC_NAMES[1:]
 TEXT = b"".join(b"record %d of many; " % i for i in range(20_000))
@@ -87,8 +88,8 @@ def test_every_cut_is_an_error(codec: str) -> None:
         except DecodeError as error:
             assert error.code == "bad-compression"
         else:
-            # xerial snappy has no end mark: a cut between two blocks is a shorter stream.
-            assert codec == "snappy" and len(found) < 3300
+            # xerial snappy has no end mark: a cut between two blocks is a shorter stream. zstd without a frame is an empty one.
+            assert len(found) < 3300 if codec == "snappy" else codec == "zstd" and cut == 0
 
 
 def test_gzip_members_follow_one_another_and_rubbish_behind_them_is_ignored() -> None:

@@ -40,6 +40,10 @@ MaxBytes = Annotated[int, typer.Option(metavar="N", min=0, max=INT_MAX, help="Re
 MaxMessageSize = Annotated[
     int, typer.Option(metavar="N", min=0, max=INT_MAX, help="Kafka format: the largest batch looked for at an index entry.")
 ]
+MaxRecordBytes = Annotated[
+    int,
+    typer.Option(metavar="N", min=0, max=INT_MAX, help="The largest record that is shown of a batch of over 4 MiB uncompressed."),
+]
 KeyDecoder = Annotated[
     str | None,
     typer.Option("--key-decoder-class", metavar="NAME", help="One of Kafka's decoders, or module:callable of Python.", show_default=False),
@@ -97,6 +101,7 @@ def dump(
     index_sanity_check: SanityCheck = False,
     max_bytes: MaxBytes = INT_MAX,
     max_message_size: MaxMessageSize = 5 * 1024 * 1024,
+    max_record_bytes: MaxRecordBytes = 128 * 1024 * 1024,
     key_decoder: KeyDecoder = None,
     value_decoder: ValueDecoder = None,
     offsets_decoder: OffsetsDecoder = False,
@@ -141,8 +146,8 @@ def dump(
         _only_in_kafkas(
             verify_index_only=verify_index_only, index_sanity_check=index_sanity_check, skip_record_metadata=skip_record_metadata
         )
-    shown = records or deep_iteration
-    options = _document_options(out, shown, chosen, (*decoders, parser), isolation, key_encoding, value_encoding, max_bytes)
+    encodings, sizes = (key_encoding, value_encoding), (max_bytes, max_record_bytes)
+    options = _document_options(out, records or deep_iteration, chosen, (*decoders, parser), isolation, *encodings, sizes)
     inventory = open_paths(wanted, OsFiles(read_only=True))
     for problem in inventory.problems:
         out.warn(f"{problem.path}: {problem.reason}")
@@ -150,7 +155,7 @@ def dump(
     if out.format == "kafka":
         from kops.forensics.dump.text import DumpOptions
 
-        limits = (verify_index_only, index_sanity_check, max_bytes, max_message_size)
+        limits = (verify_index_only, index_sanity_check, max_bytes, max_message_size, max_record_bytes)
         shown_as = (*decoders, None if chosen.empty else chosen, parser)
         return _kafka(out, inventory, wanted, DumpOptions(records, deep_iteration, skip_record_metadata, *limits, *shown_as))
     return _documents(out, inventory, options)
@@ -281,7 +286,7 @@ def _document_options(
     isolation: str | None,
     key_encoding: str | None,
     value_encoding: str | None,
-    max_bytes: int,
+    limits: tuple[int, int],
 ) -> DocumentOptions:
     from kops.forensics.dump.documents import DocumentOptions
     from kops.forensics.dump.filters import check_encoding
@@ -301,7 +306,8 @@ def _document_options(
         value_decoder=decoders[1],
         parser=decoders[2],
         isolation=isolation,
-        max_bytes=max_bytes,
+        max_bytes=limits[0],
+        max_record_bytes=limits[1],
     )
 
 

@@ -160,26 +160,26 @@ def test_numbers_that_are_too_long_are_written_as_kafka_does(loops: ModuleType) 
     odd += padded(1, 2) + b"x"
     data = padded(len(odd), 3) + odd
     parts: list[bytes] = []
-    assert loops.rewrite(data, [0, len(data)], 100, False, -1, parts) == (110, 110)
+    assert loops.rewrite(data, [0, len(data)], 100, False, -1, parts, loops.NO_OFFSET)[:2] == (110, 110)
     assert b"".join(parts) == write_record(3, 0, b"key", b"value", [("h", b"x")])
     parts.clear()
-    loops.rewrite(data, [0, len(data)], 100, False, 100, parts)
+    loops.rewrite(data, [0, len(data)], 100, False, 100, parts, loops.NO_OFFSET)
     assert b"".join(parts) == plain
 
 
 def test_a_header_name_that_is_no_utf8_is_replaced(loops: ModuleType) -> None:
     data = write_record(0, 0, b"k", None, [(b"a\xff", None)])
     parts: list[bytes] = []
-    loops.rewrite(data, [0, len(data)], 5, False, -1, parts)
+    loops.rewrite(data, [0, len(data)], 5, False, -1, parts, loops.NO_OFFSET)
     assert b"".join(parts) == write_record(0, 0, b"k", None, [("a�", None)])
 
 
 def test_what_kafkas_builder_refuses(loops: ModuleType) -> None:
     first, second = write_record(1, 0, b"k", b""), write_record(1, 0, b"k", b"")
     with pytest.raises(ValueError, match="Illegal offset"):
-        loops.rewrite(first + second, [0, len(first + second)], 5, False, -1, [])
+        loops.rewrite(first + second, [0, len(first + second)], 5, False, -1, [], loops.NO_OFFSET)
     with pytest.raises(ValueError, match="Invalid negative timestamp"):
-        loops.rewrite(first, [0, len(first)], -2, False, -1, [])
+        loops.rewrite(first, [0, len(first)], -2, False, -1, [], loops.NO_OFFSET)
 
 
 # rounds ---------------------------------------------------------------------------------------------------------------------------------

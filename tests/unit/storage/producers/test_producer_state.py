@@ -8,11 +8,11 @@ import pytest
 
 from kops.config.values.java_hash import HashOrder
 from kops.files import MemoryFiles
-from kops.records import Batch, BatchBuilder, BytesSource
+from kops.records import Batch, BatchBuilder, BytesSource, decrement_sequence, increment_sequence
 from kops.records.build import write_batch
 from kops.storage.failures.load_errors import InvalidRecordError, LoadError
 from kops.storage.formats.producer_snapshot import read_producer_snapshot
-from kops.storage.producers.append import BatchMetadata, ProducerAppendInfo, ProducerStateEntry, decrement_sequence, increment_sequence
+from kops.storage.producers.append import BatchMetadata, ProducerAppendInfo, ProducerStateEntry
 from kops.storage.producers.state import ProducerState, ProducerStateManager
 from kops.storage.segment_files.file_records import LogView
 
