@@ -1,4 +1,4 @@
-"""A client's side of incremental fetches (KIP-227): what the next request has to say, and whether a response fits what was asked.
+"""The client's side of incremental fetches (KIP-227): what the next request contains, and whether a response matches its request.
 
 Source: Kafka's FetchSessionHandler. Followers and consumers use the same.
 """
@@ -48,11 +48,11 @@ class FetchRequestData(NamedTuple):
         return not self.session_partitions and not self.to_forget
 
     def fill(self, request: FetchRequest) -> FetchRequest:
-        """Put it into a request."""
+        """Write it into a request."""
         request.session_id, request.session_epoch = self.metadata
         request.topics = _fetch_topics(self.to_send)
         forgotten: dict[tuple[str | None, bytes], ForgottenTopic] = {}
-        # Replaced partitions are forgotten by their old id, which only versions with ids can say.
+        # Replaced partitions are forgotten by their old id. Only versions with ids can do that.
         for part in [*self.to_forget, *(self.to_replace if self.can_use_topic_ids else ())]:
             key = (part.topic, part.topic_id)
             topic = forgotten.setdefault(key, ForgottenTopic(topic=part.topic or "", topic_id=part.topic_id))
@@ -103,7 +103,7 @@ class FetchSessionHandler:
         self._counts: dict[bytes, int] = {}  # partitions by topic id
 
     def build(self, wanted: Mapping[TopicPartition, FetchInfo]) -> FetchRequestData:
-        """What is to be sent so that `wanted` is fetched."""
+        """What to send so that `wanted` is fetched."""
         if not self.next_metadata.is_full:
             data = self.change(wanted, [part for part in self.session_partitions if part not in wanted])
             return data._replace(session_partitions=dict(data.session_partitions))
@@ -115,7 +115,7 @@ class FetchSessionHandler:
         return FetchRequestData(dict(wanted), [], [], dict(wanted), self.next_metadata, can_use_topic_ids)
 
     def change(self, wanted: Mapping[TopicPartition, FetchInfo], unwanted: Iterable[TopicPartition]) -> FetchRequestData:
-        """As `build`, within a session that has begun, where all other partitions are asked for as before.
+        """As `build`, in a session that exists. All other partitions stay as they are.
 
         `session_partitions` of the answer are the handler's own, as they are until the next call.
         """
@@ -173,7 +173,7 @@ class FetchSessionHandler:
             self._names.pop(topic_id, None)
 
     def handle_response(self, response: FetchResponse, version: int) -> bool:
-        """Whether a response can be used; what the next request says depends on it."""
+        """Whether a response can be used. The next request depends on it."""
         return self.take_response(response, version) is not None
 
     def take_response(self, response: FetchResponse, version: int) -> dict[TopicPartition, PartitionData] | None:
@@ -185,7 +185,7 @@ class FetchSessionHandler:
             return None
         parts = response_data(response, self.session_topic_names, version)
         if metadata.is_full and not parts and response.throttle_time_ms > 0:
-            # Nothing but a time to wait: the client is throttled, and nothing began.
+            # Only a time to wait: the client is throttled and no session was created.
             self.next_metadata = INITIAL
             return None
         if not self._fits(parts.keys(), {topic.topic_id for topic in response.responses}, version):
@@ -200,14 +200,14 @@ class FetchSessionHandler:
         return parts
 
     def _fits(self, parts: Set[TopicPartition], ids: Iterable[bytes], version: int) -> bool:
-        """A full response has just what was asked for, an incremental one nothing else."""
+        """Whether a full response has exactly the requested partitions, and an incremental one no others."""
         if version >= FIRST_VERSION_WITH_TOPIC_IDS and not self.session_topic_names.keys() >= set(ids) - {ZERO_UUID}:
             return False
         asked = self.session_partitions.keys()
         return parts == asked if self.next_metadata.is_full else parts <= asked
 
     def handle_error(self) -> None:
-        """There was no response: whether the session is still there is not known."""
+        """There was no response, so it is not known whether the session still exists."""
         self.next_metadata = self.next_metadata.next_close_existing_attempt_new()
 
     def notify_close(self) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Phase(Enum):
-    """What is to be done next: find where the leader's log is, cut, or fetch."""
+    """The next step: find the leader's offsets, truncate, or fetch."""
 
     SEEKING = auto()
     TRUNCATING = auto()
@@ -36,7 +36,7 @@ class FetchState(NamedTuple):
         return self.due_ms > now_ms
 
     def is_ready(self, phase: Phase, now_ms: int) -> bool:
-        """Whether it is to do this now."""
+        """Whether this step is due now."""
         return self.phase is phase and self.due_ms <= now_ms
 
     @property
@@ -46,7 +46,7 @@ class FetchState(NamedTuple):
 
 
 class InitialFetchState(NamedTuple):
-    """Where following begins: `offset` below 0 asks the leader."""
+    """Where following starts. With an `offset` below 0 the leader is asked."""
 
     topic_id: bytes
     current_leader_epoch: int
@@ -54,7 +54,7 @@ class InitialFetchState(NamedTuple):
 
 
 class Truncation(NamedTuple):
-    """Where a log is to be cut, and whether that was all."""
+    """Where to truncate a log, and whether that completes it."""
 
     offset: int
     is_complete: bool

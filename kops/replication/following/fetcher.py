@@ -1,4 +1,4 @@
-"""Following one leader: what to ask it next, and what its answers do to the logs here. A state machine without a thread.
+"""Follows one leader: makes the requests to it and applies its answers to the logs here. A state machine without a thread.
 
 Source: Kafka's AbstractFetcherThread (KIP-101, KIP-279, KIP-320, KIP-595). Kafka's thread waits for each answer; here `next_request` gives
 the next request once the one before is answered (`on_response`) or lost (`on_failure`). In this order: find where the leader's log is
@@ -31,7 +31,7 @@ BAD_RECORDS = frozenset({"CORRUPT_MESSAGE", "INVALID_RECORD"})
 
 
 class FetchSent(NamedTuple):
-    """A fetch on its way; `max_version` is the newest version in which it may be sent, None for any."""
+    """A fetch in flight. `max_version` is the newest version in which it may be sent, None for any."""
 
     message: Message
     asked: Mapping[TopicPartition, FetchInfo]
@@ -39,7 +39,7 @@ class FetchSent(NamedTuple):
 
 
 class EpochsSent(NamedTuple):
-    """A question for ends of epochs on its way: (current leader epoch, epoch) by partition."""
+    """A request for ends of epochs in flight: (current leader epoch, epoch) by partition."""
 
     message: Message
     asked: Mapping[TopicPartition, tuple[int, int]]
@@ -47,7 +47,7 @@ class EpochsSent(NamedTuple):
 
 
 class OffsetsSent(NamedTuple):
-    """A question for the leader's offsets on its way: (current leader epoch, timestamp) by partition."""
+    """A request for the leader's offsets in flight: (current leader epoch, timestamp) by partition."""
 
     message: Message
     asked: Mapping[TopicPartition, tuple[int, int]]
@@ -58,7 +58,7 @@ Sent = FetchSent | EpochsSent | OffsetsSent
 
 
 class Fetcher:
-    """The partitions that follow one leader (or one of the fetchers that share it). `failed` collects those that are given up."""
+    """The partitions that follow one leader (or one of the fetchers that share it). `failed` collects those that an error has ended."""
 
     def __init__(
         self, leader: LeaderEndPoint, replicas: Replicas, now_ms: Callable[[], int], failed: set[TopicPartition], *, backoff_ms: int = 1_000
@@ -71,7 +71,7 @@ class Fetcher:
         self._now_ms = now_ms
         self._backoff_ms = backoff_ms
         self._leader_ends: dict[TopicPartition, int] = {}
-        # Of many partitions few are not fetched, and to few something has happened since the last fetch was built.
+        # Of many partitions, few are not fetched, and few have changed since the last fetch was built.
         self._not_fetched: dict[TopicPartition, None] = {}
         self._changed: dict[TopicPartition, None] = {}
         self._idle_until_ms: int | None = None
@@ -79,7 +79,7 @@ class Fetcher:
     # partitions -------------------------------------------------------------------------------------------------------------------
 
     def add_partitions(self, partitions: Mapping[TopicPartition, InitialFetchState]) -> None:
-        """Follow these; one that is followed in the same leader epoch goes on where it is."""
+        """Follow these. One that is followed in the same leader epoch continues where it is."""
         self.failed.difference_update(partitions)
         for key, initial in partitions.items():
             current = self.states.get(key)
@@ -98,7 +98,7 @@ class Fetcher:
         return FetchState(initial.topic_id, initial.offset, None, initial.current_leader_epoch, phase, epoch)
 
     def remove_partitions(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, FetchState]:
-        """Follow these no longer -> how far they were."""
+        """Stop following these -> how far they were."""
         removed = {key: self.states.pop(key) for key in list(keys) if key in self.states}
         for key in removed:
             self._leader_ends.pop(key, None)
@@ -107,13 +107,13 @@ class Fetcher:
         return removed
 
     def update_topic_ids(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:
-        """Topics have got their ids."""
+        """Set the ids of topics."""
         for key, topic_id in topic_ids.items():
             if key in self.states:
                 self._set(key, self.states[key]._replace(topic_id=topic_id))
 
     def mark_for_truncation(self, key: TopicPartition, offset: int) -> None:
-        """The log that is copied was cut: so must the copy be."""
+        """The log that is copied was truncated: truncate the copy, too."""
         state = self.states.get(key)
         if state is not None:
             cut = state._replace(fetch_offset=min(offset, state.fetch_offset), phase=Phase.TRUNCATING, last_fetched_epoch=None)
@@ -121,7 +121,7 @@ class Fetcher:
             self._idle_until_ms = None
 
     def _put(self, key: TopicPartition, state: FetchState) -> None:
-        """Who was served last is asked for last."""
+        """Set a state and move the partition to the end: the one served last is asked for last."""
         self.states.pop(key, None)
         self._set(key, state)
 
@@ -139,7 +139,7 @@ class Fetcher:
         self._changed[key] = None
 
     def _in_phase(self, phase: Phase, now_ms: int) -> list[tuple[TopicPartition, FetchState]]:
-        """The partitions that are to do this now, in their order; not for `Phase.FETCHING`."""
+        """The partitions for which this step is due, in order. Not for `Phase.FETCHING`."""
         if not self._not_fetched:
             return []
         return [(key, state) for key, state in self.states.items() if key in self._not_fetched and state.is_ready(phase, now_ms)]
@@ -166,7 +166,7 @@ class Fetcher:
         return first_ms if self._idle_until_ms is None else max(first_ms, self._idle_until_ms)
 
     def next_request(self) -> Sent | None:
-        """What to send to the leader now; what can be cut without it is cut here."""
+        """The next request to the leader. Truncates first what can be truncated without it."""
         now_ms = self._now_ms()
         if self.in_flight is not None or (self._idle_until_ms is not None and now_ms < self._idle_until_ms):
             return None
@@ -205,7 +205,7 @@ class Fetcher:
     # answers ----------------------------------------------------------------------------------------------------------------------
 
     def on_failure(self, sent: Sent) -> None:
-        """There was no answer: all that was asked for, with a fetch all there is, waits a while."""
+        """There was no answer: delay the partitions of the request, or all of them if it was a fetch."""
         if sent is not self.in_flight:
             return
         self.in_flight = None
@@ -218,7 +218,7 @@ class Fetcher:
             self._delay(sent.asked)
 
     def on_response(self, sent: Sent, response: Message, version: int) -> None:
-        """The leader's answer; one that is not to the request in flight is passed over."""
+        """Apply the leader's answer. Ignores one that is not for the request in flight."""
         if sent is not self.in_flight:
             return
         self.in_flight = None
@@ -274,7 +274,7 @@ class Fetcher:
             self._mark_failed(key)
             return True
         self.note_change(key)
-        # Appending may have ended the following (a copy that has taken its place).
+        # The append may have ended the following: a complete copy takes the place of its log.
         if info is None or key not in self.states:
             return True
         next_offset = info.last_offset + 1 if info.valid_bytes > 0 else state.fetch_offset
@@ -341,7 +341,7 @@ class Fetcher:
         except KopsError:
             self._mark_failed(key)
             return
-        # Fetches tell again where logs diverge: there is no need to have asked to the end.
+        # Fetches report again where logs diverge, so the leader need not be asked until the end.
         self._set(key, self.states[key]._replace(fetch_offset=truncation.offset, phase=Phase.FETCHING, last_fetched_epoch=epoch))
 
     # where the leader's log is ----------------------------------------------------------------------------------------------------

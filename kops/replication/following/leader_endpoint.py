@@ -43,7 +43,7 @@ class FetcherSettings(NamedTuple):
 
 
 class BuiltFetch(NamedTuple):
-    """A fetch to be sent, at most in `max_version` (None: the newest), with what it asks for; partitions whose log can't be read."""
+    """A fetch to send, at most in `max_version` (None: the newest), and what it asks for. The logs of `failed` cannot be read."""
 
     request: FetchRequest | None
     asked: Mapping[TopicPartition, FetchInfo]
@@ -57,7 +57,7 @@ class LeaderEndPoint(Protocol):
     def build_fetch(
         self, states: Mapping[TopicPartition, FetchState], changed: Iterable[TopicPartition], replicas: Replicas, now_ms: int
     ) -> BuiltFetch:
-        """The next fetch. `changed` are the partitions to which something has happened since the last one was built, or that are gone."""
+        """The next fetch. `changed` are the partitions that have changed since the last one was built, or that are gone."""
 
     def read_response(self, response: FetchResponse, version: int) -> dict[TopicPartition, PartitionData] | None:
         """The answers by partition, None if the response as a whole failed."""
@@ -75,13 +75,13 @@ class RemoteLeader:
         self.replica_id = settings.broker_id
         self._settings = settings
         self._quota = quota
-        self._left_out: dict[TopicPartition, None] = {}  # delayed, throttled …: as time goes by they will be asked for
+        self._left_out: dict[TopicPartition, None] = {}  # delayed, throttled …: they may be asked for later
         self._behind: dict[TopicPartition, None] = {}  # asked for, but not where the quota is exceeded
 
     def build_fetch(
         self, states: Mapping[TopicPartition, FetchState], changed: Iterable[TopicPartition], replicas: Replicas, now_ms: int
     ) -> BuiltFetch:
-        """What is ready and not throttled, as one request of the session. Of what is at rest nothing is looked at."""
+        """Ask for what is ready and not throttled, in one request of the session. Resting partitions are not looked at."""
         failed: list[TopicPartition] = []
         wanted: dict[TopicPartition, FetchInfo] = {}
         unwanted: list[TopicPartition] = []
@@ -112,7 +112,7 @@ class RemoteLeader:
         return BuiltFetch(request, data.session_partitions, failed, max_version)
 
     def _to_look_at(self, changed: Iterable[TopicPartition], *, is_exceeded: bool) -> Iterable[TopicPartition]:
-        """The partitions of which the next fetch may have to say something new."""
+        """The partitions for which the next fetch may differ from the last one."""
         if not self._left_out and not is_exceeded:
             return changed
         return [*{**self._left_out, **(self._behind if is_exceeded else {}), **dict.fromkeys(changed)}]
@@ -130,7 +130,7 @@ class RemoteLeader:
         return not state.is_replica_in_sync and self._quota.is_throttled(key)
 
     def read_response(self, response: FetchResponse, version: int) -> dict[TopicPartition, PartitionData] | None:
-        """The answers; an error of the session fails nothing but this round, unless the topic ids were wrong."""
+        """The answers. An error of the session fails only this round, unless the topic ids were wrong."""
         answers = self.session.take_response(response, version)
         if answers is None and response.error_code != _TOPIC_ID_ERROR:
             return {}

@@ -1,4 +1,4 @@
-"""What produce, fetch and DeleteRecords wait for (Kafka DelayedProduce, DelayedFetch, DelayedDeleteRecords, Partition's DelayedOperations).
+"""Produce, Fetch and DeleteRecords that wait (Kafka DelayedProduce, DelayedFetch, DelayedDeleteRecords, Partition's DelayedOperations).
 
 None of them holds records: a produce keeps the offset its answer waits for, a fetch reads again when it is answered.
 """
@@ -62,7 +62,7 @@ class DelayedProduce(DelayedOperation):
                 status.error = "REQUEST_TIMED_OUT"
 
     def try_complete(self) -> bool:
-        """Complete once every partition is replicated, or can't be any more."""
+        """Complete when every partition is replicated or has failed."""
         is_waiting = False
         for key, status in self.statuses.items():
             if not status.is_pending:
@@ -88,14 +88,14 @@ class DelayedProduce(DelayedOperation):
 
 
 class AwaitedFetch(NamedTuple):
-    """A partition of a fetch: where the read began that had too little to give, and what was asked for."""
+    """A partition of a waiting fetch: where the read that found too little began, and what the client asked for."""
 
     start_offset_metadata: LogOffsetMetadata
     info: FetchInfo
 
 
 class ThrottlesFollower(Protocol):
-    """Whether a follower that is out of sync is to wait for the leader's quota."""
+    """Whether a follower that is out of sync must wait for the leader's quota."""
 
     def __call__(self, partition: Partition, replica_id: int) -> bool: ...
 
@@ -135,12 +135,12 @@ class DelayedFetch(DelayedOperation):
         return self._sizes.keys()
 
     def join(self, key: TopicPartition, status: AwaitedFetch) -> None:
-        """Something is about to happen to a partition that was at rest: it is waited for, too, and has to be watched."""
+        """Wait for one more partition: it was at rest, and something is about to happen to it. The caller has it watched."""
         self.statuses[key] = status
         self._sizes[key] = 0
 
     def try_complete_for(self, key: Hashable) -> bool:
-        """Complete when this partition needs no more waiting, or all to which something happened have enough."""
+        """Complete when this partition can be answered, or when the touched partitions have enough together."""
         self._sizes[key] = 0
         if not self.begins_empty:
             return self.try_complete()
@@ -152,7 +152,7 @@ class DelayedFetch(DelayedOperation):
         return sum(self._sizes.values()) >= self.params.min_bytes and self.force_complete()
 
     def try_complete(self) -> bool:
-        """Complete when a partition needs no more waiting, or all together have enough."""
+        """Complete when a partition can be answered, or when all have enough together."""
         size = 0
         for key, status in self.statuses.items():
             if status.start_offset_metadata.message_offset < 0:
@@ -189,18 +189,18 @@ class DelayedFetch(DelayedOperation):
 
     def on_complete(self) -> None:
         """Read again and answer."""
-        # What answers knows this operation: left as they are, only the garbage collector would part the two.
+        # `_respond` refers back to this operation. Left so, only the garbage collector would free the two.
         respond, self._respond = self._respond, _say_nothing
         respond()
 
 
 def _say_nothing() -> None:
-    """What is left to answer of a fetch that was answered."""
+    """The callback of a fetch that was answered."""
 
 
 @dataclass(slots=True)
 class AwaitedDeletion:
-    """A partition of a DeleteRecords: answered when no live replica begins before `required_offset`."""
+    """A partition of a DeleteRecords. It is complete when no live replica starts before `required_offset`."""
 
     required_offset: int
     low_watermark: int
@@ -209,7 +209,7 @@ class AwaitedDeletion:
 
 
 class DelayedDeleteRecords(DelayedOperation):
-    """A DeleteRecords that waits for the followers' logs to begin later."""
+    """A DeleteRecords that waits until the followers' logs start later."""
 
     __slots__ = ("_get_partition", "_respond", "expired", "statuses")
 
@@ -231,7 +231,7 @@ class DelayedDeleteRecords(DelayedOperation):
                 status.error = "REQUEST_TIMED_OUT"
 
     def try_complete(self) -> bool:
-        """Complete once every partition's low watermark is there, or can't be asked for any more."""
+        """Complete when every partition's low watermark has arrived or the partition has failed."""
         for key, status in self.statuses.items():
             if status.is_pending:
                 self._check(key, status)
@@ -258,7 +258,7 @@ class DelayedDeleteRecords(DelayedOperation):
 
 
 class Purgatories:
-    """All that waits for partitions; what happens to one is told to each kind in Kafka's order."""
+    """All requests that wait for partitions. A change of a partition is reported to each kind in Kafka's order."""
 
     def __init__(
         self,
@@ -271,7 +271,7 @@ class Purgatories:
         self.delete_records = delete_records
 
     def check_and_complete_all(self, key: TopicPartition) -> None:
-        """Its high watermark, its low watermark or its end moved, or it is no longer here."""
+        """Check the requests for a partition whose high watermark, low watermark or end moved, or that is no longer here."""
         self.fetch.check_and_complete(key)
         self.produce.check_and_complete(key)
         self.delete_records.check_and_complete(key)
@@ -282,6 +282,6 @@ class Purgatories:
         return self.delete_records.delayed_count
 
     def complete_fetches(self, keys: Sequence[TopicPartition]) -> None:
-        """A follower's high watermark moved: consumers that read from it may go on."""
+        """Check the fetches of consumers that read from a follower whose high watermark moved."""
         for key in keys:
             self.fetch.check_and_complete(key)

@@ -1,4 +1,4 @@
-"""Requests that wait: for what they watch, or for their time (Kafka DelayedOperation, DelayedOperationPurgatory, SystemTimer).
+"""Requests that wait for a change of a key or for their time (Kafka DelayedOperation, DelayedOperationPurgatory, SystemTimer).
 
 One timer serves all purgatories of a broker. 100,000 parked operations cost an entry in one heap and one in a list for each key they watch;
 what was answered is thrown out of both in bulk, so that the cost stays with those who wait.
@@ -18,7 +18,7 @@ _number_of: Final = attrgetter("number")
 
 
 class DelayedOperation:
-    """Something that is completed once: when `try_complete` finds what it waits for, or `delay_ms` after it was parked."""
+    """An operation that completes once: when `try_complete` succeeds, or `delay_ms` after it was parked."""
 
     __slots__ = ("_on_end", "delay_ms", "is_completed", "number")
 
@@ -26,15 +26,15 @@ class DelayedOperation:
         self.delay_ms = delay_ms
         self.is_completed = False
         self.number = 0
-        """Its place among those that were parked."""
+        """Its place in the order of parking."""
         self._on_end: Callable[[], None] | None = None
 
     def try_complete(self) -> bool:
-        """Look whether it can be completed, and do (`force_complete`); whether this call did."""
+        """Complete it if it is ready (`force_complete`) -> whether this call did."""
         raise TypeError(f"{type(self).__name__} does not say when it is complete")
 
     def try_complete_for(self, key: Hashable) -> bool:
-        """As `try_complete`, where something happened to one of the keys that it watches."""
+        """As `try_complete`, after a change of one of the keys that it watches."""
         return self.try_complete()
 
     def on_complete(self) -> None:
@@ -42,17 +42,17 @@ class DelayedOperation:
         raise TypeError(f"{type(self).__name__} does not say what it answers")
 
     def on_expiration(self) -> None:
-        """Its time was over before it was complete; called after `on_complete`."""
+        """It timed out; called after `on_complete`."""
 
     def force_complete(self) -> bool:
-        """Complete it as it stands -> False if that was done before."""
+        """Complete it as it is -> False if it was complete before."""
         if not self.cancel():
             return False
         self.on_complete()
         return True
 
     def cancel(self) -> bool:
-        """Nobody waits for it any more -> False if it was complete before."""
+        """Drop it -> False if it was complete before."""
         if self.is_completed:
             return False
         self.is_completed = True
@@ -62,12 +62,12 @@ class DelayedOperation:
         return True
 
     def park(self, on_end: Callable[[], None]) -> None:
-        """It waits; `on_end` is told when it does no longer."""
+        """Wait; `on_end` is called when it completes or is dropped."""
         self._on_end = on_end
 
 
 class OperationTimer:
-    """The times of all parked operations, in ms of the clock given."""
+    """The time-outs of all parked operations, in ms of the given clock."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -79,7 +79,7 @@ class OperationTimer:
         return len(self._heap) - self._done
 
     def add(self, operation: DelayedOperation) -> int:
-        """Complete it when its time is over -> when that is."""
+        """Complete an operation when its time is over -> when that is."""
         self._number += 1
         operation.number = self._number
         due_ms = self._now_ms() + max(operation.delay_ms, 0)
@@ -87,7 +87,7 @@ class OperationTimer:
         return due_ms
 
     def forget_one(self) -> None:
-        """One of the operations is complete; its entry goes with many others."""
+        """Count a completed operation. Entries are removed many at a time."""
         self._done += 1
         if self._done > PURGE_INTERVAL and self._done > len(self._heap) // 2:
             self._heap = [entry for entry in self._heap if not entry[2].is_completed]
@@ -103,7 +103,7 @@ class OperationTimer:
         return self._heap[0][0] if self._heap else None
 
     def run_due(self) -> int:
-        """Complete what is due; how many."""
+        """Complete what is due -> how many."""
         now_ms = self._now_ms()
         count = 0
         while (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
@@ -125,7 +125,7 @@ class DelayedOperationPurgatory(Generic[T]):
         self._watchers: dict[Hashable, list[T]] = {}
         self._purge_at = PURGE_INTERVAL
         self.watched_count = 0
-        """Entries under all keys (PurgatorySize); an operation counts under each of its keys, and until it is thrown out."""
+        """Entries under all keys (PurgatorySize). An operation counts under each of its keys until its entries are removed."""
         self.delayed_count = 0
         """Operations that wait (NumDelayedOperations)."""
 
@@ -137,7 +137,7 @@ class DelayedOperationPurgatory(Generic[T]):
         return False
 
     def watch(self, operation: T, keys: Sequence[Hashable]) -> None:
-        """Park an operation that is known not to be complete yet. It waits for its time alone until there are `keys`, see `watch_also`."""
+        """Park an operation that is not complete yet. Without `keys` it waits for its time alone, until `watch_also` adds one."""
         for key in keys:
             self._watchers.setdefault(key, []).append(operation)
         self.watched_count += len(keys)
@@ -159,13 +159,13 @@ class DelayedOperationPurgatory(Generic[T]):
         self._timer.forget_one()
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Something happened to `key`: complete what waited for it -> how many."""
+        """Check the operations that watch `key` -> how many are complete now."""
         watchers = self._watchers.get(key)
         if watchers is None:
             return 0
         completed = 0
-        # A completion may come back here, or park another operation: the list is left alone until all were looked at.
-        # Who has come to watch later may have been parked before.
+        # A completion may call this again or park another operation, so the list stays as it is until all are checked.
+        # An operation that watches the key since later may have been parked earlier.
         for operation in sorted(watchers, key=_number_of) if len(watchers) > 1 else (watchers[0],):
             if not operation.is_completed and operation.try_complete_for(key):
                 completed += 1
@@ -173,7 +173,7 @@ class DelayedOperationPurgatory(Generic[T]):
         return completed
 
     def cancel_for_key(self, key: Hashable) -> list[T]:
-        """Forget what watches `key` -> these operations, which get no answer from here."""
+        """Drop the operations that watch `key` -> these, which the caller answers."""
         watchers = self._watchers.pop(key, [])
         self.watched_count -= len(watchers)
         return [operation for operation in watchers if operation.cancel()]
