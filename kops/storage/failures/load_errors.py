@@ -1,9 +1,9 @@
-"""What ends, or steers, the loading of a log: Kafka's exceptions, by name.
+"""Kafka's exceptions that end the loading of a log or decide how it goes on.
 
-The loader's control flow in Kafka runs over exceptions: `LogLoader` catches `InvalidOffsetException` and `IOException` around the recovery
-of one segment, `LogSegment.recover` catches `CorruptRecordException` and `InvalidRecordException`, everything else ends the broker's
-start (`LogManager.loadLogs`). The classes here are those that are caught somewhere; any other exception is a plain `LoadError` that carries
-the class name.
+Kafka's loader uses exceptions for its control flow. `LogLoader` catches `InvalidOffsetException` and `IOException` around the recovery of
+one segment. `LogSegment.recover` catches `CorruptRecordException` and `InvalidRecordException`. Any other exception ends the broker's start
+(`LogManager.loadLogs`). An exception that Kafka catches somewhere has a class of its own here. Any other one is a plain `LoadError` with
+the name of the Java class.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ NUMBER_FORMAT = "java.lang.NumberFormatException"
 class LoadError(KopsError):
     """Apache Kafka 4.3 can't load this log.
 
-    `exception` is the Java class that its loader throws, `reason` the exception's message (paths as they were given to the loader), `kind`
-    what LogManager makes of it: the log directory goes offline (an I/O error), or the whole broker does not start (anything else).
+    `exception` is the Java class that Kafka's loader throws. `reason` is the exception's message, with paths as the loader got them. `kind`
+    is LogManager's reaction: the log directory goes offline (an I/O error), or the broker does not start (any other error).
     """
 
     java_class: ClassVar[str] = ""
@@ -39,7 +39,7 @@ class LoadError(KopsError):
 
     @property
     def kind(self) -> Kind:
-        """What the broker does about it (LogManager.loadLogs)."""
+        """How the broker reacts (LogManager.loadLogs)."""
         return "broker-does-not-start"
 
     def __str__(self) -> str:
@@ -59,13 +59,13 @@ class InvalidRecordError(LoadError):
 
 
 class InvalidOffsetError(LoadError):
-    """An offset that does not increase was to be written into an index."""
+    """An offset to be added to an index is not larger than the last one."""
 
     java_class = ERRORS + "InvalidOffsetException"
 
 
 class OffsetOutOfRangeError(LoadError):
-    """A read outside of the log."""
+    """A read is outside the log."""
 
     java_class = ERRORS + "OffsetOutOfRangeException"
 
@@ -77,13 +77,13 @@ class CorruptIndexError(LoadError):
 
 
 class CorruptSnapshotError(LoadError):
-    """A producer snapshot can't be read; Kafka deletes it and takes the one before."""
+    """A producer snapshot can't be read. Kafka deletes it and uses the previous one."""
 
     java_class = "org.apache.kafka.storage.internals.log.CorruptSnapshotException"
 
 
 class StorageIOError(LoadError):
-    """An I/O error, or what Kafka reports as one; the log directory goes offline."""
+    """An I/O error, or an error that Kafka reports as one. The log directory goes offline."""
 
     java_class = "java.io.IOException"
 
@@ -93,7 +93,7 @@ class StorageIOError(LoadError):
 
 
 class NoSuchFileError(StorageIOError):
-    """An offset index is missing; the segment is recovered."""
+    """An offset index is missing. The segment is recovered."""
 
     java_class = "java.nio.file.NoSuchFileException"
 
@@ -109,11 +109,11 @@ class KafkaStorageError(LoadError):
 
 
 def io_error(error: OSError) -> StorageIOError:
-    """An error of the operating system as Java's IOException."""
+    """Convert an error of the operating system to Java's IOException."""
     name = "java.nio.file.NoSuchFileException" if isinstance(error, FileNotFoundError) else "java.io.IOException"
     return StorageIOError(str(error), exception=name)
 
 
 def illegal_argument(reason: str) -> NoReturn:
-    """Raise what `throw new IllegalArgumentException(reason)` does to a load."""
+    """Raise the error for `throw new IllegalArgumentException(reason)`."""
     raise LoadError(reason, exception=ILLEGAL_ARGUMENT)

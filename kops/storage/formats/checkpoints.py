@@ -1,13 +1,15 @@
-"""Offset checkpoints: one text file a log directory, an offset for each partition.
+"""Offset checkpoints: a text file in each log directory with one offset for each partition.
 
-`recovery-point-offset-checkpoint`, `replication-offset-checkpoint` (high watermarks), `log-start-offset-checkpoint`,
-`cleaner-offset-checkpoint`: a line `0` (version), a line with the count, then lines `topic partition offset`. Sources: Kafka's
-CheckpointFile and OffsetCheckpointFile. A broker tells two kinds of damage apart, so the codes do:
+The files are `recovery-point-offset-checkpoint`, `replication-offset-checkpoint` (high watermarks), `log-start-offset-checkpoint` and
+`cleaner-offset-checkpoint`. The first line is `0` (the version), the second the number of entries. Each further line is
+`topic partition offset`. Sources: Kafka's CheckpointFile and OffsetCheckpointFile.
 
-`checkpoint-malformed` is an IOException to it (the log directory goes offline): a first or second line that is no number, an
-unknown version, a line that has not its three fields, another number of lines than announced, text that is no UTF-8.
-`checkpoint-number` is an unchecked exception (each reader has its own way with it): a partition or an offset that is no number, a
-negative count.
+A broker reacts differently to two kinds of damage, so each kind has its own error code:
+
+- `checkpoint-malformed` is an IOException in Kafka, and the log directory goes offline. The first or second line is not a number, the
+  version is unknown, a line does not have three fields, the number of lines differs from the announced one, or the text is not UTF-8.
+- `checkpoint-number` is an unchecked exception in Kafka, and each reader handles it in its own way. A partition or an offset is not a
+  number, or the count is negative.
 """
 
 from __future__ import annotations
@@ -29,19 +31,20 @@ T = TypeVar("T")
 
 
 def read_offset_checkpoint(data: bytes, *, file: str | None = None) -> dict[TopicPartition, int]:
-    """The offsets; of a partition that is named twice the later line counts. Raises DecodeError, see above."""
+    """Return the offsets. If a partition appears twice, the later line counts. Raises DecodeError, see above."""
     return dict(read_checkpoint(data, _parse_entry, file=file))
 
 
 def write_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """The file's bytes, partitions in the order given (a broker writes them in the order of its HashMap)."""
+    """Return the file's bytes, with the partitions in the given order. (A broker writes them in the order of its HashMap.)"""
     return write_checkpoint(f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
 
 
 def read_checkpoint(data: bytes, parse: Callable[[str], T | None], *, file: str | None = None) -> list[T]:
-    """CheckpointFile.read: the entries of any checkpoint; `parse` gives None for a malformed line, raises NumberFormatError for a number.
+    """Return the entries of any checkpoint (CheckpointFile.read).
 
-    An empty file, or one that ends after its version, has no entries.
+    `parse` returns None for a malformed line and raises NumberFormatError for a bad number. An empty file, or one that ends after its
+    version, has no entries. Raises DecodeError.
     """
     lines = read_lines(data)
     number = 1
@@ -77,7 +80,7 @@ def read_checkpoint(data: bytes, parse: Callable[[str], T | None], *, file: str 
 
 
 def write_checkpoint(lines: Iterable[str]) -> bytes:
-    """CheckpointFile.write: version, count, a line for each entry."""
+    """Return the file's bytes: version, count, and a line for each entry (CheckpointFile.write)."""
     entries = list(lines)
     return "".join(f"{line}\n" for line in (str(VERSION), str(len(entries)), *entries)).encode()
 

@@ -1,7 +1,8 @@
-"""`.kafka_cleanshutdown`: the mark of a clean stop.
+"""`.kafka_cleanshutdown`: the file that marks a clean stop.
 
-That it exists is what counts; a broker removes it when it starts. Until 3.6 it is empty, later it holds `{"version":0,"brokerEpoch":N}`
-(KIP-966), and a broker that can't read it starts without the epoch. Source: Kafka's CleanShutdownFileHandler.
+Its existence alone is the mark, and a broker removes it at the start. Up to Kafka 3.6 the file is empty. Later it contains
+`{"version":0,"brokerEpoch":N}` (KIP-966). A broker that can't read the contents starts without the epoch. Source: Kafka's
+CleanShutdownFileHandler.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ CURRENT_VERSION: Final = 0
 
 @dataclass(slots=True)
 class CleanShutdown:
-    """The mark's contents: the broker epoch of the clean stop, None if there is none to be read, and then why."""
+    """The file's contents. `broker_epoch` is the epoch at the clean stop. If it can't be read, it is None and `problem` says why."""
 
     broker_epoch: int | None = None
     version: int = CURRENT_VERSION
@@ -25,13 +26,13 @@ class CleanShutdown:
 
 
 def read_clean_shutdown(data: bytes) -> CleanShutdown:
-    """The contents. Kafka takes any, so nothing is raised: `problem` says why the epoch can't be read."""
+    """Return the contents. Kafka accepts any contents, so nothing is raised: `problem` says why the epoch can't be read."""
     if not data:
         return CleanShutdown(problem="empty")
     try:
         node = read_json(data.decode("utf-8", "replace"))
         if not isinstance(node, dict):
-            raise ValueError("no JSON object")
+            raise ValueError("not a JSON object")
         version = _number(node.get("version", 0), 32) or 0
         epoch = _number(node.get("brokerEpoch"), 64)
         if epoch is None:
@@ -42,19 +43,19 @@ def read_clean_shutdown(data: bytes) -> CleanShutdown:
 
 
 def write_clean_shutdown(mark: CleanShutdown) -> bytes:
-    """The file's bytes; empty, as old versions wrote it, where there is no epoch."""
+    """Return the file's bytes. Without an epoch the file is empty, as old versions wrote it."""
     if mark.broker_epoch is None:
         return b""
     return write_json({"version": mark.version, "brokerEpoch": mark.broker_epoch}).encode()
 
 
 def _number(value: object, bits: int) -> int | None:
-    """A JSON value as Jackson binds it to int or Long: also from a string, also cut from a fraction. Raises ValueError."""
+    """Convert a JSON value as Jackson does for an int or Long: strings are parsed, fractions are cut off. Raises ValueError."""
     low, high = (LONG_MIN, LONG_MAX) if bits == 64 else (INT_MIN, INT_MAX)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"{value} is no number")
+        raise ValueError(f"{value} is not a number")
     if isinstance(value, str):
         text = trim(value)
         if not text or text == "null":

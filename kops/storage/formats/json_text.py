@@ -1,4 +1,4 @@
-"""JSON as Kafka's small files have it, read as far and as strictly as Jackson does in its default settings."""
+"""JSON in Kafka's small files, read exactly as strictly as Jackson does with its default settings."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def read_json(text: str) -> Any:
-    """The first JSON value of a text; what follows it is not looked at. Raises ValueError if there is none."""
+    """Return the first JSON value of a text, and ignore the rest of the text. Raises ValueError if there is no value."""
     try:
         value, end = _DECODER.raw_decode(text.lstrip(_BLANKS))
     except RecursionError:
         raise ValueError("nested too deeply") from None
     rest = text.lstrip(_BLANKS)[end : end + 1]
     if isinstance(value, int | float) and rest and rest not in _BLANKS:
-        # Jackson wants a separator behind a number at the root, so `12abc` is an error and not 12.
-        raise ValueError(f"'{rest}' behind a number")
+        # Jackson requires a separator after a number at the root, so `12abc` is an error and not 12.
+        raise ValueError(f"'{rest}' after a number")
     return value
 
 
 def write_json(value: Any) -> str:
-    """The text as Jackson writes it: no spaces, fields in the order given, characters beyond ASCII as they are."""
+    """Return the text as Jackson writes it: no spaces, fields in the given order, non-ASCII characters unescaped."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

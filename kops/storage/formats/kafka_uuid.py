@@ -1,6 +1,6 @@
 """Kafka's Uuid as text: 16 bytes in the URL-safe base64 alphabet, 22 characters without padding.
 
-kops keeps a Uuid as this text in its one canonical form, so two of them are equal where their texts are. Source: Kafka's Uuid.
+kops keeps a Uuid as its canonical text, so two Uuids are equal exactly if their texts are equal. Source: Kafka's Uuid.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _MAX_LENGTH: Final = 24
 
 
 def uuid_bytes(text: str) -> bytes:
-    """The 16 bytes of a Uuid's text, as Uuid.fromString reads it: padding may be there or not. Raises ValueError."""
+    """Return the 16 bytes of a Uuid's text, read as Uuid.fromString does: the padding is optional. Raises ValueError."""
     if len(text) > _MAX_LENGTH:
         raise ValueError(f"'{text[:_MAX_LENGTH]}' and more is too long for a base64 UUID")
     digits = text.rstrip("=")
     padding = len(text) - len(digits)
-    # Java takes no padding at all or the whole of it, and ignores the unused bits of the last digit.
+    # Java accepts the complete padding or none, and ignores the unused bits of the last digit.
     if not _ALPHABET.issuperset(digits) or len(digits) % 4 == 1 or (padding and padding != -len(digits) % 4):
-        raise ValueError(f"'{text}' is no URL-safe base64")
+        raise ValueError(f"'{text}' is not URL-safe base64")
     data = binascii.a2b_base64(digits.replace("-", "+").replace("_", "/") + "=" * (-len(digits) % 4))
     if len(data) != 16:
         raise ValueError(f"'{text}' has {len(data)} bytes, a UUID has 16")
@@ -29,10 +29,10 @@ def uuid_bytes(text: str) -> bytes:
 
 
 def uuid_text(data: bytes) -> str:
-    """The text of 16 bytes."""
+    """Return the canonical text of 16 bytes."""
     return binascii.b2a_base64(data, newline=False).decode().rstrip("=").replace("+", "-").replace("/", "_")
 
 
 def parse_uuid(text: str) -> str:
-    """The canonical text of a Uuid. Raises ValueError."""
+    """Return the canonical text of a Uuid. Raises ValueError."""
     return uuid_text(uuid_bytes(text))

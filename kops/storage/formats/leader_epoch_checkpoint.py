@@ -1,8 +1,8 @@
 """`leader-epoch-checkpoint`: the first offset that each leader of the partition wrote.
 
-A line `0` (version), a line with the count, then lines `epoch start_offset`. Sources: Kafka's CheckpointFile and
-LeaderEpochCheckpointFile. Reading the file says nothing on the order of its entries: LeaderEpochFileCache, which takes them one after the
-other, does (see `effective_epochs`).
+The first line is `0` (the version), the second the number of entries. Each further line is `epoch start_offset`. Sources: Kafka's
+CheckpointFile and LeaderEpochCheckpointFile. The reader accepts the entries in any order. The order matters to LeaderEpochFileCache, which
+adds them one by one (see `effective_epochs`).
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class EpochEntry(NamedTuple):
 
 
 def read_leader_epoch_checkpoint(data: bytes, *, file: str | None = None) -> list[EpochEntry]:
-    """The entries in the file's order. Raises DecodeError with the codes of `kops.storage.formats.checkpoints`."""
+    """Return the entries in the file's order. Raises DecodeError with the codes of `kops.storage.formats.checkpoints`."""
     return read_checkpoint(data, _parse_entry, file=file)
 
 
 def write_leader_epoch_checkpoint(entries: Iterable[EpochEntry]) -> bytes:
-    """The file's bytes."""
+    """Return the file's bytes."""
     return write_checkpoint(f"{epoch} {start_offset}" for epoch, start_offset in entries)
 
 
 def effective_epochs(entries: Iterable[EpochEntry]) -> list[EpochEntry]:
-    """What a broker makes of the file's entries when it takes them one after the other (LeaderEpochFileCache.assign).
+    """Return the entries that a broker keeps after it has added the file's entries one by one (LeaderEpochFileCache.assign).
 
     Raises DecodeError (`epoch-negative`) where Kafka throws IllegalArgumentException.
     """
@@ -48,10 +48,10 @@ def effective_epochs(entries: Iterable[EpochEntry]) -> list[EpochEntry]:
 
 
 def assign_epoch(epochs: list[EpochEntry], entry: EpochEntry) -> bool:
-    """Put an entry behind the others (LeaderEpochFileCache.assign); whether that changed anything.
+    """Add an entry at the end and return whether anything changed (LeaderEpochFileCache.assign).
 
-    One with the epoch of the last one counts only where its offset is smaller; any other removes, from the end, entries of its own epoch or
-    above or with its own offset or above.
+    An entry with the epoch of the last one is ignored unless its offset is smaller. Otherwise the last entries are removed as long as their
+    epoch or their offset is not smaller than that of the new entry.
     """
     if epochs and entry.epoch == epochs[-1].epoch and entry.start_offset >= epochs[-1].start_offset:
         return False

@@ -1,7 +1,7 @@
-"""`meta.properties`: to which node and cluster a log directory belongs.
+"""`meta.properties`: the node and the cluster that a log directory belongs to.
 
-Version 0 (ZooKeeper, no field guaranteed): `broker.id`, `cluster.id`; version 1 (KRaft): `node.id` and `cluster.id` are there; both may
-have `directory.id`. Sources: Kafka's MetaProperties, MetaPropertiesVersion, PropertiesUtils.
+Version 0 (ZooKeeper) may have `broker.id` and `cluster.id`. Version 1 (KRaft) always has `node.id` and `cluster.id`. Both may have
+`directory.id`. Sources: Kafka's MetaProperties, MetaPropertiesVersion, PropertiesUtils.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CODE: Final = "meta-properties"
 
 @dataclass(slots=True)
 class MetaProperties:
-    """The file's fields; None for one that is not there."""
+    """The file's fields. A missing field is None."""
 
     version: int = 0
     cluster_id: str | None = None
@@ -29,7 +29,7 @@ class MetaProperties:
 
 
 def read_meta_properties(data: bytes, *, file: str | None = None) -> MetaProperties:
-    """The fields.
+    """Return the fields.
 
     Raises DecodeError (`meta-properties`, or `properties` for a bad escape) where Kafka throws and counts the directory as erroneous.
     """
@@ -38,7 +38,7 @@ def read_meta_properties(data: bytes, *, file: str | None = None) -> MetaPropert
     try:
         version = parse_int(trim(text))
     except NumberFormatError as error:
-        raise DecodeError(f"version '{text}' is no number", code=_CODE, file=file) from error
+        raise DecodeError(f"version '{text}' is not a number", code=_CODE, file=file) from error
     if version not in (0, 1):
         raise DecodeError(f"version {version} is unknown; known: 0 and 1", code=_CODE, file=file)
     id_key = "node.id" if version else "broker.id"
@@ -48,7 +48,7 @@ def read_meta_properties(data: bytes, *, file: str | None = None) -> MetaPropert
         try:
             node_id = parse_int(id_text)
         except NumberFormatError as error:
-            raise DecodeError(f"{id_key} '{id_text}' is no 32-bit integer", code=_CODE, file=file) from error
+            raise DecodeError(f"{id_key} '{id_text}' is not a 32-bit integer", code=_CODE, file=file) from error
     elif version:
         raise DecodeError("node.id is missing", code=_CODE, file=file)
     directory_id = properties.get("directory.id")
@@ -64,7 +64,9 @@ def read_meta_properties(data: bytes, *, file: str | None = None) -> MetaPropert
 
 
 def write_meta_properties(meta: MetaProperties, *, date: str | int) -> bytes:
-    """The file's bytes. `date` is the text of its date line (a broker writes its own time zone), or ms since the epoch for one in UTC."""
+    """Return the file's bytes. `date` is the text of the date line (a broker writes its own time zone), or ms since the epoch for one in
+    UTC.
+    """
     values = {"version": str(meta.version)}
     if meta.cluster_id is not None:
         values["cluster.id"] = meta.cluster_id

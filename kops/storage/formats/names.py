@@ -1,7 +1,7 @@
-"""Names of files and directories in a log directory, and what they tell.
+"""The names of files and directories in a log directory, and what they mean.
 
 Sources: Kafka's LogFileUtils (segment files: the base offset in 20 digits), LocalLog.parseTopicPartitionName and its patterns of `-delete`,
-`-future` and `-stray`, Snapshots (`offset-epoch.checkpoint` of the metadata log), Topic (rules of topic names).
+`-future` and `-stray`, Snapshots (`offset-epoch.checkpoint` of the metadata log), Topic (rules for topic names).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state",
 MAX_TOPIC_NAME_LENGTH: Final = 249
 _MAX_NAME_LENGTH: Final = 255
 
-# Patterns are compiled when they are first used (and kept by `re`): every command imports this module.
+# Every command imports this module, so patterns are compiled at their first use (`re` caches them).
 _SEGMENT_FILE: Final = r"([0-9]{1,20})\.(log|index|timeindex|txnindex|snapshot)(\.deleted|\.cleaned|\.swap)?"
 _CHECKPOINT_FILE: Final = r"([0-9]{20})-([0-9]{10})(?:-[0-9]+)?\.checkpoint(\.deleted|\.part)?"
 _NO_SPACE: Final = r"[^ \t\n\x0b\f\r]+"
@@ -46,7 +46,7 @@ _TOPIC_CHARS: Final = r"[a-zA-Z0-9._-]+"
 
 
 class LogFileName(NamedTuple):
-    """A file of a segment (or a metadata snapshot): its kind, base offset, what is to become of it; `epoch` of a `.checkpoint` only."""
+    """The parsed name of a segment's file or of a metadata snapshot: kind, base offset and suffix. Only a `.checkpoint` has an `epoch`."""
 
     kind: FileKind
     offset: int
@@ -55,7 +55,9 @@ class LogFileName(NamedTuple):
 
 
 class PartitionDir(NamedTuple):
-    """A partition's directory; `unique_id` is the part between the dot and the state (`topic-0.<id>-delete`), "" without a state."""
+    """The parsed name of a partition's directory. `unique_id` is the part between the dot and the state (`topic-0.<id>-delete`), and ""
+    without a state.
+    """
 
     topic: str
     partition: int
@@ -64,7 +66,7 @@ class PartitionDir(NamedTuple):
 
 
 def parse_log_file(name: str) -> LogFileName | None:
-    """What a file name says, None for anything that Kafka would not have written as part of a log."""
+    """Parse a file name. Returns None for a name that Kafka would not give to a file of a log."""
     found = re.fullmatch(_SEGMENT_FILE, name)
     if found is not None:
         offset = int(found[1])
@@ -76,25 +78,26 @@ def parse_log_file(name: str) -> LogFileName | None:
 
 
 def log_file_name(offset: int, kind: FileKind, suffix: FileSuffix = "", *, epoch: int = 0) -> str:
-    """The name of a segment's file; `epoch` goes into the name of a `.checkpoint` only."""
+    """Return the name of a segment's file. `epoch` is part of the name of a `.checkpoint` only."""
     if kind == "checkpoint":
         return f"{offset:020d}-{epoch:010d}.checkpoint{suffix}"
     return f"{offset_digits(offset)}.{kind}{suffix}"
 
 
 def offset_digits(offset: int) -> str:
-    """An offset in a file's name: twenty digits, behind a minus where it is negative, as Java formats them."""
+    """Format an offset for a file name, as Java does: twenty digits, after a minus sign if it is negative."""
     return f"{'-' if offset < 0 else ''}{abs(offset):020d}"
 
 
 def offset_from_file_name(name: str) -> int:
-    """The number before the first dot, as LogFileUtils.offsetFromFileName reads it (Long.parseLong: a sign and fewer digits pass).
+    """Return the number before the first dot, as LogFileUtils.offsetFromFileName does (Long.parseLong: a sign and fewer digits are
+    accepted).
 
     Raises DecodeError (`file-name`) where Kafka's loader ends with a NumberFormatException or, without a dot, StringIndexOutOfBounds.
     """
     prefix, dot, _ = name.partition(".")
     if not dot:
-        raise DecodeError(f"'{name}' has no dot behind an offset", code="file-name")
+        raise DecodeError(f"'{name}' has no dot after an offset", code="file-name")
     try:
         return parse_long(prefix)
     except NumberFormatError as error:
@@ -102,12 +105,12 @@ def offset_from_file_name(name: str) -> int:
 
 
 def is_index_file(name: str) -> bool:
-    """LogFileUtils.isIndexFile: offset, time or transaction index, without a further suffix."""
+    """Whether the name is that of an offset, time or transaction index without a further suffix (LogFileUtils.isIndexFile)."""
     return name.endswith((".index", ".timeindex", ".txnindex"))
 
 
 def parse_partition_dir(name: str) -> PartitionDir:
-    """Topic, partition and state from a directory's name.
+    """Return topic, partition and state of a directory's name.
 
     Raises DecodeError (`directory-name`) where LocalLog.parseTopicPartitionName throws KafkaException, which keeps a broker from starting.
     """
@@ -131,7 +134,9 @@ def parse_partition_dir(name: str) -> PartitionDir:
 
 
 def partition_dir_name(topic: str, partition: int, state: DirState = "", unique_id: str = "") -> str:
-    """The name of a partition's directory; with `delete` or `stray` the topic is cut so that the whole fits 255 characters."""
+    """Return the name of a partition's directory. With `delete` or `stray`, the topic is shortened so that the name has at most 255
+    characters.
+    """
     if not state:
         return f"{topic}-{partition}"
     suffix = f"-{partition}.{unique_id}-{state}"
@@ -139,7 +144,7 @@ def partition_dir_name(topic: str, partition: int, state: DirState = "", unique_
 
 
 def topic_name_error(name: str) -> str | None:
-    """Why Kafka does not allow this topic name, None if it does (Topic.validate)."""
+    """Return why Kafka does not allow this topic name, or None if it does (Topic.validate)."""
     if not name:
         return "a topic name must not be empty"
     if name in (".", ".."):
@@ -152,7 +157,7 @@ def topic_name_error(name: str) -> str | None:
 
 
 def is_internal_topic(name: str) -> bool:
-    """Whether Kafka keeps its own records in the topic (Topic.isInternal; the metadata log is not among them)."""
+    """Whether Kafka keeps its own records in the topic (Topic.isInternal). The metadata log is not such a topic."""
     return name in INTERNAL_TOPICS
 
 

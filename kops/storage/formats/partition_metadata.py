@@ -1,6 +1,6 @@
 """`partition.metadata`: the id of the topic that a partition's directory belongs to.
 
-Two lines, `version: 0` and `topic_id: <base64 UUID>`, no line end behind the second. Sources: Kafka's PartitionMetadata,
+The file has two lines, `version: 0` and `topic_id: <base64 UUID>`, without a line end after the second. Sources: Kafka's PartitionMetadata,
 PartitionMetadataFile, PartitionMetadataReadBuffer.
 """
 
@@ -24,24 +24,24 @@ _SEPARATOR: Final = ":" + SPACES
 
 @dataclass(slots=True)
 class PartitionMetadata:
-    """The file's fields; the topic id as Kafka's text of it."""
+    """The file's fields. The topic id is Kafka's text of it."""
 
     topic_id: str
     version: int = CURRENT_VERSION
 
 
 def read_partition_metadata(data: bytes, *, file: str | None = None) -> PartitionMetadata:
-    """The fields; whatever stands behind the second line is not looked at, any version from 0 up is taken.
+    """Return the fields. Lines after the second are ignored, and any version from 0 up is accepted.
 
-    Raises DecodeError: `partition-metadata-malformed` where Kafka throws IOException (the log directory goes offline),
-    `partition-metadata-invalid` where something unchecked flies: a line that is not there, an id that is no base64 of 16 bytes.
+    Raises DecodeError: `partition-metadata-malformed` where Kafka throws IOException and the log directory goes offline,
+    `partition-metadata-invalid` where Kafka throws an unchecked exception, for a missing line or an id that is not 16 bytes in base64.
     """
     lines = read_lines(data)
     version_text = _value(lines, 1, file)
     try:
         version = parse_int(version_text)
     except NumberFormatError as error:
-        raise DecodeError(f"line 1: version '{version_text}' is no number", code=MALFORMED, file=file) from error
+        raise DecodeError(f"line 1: version '{version_text}' is not a number", code=MALFORMED, file=file) from error
     if version < CURRENT_VERSION:
         raise DecodeError(f"line 1: version {version} is unknown", code=MALFORMED, file=file)
     id_text = _value(lines, 2, file)
@@ -55,7 +55,7 @@ def read_partition_metadata(data: bytes, *, file: str | None = None) -> Partitio
 
 
 def write_partition_metadata(metadata: PartitionMetadata) -> bytes:
-    """The file's bytes."""
+    """Return the file's bytes."""
     return f"version: {metadata.version}\ntopic_id: {metadata.topic_id}".encode()
 
 

@@ -1,8 +1,9 @@
 """The producer snapshot (`.snapshot`): the state of every producer id at an offset.
 
-Big-endian: version int16 (1, the only one there is: 0.11 to 4.3), CRC-32C uint32 of all that follows, count int32, entries of 46 bytes:
-producer id int64, epoch int16, last sequence int32, last offset int64, offset delta int32, timestamp int64, coordinator epoch int32, first
-offset of the open transaction int64 (-1: none). Source: Kafka's ProducerStateManager.readSnapshot and ProducerSnapshot.json.
+All numbers are big-endian. The header has the version int16 (always 1, from Kafka 0.11 to 4.3), the CRC-32C uint32 of everything after it,
+and the number of entries int32. An entry has 46 bytes: producer id int64, epoch int16, last sequence int32, last offset int64, offset delta
+int32, timestamp int64, coordinator epoch int32, first offset of the open transaction int64 (-1: none). Sources: Kafka's
+ProducerStateManager.readSnapshot and ProducerSnapshot.json.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _ENTRY = Struct(">qhiqiqiq")
 
 @dataclass(slots=True)
 class ProducerSnapshotEntry:
-    """A producer as a snapshot has it; -1 where there is nothing (no batch yet, no open transaction)."""
+    """A producer in a snapshot. -1 stands for a missing value (no batch yet, no open transaction)."""
 
     producer_id: int
     producer_epoch: int
@@ -39,10 +40,10 @@ class ProducerSnapshotEntry:
 
 
 def read_producer_snapshot(data: bytes, *, file: str | None = None) -> list[ProducerSnapshotEntry]:
-    """The producers, in the file's order.
+    """Return the producers in the file's order.
 
-    Raises DecodeError where Kafka throws CorruptSnapshotException: `snapshot-schema` (cut short, unknown version, impossible count),
-    `snapshot-crc`. Bytes behind the last entry are read by nobody, but they are under the checksum.
+    Raises DecodeError where Kafka throws CorruptSnapshotException: `snapshot-schema` (cut short, unknown version, impossible count) or
+    `snapshot-crc`. Bytes after the last entry are ignored, but the checksum covers them.
     """
     if len(data) < 2:
         raise DecodeError(f"a producer snapshot of {len(data)} bytes has no version", code="snapshot-schema", position=0, file=file)
@@ -65,7 +66,7 @@ def read_producer_snapshot(data: bytes, *, file: str | None = None) -> list[Prod
 
 
 def write_producer_snapshot(entries: Sequence[ProducerSnapshotEntry]) -> bytes:
-    """The file's bytes. A broker writes the producers in the order of its HashMap; the caller gives them in the order wanted."""
+    """Return the file's bytes. The producers stay in the given order. (A broker writes them in the order of its HashMap.)"""
     body = b"".join(
         _ENTRY.pack(
             entry.producer_id,

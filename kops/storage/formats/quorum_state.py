@@ -1,7 +1,7 @@
-"""`quorum-state` of the metadata log: the node's vote and what it knows of the leader.
+"""`quorum-state` of the metadata log: the node's vote and the leader that it knows.
 
-One line of JSON with `data_version` 0 (static quorum: clusterId, appliedOffset, currentVoters) or 1 (dynamic quorum: votedDirectoryId).
-Sources: Kafka's FileQuorumStateStore, QuorumStateData.json.
+The file is one line of JSON. Its `data_version` is 0 (static quorum: clusterId, appliedOffset, currentVoters) or 1 (dynamic quorum:
+votedDirectoryId). Sources: Kafka's FileQuorumStateStore, QuorumStateData.json.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CODE: Final = "quorum-state"
 
 @dataclass(slots=True)
 class QuorumState:
-    """The file's fields; -1 where there is no leader or no vote. `current_voters` None is JSON's null."""
+    """The file's fields. -1 stands for no leader or no vote. `current_voters` None is JSON's null."""
 
     data_version: int = 0
     cluster_id: str = ""
@@ -32,7 +32,7 @@ class QuorumState:
 
 
 def read_quorum_state(data: bytes, *, file: str | None = None) -> QuorumState:
-    """The fields of the first line. Raises DecodeError (`quorum-state`) where Kafka throws, which keeps the node from starting."""
+    """Return the fields of the first line. Raises DecodeError (`quorum-state`) where Kafka throws, which keeps the node from starting."""
     try:
         return _read(data)
     except ValueError as error:
@@ -41,7 +41,7 @@ def read_quorum_state(data: bytes, *, file: str | None = None) -> QuorumState:
 
 
 def write_quorum_state(state: QuorumState) -> bytes:
-    """The file's bytes: one line without a line end. Raises ValueError for a field that the version has not."""
+    """Return the file's bytes: one line without a line end. Raises ValueError for a field that the version does not have."""
     if state.data_version not in (0, 1):
         raise ValueError(f"data_version {state.data_version} is unknown")
     dynamic = state.data_version >= 1
@@ -67,7 +67,7 @@ def _read(data: bytes) -> QuorumState:
         raise ValueError("the file is empty")
     node = read_json(line)
     if not isinstance(node, dict):
-        raise ValueError("the first line is no JSON object")
+        raise ValueError("the first line is not a JSON object")
     if "data_version" not in node:
         raise ValueError("data_version is missing")
     version = _short(node["data_version"])
@@ -87,11 +87,11 @@ def _read(data: bytes) -> QuorumState:
 
 
 def _short(value: Any) -> int:
-    """JsonNode.shortValue: a number cut to 16 bits, 0 for anything else."""
+    """Return what JsonNode.shortValue does: a number reduced to 16 bits, 0 for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     if isinstance(value, float):
-        # Double to short goes over int, which stops at its limits.
+        # Java converts double to short through int, which saturates at its limits.
         value = 0 if value != value else int(max(min(value, 2.0**31 - 1), -(2.0**31)))
     return (int(value) + 0x8000 & 0xFFFF) - 0x8000
 
@@ -105,14 +105,14 @@ def _get(node: dict[str, Any], name: str) -> Any:
 def _text(node: dict[str, Any], name: str, default: str, *, mandatory: bool) -> str:
     value = _get(node, name) if mandatory else node.get(name, default)
     if not isinstance(value, str):
-        raise ValueError(f"{name} is no string")
+        raise ValueError(f"{name} is not a string")
     return value
 
 
 def _integer(node: dict[str, Any], name: str, *limits: int) -> int:
     value = _get(node, name)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name} is no integer")
+        raise ValueError(f"{name} is not an integer")
     return parse_int(str(value), *limits)
 
 
@@ -120,12 +120,12 @@ def _voters(value: Any, version: int) -> list[int] | None:
     if value is None:
         return None
     if not isinstance(value, list):
-        raise ValueError("currentVoters is no array")
+        raise ValueError("currentVoters is not an array")
     if value and version > 0:
         raise ValueError(f"data_version {version} has no voters")
     voters = []
     for voter in value:
         if not isinstance(voter, dict):
-            raise ValueError("a voter is no JSON object")
+            raise ValueError("a voter is not a JSON object")
         voters.append(_integer(voter, "voterId"))
     return voters
