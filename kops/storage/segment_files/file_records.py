@@ -1,7 +1,8 @@
-"""The `.log` file of a segment, walked batch by batch the way a broker walks it (Kafka FileRecords, FileLogInputStream).
+"""The `.log` file of a segment, read batch by batch as a broker reads it (Kafka FileRecords, FileLogInputStream).
 
-The walk is `kops.records.scanning.scanner.file_batches`, so batches are its `Batch` objects. Here is what a broker's load makes of them:
-`LoadError` by the name of Kafka's exception, and `FileBatch` for the few that Kafka fails on only when it comes to read them.
+`kops.records.scanning.scanner.file_batches` reads the batches, so they are its `Batch` objects. This module adds how a broker that loads a
+log reacts to them. `LoadError` carries the name of Kafka's exception. `FileBatch` stands for the few batches that fail in Kafka only when
+they are read.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _PREFIX = Struct(">qi4xb")
 
 
 class OffsetSpan(NamedTuple):
-    """A batch found by offset: its base offset, first byte and size in bytes (Kafka LogOffsetPosition)."""
+    """A batch that was found by offset: its base offset, first byte and size in bytes (Kafka LogOffsetPosition)."""
 
     offset: int
     position: int
@@ -39,7 +40,7 @@ class OffsetSpan(NamedTuple):
 
 
 class TimestampAndOffset(NamedTuple):
-    """A record found by its timestamp (ms): its offset, and the epoch of the leader that wrote it, where one is known."""
+    """A record that was found by its timestamp (ms): its offset, and the epoch of the leader that wrote it, if that is known."""
 
     timestamp: int
     offset: int
@@ -47,10 +48,10 @@ class TimestampAndOffset(NamedTuple):
 
 
 class FileBatch(Batch):
-    """A batch that is not all in its `buffer`, or that Kafka can't read: a field's error comes up when the field is asked for.
+    """A batch that is not completely in its `buffer`, or that Kafka can't read. The error of a field is raised when the field is read.
 
-    Raises LoadError: the file ends within its header (only offset, size and magic are known), the set of v0 or v1 whose first offset is
-    wanted can't be read, the magic is negative. Offsets that overflow wrap.
+    Reading a field raises LoadError in three cases: the file ends within the batch's header (then only offset, size and magic are known),
+    the first offset of a v0 or v1 set is needed but the set can't be read, or the magic is negative. Offsets that overflow wrap around.
     """
 
     __slots__ = ("_log", "_was_read")
@@ -88,7 +89,7 @@ class FileBatch(Batch):
 
     @property
     def is_held(self) -> bool:
-        """Whether all its bytes are in `buffer`; a large batch is only where its checksum holds."""
+        """Whether all bytes of the batch are in `buffer`. A large batch is there only if its checksum is right."""
         return self.index + self.size <= len(self.buffer)
 
     @property
@@ -96,7 +97,7 @@ class FileBatch(Batch):
         return to_long(self.last_offset + 1)
 
     def data(self) -> memoryview:
-        """The whole batch, read if it is not held."""
+        """The whole batch. Reads it from the file if it is not held."""
         if not self.is_held:
             try:
                 self.buffer, self.index = self._log.read_at(self.position, self.size), 0
@@ -108,7 +109,7 @@ class FileBatch(Batch):
         return super().data()
 
     def computed_crc(self) -> int:
-        """As of any batch; of one that is not held in pieces."""
+        """The checksum of the batch's bytes. If the batch is not held, it is read from the file in pieces."""
         self._was_read = True
         if self.is_held:
             return super().computed_crc()
@@ -120,7 +121,7 @@ class FileBatch(Batch):
 
 
 def ensure_valid(batch: Batch) -> None:
-    """Raise CorruptRecordError if the checksum does not hold or the batch has no room for a header (RecordBatch.ensureValid)."""
+    """Raise CorruptRecordError if the checksum is wrong or the batch is too small for a header (RecordBatch.ensureValid)."""
     if batch.magic > 1 and batch.size < BATCH_OVERHEAD:
         raise CorruptRecordError(
             f"Record batch is corrupt (the size {batch.size} is smaller than the minimum allowed overhead {BATCH_OVERHEAD})"
@@ -142,7 +143,7 @@ def first_record(batch: Batch, is_wanted: Callable[[Record], bool]) -> Record | 
 
 
 def leader_epoch(batch: Batch) -> int | None:
-    """The epoch of the leader that wrote the batch, where one is known."""
+    """The epoch of the leader that wrote the batch, or None if it is unknown."""
     return batch.partition_leader_epoch if batch.partition_leader_epoch >= 0 else None
 
 
@@ -151,7 +152,7 @@ def _span(batch: Batch) -> OffsetSpan:
 
 
 class LogView(FileView):
-    """The batches of a file, or of a slice of it (`end` is the slice's end, None for the whole file as it grows)."""
+    """The batches of a file, or of a slice of it. `end` is the end of the slice, or None for the whole file, which may grow."""
 
     def __init__(self, source: ByteSource, path: str, *, start: int = 0, end: int | None = None, size: int | None = None) -> None:
         super().__init__((end - start) if end is not None else (source.size() if size is None else size))
@@ -165,20 +166,20 @@ class LogView(FileView):
         return f"FileRecords(size={self.size}, file={self.path}, start={self.start}, end={end})"
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Bytes of the file, short at its end (which is not the slice's)."""
+        """Read bytes of the file. The result is shorter at the end of the file (not of the slice)."""
         return self.source.read(position, size)
 
     def read_batches_at(self, position: int, size: int) -> bytes:
-        """As `read_at`, for a walk over batches: what can't be read is a plain LoadError, as in `batches`."""
+        """Read as `read_at` does, but raise a plain LoadError if the file can't be read, as `batches` does."""
         try:
             return self.source.read(position, size)
         except OSError as error:
             raise _walk_failed(error) from error
 
     def batches(self, position: int | None = None) -> Iterator[Batch]:
-        """The batches from a byte position (default: the beginning of the file or slice) to the end or what looks like it.
+        """Yield the batches from a byte position (default: the beginning of the file or slice) until the walk ends.
 
-        Raises CorruptRecordError if a length is below the smallest possible, a plain LoadError if the file can't be read.
+        Raises CorruptRecordError if a length is below the smallest possible one, and a plain LoadError if the file can't be read.
         """
         position = self.start if position is None else position
         if position < 0:
@@ -207,23 +208,23 @@ class LogView(FileView):
                 position += LOG_OVERHEAD + length
 
     def first_batch(self) -> Batch | None:
-        """The first one, None if there is none."""
+        """The first batch, or None if there is none."""
         return next(self.batches(), None)
 
     def first_timestamp(self) -> int | None:
-        """The first one's largest timestamp (ms), None if there is none."""
+        """The largest timestamp (ms) of the first batch, or None if there is no batch."""
         first = self.first_batch()
         return None if first is None else first.max_timestamp
 
     def last_batch(self) -> Batch | None:
-        """The last one before the walk ends."""
+        """The last batch before the walk ends."""
         batch = None
         for batch in self.batches():  # noqa: B007 the last one is what is wanted
             pass
         return batch
 
     def search_for_offset(self, target: int, position: int) -> OffsetSpan | None:
-        """The batch with `target`, or the first one behind it, looking from a byte position on."""
+        """Find the batch that contains `target`, or else the first batch after it. The search begins at a byte position."""
         previous: Batch | None = None
         for batch in self.batches(position):
             base_offset = batch.base_offset
@@ -235,7 +236,7 @@ class LogView(FileView):
         return _span(previous) if previous is not None and previous.last_offset >= target else None
 
     def largest_timestamp_after(self, position: int) -> tuple[int, int]:
-        """The largest timestamp at or behind a byte position and its batch's last offset; (-1, -1) if there is none."""
+        """Return the largest timestamp at or after a byte position and the last offset of its batch, or (-1, -1) if there is no batch."""
         largest, offset = -1, -1
         for batch in self.batches(position):
             timestamp = batch.max_timestamp
@@ -244,7 +245,7 @@ class LogView(FileView):
         return largest, offset
 
     def search_for_timestamp(self, timestamp: int, position: int, start_offset: int) -> TimestampAndOffset | None:
-        """The first record at or behind a byte position with at least this timestamp and offset. Raises DecodeError if records are
+        """Find the first record at or after a byte position that has at least this timestamp and offset. Raises DecodeError if records are
         damaged.
         """
         for batch in self.batches(position):
@@ -255,7 +256,7 @@ class LogView(FileView):
         return None
 
     def slice(self, position: int, size: int) -> LogView:
-        """A part of the file, cut at its end; an illegal argument if it begins behind the end or is negative."""
+        """Return a part of the file, cut at the end of the file. A negative position, or one after the end, is an illegal argument."""
         if position < 0:
             illegal_argument(f"Invalid position: {position} in read from {self}")
         if position > self.size:
@@ -269,13 +270,16 @@ class LogView(FileView):
 
 
 def _walk_failed(error: OSError) -> LoadError:
-    """A read that failed in a walk over batches: a KafkaException, which no caller of Kafka takes for an I/O error
-    (RecordBatchIterator.makeNext), so no load takes it for the end of what is good."""
+    """Return the error for a failed read in a walk over batches.
+
+    Kafka throws a KafkaException here (RecordBatchIterator.makeNext). No caller takes it for an I/O error, so no load takes it for the end
+    of the valid part.
+    """
     return LoadError(f"java.io.IOException: {error}", exception=KAFKA_EXCEPTION)
 
 
 def _is_plain(batch: Batch) -> bool:
-    """Whether Kafka reads it as the scanner does: nothing that can fail later, nothing that wraps."""
+    """Whether Kafka reads the batch exactly as the scanner does: no field fails later, and no offset wraps around."""
     return (
         (batch.magic > 1 or (batch.magic >= 0 and not batch.compressed))
         and LONG_MIN <= batch.last_offset < LONG_MAX
@@ -284,9 +288,9 @@ def _is_plain(batch: Batch) -> bool:
 
 
 class FetchData(NamedTuple):
-    """What a read found: the first batch's base offset and position, and the batches (None: an empty answer).
+    """The result of a read: the base offset and position of the first batch, and the batches (None: an empty answer).
 
-    `first_entry_incomplete`: the bytes asked for were fewer than the first batch has.
+    `first_entry_incomplete` is true if the read was limited to fewer bytes than the first batch has.
     """
 
     offset: int
@@ -296,7 +300,7 @@ class FetchData(NamedTuple):
 
     @property
     def next_offset(self) -> int | None:
-        """The offset behind the last batch, None if there is none."""
+        """The offset after the last batch, or None if there is no batch."""
         batch = self.records.last_batch() if self.records is not None else None
         return None if batch is None else batch.next_offset
 
@@ -310,7 +314,7 @@ class FileRecords(LogView):
 
     @classmethod
     def open(cls, files: Files, path: str, *, already_exists: bool, initial_size: int = 0, preallocate: bool = False) -> FileRecords:
-        """Open a segment's file, creating it if it is missing; a preallocated one counts as empty until it is written to."""
+        """Open a segment's file, and create it if it is missing. A preallocated file counts as empty until something is written."""
         file = files.open(path, "create")
         if preallocate and not already_exists:
             file.truncate(initial_size)
@@ -323,7 +327,7 @@ class FileRecords(LogView):
         return cls(file, path, size=size)
 
     def truncate_to(self, size: int) -> int:
-        """Cut the file; the number of bytes that are gone."""
+        """Cut the file, and return the number of bytes removed."""
         original = self.size
         if size > original or size < 0:
             reason = f"Attempt to truncate log segment {self.path} to {size} bytes failed,  size of this log segment is {original} bytes."
@@ -334,11 +338,11 @@ class FileRecords(LogView):
         return original - size
 
     def flush(self) -> None:
-        """Force it to the disk."""
+        """Sync the file to the disk."""
         self.file.sync()
 
     def close(self) -> None:
-        """Flush, give back what was preallocated and not used, close."""
+        """Flush the file, give back the unused part of a preallocated file, and close it."""
         self.flush()
         self.truncate_to(self.size)
         self.file.close()

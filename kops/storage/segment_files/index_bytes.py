@@ -1,7 +1,7 @@
-"""An index file as a value: its bytes, decoded on demand. What the offset and the time index share (Kafka AbstractIndex).
+"""The bytes of an index file, decoded on demand: the common part of offset and time index (Kafka AbstractIndex).
 
-A broker preallocates the file with zeros and trims it when it closes it; after a kill the zeros are still there, and Kafka takes each as
-an entry.
+A broker preallocates the file with zeros and trims it when it closes the file. After a kill the zeros are still there, and Kafka counts
+each of them as an entry.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ DEFAULT_INDEX_INTERVAL_BYTES: Final = 4096
 class IndexBytes(IndexEntries[E]):
     """An index file: its segment's base offset and its bytes.
 
-    `entries` are whole entries in the file, as Kafka counts them when it opens it: preallocated zeros are entries, too.
+    `entries` is the number of whole entries in the file, as Kafka counts them when it opens the file. Preallocated zeros count as entries,
+    too.
     """
 
     entry_kind: ClassVar[EntryKind[Any]]
@@ -32,7 +33,7 @@ class IndexBytes(IndexEntries[E]):
 
     @classmethod
     def build(cls, base_offset: int, entries: Iterable[tuple[int, int]]) -> Self:
-        """An index of entries with absolute offsets; OverflowError names an offset that no entry can hold."""
+        """Build an index of entries with absolute offsets. Raises OverflowError for an offset that no entry can hold."""
         packed = bytearray()
         for entry in entries:
             fields = list(entry)
@@ -46,12 +47,12 @@ class IndexBytes(IndexEntries[E]):
 
     @property
     def written(self) -> int:
-        """Entries up to the last one that is not all zeros: what there was before the preallocated tail."""
+        """The number of entries up to the last one that is not all zeros, so without the preallocated tail."""
         return (len(self.data.rstrip(b"\0")) + self.kind.size - 1) // self.kind.size
 
     @property
     def whole(self) -> bytes:
-        """The file as a broker leaves it when it closes it: whole entries."""
+        """The file as a broker leaves it when it closes it: whole entries only."""
         return self.data[: self.entries * self.kind.size]
 
     def __len__(self) -> int:
@@ -71,18 +72,18 @@ class IndexBytes(IndexEntries[E]):
         return first, second
 
     def truncated_to(self, offset: int) -> Self:
-        """This index without the entries at and above `offset`."""
+        """Return this index without the entries at and above `offset`."""
         return type(self)(self.base_offset, self.data[: self.slots_below(offset) * self.kind.size])
 
     def disorder(self) -> str | None:
-        """What is wrong with the last entry to `sanityCheck`, None if nothing is."""
+        """What Kafka's `sanityCheck` finds wrong with the last entry, or None."""
         last = self.find_last()[self.kind.offset_field]
         if self.entries and last < self.base_offset:
             return f"the last offset {last} of the {self.kind.name} index is less than the base offset {self.base_offset}"
         return None
 
     def sanity_check(self, file: str | None = None) -> None:
-        """DecodeError (`corrupt-offset-index`, `corrupt-time-index`) where Kafka's sanityCheck throws CorruptIndexException."""
+        """Raise DecodeError (`corrupt-offset-index`, `corrupt-time-index`) where Kafka's sanityCheck throws CorruptIndexException."""
         reason, position = self.disorder(), (self.entries - 1) * self.kind.size
         if reason is None and len(self.data) % self.kind.size:
             reason = f"the {self.kind.name} index has {len(self.data)} bytes, which is no multiple of {self.kind.size}"

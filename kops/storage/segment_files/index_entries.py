@@ -1,11 +1,13 @@
-"""The entries of an offset and a time index, wherever their bytes are: layout, look-up, cutting, sanity (Kafka AbstractIndex).
+"""The entries of an offset or time index, independent of where their bytes are: layout, look-up, truncation, sanity check (Kafka
+AbstractIndex).
 
-OffsetIndex: 8 bytes, offset relative to the segment's base offset int32, position in the `.log` int32. TimeIndex: 12 bytes, timestamp
-int64 (ms), relative offset int32. Big-endian. `offset_index` and `time_index` read a file's bytes with it, `mapped_index` an open file.
+An entry of an OffsetIndex has 8 bytes: offset relative to the segment's base offset int32, position in the `.log` int32. An entry of a
+TimeIndex has 12 bytes: timestamp int64 (ms), relative offset int32. All are big-endian. `offset_index` and `time_index` apply this module
+to a file's bytes, `mapped_index` to an open file.
 
-On a sorted index any bisection finds the same slot. On one with preallocated zeros behind its entries, or with damaged entries, what is
-found depends on which slots are compared, so Kafka's order is kept (AbstractIndex.indexSlotRangeFor): the last 8 KiB of entries first, then
-all before them.
+Any bisection of a sorted index finds the same slot. If there are preallocated zeros after the entries, or damaged entries, the result
+depends on which slots are compared. The search therefore keeps Kafka's order (AbstractIndex.indexSlotRangeFor): first the last 8 KiB of
+entries, then all entries before them.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _WARM_BYTES: Final = 8192
 
 
 class OffsetPosition(NamedTuple):
-    """An entry of an offset index: the last offset of a batch, and where in the `.log` the batch begins."""
+    """An entry of an offset index: the last offset of a batch, and the batch's position in the `.log`."""
 
     offset: int
     position: int
@@ -41,17 +43,17 @@ class TimestampOffset(NamedTuple):
 
 
 E = TypeVar("E", bound=Sequence[int])
-"""`OffsetPosition` or `TimestampOffset`. Bound to a tuple it would be one without names where this is compiled."""
+"""`OffsetPosition` or `TimestampOffset`. With a tuple as its bound, compiled code would see a plain tuple without names."""
 
 
 def relative_offset(base_offset: int, offset: int) -> int | None:
-    """An offset as an entry stores it, None if it does not fit."""
+    """Return an offset as an entry stores it, or None if it does not fit."""
     relative = to_long(offset - base_offset)
     return relative if 0 <= relative <= INT_MAX else None
 
 
 class EntryKind(Generic[E]):
-    """What tells the entries of an offset index and of a time index apart: name, layout, the field that is the offset, the class."""
+    """The differences between an offset and a time index: name, layout, which field is the offset, and the entry class."""
 
     def __init__(self, name: str, layout: str, offset_field: int, make: Callable[[int, int], E], without: int) -> None:
         self.name = name
@@ -62,13 +64,13 @@ class EntryKind(Generic[E]):
         self._without = without
 
     def entry(self, base_offset: int, first: int, second: int) -> E:
-        """An entry's two fields, the offset absolute."""
+        """Return an entry with an absolute offset for its two stored fields."""
         if self.offset_field == 0:
             return self._make(to_long(base_offset + first), second)
         return self._make(first, to_long(base_offset + second))
 
     def none(self, base_offset: int) -> E:
-        """What stands for no entry: the base offset at position 0, or with timestamp -1."""
+        """Return the placeholder for no entry: the base offset with position 0 or timestamp -1."""
         return self._make(base_offset, self._without) if self.offset_field == 0 else self._make(self._without, base_offset)
 
 
@@ -78,7 +80,7 @@ TIMES: Final = EntryKind("time", ">qi", 1, TimestampOffset, NO_TIMESTAMP)
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class IndexEntries(ABC, Generic[E]):
-    """Some entries: their kind, their number, and the base offset of their segment. Who has them gives `_fields`."""
+    """A sequence of entries: their kind, their number, and the base offset of their segment. Subclasses implement `_fields`."""
 
     def __init__(self, kind: EntryKind[E], base_offset: int, entries: int) -> None:
         self.kind: EntryKind[E] = kind
@@ -87,24 +89,26 @@ class IndexEntries(ABC, Generic[E]):
 
     @abstractmethod
     def _fields(self, slot: int) -> tuple[int, int]:
-        """An entry's numbers as they are stored."""
+        """The two stored numbers of an entry."""
 
     def entry(self, slot: int) -> E:
-        """Entry number `slot`, its offset absolute."""
+        """Entry number `slot`, with an absolute offset."""
         first, second = self._fields(slot)
         return self.kind.entry(self.base_offset, first, second)
 
     def find_last(self) -> E:
-        """The last entry; what stands for none in an empty index."""
+        """The last entry, or the placeholder in an empty index."""
         return self.entry(self.entries - 1) if self.entries else self.kind.none(self.base_offset)
 
     def lookup(self, target: int) -> E:
-        """The entry with the largest offset (offset index) or timestamp (time index) not above `target`; what stands for none."""
+        """Return the entry with the largest offset (offset index) or timestamp (time index) that is not above `target`, or the
+        placeholder.
+        """
         slot = self._lower_bound(0, target)
         return self.kind.none(self.base_offset) if slot < 0 else self.entry(slot)
 
     def slots_below(self, offset: int) -> int:
-        """How many entries stay when the log is cut at `offset`."""
+        """The number of entries that remain when the log is cut at `offset`."""
         field = self.kind.offset_field
         slot = self._lower_bound(field, offset)
         return 0 if slot < 0 else slot + (self.entry(slot)[field] != offset)
@@ -113,7 +117,7 @@ class IndexEntries(ABC, Generic[E]):
         return lower_bound(self.entries, self.kind.size, lambda slot: self.entry(slot)[field], target)
 
     def upper_bound(self, position: int) -> E | None:
-        """Of an offset index: the entry with the smallest position at or behind `position`, None if there is none.
+        """Return the entry of an offset index with the smallest position at or after `position`, or None.
 
         See OffsetIndex.fetchUpperBoundOffset.
         """
@@ -122,7 +126,7 @@ class IndexEntries(ABC, Generic[E]):
 
 
 def lower_bound(entries: int, entry_size: int, key: Callable[[int], int], target: int) -> int:
-    """The slot of the largest entry whose `key(slot)` is at most `target`, -1 if there is none."""
+    """Return the slot of the largest entry whose `key(slot)` is at most `target`, or -1."""
     if entries == 0:
         return -1
     first_warm = max(0, entries - 1 - _WARM_BYTES // entry_size)
@@ -134,9 +138,9 @@ def lower_bound(entries: int, entry_size: int, key: Callable[[int], int], target
 
 
 def upper_bound(entries: int, entry_size: int, key: Callable[[int], int], target: int) -> int:
-    """The slot of the smallest entry whose `key(slot)` is at least `target`, -1 if there is none.
+    """Return the slot of the smallest entry whose `key(slot)` is at least `target`, or -1.
 
-    As in Kafka a first entry that equals `target` is passed over: the search ends on it without comparing it.
+    As in Kafka, a first entry that equals `target` is skipped: the search ends on it without comparing it.
     """
     if entries == 0:
         return -1
@@ -153,7 +157,7 @@ def upper_bound(entries: int, entry_size: int, key: Callable[[int], int], target
 
 
 def _bisect(key: Callable[[int], int], target: int, low: int, high: int) -> tuple[int, bool]:
-    """Where the search ends, and whether it met the target itself."""
+    """Return where the search ends, and whether it met the target itself."""
     while low < high:
         middle = (low + high + 1) >> 1
         value = key(middle)

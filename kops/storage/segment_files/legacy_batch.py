@@ -1,10 +1,10 @@
-"""The first offset of a v0 or v1 message set, as a broker finds it while it walks a segment (Kafka AbstractLegacyRecordBatch).
+"""The first offset of a v0 or v1 message set, found as a broker finds it while it reads a segment (Kafka AbstractLegacyRecordBatch).
 
-An uncompressed message has one offset. A compressed set has the last offset outside and the others inside: absolute ones in v0, relative
-ones in v1, so the set must be decompressed for it. What goes wrong on the way ends the broker's start, so the exceptions are Kafka's.
+An uncompressed message has one offset. A compressed set has its last offset outside and the other offsets inside, absolute in v0 and
+relative in v1, so the set must be decompressed. An error in this ends the broker's start, so the exceptions are Kafka's.
 
-The one second reading beside `kops.records.decode`: Kafka looks at less here (the first inner message's attributes only, no fields of the
-others) and in another order, and which exception comes decides what a broker or consumer does next.
+This is the only second reader beside `kops.records.decode`. Kafka checks less here (only the attributes of the first inner message, no
+fields of the others) and in a different order, and the exception decides what a broker or consumer does next.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _LARGEST_ALLOCATION = 512 * 1024 * 1024
 
 
 def check_codec(codec: int) -> int:
-    """A codec number that Kafka knows (CompressionType.forId), or its illegal argument."""
+    """Return the codec number if Kafka knows it (CompressionType.forId). An unknown number is an illegal argument."""
     if codec > compression.ZSTD:
         illegal_argument(f"Unknown compression type id: {codec}")
     return codec
 
 
 def base_offset(offset: int, data: bytes) -> int:
-    """The first offset in the message set `data` (with its 12 bytes of overhead) whose outer offset is `offset`."""
+    """Return the first offset of the message set `data` (with its 12 bytes of overhead) whose outer offset is `offset`."""
     record = data[LOG_OVERHEAD:]
     if len(record) <= _ATTRIBUTES:
         raise LoadError("", exception=INDEX_OUT_OF_BOUNDS)
@@ -59,7 +59,7 @@ def base_offset(offset: int, data: bytes) -> int:
 
 
 def _value(record: bytes, magic: int) -> bytes | None:
-    """The record's value, with the errors of ByteBuffer where a size is wrong."""
+    """Return the record's value. A wrong size raises the same errors as ByteBuffer."""
     try:
         position = _KEY_SIZE[magic]
         (key_size,) = unpack_from(">i", record, position)

@@ -1,9 +1,9 @@
-"""The offset and time index of a segment as a broker holds them: memory-mapped, preallocated, appended to, cut (Kafka AbstractIndex).
+"""The open offset and time index of a segment, as a broker holds them: memory-mapped, preallocated, appended to, truncated.
 
-Sources: AbstractIndex, OffsetIndex, TimeIndex; the entries are `kops.storage.segment_files.index_entries`'. The file's bytes change as
-Kafka's mapping would change them; `flush` brings what was appended since to the file, `resize` and `close` do so by themselves, so a load
-that fails leaves the files as Kafka leaves them. Only an index that is written to has its bytes in memory: of the others, look-ups read
-single entries of the file, so that what a log takes does not grow with its segments.
+Sources: Kafka's AbstractIndex, OffsetIndex, TimeIndex. `kops.storage.segment_files.index_entries` has the layout of the entries. The bytes
+of the file change as Kafka's mapping changes them. `flush` writes appended entries to the file, and so do `resize` and `close`. A load that
+fails therefore leaves the files as Kafka leaves them. Only an index that is appended to has its bytes in memory. Look-ups in any other
+index read single entries from the file, so the memory of a log does not grow with its number of segments.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 
 class MappedIndex(IndexEntries[E]):
-    """What both indexes share: the file, its length, the number of entries, where the next one goes.
+    """The common part of both indexes: the file, its length, the number of entries, and the position of the next one.
 
-    `_data` is the mapped prefix, the bytes behind it are zeros as far as `length`; None: they are the file's.
+    `_data` is the beginning of the mapped file. Bytes after it are zeros up to `length`. If `_data` is None, the bytes are those of the
+    file.
     """
 
     def __init__(self, kind: EntryKind[E], files: Files, path: str, base_offset: int, max_index_size: int) -> None:
@@ -43,7 +44,7 @@ class MappedIndex(IndexEntries[E]):
         self._dirty_from = self._dirty_to = 0
         self._dirty_entry: bytes | None = None
         self.is_dirty = False
-        """Whether something was appended that the file does not have: from `_dirty_from` on, `_dirty_entry` where it is one entry."""
+        """Whether the file lacks appended bytes: those from `_dirty_from` on, which are `_dirty_entry` if they are a single entry."""
         self._change_count = 1
         self._synced_count = 0
         if files.exists(path):
@@ -68,12 +69,12 @@ class MappedIndex(IndexEntries[E]):
 
     @property
     def size(self) -> int:
-        """Bytes of the entries that are there."""
+        """The size of all entries in bytes."""
         return self.entry_size * self.entries
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of it in memory."""
+        """The number of bytes that the index has in memory."""
         return 0 if self._data is None else len(self._data)
 
     def can_append_offset(self, offset: int) -> bool:
@@ -84,7 +85,7 @@ class MappedIndex(IndexEntries[E]):
         relative = offset - self.base_offset
         if 0 <= relative <= INT_MAX:
             return relative
-        # The difference may wrap.
+        # The difference may wrap around.
         wrapped = relative_offset(self.base_offset, offset)
         if wrapped is None:
             reason = f"Integer overflow for offset: {offset} ({self.path})"
@@ -100,10 +101,10 @@ class MappedIndex(IndexEntries[E]):
         return first, second
 
     def _put(self, packed: bytes) -> None:
-        """Append an entry's bytes at the mapping's position."""
+        """Append the bytes of an entry after the last entry."""
         data, size = self._data, len(packed)
         if data is None:
-            # What lies behind the entries is written over: an index that is built anew reads nothing of the zeros of the old one.
+            # The bytes after the entries will be overwritten, so an index that is rebuilt does not read the zeros of the old one.
             data = self._data = bytearray(self._file.read(0, self.entries * size))
         start = self.entries * size
         end = start + size
@@ -126,7 +127,7 @@ class MappedIndex(IndexEntries[E]):
         self.entries += 1
 
     def flush(self) -> None:
-        """Bring what was appended to the file."""
+        """Write appended entries to the file."""
         start = self._dirty_from
         end = min(self._dirty_to, self.length)
         if self._data is not None and start < end and not self.closed:
@@ -138,13 +139,13 @@ class MappedIndex(IndexEntries[E]):
         self.is_dirty = False
 
     def release(self) -> None:
-        """Bring what was appended to the file, and have nothing of it in memory until the next append."""
+        """Write appended entries to the file, and keep nothing in memory until the next append."""
         self.flush()
         if not self.closed:
             self._data = None
 
     def force(self) -> None:
-        """Bring what was appended to the file, and the file to the disk; a file that is there as it is costs nothing."""
+        """Write appended entries to the file, and sync it if it has changed since the last sync."""
         if not self.closed:
             self.flush()
             if self._synced_count != self._change_count:
@@ -152,7 +153,10 @@ class MappedIndex(IndexEntries[E]):
                 self._synced_count = self._change_count
 
     def begin_force(self) -> File | None:
-        """As `force`, but the caller syncs the file, with this handle, and calls `end_force`; None if it is on the disk as it is."""
+        """Write appended entries, and return a handle with which the caller syncs the file before it calls `end_force`.
+
+        Returns None if nothing has changed since the last sync.
+        """
         if self.closed:
             return None
         self.flush()
@@ -160,15 +164,15 @@ class MappedIndex(IndexEntries[E]):
 
     @property
     def change_count(self) -> int:
-        """Grows with each change of the file."""
+        """A number that grows with each change of the file."""
         return self._change_count
 
     def end_force(self, change_count: int) -> None:
-        """The file is on the disk as it was when `change_count` was that."""
+        """Record that the disk has the file as it was at this `change_count`."""
         self._synced_count = max(self._synced_count, change_count)
 
     def resize(self, new_size: int) -> bool:
-        """Set the file's length to whole entries within `new_size`; False if it has that length already."""
+        """Set the file's length to the whole entries that fit `new_size`. Returns False if the file has that length already."""
         rounded = self._round_down(new_size)
         if self.length == rounded:
             return False
@@ -184,7 +188,7 @@ class MappedIndex(IndexEntries[E]):
         return True
 
     def trim_to_valid_size(self) -> None:
-        """Cut the file behind the last entry; it has all of them then, also where its length is right already."""
+        """Cut the file after the last entry, and write appended entries even if the length is right already."""
         self.resize(self.size)
         self.flush()
 
@@ -194,24 +198,24 @@ class MappedIndex(IndexEntries[E]):
         self.entries = entries
 
     def reset(self) -> None:
-        """Forget all entries and make room for a rebuild; the old bytes stay in the file until they are written over."""
+        """Remove all entries and make room for a rebuild. The old bytes stay in the file until they are overwritten."""
         self._truncate_to_entries(0)
         self.resize(self.max_index_size)
 
     def rename_to(self, path: str) -> None:
-        """Rename the file below the open index."""
+        """Rename the file while the index is open."""
         self.flush()
         self.files.rename(self.path, path)
         self.path = path
 
     def close(self) -> None:
-        """Trim to what is there, as a clean stop does; a second close does nothing."""
+        """Trim the file to its entries, as a clean stop does. A second call does nothing."""
         if not self.closed:
             self.trim_to_valid_size()
         self.close_handler()
 
     def close_handler(self) -> None:
-        """Let go of the file without trimming it."""
+        """Close the file without trimming it."""
         if not self.closed:
             try:
                 self.flush()
@@ -225,7 +229,7 @@ class MappedIndex(IndexEntries[E]):
 
 
 class MappedOffsetIndex(MappedIndex[OffsetPosition]):
-    """Offsets to positions."""
+    """The offset index: offsets and their positions."""
 
     def __init__(self, files: Files, path: str, base_offset: int, max_index_size: int) -> None:
         super().__init__(OFFSETS, files, path, base_offset, max_index_size)
@@ -237,7 +241,7 @@ class MappedOffsetIndex(MappedIndex[OffsetPosition]):
         return self.entries >= self.max_entries
 
     def append(self, offset: int, position: int) -> None:
-        """Add an entry; InvalidOffsetError if the offset does not increase."""
+        """Add an entry. Raises InvalidOffsetError if the offset does not increase."""
         if self.entries >= self.max_entries:
             illegal_argument(f"Attempt to append to a full index (size = {self.entries}).")
         if offset <= self.last_offset and self.entries:
@@ -247,7 +251,7 @@ class MappedOffsetIndex(MappedIndex[OffsetPosition]):
             )
         relative = offset - self.base_offset
         if 0 <= relative <= INT_MAX and 0 <= position <= INT_MAX:
-            # As the layout packs it.
+            # The same bytes as the layout packs.
             self._put((relative << 32 | position).to_bytes(8, "big"))
         else:
             self._put(self.kind.layout.pack(self._relative_or_raise(offset), position))
@@ -259,7 +263,7 @@ class MappedOffsetIndex(MappedIndex[OffsetPosition]):
 
 
 class MappedTimeIndex(MappedIndex[TimestampOffset]):
-    """Timestamps to offsets; one slot is kept for the entry that closing a segment adds."""
+    """The time index: timestamps and their offsets. One slot is reserved for the entry that is added when the segment is closed."""
 
     def __init__(self, files: Files, path: str, base_offset: int, max_index_size: int) -> None:
         super().__init__(TIMES, files, path, base_offset, max_index_size)
@@ -267,11 +271,11 @@ class MappedTimeIndex(MappedIndex[TimestampOffset]):
 
     @property
     def is_full(self) -> bool:
-        """Whether only the slot of the closing entry is left."""
+        """Whether only the reserved slot is left."""
         return self.entries >= self.max_entries - 1
 
     def maybe_append(self, timestamp: int, offset: int, *, skip_full_check: bool = False) -> None:
-        """Add an entry where the timestamp grows; InvalidOffsetError or an illegal state where offset or timestamp go back."""
+        """Add an entry if the timestamp grows. A smaller offset raises InvalidOffsetError, a smaller timestamp is an illegal state."""
         if self.entries >= self.max_entries - 1 and not skip_full_check:
             illegal_argument(f"Attempt to append to a full time index (size = {self.entries}).")
         last_timestamp, last_offset = self.last_entry
@@ -291,7 +295,7 @@ class MappedTimeIndex(MappedIndex[TimestampOffset]):
             self.last_entry = TimestampOffset(timestamp, offset)
 
     def resize(self, new_size: int) -> bool:
-        """As `MappedIndex.resize`; reads the last entry again."""
+        """Resize as `MappedIndex.resize` does, and read the last entry again."""
         resized = super().resize(new_size)
         if resized:
             self.last_entry = self.find_last()

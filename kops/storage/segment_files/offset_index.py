@@ -1,7 +1,7 @@
-"""The offset index (`.index`) as a value: every few KiB of a segment, the last offset of a batch and where the batch begins.
+"""The bytes of an offset index (`.index`): for every few KiB of a segment, the last offset of a batch and the batch's position.
 
-Source: Kafka's OffsetIndex; the entries are `kops.storage.segment_files.index_entries`', an open index of a broker is in
-`kops.storage.segment_files.mapped_index`.
+Source: Kafka's OffsetIndex. `kops.storage.segment_files.index_entries` has the layout of the entries.
+`kops.storage.segment_files.mapped_index` is the index that a broker has open.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["OffsetColumns", "OffsetIndex", "OffsetPosition", "build_offset_index
 
 
 class OffsetColumns(NamedTuple):
-    """All entries at once: offsets relative to the base offset, positions."""
+    """All entries at once: positions, and offsets relative to the base offset."""
 
     relative_offsets: array[int]
     positions: array[int]
@@ -33,11 +33,11 @@ class OffsetIndex(IndexBytes[OffsetPosition]):
 
     @property
     def last_offset(self) -> int:
-        """The last entry's offset, the base offset in an empty index."""
+        """The last entry's offset, or the base offset in an empty index."""
         return self.find_last().offset
 
     def columns(self) -> OffsetColumns:
-        """All entries as two arrays of int32, without an object an entry."""
+        """All entries as two arrays of int32, without an object for each entry."""
         numbers = array("i", self.whole)
         if sys.byteorder == "little":
             numbers.byteswap()
@@ -45,15 +45,15 @@ class OffsetIndex(IndexBytes[OffsetPosition]):
 
 
 def read_offset_index(data: bytes, base_offset: int) -> OffsetIndex:
-    """The index in a file's bytes. Whatever is in them opens in Kafka; `sanity_check` is what it then looks at."""
+    """Return the index for a file's bytes. Kafka opens any bytes, and `sanity_check` does the checks that follow."""
     return OffsetIndex(base_offset, data)
 
 
 def write_offset_index(index: OffsetIndex) -> bytes:
-    """The file as a broker leaves it when it closes it: whole entries."""
+    """Return the file as a broker leaves it when it closes it: whole entries only."""
     return index.whole
 
 
 def build_offset_index(base_offset: int, entries: Iterable[tuple[int, int]]) -> OffsetIndex:
-    """An index of (absolute offset, position) entries; OverflowError names an offset that no entry can hold."""
+    """Build an index of (absolute offset, position) entries. Raises OverflowError for an offset that no entry can hold."""
     return OffsetIndex.build(base_offset, entries)

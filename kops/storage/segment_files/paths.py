@@ -1,4 +1,4 @@
-"""Names and paths of a segment's files as the loader builds and reads them (Kafka LogFileUtils)."""
+"""The names and paths of a segment's files, as the loader builds and reads them (Kafka LogFileUtils)."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ DELETED = ".deleted"
 
 
 def segment_path(directory: str, base_offset: int, kind: str, suffix: str = "") -> str:
-    """The path of a segment's file."""
+    """Return the path of a segment's file."""
     return posixpath.join(directory, f"{offset_digits(base_offset)}{kind}{suffix}")
 
 
 def is_file(files: Files, path: str) -> bool:
-    """As java.io.File.isFile: a symlink to nothing or to itself is none."""
+    """Whether the path is a file, as java.io.File.isFile answers: false for a symlink to nothing or to itself."""
     found = _stat(files, path)
     return found is not None and found.is_file
 
 
 def is_directory(files: Files, path: str) -> bool:
-    """As java.io.File.isDirectory: a symlink to nothing or to itself is none."""
+    """Whether the path is a directory, as java.io.File.isDirectory answers: false for a symlink to nothing or to itself."""
     found = _stat(files, path)
     return found is not None and found.is_dir
 
@@ -51,7 +51,7 @@ def _stat(files: Files, path: str) -> FileStat | None:
 
 
 def offset_from_file(name: str) -> int:
-    """The offset in front of the first dot; what Java throws is raised if there is none."""
+    """Return the offset before the first dot. Raises the exception that Java throws if there is none."""
     try:
         return offset_from_file_name(name)
     except DecodeError as error:

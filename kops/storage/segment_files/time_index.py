@@ -1,7 +1,7 @@
-"""The time index (`.timeindex`) as a value: largest timestamps so far, and the offset of the record that has it.
+"""The bytes of a time index (`.timeindex`): the largest timestamps so far, and the offsets that they belong to.
 
-Source: Kafka's TimeIndex; the entries are `kops.storage.segment_files.index_entries`', an open index of a broker is in
-`kops.storage.segment_files.mapped_index`.
+Source: Kafka's TimeIndex. `kops.storage.segment_files.index_entries` has the layout of the entries.
+`kops.storage.segment_files.mapped_index` is the index that a broker has open.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ class TimeIndex(IndexBytes[TimestampOffset]):
 
     @property
     def last_entry(self) -> TimestampOffset:
-        """The last entry; (-1, base offset) in an empty index."""
+        """The last entry, or (-1, base offset) in an empty index."""
         return self.find_last()
 
     def disorder(self) -> str | None:
-        """As of any index; before that, a last timestamp below the first one."""
+        """What is wrong with the index: first a last timestamp below the first one, then the same as for any index."""
         if self.entries and (last := self.find_last().timestamp) < (first := self.entry(0).timestamp):
             return f"the last timestamp {last} of the time index is less than its first one, {first}"
         return super().disorder()
 
     def columns(self) -> TimeColumns:
-        """All entries as an array of int64 and one of int32, without an object an entry."""
+        """All entries as an array of int64 and one of int32, without an object for each entry."""
         words = array("i", self.whole)
         relative = words[2::3]
-        # A timestamp's two words, put side by side, are its eight bytes in the file's order.
+        # The two words of a timestamp, side by side, are its eight bytes in the order of the file.
         halves = array("i", bytes(self.entries * 8))
         halves[0::2] = words[0::3]
         halves[1::2] = words[1::3]
@@ -58,15 +58,15 @@ class TimeIndex(IndexBytes[TimestampOffset]):
 
 
 def read_time_index(data: bytes, base_offset: int) -> TimeIndex:
-    """The index in a file's bytes. Whatever is in them opens in Kafka; `sanity_check` is what it then looks at."""
+    """Return the index for a file's bytes. Kafka opens any bytes, and `sanity_check` does the checks that follow."""
     return TimeIndex(base_offset, data)
 
 
 def write_time_index(index: TimeIndex) -> bytes:
-    """The file as a broker leaves it when it closes it: whole entries."""
+    """Return the file as a broker leaves it when it closes it: whole entries only."""
     return index.whole
 
 
 def build_time_index(base_offset: int, entries: Iterable[tuple[int, int]]) -> TimeIndex:
-    """An index of (timestamp in ms, absolute offset) entries; OverflowError names an offset that no entry can hold."""
+    """Build an index of (timestamp in ms, absolute offset) entries. Raises OverflowError for an offset that no entry can hold."""
     return TimeIndex.build(base_offset, entries)

@@ -1,7 +1,8 @@
-"""The transaction index (`.txnindex`): the aborted transactions whose abort marker lies in the segment (Kafka TransactionIndex).
+"""The transaction index (`.txnindex`): the aborted transactions whose abort marker is in the segment (Kafka TransactionIndex).
 
-Entries of 34 bytes, big-endian: version int16 (0), producer id, first offset, last offset, last stable offset int64. Not preallocated; the
-file is there only where there was something to write. First the file's bytes as a value, below the open file of a broker.
+An entry has 34 bytes, big-endian: version int16 (0), then producer id, first offset, last offset and last stable offset, each int64. The
+file is not preallocated, and it exists only if something was written. The first part of this module reads and writes the bytes of a file.
+The class at the end is the file that a broker has open.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _ENTRY = Struct(">hqqqq")
 
 
 class AbortedTxn(NamedTuple):
-    """An aborted transaction: its producer, its first data offset, its marker's offset, the last stable offset when the marker came."""
+    """An aborted transaction: its producer, its first data offset, its marker's offset, and the last stable offset at the marker."""
 
     producer_id: int
     first_offset: int
@@ -33,21 +34,21 @@ class AbortedTxn(NamedTuple):
 
     @property
     def version(self) -> int:
-        """The version as Kafka sees it: the first of its two bytes alone."""
+        """The version as Kafka reads it: only the first of its two bytes."""
         return self.stored_version >> 8
 
 
 def read_transaction_index(data: bytes, *, file: str | None = None) -> list[AbortedTxn]:
-    """The entries; a part of an entry at the end is passed over, as Kafka does.
+    """Return the entries. As in Kafka, an incomplete entry at the end is ignored.
 
-    Raises DecodeError (`transaction-index-version`) where Kafka throws KafkaException: it looks at the first byte of the
-    version alone, so only a first byte of 1 to 127 is an unknown version.
+    Raises DecodeError (`transaction-index-version`) where Kafka throws KafkaException. Kafka checks only the first byte of the version, so
+    the version is unknown only if that byte is 1 to 127.
     """
     return list(iter_transaction_index(data, file=file))
 
 
 def iter_transaction_index(data: bytes, *, file: str | None = None) -> Iterator[AbortedTxn]:
-    """`read_transaction_index` entry by entry: what is wrong with one comes up only behind those before it, as in Kafka."""
+    """Yield the entries of `read_transaction_index` one by one. As in Kafka, a bad entry raises only after the entries before it."""
     whole = len(data) - len(data) % ENTRY_SIZE
     for slot, (version, producer_id, first, last, stable) in enumerate(_ENTRY.iter_unpack(memoryview(data)[:whole])):
         if version >> 8 > CURRENT_VERSION:
@@ -65,12 +66,14 @@ def check_transaction_index(entries: Iterable[AbortedTxn], base_offset: int, *, 
 
 
 def write_transaction_index(entries: Iterable[AbortedTxn]) -> bytes:
-    """The file's bytes."""
+    """Return the file's bytes."""
     return b"".join(_ENTRY.pack(e.stored_version, e.producer_id, e.first_offset, e.last_offset, e.last_stable_offset) for e in entries)
 
 
 def collect_aborted_txns(entries: Iterable[AbortedTxn], fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTxn], bool]:
-    """The transactions that overlap a fetch of [fetch_offset, upper_bound_offset), and whether later segments need not be searched."""
+    """Return the transactions that overlap a fetch of [fetch_offset, upper_bound_offset), and whether the search can stop before later
+    segments.
+    """
     found = []
     for entry in entries:
         if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound_offset:
@@ -81,7 +84,7 @@ def collect_aborted_txns(entries: Iterable[AbortedTxn], fetch_offset: int, upper
 
 
 class TransactionIndex:
-    """The entries in the file; `last_offset` is that of the last entry appended since it was opened, as in Kafka."""
+    """The open file. As in Kafka, `last_offset` is that of the last entry appended since the file was opened."""
 
     def __init__(self, files: Files, path: str, start_offset: int) -> None:
         self.files = files
@@ -92,7 +95,7 @@ class TransactionIndex:
         self._position = self._file.size() if self._file else 0
 
     def append(self, txn: AbortedTxn) -> None:
-        """Add an entry; an illegal argument if its last offset does not increase."""
+        """Add an entry. A last offset that does not increase is an illegal argument."""
         if self.last_offset is not None and self.last_offset >= txn.last_offset:
             illegal_argument(
                 f"The last offset of appended transactions must increase sequentially, but {txn.last_offset} is not greater than current"
@@ -107,7 +110,7 @@ class TransactionIndex:
         self._position += len(data)
 
     def entries(self) -> Iterator[AbortedTxn]:
-        """The whole entries, one after the other; a `LoadError` where a version is unknown."""
+        """Yield the whole entries. Raises `LoadError` for an unknown version."""
         data = self._file.read(0, self._position) if self._file is not None else b""
         try:
             yield from iter_transaction_index(data, file=self.path)
@@ -115,8 +118,9 @@ class TransactionIndex:
             raise LoadError(str(error), exception=KAFKA_EXCEPTION) from error
 
     def sanity_check(self) -> None:
-        """Raise CorruptIndexError if an entry ends before the segment begins, a `LoadError` where a version is unknown: what comes
-        first.
+        """Check the entries in order.
+
+        Raises CorruptIndexError if an entry ends before the segment begins, and `LoadError` for an unknown version, whichever comes first.
         """
         try:
             check_transaction_index(self.entries(), self.start_offset, file=self.path)
@@ -124,7 +128,7 @@ class TransactionIndex:
             raise CorruptIndexError(str(error)) from error
 
     def truncate_to(self, offset: int) -> None:
-        """Remove the entries from the first one that ends at or behind `offset`."""
+        """Remove the entries from the first one that ends at or after `offset`."""
         last: int | None = None
         for slot, txn in enumerate(self.entries()):
             if txn.last_offset >= offset:
@@ -134,7 +138,7 @@ class TransactionIndex:
             last = txn.last_offset
 
     def reset(self) -> None:
-        """Forget all entries; the empty file stays."""
+        """Remove all entries. The empty file stays."""
         self._cut(0)
         self.last_offset = None
 
@@ -144,18 +148,18 @@ class TransactionIndex:
             self._position = min(self._position, position)
 
     def rename_to(self, path: str) -> None:
-        """Rename the file if there is one."""
+        """Rename the file if it exists."""
         if self.files.exists(self.path):
             self.files.rename(self.path, path)
         self.path = path
 
     def flush(self) -> None:
-        """Force it to the disk."""
+        """Sync the file to the disk."""
         if self._file is not None:
             self._file.sync()
 
     def begin_flush(self) -> File | None:
-        """A handle for the caller to sync the file with; None if there is none."""
+        """Return a handle with which the caller syncs the file, or None if there is no file."""
         return None if self._file is None else self._file.duplicate()
 
     def close(self) -> None:
