@@ -26,7 +26,6 @@ from tests.support.nodes import librdkafka as kafka
 
 Kops = Callable[..., Ran]
 WAIT_S = 120
-pytestmark = pytest.mark.once
 
 
 @pytest.fixture

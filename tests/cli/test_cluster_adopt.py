@@ -18,7 +18,6 @@ from tests.support.nodes import librdkafka as kafka
 
 Kops = Callable[..., Ran]
 HASTE = ("--config", "broker.session.timeout.ms=1000", "--config", "broker.heartbeat.interval.ms=200")
-pytestmark = pytest.mark.once
 
 
 @pytest.fixture

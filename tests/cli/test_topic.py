@@ -24,7 +24,6 @@ from kops.records.log_offsets import TopicPartition
 from tests.cli.conftest import PROJECT, Ran, kops_process
 
 Kops = Callable[..., Ran]
-pytestmark = pytest.mark.once
 
 
 @pytest.fixture(scope="module")

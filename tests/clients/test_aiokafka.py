@@ -14,7 +14,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from tests.support.nodes.kops_nodes import KopsNodes
 
 PATIENCE_S = 60
-pytestmark = [pytest.mark.slow, pytest.mark.once]
+pytestmark = pytest.mark.slow
 
 
 async def create(nodes: KopsNodes, name: str) -> None:

@@ -22,7 +22,6 @@ from confluent_kafka.admin import (
 from tests.support.nodes.kops_nodes import KopsNodes
 
 PATIENCE_S = 60
-pytestmark = pytest.mark.once
 
 
 @pytest.fixture(scope="module")

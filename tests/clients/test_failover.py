@@ -47,7 +47,6 @@ def read(nodes: KopsNodes, topic: str) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.once
 def test_a_killed_node(tmp_path: Path) -> None:
     with KopsNodes(tmp_path, settings=SETTINGS) as nodes:
         admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})

@@ -15,7 +15,7 @@ from kafka.errors import TopicAlreadyExistsError
 from tests.support.nodes.kops_nodes import KopsNodes
 
 PATIENCE_S = 60
-pytestmark = [pytest.mark.slow, pytest.mark.once]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,6 @@ def masked(text: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.once
 def test_the_cluster_of_the_tour(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -40,7 +39,6 @@ def test_the_cluster_of_the_tour(
 
 
 @pytest.mark.slow
-@pytest.mark.once
 def test_the_recording_of_the_readme_is_what_the_commands_print() -> None:
     assert make_recording.differences() == [], "run: make recording"
 

@@ -9,8 +9,6 @@ import pytest
 
 from tests.support.corpus import PROJECT
 
-pytestmark = pytest.mark.once
-
 
 def fuzz(count: int, seed: int) -> tuple[int, int]:
     """How many of the mutated messages were still messages, and how many were not."""

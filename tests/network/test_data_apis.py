@@ -21,7 +21,6 @@ def side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
         found.client.close()
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("case", KEPT)
 def test_answers(side: Side, case: str) -> None:
     steps, version = CASES[case]

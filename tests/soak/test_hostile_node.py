@@ -26,7 +26,7 @@ from tests.support.nodes.soaking import held
 from tests.support.requests.hostile import frame, mutated, requests
 from tests.support.requests.messages import random_message
 
-pytestmark = [pytest.mark.slow, pytest.mark.cores, pytest.mark.once]
+pytestmark = [pytest.mark.slow, pytest.mark.cores]
 REQUESTS = 40_000
 WARM_UP = 4_000
 A_CONNECTION = 5

@@ -31,7 +31,7 @@ from tests.support.nodes.soaking import (
     wait_in_sync,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.cores, pytest.mark.once]
+pytestmark = [pytest.mark.slow, pytest.mark.cores]
 CLUSTERS = {
     "kafka-controller": {1: ("kafka", "controller"), 2: ("kops", "broker"), 3: ("kafka", "broker"), 4: ("kops", "broker")},
     "kops-controller": {1: ("kops", "controller"), 2: ("kops", "broker"), 3: ("kafka", "broker"), 4: ("kops", "broker")},

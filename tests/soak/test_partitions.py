@@ -31,7 +31,7 @@ from tests.support.nodes.soaking import (
     wait_in_sync,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.cores, pytest.mark.once]
+pytestmark = [pytest.mark.slow, pytest.mark.cores]
 SESSION_MS = 6_000
 SETTINGS = {
     "min.insync.replicas": 2,

@@ -25,7 +25,7 @@ from tests.support.nodes.soaking import (
     wait_in_sync,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.cores, pytest.mark.once]
+pytestmark = [pytest.mark.slow, pytest.mark.cores]
 SETTINGS = {
     "min.insync.replicas": 2,
     "log.segment.bytes": 1_048_576,

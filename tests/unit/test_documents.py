@@ -6,12 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 PROJECT = Path(__file__).resolve().parent.parent.parent
 DOCUMENTS = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md"), PROJECT / "tests" / "golden" / "README.md"])
 HISTORY = "CHANGELOG.md"  # names modules by the names they had
-pytestmark = pytest.mark.once
 
 
 def quoted() -> Iterator[tuple[str, str]]:

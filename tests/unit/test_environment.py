@@ -14,7 +14,6 @@ from kops.environment import cache_dir, find_java, java_environment, probe
 from kops.errors import MissingDependencyError
 
 NOTHING = "/nonexistent"
-pytestmark = pytest.mark.once
 
 
 @pytest.fixture(autouse=True)

@@ -37,7 +37,6 @@ BOUNDARIES = {f"kops/broker/{name}.py" for name in ("apis/dispatch", "controller
     "kops/spark/interrupt.py"
 }
 NEVER_IN_TESTS = [r"pytest\.s" + r"kip", r"x" + r"fail\(", r"import" + r"orskip", r"mark\.s" + r"kip"]
-pytestmark = pytest.mark.once
 
 
 def files(*folders: str) -> Iterator[Path]:

@@ -17,7 +17,6 @@ SCAN = (
     "import sys\nfrom kops.records import BytesSource, scan\n"
     "print(sum(len(batch.records()) for batch in scan(BytesSource(open(sys.argv[1], 'rb').read()))))"
 )
-pytestmark = pytest.mark.once
 
 
 def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -23,7 +23,6 @@ CIRCLES = {
 }
 # Packages with more modules, each with the reason.
 LARGE = {GENERATED: "generated from Kafka's descriptors, a module a message"}
-pytestmark = pytest.mark.once
 
 
 @cache

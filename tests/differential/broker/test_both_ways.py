@@ -55,7 +55,6 @@ class Expected:
 
 
 @pytest.mark.slow
-@pytest.mark.once
 @pytest.mark.parametrize("kill", [False, True], ids=["clean", "killed"])
 def test_kops_and_kafka_take_over_each_others_cluster(oracle: Oracle, tmp_path: Path, kill: bool) -> None:
     directory = ClusterDirectory(str(tmp_path / "data"))

@@ -18,8 +18,6 @@ from kops.errors import ApiError
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes.node_properties import BASES, KAFKA_FILES, ODD_SETS, some_properties
 
-pytestmark = pytest.mark.once
-
 
 def default_text(key: ConfigKey) -> str | None:
     """ConfigDef.convertToString of a default."""

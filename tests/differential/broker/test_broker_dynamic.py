@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from py4j.java_gateway import get_field
 from py4j.protocol import Py4JJavaError
 
@@ -22,8 +21,6 @@ from kops.errors import ApiError
 from tests.support.kafka.manual_jvm import constant, proxy
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes.node_properties import BASES, BROKER, COMBINED, some_value
-
-pytestmark = pytest.mark.once
 
 DYNAMIC_BROKER_CONFIG = "org.apache.kafka.server.config.DynamicBrokerConfig"
 # Whether a class exists is for Kafka's JVM to know.

@@ -22,8 +22,6 @@ from kops.protocol.registry import request_class, response_class
 from tests.support.kafka.oracle import Oracle
 from tests.support.requests.messages import random_message
 
-pytestmark = pytest.mark.once
-
 SEEDS = 2
 REQUESTS = "org.apache.kafka.common.requests"
 

@@ -18,8 +18,6 @@ from kops.metadata.raft.log.control_records import read_snapshot_header
 from kops.records import read_batches
 from tests.support.kafka.oracle import Oracle
 
-pytestmark = pytest.mark.once
-
 TOOL = "kafka.tools.StorageTool"
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 NOW_MS = 1_700_000_000_123

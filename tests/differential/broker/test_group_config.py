@@ -15,8 +15,6 @@ from kops.config.values.definition import ConfigDef
 from kops.errors import ApiError
 from tests.support.kafka.oracle import Oracle
 
-pytestmark = pytest.mark.once
-
 GROUP_CONFIG = "org.apache.kafka.coordinator.group.GroupConfig"
 CLIENT_METRICS = "org.apache.kafka.server.metrics.ClientMetricsConfigs"
 NODE = {

@@ -27,7 +27,7 @@ from tests.support.nodes.raw_client import RawClient
 from tests.support.nodes.soaking import log_bytes
 from tests.support.parts.controlling import creation, registration
 
-pytestmark = [pytest.mark.once, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 KOPS, KAFKA = 2, 3
 

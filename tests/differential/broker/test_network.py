@@ -23,8 +23,6 @@ from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.real_broker import RealBroker
 from tests.support.nodes.networking import LoopThread
 
-pytestmark = pytest.mark.once
-
 
 @pytest.mark.parametrize(("bound", "samples", "window_s"), [(2, 11, 1), (1, 2, 1), (4, 3, 2)])
 def test_rates_and_what_they_delay(oracle: Oracle, bound: int, samples: int, window_s: int) -> None:

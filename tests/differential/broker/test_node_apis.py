@@ -34,7 +34,6 @@ def both(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
 
 
 @pytest.mark.slow
-@pytest.mark.once
 @pytest.mark.parametrize("case", CASES)
 def test_answers(both: tuple[Side, Side], case: str) -> None:
     steps, version = CASES[case]

@@ -151,7 +151,6 @@ SCENARIOS = (
 
 
 @pytest.mark.slow
-@pytest.mark.once
 def test_brokers_that_do_not_lead(tmp_path_factory: pytest.TempPathFactory) -> None:
     found = []
     work = tmp_path_factory.mktemp("three")

@@ -21,7 +21,7 @@ from tests.support.kafka.real_broker import RealBroker
 from tests.support.kafka.two_brokers import Side
 from tests.support.nodes.kops_nodes import KopsNodes
 
-pytestmark = [pytest.mark.slow, pytest.mark.once]
+pytestmark = pytest.mark.slow
 
 TOPIC, BROKER, METRICS, GROUP = 2, 4, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)

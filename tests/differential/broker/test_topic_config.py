@@ -16,8 +16,6 @@ from kops.config.values.java import double_text
 from kops.errors import ApiError
 from tests.support.kafka.oracle import Oracle
 
-pytestmark = pytest.mark.once
-
 LOG_CONFIG = "org.apache.kafka.storage.internals.log.LogConfig"
 REFUSALS = ("org.apache.kafka.common.errors.InvalidConfigurationException: ", "org.apache.kafka.common.config.ConfigException: ")
 NUMBERS = ["0", "1", "-1", "-2", "-3", "9", "10", "17", "22", "23", "4096", "1048575", "1048576", "604800000", "9223372036854775807"]

@@ -20,7 +20,6 @@ from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.real_broker import RealBroker
 
-pytestmark = pytest.mark.once
 Kops = Callable[..., Ran]
 
 

@@ -20,7 +20,7 @@ from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.real_broker import RealCluster
 from tests.support.nodes.kops_nodes import KopsNodes
 
-pytestmark = [pytest.mark.once, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 COUNT, TIMEOUT_S = 20_000, 180
 
 

@@ -13,8 +13,6 @@ from kops.protocol.messages import TransactionLogKey
 from tests.support.kafka.oracle import Oracle
 from tests.support.requests.messages import all_versions, random_message, seeded
 
-pytestmark = pytest.mark.once
-
 PACKAGES = (
     "org.apache.kafka.common.message",
     "org.apache.kafka.common.metadata",

@@ -309,7 +309,6 @@ def check_served(ours: dict[str, dict[str, str]], theirs: dict[str, dict[str, st
 
 
 @pytest.mark.slow
-@pytest.mark.once
 @pytest.mark.parametrize("version", ["4.3.0", "3.9.1"])
 def test_tools(oracle: Oracle, kops_nodes: KopsNodes, real_nodes: KopsNodes, tmp_path: Path, version: str) -> None:
     if version == oracle.version:

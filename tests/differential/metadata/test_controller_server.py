@@ -61,8 +61,6 @@ from tests.support.nodes.controllers import Controllers
 from tests.support.nodes.raw_client import RawClient, plain
 from tests.support.parts.controlling import CLUSTER_ID, creation, directory, registration
 
-pytestmark = pytest.mark.once
-
 IDLE = {"metadata.max.idle.interval.ms": "0", "broker.session.timeout.ms": "600000"}
 TOPIC, BROKER = 2, 4
 ABSENT = (ZERO_UUID, bytes(15) + b"\x63")

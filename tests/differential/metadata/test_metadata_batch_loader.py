@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import pytest
-
 from kops.errors import DecodeError
 from kops.metadata.image.batch_loader import BatchLoader, LoadedBatch, Manifest
 from kops.metadata.image.metadata_delta import MetadataDelta
@@ -27,7 +25,6 @@ from tests.support.kafka.oracle import Oracle
 
 INVOKE = ("java.lang.Object", "java.lang.reflect.Method", "[Ljava.lang.Object;")
 LOADER = "org.apache.kafka.image.loader"
-pytestmark = pytest.mark.once
 
 
 def recording(oracle: Oracle, interface: str, answer: Any) -> tuple[Any, Any]:

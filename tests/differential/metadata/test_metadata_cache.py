@@ -19,7 +19,6 @@ from tests.support.kafka.oracle import Oracle
 from tests.support.requests.metadata_records import RecordSource
 
 LISTENERS = ("PLAINTEXT", "SSL", "INTERNAL", "NONE")
-pytestmark = pytest.mark.once
 
 
 class RealCache:

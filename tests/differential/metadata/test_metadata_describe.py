@@ -25,7 +25,6 @@ from tests.support.kafka.oracle import Oracle
 from tests.support.requests.metadata_records import RecordSource
 
 MESSAGES = "org.apache.kafka.common.message"
-pytestmark = pytest.mark.once
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,6 @@ from tests.support.requests.metadata_records import BROKERS, RecordSource, known
 IMAGE = "org.apache.kafka.image"
 # What Kafka has in trees or keyed by dense numbers; all else is in HashMaps, whose order is its own.
 IN_ORDER = ("TopicRecord", "PartitionRecord")
-pytestmark = pytest.mark.once
 
 
 class RealImages:

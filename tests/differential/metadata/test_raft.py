@@ -7,8 +7,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from kops.metadata.raft.log import control_records as control
 from kops.metadata.raft.log.accumulator import BatchAccumulator
 from kops.metadata.raft.log.snapshot import SnapshotWriter
@@ -21,7 +19,6 @@ from tests.support.kafka.oracle import Oracle
 RECORDS = "org.apache.kafka.common.record.internal.MemoryRecords"
 MESSAGES = "org.apache.kafka.common.message"
 RAFT = "org.apache.kafka.raft"
-pytestmark = pytest.mark.once
 
 
 def buffer_bytes(buffer: Any) -> bytes:

@@ -33,7 +33,6 @@ KEYS = {
     "metadata.max.retention.ms": SETTINGS.max_retention_ms,
 }
 REFUSED = "refused"
-pytestmark = pytest.mark.once
 
 
 class Real:

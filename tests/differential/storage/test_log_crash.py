@@ -77,14 +77,12 @@ def open_both(oracle: Oracle, directory: Path, now_ms: int, disk: MemoryFiles, w
     return End(None, missing)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("seed", range(3))
 def test_what_a_crash_leaves_opens_alike(oracle: Oracle, tmp_path: Path, seed: int) -> None:
     for number, (where, now_ms, disk) in enumerate(states(seed, points=3)):
         assert open_both(oracle, tmp_path / str(number), now_ms, disk, where) == End(None, 0)
 
 
-@pytest.mark.once
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_what_many_crashes_leave_opens_alike(oracle: Oracle, tmp_path: Path, seed_count: int | None) -> None:
@@ -93,7 +91,6 @@ def test_what_many_crashes_leave_opens_alike(oracle: Oracle, tmp_path: Path, see
             assert open_both(oracle, tmp_path / f"{seed}-{number}", now_ms, disk, where) == End(None, 0)
 
 
-@pytest.mark.once
 @pytest.mark.slow
 def test_kafkas_order_of_writing_leaves_gaps_and_logs_that_cannot_be_loaded(oracle: Oracle, tmp_path: Path) -> None:
     """Which is why kops's is another one; what it leaves, both take alike."""

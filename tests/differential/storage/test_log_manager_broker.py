@@ -249,7 +249,6 @@ def _serves_everything(oracle: Oracle, work: Path, disks: Path, written: Written
 
 
 @pytest.mark.slow
-@pytest.mark.once
 @pytest.mark.timeout(900)
 def test_after_a_clean_stop_nothing_is_recovered(oracle: Oracle, written: Written, tmp_path: Path) -> None:
     shutil.copytree(written.clean, tmp_path / "disks")
@@ -264,7 +263,6 @@ def test_after_a_clean_stop_nothing_is_recovered(oracle: Oracle, written: Writte
 
 
 @pytest.mark.slow
-@pytest.mark.once
 @pytest.mark.timeout(900)
 def test_after_a_kill_everything_is_recovered(oracle: Oracle, written: Written, tmp_path: Path) -> None:
     shutil.copytree(written.killed, tmp_path / "disks")

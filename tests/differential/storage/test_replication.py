@@ -6,8 +6,6 @@ import base64
 import random
 from typing import Any
 
-import pytest
-
 from kops.protocol import errors
 from kops.protocol.messages.fetch_response import FetchResponse, PartitionData
 from kops.records.log_offsets import TopicPartition
@@ -20,7 +18,6 @@ from kops.replication.quota import ReplicationQuotaManager
 from tests.support.kafka.manual_jvm import ManualClock
 from tests.support.kafka.oracle import Oracle
 
-pytestmark = pytest.mark.once
 NOW_MS = 1_700_000_000_000
 IDS = {"orders": bytes(range(16)), "payments": bytes(range(1, 17)), "stock": bytes(range(2, 18))}
 KAFKA = "org.apache.kafka."

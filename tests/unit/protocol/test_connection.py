@@ -27,8 +27,6 @@ from kops.protocol.messages import (
 )
 from kops.protocol.structure import Encoded
 
-pytestmark = pytest.mark.once
-
 
 def joined(buffers: list[Encoded]) -> bytes:
     return b"".join(buffers)  # type: ignore[arg-type]

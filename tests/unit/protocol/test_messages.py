@@ -33,7 +33,6 @@ from kops.protocol.structure import parse_versions, size_of
 from tests.support.requests.messages import all_messages, all_versions, random_message
 from tools.make_messages import TARGET, generate
 
-pytestmark = pytest.mark.once
 PROJECT = Path(messages.__file__).parents[3]
 
 
