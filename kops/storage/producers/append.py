@@ -1,7 +1,7 @@
-"""One producer's state on one partition, and what a batch does to it (Kafka ProducerStateEntry, ProducerAppendInfo; KIP-98, KIP-890).
+"""One producer's state on one partition, and how a batch changes it (Kafka ProducerStateEntry, ProducerAppendInfo; KIP-98, KIP-890).
 
-The rules are those of a batch that is read back from the log: epochs and sequences are taken as they are, only a data batch outside of the
-transaction that its producer has open is refused. What an append must keep to besides is in `kops.storage.producers.checks`.
+These are the rules for a batch that is read back from the log. Epochs and sequences are taken as they are. Only one batch is rejected: a
+data batch outside the transaction that its producer has open. `kops.storage.producers.checks` has the further rules for an append.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TV_UNKNOWN: Final = -1
 
 
 class BatchMetadata(NamedTuple):
-    """What is remembered of a batch: to recognise it when it comes again, and for the snapshot."""
+    """The facts that are kept about a batch: they identify a duplicate, and snapshots store them."""
 
     last_sequence: int
     last_offset: int
@@ -57,7 +57,7 @@ class BatchMetadata(NamedTuple):
 
 @dataclass(slots=True)
 class TxnMetadata:
-    """A transaction in this partition: its producer, its first offset, and its marker's offset once it is decided."""
+    """A transaction in this partition: its producer, its first offset, and its marker's offset once it has ended."""
 
     producer_id: int
     first_offset: int
@@ -74,7 +74,7 @@ class CompletedTxn(NamedTuple):
 
 
 class ProducerStateEntry:
-    """A producer's epoch, its last batches (at most five of that epoch) and the transaction it has open; -1 and None for nothing."""
+    """A producer's epoch, its last batches (at most five of that epoch) and its open transaction. -1 and None stand for missing values."""
 
     __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "last_timestamp", "producer_epoch", "producer_id")
 
@@ -94,7 +94,7 @@ class ProducerStateEntry:
         self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_TO_RETAIN)
 
     def without_batches(self) -> ProducerStateEntry:
-        """A copy that a batch can be added to."""
+        """A copy without batches, to which a batch can be added."""
         return ProducerStateEntry(
             self.producer_id, self.producer_epoch, self.coordinator_epoch, self.last_timestamp, self.current_txn_first_offset
         )
@@ -106,7 +106,7 @@ class ProducerStateEntry:
 
     @property
     def first_sequence(self) -> int:
-        """The first sequence of the oldest batch remembered."""
+        """The first sequence of the oldest batch that is kept."""
         return self.batches[0].first_sequence if self.batches else NO_SEQUENCE
 
     @property
@@ -120,20 +120,20 @@ class ProducerStateEntry:
         return self.batches[-1].offset_delta if self.batches else 0
 
     def add_batch(self, producer_epoch: int, batch: BatchMetadata) -> None:
-        """The producer wrote a batch; one of a new epoch makes the older ones forgotten."""
+        """Add a batch that the producer wrote. A batch of a new epoch removes the older batches."""
         self._set_epoch(producer_epoch)
         self.batches.append(batch)
         self.last_timestamp = batch.timestamp
 
     def end_transaction(self, producer_epoch: int, coordinator_epoch: int, timestamp: int) -> None:
-        """A marker of the producer was read."""
+        """Apply a marker of the producer."""
         self._set_epoch(producer_epoch)
         self.coordinator_epoch = coordinator_epoch
         self.current_txn_first_offset = None
         self.last_timestamp = timestamp
 
     def update(self, newer: ProducerStateEntry) -> None:
-        """Take over what `newer` says, its batches behind those that are here."""
+        """Take over the values of `newer`, and add its batches after the existing ones."""
         self._set_epoch(newer.producer_epoch)
         self.batches.extend(newer.batches)
         newer.batches.clear()
@@ -142,7 +142,7 @@ class ProducerStateEntry:
         self.last_timestamp = newer.last_timestamp
 
     def find_duplicate_batch(self, batch: Batch) -> BatchMetadata | None:
-        """The batch remembered that has the same epoch and sequences: this one was written before."""
+        """The batch with the same epoch and sequences that was written before, or None."""
         if batch.producer_epoch != self.producer_epoch:
             return None
         first, last = batch.base_sequence, batch.last_sequence
@@ -155,7 +155,9 @@ class ProducerStateEntry:
 
 
 class ProducerAppendInfo:
-    """Batches of one producer on their way into the state: `entry` is what it will be, `started` the transactions that they began."""
+    """Batches of one producer that are about to change its state. `entry` is the future state, `started` the transactions that they
+    begin.
+    """
 
     __slots__ = ("entry", "started")
 
@@ -164,7 +166,7 @@ class ProducerAppendInfo:
         self.started: list[TxnMetadata] = []
 
     def append(self, batch: Batch, transaction_version: int = TV_UNKNOWN) -> CompletedTxn | None:
-        """Add a v2 batch; the transaction that it ends, if it is a marker that ends one."""
+        """Add a v2 batch. Returns the transaction that it ends, if it is a marker that ends one."""
         if batch.is_control:
             return self._append_control(batch, transaction_version)
         base_offset, last_offset = batch.base_offset, batch.last_offset
@@ -183,7 +185,7 @@ class ProducerAppendInfo:
 
     def _append_control(self, batch: Batch, transaction_version: int) -> CompletedTxn | None:
         record = first_record(batch)
-        if record is None:  # the cleaner removed the marker's transaction and kept the empty batch
+        if record is None:  # the cleaner removed the marker and kept the empty batch
             return None
         is_abort, coordinator_epoch = read_end_txn_marker(record)
         self._check_marker(batch, coordinator_epoch, transaction_version)
@@ -195,7 +197,7 @@ class ProducerAppendInfo:
         return completed
 
     def _check_marker(self, batch: Batch, coordinator_epoch: int, transaction_version: int) -> None:
-        """Nothing is asked of a marker that is in the log."""
+        """Accept any marker, because it is already in the log."""
 
     def _refuse_plain_batch(self, offset: int) -> NoReturn:
         reason = f"Expected transactional write from producer {self.entry.producer_id} at offset {offset}"
@@ -203,7 +205,7 @@ class ProducerAppendInfo:
 
 
 def first_record(batch: Batch) -> Record | None:
-    """The first record of a control batch, None in an empty one; the exceptions of DefaultRecordBatch's iterator."""
+    """The first record of a control batch, or None in an empty batch. Raises the exceptions of DefaultRecordBatch's iterator."""
     from kops.records import decode
 
     if len(batch.data()) < BATCH_OVERHEAD:
@@ -225,7 +227,7 @@ def first_record(batch: Batch) -> Record | None:
 
 
 def read_end_txn_marker(record: Record) -> tuple[bool, int]:
-    """Whether the marker aborts, and the coordinator's epoch; the exceptions of EndTransactionMarker.deserialize."""
+    """Return whether the marker aborts, and the coordinator's epoch. Raises the exceptions of EndTransactionMarker.deserialize."""
     if record.key is None:
         raise LoadError('Cannot invoke "java.nio.ByteBuffer.duplicate()" because "key" is null', exception=NULL_POINTER)
     try:

@@ -1,9 +1,10 @@
-"""The checks that an append must pass because of its producers (Kafka ProducerAppendInfo, UnifiedLog.analyzeAndValidateProducerState;
-KIP-98, KIP-890, KIP-1228).
+"""The checks of an append that concern its producers.
 
-`analyze_append` goes over the batches of one append and gives what they will make of the producers, without changing them (but for
-verifications that they end): the log writes the batches, then the result goes into `ProducerState.update`. What is wrong raises
-`ApiError` with Kafka's texts. A stale epoch is always INVALID_PRODUCER_EPOCH: PRODUCER_FENCED is the coordinators' answer alone.
+Sources: Kafka's ProducerAppendInfo, UnifiedLog.analyzeAndValidateProducerState; KIP-98, KIP-890, KIP-1228.
+
+`analyze_append` checks the batches of one append and returns the changes of the producers. It changes no producer, but it does end
+verifications. The log writes the batches and then passes the result to `ProducerState.update`. A failed check raises `ApiError` with
+Kafka's text. A stale epoch is always INVALID_PRODUCER_EPOCH, because only coordinators answer PRODUCER_FENCED.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ TV_2 = 2
 
 
 class ProducerAnalysis(NamedTuple):
-    """What an append will change: for `ProducerState.update` in this order, then the transactions that end.
+    """The changes that an append makes: the arguments for `ProducerState.update` in this order, then the transactions that end.
 
-    With a `duplicate` nothing is to be written: the append was made before, and is answered with where that was.
+    If there is a `duplicate`, nothing must be written. The batch was appended before, and the answer has the offsets of that append.
     """
 
     updated: list[ProducerAppendInfo]
@@ -52,8 +53,8 @@ def analyze_append(
 ) -> ProducerAnalysis:
     """Check the batches of one append, with their final offsets, against the producers.
 
-    `guard` is what `ProducerState.start_verification` gave for it, `transaction_version` that of the request that writes markers. Raises
-    ApiError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
+    `guard` is the result of `ProducerState.start_verification` for this append. `transaction_version` is that of the request that writes
+    markers. Raises ApiError: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
     """
     updated: dict[int, CheckedAppendInfo] = {}
     asked: list[int] = []
@@ -83,14 +84,14 @@ def analyze_append(
 
 
 def _in_order(updated: dict[int, CheckedAppendInfo], asked: list[int]) -> list[ProducerAppendInfo]:
-    """As Java's map of them is iterated, which decides where new producers stand in a snapshot."""
+    """Return the producers in the iteration order of Java's map, which decides the order of new producers in a snapshot."""
     if len(updated) < 2:
         return list(updated.values())
     return [updated[producer_id] for producer_id in hash_map_order(asked)]
 
 
 def _check_transaction(state: ProducerState, batch: Batch, guard: VerificationGuard) -> None:
-    """A transactional batch needs an open transaction, or the guard of its verification."""
+    """Require an open transaction or the guard of its verification for a transactional batch."""
     producer_id, epoch = batch.producer_id, batch.producer_epoch
     if state.has_ongoing_transaction(producer_id, epoch):
         return
@@ -100,7 +101,7 @@ def _check_transaction(state: ProducerState, batch: Batch, guard: VerificationGu
 
 
 class CheckedAppendInfo(ProducerAppendInfo):
-    """Batches of one producer on their way into a log that is being written."""
+    """Batches of one producer that are about to be appended to the log."""
 
     __slots__ = ("current", "origin", "topic_partition", "verification")
 
@@ -114,7 +115,9 @@ class CheckedAppendInfo(ProducerAppendInfo):
         self.verification = verification
 
     def append(self, batch: Batch, transaction_version: int = TV_UNKNOWN) -> CompletedTxn | None:
-        """Check and add a v2 batch with its final offsets; the transaction that it ends. ApiError as `analyze_append`."""
+        """Check and add a v2 batch with its final offsets, and return the transaction that it ends. Raises the same ApiErrors as
+        `analyze_append`.
+        """
         try:
             if batch.is_control:
                 return self._append_control(batch, transaction_version)
@@ -141,7 +144,9 @@ class CheckedAppendInfo(ProducerAppendInfo):
             )
 
     def _check_epoch(self, epoch: int, offset: int, transaction_version: int) -> None:
-        """Not older than the last one seen; a marker of transaction version 2 must be newer, but for one that is written again."""
+        """Require an epoch that is not older than the last one seen. A marker of transaction version 2 needs a newer epoch unless it is a
+        repeated write.
+        """
         last = self.entry.producer_epoch
         must_grow = transaction_version >= TV_2
         if self.origin is AppendOrigin.REPLICATION or epoch > last or (epoch == last and not must_grow):
@@ -156,7 +161,9 @@ class CheckedAppendInfo(ProducerAppendInfo):
         )
 
     def _check_sequence(self, epoch: int, sequence: int, offset: int) -> None:
-        """ProducerAppendInfo.checkSequence. A producer that nothing is known of may begin with any sequence (not in version 2)."""
+        """Check the sequence (ProducerAppendInfo.checkSequence). An unknown producer may begin with any sequence, except in transaction
+        version 2.
+        """
         verification = self.verification
         if verification is not None:
             if verification.supports_epoch_bump and sequence != 0 and not self.current.batches:

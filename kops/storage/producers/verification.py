@@ -1,20 +1,21 @@
-"""What a partition remembers while a producer's transaction is verified with the coordinator (Kafka VerificationStateEntry,
-VerificationGuard; KIP-890).
+"""The state of a partition while the coordinator verifies a producer's transaction.
 
-Before the first batch of a transaction is appended, the coordinator is asked whether the partition belongs to it. A guard made then must
-come with the append: one that was made for an earlier transaction of the same producer no longer fits.
+Sources: Kafka's VerificationStateEntry, VerificationGuard; KIP-890.
+
+Before the first batch of a transaction is appended, the broker asks the coordinator whether the partition belongs to the transaction. The
+append must bring the guard that was made for this question. The guard of an earlier transaction of the same producer no longer matches.
 """
 
 from __future__ import annotations
 
 
 class VerificationGuard:
-    """A token that is equal to itself only."""
+    """A token that is equal only to itself."""
 
     __slots__ = ()
 
     def verify(self, other: VerificationGuard) -> bool:
-        """Whether `other` is this guard; the sentinel verifies nothing."""
+        """Whether `other` is this guard. The sentinel never verifies anything."""
         return other is self and other is not NO_GUARD
 
 
@@ -23,9 +24,10 @@ NO_GUARD = VerificationGuard()
 
 
 class VerificationStateEntry:
-    """One producer under verification since `timestamp` (ms).
+    """A producer under verification since `timestamp` (ms).
 
-    `lowest_sequence` is the lowest seen in `epoch`: a higher one must not be written before it, else the lower one could never be.
+    `lowest_sequence` is the lowest sequence seen in `epoch`. A higher sequence must not be written first, because the lower one could then
+    never be written.
     """
 
     __slots__ = ("epoch", "guard", "lowest_sequence", "supports_epoch_bump", "timestamp")
@@ -38,7 +40,7 @@ class VerificationStateEntry:
         self.supports_epoch_bump = supports_epoch_bump
 
     def see(self, sequence: int, epoch: int) -> None:
-        """maybeUpdateLowestSequenceAndEpoch: a lower sequence of the same epoch, or any of a later one, is what counts from now on."""
+        """Remember a lower sequence of the same epoch, or any sequence of a later epoch (maybeUpdateLowestSequenceAndEpoch)."""
         if epoch > self.epoch or (epoch == self.epoch and sequence < self.lowest_sequence):
             self.epoch = epoch
             self.lowest_sequence = sequence

@@ -72,7 +72,7 @@ class FileBatch(Batch):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name):
-            # Reached for the slots that were left empty.
+            # Called for the slots that were left empty.
             if name not in FIELDS:
                 raise AttributeError(name)
             if name == "max_timestamp" and self.magic < 0:
@@ -203,7 +203,7 @@ class LogView(FileView):
                     raise CorruptRecordError(
                         f"Found record size {length} smaller than minimum record overhead ({MESSAGE_OVERHEAD_V0}) in file {self.path}."
                     ) from error
-                # The file ends within the header, but the length fits: Kafka passes over it as long as nothing in it is asked for.
+                # The file ends within the header, but the length fits. Kafka skips this batch as long as no field of it is read.
                 yield FileBatch(self, prefix, 0, position)
                 position += LOG_OVERHEAD + length
 

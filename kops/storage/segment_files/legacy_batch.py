@@ -29,7 +29,7 @@ _MAGIC = 4
 _ATTRIBUTES = 5
 _KEY_SIZE = (6, 14)
 _LARGEST_ALLOCATION = 512 * 1024 * 1024
-"""Kafka allocates what an inner message claims; a wrong claim of more than this is taken to be more than its heap has."""
+"""Kafka allocates the size that an inner message claims. A wrong size above this is assumed to exceed Kafka's heap."""
 
 
 def check_codec(codec: int) -> int:

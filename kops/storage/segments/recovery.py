@@ -1,8 +1,8 @@
-"""The pass over a segment that rebuilds everything beside it: indexes, leader epochs, producers (the loop of Kafka's LogSegment.recover).
+"""The pass over a segment that rebuilds its indexes, leader epochs and producers (the loop of Kafka's LogSegment.recover).
 
-An index entry is due when more than `index.interval.bytes` lie between a batch and the batch of the last entry; appending decides the same
-way, so on a leader of 3.9 or 4.x what is rebuilt here is what the broker wrote, byte for byte. The time index gets the largest
-timestamp so far with each entry, and once more at the end, as closing a segment does.
+An index entry is due if more than `index.interval.bytes` are between a batch and the batch of the last entry. Appends follow the same rule,
+so for a leader of 3.9 or 4.x the rebuilt indexes equal the broker's byte for byte. With each entry, the time index gets the largest
+timestamp so far. It gets that timestamp once more at the end, as when a segment is closed.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ class Indexes(NamedTuple):
 
 
 class Pass:
-    """One pass over a segment's batches, from its beginning to the first batch that is not good.
+    """A pass over a segment's batches, from its beginning to the first invalid batch.
 
-    Afterwards `valid_bytes` is where that is, `damage` why it ended there (None at the end of the file), `largest` the largest timestamp.
+    Afterwards, `valid_bytes` is the position where it ended, `damage` the reason (None at the end of the file), and `largest` the largest
+    timestamp.
     """
 
     def __init__(
@@ -75,7 +76,9 @@ class Pass:
         self.damage: LoadError | None = None
 
     def run(self) -> None:
-        """Go through. Raises what Kafka's recovery does not catch either: overflow, offsets that go back, errors of transactions."""
+        """Run the pass. Raises the errors that Kafka's recovery does not catch either: overflow, decreasing offsets, errors of
+        transactions.
+        """
         try:
             while self._read_window() or self._read_one():
                 pass
@@ -83,21 +86,21 @@ class Pass:
             self.damage = error
 
     def _read_window(self) -> int:
-        """Take the good batches of a window in bulk; the number of bytes they had."""
+        """Process the valid batches of a window in bulk, and return their size in bytes."""
         log = self._log
         position = self.valid_bytes
         rows: list[Row] = []
         positions: list[int] = []
         data = log.read_batches_at(position, min(self._window, log.size - position))
         size = read_headers(data, position, True, _ANY_MAGIC, rows, positions)
-        # Behind a batch that the bulk reader leaves to the other way only little is read ahead: there may be many of them.
+        # After a batch that the bulk reader leaves to the slow reader, only little is read ahead, because many such batches may follow.
         self._window = min(2 * self._window, _WINDOW) if size else _FIRST_WINDOW
         positions.append(position + size)
         self._take(rows, positions, data, position)
         return size
 
     def _read_one(self) -> bool:
-        """Take the next batch the slow way, exactly as Kafka reads it; False at the end."""
+        """Process the next batch exactly as Kafka reads it, which is slower. Returns False at the end."""
         batch = next(self._log.batches(self.valid_bytes), None)
         if batch is None:
             return False
@@ -111,7 +114,7 @@ class Pass:
         return True
 
     def _take(self, rows: list[Row], positions: list[int], data: bytes, start: int) -> None:
-        """What one batch after the other does; `positions` has one more than `rows`, the end. `data` stands at `start` in the file."""
+        """Apply the batches one by one. `positions` has one more element than `rows`: the end. `data` begins at `start` in the file."""
         base_offset, interval, last_indexed = self._base_offset, self._interval, self._last_indexed
         largest, largest_offset = self.largest
         offsets, times, _ = self._indexes
@@ -170,9 +173,9 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class RebuiltIndexes:
-    """Indexes as the broker would have written them: file contents in bytes, how far the log was good, why not further.
+    """Indexes as the broker would have written them: their contents in bytes, the size of the valid part of the log, and why it ends there.
 
-    Iterating gives the three contents.
+    Iteration yields the three contents.
     """
 
     index: bytes
@@ -194,12 +197,12 @@ def rebuild_indexes(
     max_index_size: int = DEFAULT_MAX_INDEX_SIZE,
     path: str = "",
 ) -> RebuiltIndexes:
-    """The indexes of one segment from its log, for a segment that is closed or was stopped cleanly.
+    """Rebuild the indexes of one segment from its log, as if it had been closed or stopped cleanly.
 
-    `producers` is the state at the segment's beginning and is moved on to its end: give the same to one segment after the other, from the
-    first (or from a snapshot), so that transactions that span segments come out right. Without it the segment stands alone.
-    The pass ends at the first batch that is not good (`valid_bytes`, `damage`). Raises `LoadError` where offsets go back or do not fit
-    into the index, or its size is exceeded; OSError if the log can't be read.
+    `producers` is the state at the segment's beginning, and the pass changes it to the state at the end. To handle transactions that span
+    segments, pass the same object for one segment after the other, from the first segment or from a snapshot. Without `producers`, the
+    segment is treated on its own. The pass ends at the first invalid batch (`valid_bytes`, `damage`). Raises `LoadError` if offsets
+    decrease or do not fit into the index, or if the index exceeds its size, and OSError if the log can't be read.
     """
     files = MemoryFiles()
     log = LogView(source, path)

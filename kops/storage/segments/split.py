@@ -1,4 +1,4 @@
-"""Splitting a segment whose offsets reach too far for its index (KAFKA-6264; Kafka LocalLog.splitOverflowedSegment, replaceSegments)."""
+"""Splitting a segment whose offsets are too large for its index (KAFKA-6264; Kafka LocalLog.splitOverflowedSegment, replaceSegments)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def split_overflowed_segment(
     segments: LogSegments,
     opened: Callable[[LogSegment], None],
 ) -> tuple[list[LogSegment], list[LogSegment]]:
-    """Copy the segment into as many as its offsets need, put them in its place; -> (segments given up, new segments).
+    """Copy the segment into as many segments as its offsets need, and replace it by them. Returns (removed segments, new segments).
 
-    An illegal argument where its last offset would have had an entry: then the offsets in it do not increase and the broker's start ends
-    here. `opened` is told of every segment that is opened.
+    A segment whose last offset fits an index entry is an illegal argument: the offsets in it do not increase, and the broker's start ends.
+    `opened` is called with every segment that is opened.
     """
     if not segment.log.path.endswith(LOG):
         illegal_argument(f"Cannot split file {segment.log.path}")
@@ -82,7 +82,7 @@ def _copy(
 
 
 def append_from(part: LogSegment, source: LogView, start: int) -> int:
-    """Copy batches of another segment from a byte position on, as far as their offsets fit here; the number of bytes copied."""
+    """Copy batches of another segment from a byte position on, as long as their offsets fit. Returns the number of bytes copied."""
     position = start
     while position < start + source.size:
         copied = _append_chunk(part, source, position)
@@ -106,7 +106,7 @@ def _append_chunk(part: LogSegment, source: LogView, position: int) -> int:
 
 
 def create_cleaned_segment(files: Files, directory: str, config: TopicConfig, base_offset: int) -> LogSegment:
-    """An empty `.cleaned` segment in place of one that an earlier attempt left (LocalLog.createNewCleanedSegment)."""
+    """Create an empty `.cleaned` segment. It replaces one that an earlier attempt left (LocalLog.createNewCleanedSegment)."""
     for kind in (INDEX, TIME_INDEX, TXN_INDEX, LOG):
         path = segment_path(directory, base_offset, kind, CLEANED)
         if files.exists(path):
@@ -117,9 +117,9 @@ def create_cleaned_segment(files: Files, directory: str, config: TopicConfig, ba
 
 
 def replace_segments(files: Files, directory: str, segments: LogSegments, new: list[LogSegment], old: list[LogSegment]) -> list[LogSegment]:
-    """Swap `.cleaned` segments in for old ones, safe against a crash at every step; the old ones that have no successor of their offset.
+    """Replace old segments by `.cleaned` ones, safe against a crash at every step. Returns the old segments whose offset has no successor.
 
-    First all new ones become `.swap`, the highest offset first; then the old ones become `.deleted`; then the suffix goes.
+    All new segments become `.swap`, the highest offset first. Then the old segments become `.deleted`. Then the suffix `.swap` is removed.
     """
     new = sorted(new, key=lambda segment: segment.base_offset)
     old = sorted((segment for segment in old if segment.base_offset in segments), key=lambda segment: segment.base_offset)

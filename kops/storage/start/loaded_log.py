@@ -1,4 +1,4 @@
-"""A log as its loading leaves it, and what the loading did (the parts of Kafka's UnifiedLog and LocalLog that a load and a stop need)."""
+"""The result of loading a log, and a list of what the loader did (the parts of Kafka's UnifiedLog and LocalLog for a load and a stop)."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ ActionKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class LoadAction:
-    """One thing that the loader did to the directory, in order.
+    """One change that the loader made to the directory. The actions are in order.
 
-    `file` is a name in the directory (of a segment: its `.log`), sizes are bytes of it, `offset` is a log offset: where the segment ends
-    now (`segment-truncated`, `segment-emptied`) or begins (`segment-removed`). A removed segment's files are renamed to `.deleted` and
-    stay so until `file.delete.delay.ms` is over.
+    `file` is a name in the directory (for a segment: its `.log`), and sizes are bytes of that file. `offset` is a log offset: the segment's
+    new end (`segment-truncated`, `segment-emptied`) or its beginning (`segment-removed`). The files of a removed segment are renamed to
+    `.deleted` and stay until `file.delete.delay.ms` has passed.
     """
 
     kind: ActionKind
@@ -54,9 +54,10 @@ class LoadAction:
 
 @dataclass(slots=True)
 class LoadedLog:
-    """A partition's log, open. `actions` tells what loading did; offsets are log offsets, `recovery_point` is what is flushed.
+    """The open log of a partition. `actions` are the changes of the load, offsets are log offsets, and everything below `recovery_point` is
+    flushed.
 
-    The files of `marked_segments` and `marked_snapshots` (paths) are renamed to `.deleted`; whoever owns the log deletes them later.
+    The files of `marked_segments` and `marked_snapshots` (paths) are renamed to `.deleted`. The owner of the log deletes them later.
     """
 
     files: Files
@@ -74,7 +75,7 @@ class LoadedLog:
     marked_snapshots: list[str] = field(default_factory=list)
 
     def open(self) -> None:
-        """What opening the loaded log does further: settle the start offset, find the first unstable offset, read the topic's id."""
+        """Finish the opening of the loaded log: settle the start offset, find the first unstable offset, read the topic's id."""
         first = self.segments.first
         self.log_start_offset = max(self.log_start_offset, first.base_offset if first is not None else 0)
         self.recovery_point = max(self.recovery_point, self.log_start_offset)
@@ -85,7 +86,7 @@ class LoadedLog:
         self.topic_id = self._read_topic_id()
 
     def _locate(self, offset: int) -> None:
-        """Look up an offset's place as Kafka does for the first unstable offset: what it runs into on the way ends the start."""
+        """Find an offset's position, as Kafka does for the first unstable offset. An error here ends the start."""
         try:
             self.locate(offset)
         except OffsetOutOfRangeError:
@@ -94,7 +95,7 @@ class LoadedLog:
             raise KafkaStorageError(f"Exception while reading from {self.path}") from error
 
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """Segment base offset and byte position of the batch with `offset` or the first behind it, None if there is none."""
+        """Return the segment's base offset and the byte position of the batch with `offset` or the first batch after it, or None."""
         segment = self.segments.floor(offset)
         if offset > self.log_end_offset or segment is None:
             raise OffsetOutOfRangeError(
@@ -125,11 +126,11 @@ class LoadedLog:
 
     @property
     def size(self) -> int:
-        """Bytes of all segments' logs."""
+        """The size of all segments' logs in bytes."""
         return sum(segment.size for segment in self.segments)
 
     def close(self) -> None:
-        """Close as a clean stop does: a producer snapshot at the end, indexes trimmed, files flushed."""
+        """Close as a clean stop does: write a producer snapshot at the end, trim the indexes, flush the files."""
         try:
             self.producers.take_snapshot()
             self.segments.close()
@@ -137,6 +138,6 @@ class LoadedLog:
             raise KafkaStorageError(f"Error while closing {self.path}: {io_error(error)}") from error
 
     def close_handlers(self) -> None:
-        """Let go of the files without writing anything, as an offline log directory is left."""
+        """Close the files without writing anything, as for an offline log directory."""
         for segment in self.segments:
             segment.close_handlers()

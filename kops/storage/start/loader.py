@@ -1,10 +1,11 @@
-"""Loading one partition's directory the way a broker of Kafka 4.3 does at its start (LogLoader, UnifiedLog.create).
+"""Loading one partition's directory, as a broker of Kafka 4.3 does at its start (LogLoader, UnifiedLog.create).
 
-Four passes over the directory: remove what an interrupted cleaning or deletion left, finish an interrupted swap, open the segments (a
-missing offset index or a foreign transaction index makes it recover that segment), and without a clean stop recover every segment from
-the recovery point on. Then the epoch cache is cut to the log, and the producers are built from the newest snapshot and what is behind it.
+The loader takes four steps. The first removes the remains of an interrupted cleaning or deletion. The second finishes
+an interrupted swap. The third opens the segments, and recovers a segment whose offset index is missing or whose transaction index belongs
+elsewhere. Without a clean stop, the fourth recovers every segment from the recovery point on. After that, the epoch cache is truncated to
+the log, and the producers are built from the newest snapshot and the batches after it.
 
-`load_partition` is all of it. It writes through the `Files` it is given: an overlay for a forecast, the system's for a broker.
+`load_partition` does all of this. It writes through the given `Files`: an overlay for a forecast, the real file system for a broker.
 """
 
 from __future__ import annotations
@@ -59,12 +60,12 @@ def load_partition(
     write_epochs: bool = True,
     progress: Callable[[int], None] | None = None,
 ) -> LoadedLog:
-    """Load (and so recover) the partition directory `path`.
+    """Load, and if necessary recover, the partition directory `path`.
 
-    The offsets are those of the log directory's checkpoints, `clean_shutdown` says whether its marker was there, `now_ms` decides which
-    producers have expired. Leader epochs that were cut are written by a broker's scheduler: without `write_epochs` that is left to the
-    caller. `progress` is told how many segments are still to be recovered. Raises `LoadError` where a broker can't load the log; what was
-    changed by then stays changed.
+    The offsets come from the checkpoints of the log directory. `clean_shutdown` says whether the directory had its marker. `now_ms` decides
+    which producers have expired. A broker's scheduler writes the truncated leader epochs; without `write_epochs`, the caller has to.
+    `progress` is called with the number of segments that are still to be recovered. Raises `LoadError` if a broker can't load the log.
+    Changes made before the error remain.
     """
     try:
         return LogLoader(
@@ -129,7 +130,7 @@ class LogLoader:
             raise LoadError(error.reason, exception=KAFKA_EXCEPTION) from error
 
     def load(self) -> LoadedLog:
-        """Load it; on an error the files are left as Kafka leaves them, preallocated indexes included."""
+        """Load the log. After an error, the files are as Kafka leaves them, including preallocated indexes."""
         try:
             log = self._load()
             log.open()
@@ -189,7 +190,7 @@ class LogLoader:
     # leftovers --------------------------------------------------------------------------------------------------------------------
 
     def _names(self) -> list[str]:
-        """Names of the directory's files."""
+        """The names of the directory's files."""
         return [name for name in self._files.list(self._path) if self._is_file(name)]
 
     def _is_file(self, name: str) -> bool:
@@ -210,7 +211,9 @@ class LogLoader:
             raise StorageIOError(f"Could not read file {self._join(name)}") from error
 
     def _remove_temporary_files(self) -> list[str]:
-        """First pass: `.deleted` and `.cleaned` go, and `.swap` that belong to a split which was not finished; -> the other `.swap`."""
+        """First step: remove `.deleted` and `.cleaned` files and the `.swap` files of an unfinished split. Returns the other `.swap`
+        files.
+        """
         swaps = []
         cleaned = []
         for name in self._names():
@@ -233,7 +236,7 @@ class LogLoader:
         return valid
 
     def _complete_swaps(self, swaps: list[str]) -> None:
-        """Second and third pass: delete what the `.swap` segments replace, then rename them."""
+        """Second step: delete the files that the `.swap` segments replace, then rename the `.swap` segments."""
         low, high = LONG_MAX, LONG_MIN
         for name in swaps:
             if name.removesuffix(SWAP).endswith(LOG):
@@ -306,7 +309,10 @@ class LogLoader:
         self._segments.add(segment)
 
     def _recover_segment(self, segment: LogSegment, reason: str) -> int:
-        """Recover one segment on a producer state of its own, which becomes a snapshot at its end; the number of bytes cut off."""
+        """Recover one segment with a producer state of its own, and write that state to a snapshot at the segment's end.
+
+        Returns the number of bytes cut off.
+        """
         producers = ProducerStateManager(self._files, self._path, self._expiration_ms)
         rebuild_producer_state(
             producers, self._segments, self._log_start_offset, segment.base_offset, self._now_ms, reload_from_clean_shutdown=False
@@ -324,7 +330,7 @@ class LogLoader:
         return truncated
 
     def _recover_log(self) -> tuple[int, int]:
-        """Recover what is behind the recovery point; -> (new recovery point, log end offset)."""
+        """Recover the segments after the recovery point. Returns (new recovery point, log end offset)."""
         if not self._clean_shutdown:
             self._recover_unflushed()
         log_end_offset = self._check_log_end()
@@ -358,7 +364,7 @@ class LogLoader:
                 return
 
     def _check_log_end(self) -> int | None:
-        """The log end offset; None without segments, or where all were removed because the log would end before it starts."""
+        """Return the log end offset. Returns None without segments, or if all were removed because the log would end before it starts."""
         if not self._segments:
             return None
         log_end_offset = self._segments.active.read_next_offset()
@@ -400,10 +406,10 @@ def rebuild_producer_state(
     *,
     reload_from_clean_shutdown: bool,
 ) -> None:
-    """Bring the producers to the state at `last_offset` (UnifiedLog.rebuildProducerState), and write the snapshots that belong to it.
+    """Bring the producers to the state at `last_offset`, and write the snapshots for it (UnifiedLog.rebuildProducerState).
 
-    From the newest snapshot on the batches are read back, without a look at their checksums. After a clean stop without any snapshot the
-    log is taken to have no producers (an upgrade from before snapshots).
+    The batches after the newest snapshot are read back, without a check of their checksums. After a clean stop without any snapshot, the
+    log is assumed to have no producers (an upgrade from before snapshots).
     """
     offsets_to_snapshot = [last_offset]
     last_segment = segments.last

@@ -1,10 +1,14 @@
-"""A broker's start over all its log directories: what is refused, what goes offline, what is loaded and how.
+"""The start of a broker over all its log directories: which errors end it, which directories go offline, what is loaded and how.
 
-The rules are those of Apache Kafka 4.3: `MetaPropertiesEnsemble.verify` and `KafkaRaftServer.initializeLogDirs` (meta.properties),
-`LogManager.createAndValidateLogDirs`, `loadLogs` and `loadLog` (markers, checkpoints, folder names, stray and doubled partitions),
-`ReplicaManager` (replication-offset-checkpoint, read when the first partition of a directory becomes leader or follower) and
-`LogCleanerManager` (cleaner-offset-checkpoint, read by the cleaner's first round). A live broker (`kops.storage.manager.log_manager`) and
-the forecast run the same code: the forecast gives it an overlay, the broker a `load` that opens a log to be written to.
+The rules are those of Apache Kafka 4.3:
+
+- `MetaPropertiesEnsemble.verify` and `KafkaRaftServer.initializeLogDirs`: meta.properties.
+- `LogManager.createAndValidateLogDirs`, `loadLogs` and `loadLog`: markers, checkpoints, folder names, stray and duplicate partitions.
+- `ReplicaManager`: replication-offset-checkpoint, read when the first partition of a directory becomes leader or follower.
+- `LogCleanerManager`: cleaner-offset-checkpoint, read in the cleaner's first round.
+
+A live broker (`kops.storage.manager.log_manager`) and the forecast run the same code. The forecast passes an overlay. The broker passes a
+`load` that opens a log for writing.
 """
 
 from __future__ import annotations
@@ -37,31 +41,30 @@ METADATA_TOPIC = "__cluster_metadata"
 METADATA_DIR = "__cluster_metadata-0"
 REMOTE_INDEX_CACHE = "remote-log-index-cache"
 RESERVED_DIRECTORY_IDS = 100
-"""Uuids whose 128 bits are a number below this are no directory's (DirectoryId.reserved)."""
+"""Uuids whose 128 bits are a number below this are reserved and never name a directory (DirectoryId.reserved)."""
 
 Offsets = dict[tuple[str, int], int]
 DirOutcome = Literal["started", "log-dir-offline", "broker-does-not-start"]
 PartitionOutcome = Literal["loaded", "not-served", "log-dir-offline", "broker-does-not-start", "stray"]
 StrayRule = Callable[[str | None, str, int], str | None]
-"""(topic id, topic, partition) -> why Kafka calls the replica stray, or None."""
+"""(topic id, topic, partition) -> the reason why Kafka calls the replica stray, or None."""
 Job = Callable[[], None]
 Runner = Callable[[list[list[Job]]], None]
-"""Runs all jobs, given as one list a log directory, and returns when all are done; an exception of a job comes out of it."""
+"""Runs all jobs, given as one list for each log directory. Returns when all are done, and raises the exception of a job."""
 
 
 class StartRefusedError(Exception):
-    """The broker ends before it loads anything; `str()` is Kafka's reason."""
+    """The broker ends before it loads anything. `str()` is Kafka's reason."""
 
 
 @dataclass(slots=True)
 class PartitionStart:
-    """What the start does with one partition's folder.
+    """The result of the start for one partition's folder.
 
-    `state` is what was found: `clean` (marker there), `left` (no marker, a recovery point above zero), `full` (no marker, no recovery
-    point).
-    `log` is the loaded log (None if `LoadOptions.load` keeps it elsewhere), `error` what ended the loading; `outcome` already counts in
-    what became of directory and broker. `remaining_segments` counts down while the log is recovered. `high_watermark` is the checkpointed
-    one, None if it was not read.
+    `state` is `clean` (the marker exists), `left` (no marker, a recovery point above zero) or `full` (no marker, no recovery point). `log`
+    is the loaded log, or None if `LoadOptions.load` keeps it elsewhere. `error` is the error that ended the loading. `outcome` already
+    includes the consequences for directory and broker. `remaining_segments` counts down while the log is recovered. `high_watermark` is the
+    checkpointed one, or None if it was not read.
     """
 
     path: str
@@ -85,7 +88,7 @@ class PartitionStart:
 
 @dataclass(slots=True)
 class LogDirStart:
-    """What the start does with one log directory."""
+    """The result of the start for one log directory."""
 
     path: str
     outcome: DirOutcome = "started"
@@ -98,23 +101,23 @@ class LogDirStart:
 
     @property
     def remaining_logs(self) -> int:
-        """How many logs are still to be loaded (Kafka's gauge remainingLogsToRecover)."""
+        """The number of logs still to be loaded (Kafka's gauge remainingLogsToRecover)."""
         return sum(not partition.is_done for partition in self.partitions)
 
     @property
     def remaining_segments(self) -> int:
-        """How many segments of the logs that are being loaded are still to be recovered (remainingSegmentsToRecover)."""
+        """The number of segments still to be recovered in the logs that are being loaded (remainingSegmentsToRecover)."""
         return sum(partition.remaining_segments for partition in self.partitions)
 
     def go_offline(self, reason: str, error: Exception | None = None) -> None:
-        """The first failure counts, as in LogDirFailureChannel."""
+        """Take the directory offline. As in LogDirFailureChannel, the first failure counts."""
         if self.outcome == "started":
             self.outcome, self.reason, self.error = "log-dir-offline", reason, error
 
 
 @dataclass(slots=True)
 class BrokerStart:
-    """The whole start: `outcome` as Kafka's process shows it, directories in the order of `log.dirs`."""
+    """The result of the whole start. `outcome` is that of Kafka's process, and directories are in the order of `log.dirs`."""
 
     outcome: Literal["started", "started-log-dir-offline", "does-not-start"] = "started"
     reason: str | None = None
@@ -122,15 +125,16 @@ class BrokerStart:
     warnings: list[str] = field(default_factory=list)
 
     def refuse(self, reason: str) -> None:
-        """The process ends; the first reason counts."""
+        """End the process. The first reason counts."""
         if self.outcome != "does-not-start":
             self.outcome, self.reason = "does-not-start", reason
 
 
 @dataclass(slots=True)
 class LoadOptions:
-    """How partitions are loaded: `config(topic)` gives a topic's settings, `clean_shutdown` and `recovery_point` override what lies on
-    disk. `load` loads one partition's folder in another way than into `PartitionStart.log`, and gives the topic's id."""
+    """Options for loading partitions. `config(topic)` returns a topic's settings. `clean_shutdown` and `recovery_point` override the values
+    on disk. `load` loads one partition's folder without setting `PartitionStart.log`, and returns the topic's id.
+    """
 
     config: Callable[[str], TopicConfig]
     now_ms: int
@@ -143,17 +147,17 @@ class LoadOptions:
 
 
 def run_in_turn(jobs: list[list[Job]]) -> None:
-    """The `Runner` without threads."""
+    """Run the jobs one after the other: the `Runner` without threads."""
     for of_one_dir in jobs:
         for job in of_one_dir:
             job()
 
 
 def check_meta_properties(files: Files, paths: Sequence[str], *, node_id: int | None, metadata_log_dir: str) -> list[LogDirStart]:
-    """Read and verify meta.properties of all directories (given in the order of `log.dirs`).
+    """Read and verify meta.properties of all directories, given in the order of `log.dirs`.
 
-    `node_id` None takes the first one found. Returns a `LogDirStart` a directory, offline where its file can't be read; raises
-    `StartRefusedError` with Kafka's reason where the process would end.
+    If `node_id` is None, the first one found counts. Returns a `LogDirStart` for each directory, which is offline if its file can't be
+    read. Raises `StartRefusedError` with Kafka's reason if the process would end.
     """
     starts = [LogDirStart(path) for path in paths]
     missing: list[str] = []
@@ -228,8 +232,10 @@ def _reserved(directory_id: str) -> bool:
 
 
 def start_log_dirs(files: Files, starts: list[LogDirStart], options: LoadOptions, *, run: Runner = run_in_turn) -> BrokerStart:
-    """Load every partition of every live directory and apply what follows, as LogManager and ReplicaManager do; writes go through
-    `files`. `run` may run the jobs of the directories at the same time."""
+    """Load every partition of every live directory and apply the consequences, as LogManager and ReplicaManager do.
+
+    All writes go through `files`. `run` may run the jobs of the directories at the same time.
+    """
     broker = BrokerStart(log_dirs=starts)
     jobs: list[list[Job]] = []
     for start in starts:
@@ -256,7 +262,7 @@ def start_log_dirs(files: Files, starts: list[LogDirStart], options: LoadOptions
 
 
 def list_unloaded(files: Files, starts: list[LogDirStart]) -> None:
-    """Name the partitions of directories that were not loaded at all: nothing is done to them, and nothing of them is served."""
+    """List the partitions of directories that were not loaded at all. They are not changed and not served."""
     for start in starts:
         if start.partitions or start.outcome == "started" or not files.exists(start.path):
             continue
@@ -264,7 +270,7 @@ def list_unloaded(files: Files, starts: list[LogDirStart]) -> None:
             try:
                 parsed = parse_partition_dir(name)
             except DecodeError:
-                continue  # what the folder's name says of the start is told with the directory
+                continue  # the directory reports what this folder's name means for the start
             path = posixpath.join(start.path, name)
             if parsed.topic != METADATA_TOPIC and is_directory(files, path):
                 outcome: PartitionOutcome = "log-dir-offline" if start.outcome == "log-dir-offline" else "broker-does-not-start"
@@ -273,7 +279,7 @@ def list_unloaded(files: Files, starts: list[LogDirStart]) -> None:
 
 
 def finish(broker: BrokerStart) -> None:
-    """Carry the outcome of broker and directories down to the partitions, and that of the directories up to the broker."""
+    """Copy the outcome of broker and directories to the partitions, and the outcome of the directories to the broker."""
     offline = [start for start in broker.log_dirs if start.outcome == "log-dir-offline"]
     for start in offline:
         for partition in start.partitions:
@@ -299,7 +305,7 @@ def _fall(partition: PartitionStart, outcome: PartitionOutcome, reason: str | No
 
 
 def _read_offsets(files: Files, start: LogDirStart, name: str, consequence: str) -> Offsets:
-    """An offset checkpoint as the broker reads it: a malformed line takes the directory offline, a bad number resets the file."""
+    """Read an offset checkpoint as the broker does: a malformed line takes the directory offline, a bad number resets the file."""
     path = posixpath.join(start.path, name)
     try:
         data = files.read_all(path)
@@ -316,7 +322,7 @@ def _read_offsets(files: Files, start: LogDirStart, name: str, consequence: str)
 
 
 def _jobs_of_dir(files: Files, start: LogDirStart, options: LoadOptions) -> list[Job]:
-    """Take away the marker, read the checkpoints, find the folders; -> what loads each of them."""
+    """Remove the marker, read the checkpoints and find the folders. Returns a job for each folder that loads it."""
     marker = posixpath.join(start.path, CLEAN_SHUTDOWN)
     found = files.exists(marker)
     if found:
@@ -351,7 +357,7 @@ def _jobs_of_dir(files: Files, start: LogDirStart, options: LoadOptions) -> list
 def load_one(
     files: Files, path: str, name: PartitionDir, recovery_point: int, log_start: int, *, clean: bool, options: LoadOptions
 ) -> PartitionStart:
-    """Load one partition's folder alone; an error is kept in the result, not raised."""
+    """Load one partition's folder. An error is stored in the result and not raised."""
     partition = _partition_start(path, name, recovery_point, log_start, clean=clean)
     _load(files, partition, options)
     return partition
