@@ -1,4 +1,4 @@
-"""How one fetch is served with respect to sessions: everything at once, a new session, what changed in one, or an error.
+"""The four ways to serve a fetch: without a session, with a new one, as an increment of one, or with an error.
 
 Sources: Kafka's FetchContext and its four classes, FetchManager.newContext, FetchResponse.of.
 """
@@ -54,7 +54,7 @@ def fetch_response(
 
 
 class FetchContext:
-    """A fetch without a session: it says everything, and so does the answer. `session` is that which an incremental fetch goes on with."""
+    """A fetch without a session: request and answer are complete. `session` is the session of an incremental fetch."""
 
     session: FetchSession | None = None
 
@@ -62,25 +62,25 @@ class FetchContext:
         self._fetch_data = fetch_data
 
     def partitions(self) -> Iterator[tuple[TopicIdPartition, FetchInfo]]:
-        """What is fetched, in the order in which it is served; not what is at rest."""
+        """The partitions to read, in the order of serving. Resting ones are left out."""
         yield from self._fetch_data.items()
 
     def fetch_offset(self, part: TopicIdPartition) -> int | None:
-        """Where the fetch of a partition begins."""
+        """The offset at which the fetch of a partition starts."""
         info = self._fetch_data.get(part)
         return None if info is None else info.fetch_offset
 
     def part_of(self, key: TopicPartition) -> TopicIdPartition:
-        """A partition that was at rest when the fetch began, and is so no longer."""
+        """A partition that has come out of rest since the fetch began."""
         assert self.session is not None
         return self.session.disturbed[key]
 
     def is_known(self, part: TopicIdPartition, high_watermark: int, log_start_offset: int) -> bool:
-        """Whether an answer without records, with these offsets, says nothing new, and so needs not be made."""
+        """Whether the client knows these offsets already, so that an answer without records can be left out."""
         return False
 
     def would_respond(self, updates: Updates) -> Updates:
-        """What of the answers would be sent: the size of a response before it is decided whether the client is throttled."""
+        """The answers that would be sent: for the size of a response before it is known whether the client is throttled."""
         return updates
 
     def respond(self, updates: Updates, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
@@ -88,12 +88,12 @@ class FetchContext:
         return fetch_response("NONE", INVALID_SESSION_ID, updates, nodes)
 
     def throttled_response(self, throttle_time_ms: int, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
-        """The response of a client that has to wait first, without data."""
+        """The response to a client that must wait first, without data."""
         return fetch_response("NONE", INVALID_SESSION_ID, {}, nodes, throttle_time_ms=throttle_time_ms)
 
 
 class SessionErrorContext(FetchContext):
-    """A fetch of a session that is not there, or not as the request says."""
+    """A fetch of a session that does not exist or does not match the request."""
 
     def __init__(self, error: str) -> None:
         super().__init__({})
@@ -136,7 +136,7 @@ class FullFetchContext(FetchContext):
 
 
 class IncrementalFetchContext(FetchContext):
-    """A fetch of a session: what is not said is as before, and only what is new is answered."""
+    """A fetch of a session. What the request leaves out is as before, and the answer contains only what is new."""
 
     def __init__(self, metadata: FetchMetadata, session: FetchSession, topic_name: Callable[[bytes], str | None]) -> None:
         super().__init__({})
@@ -147,7 +147,7 @@ class IncrementalFetchContext(FetchContext):
     def partitions(self) -> Iterator[tuple[TopicIdPartition, FetchInfo]]:
         for cached in self.session.in_order():
             if self.session.uses_topic_ids and cached.part.topic is None:
-                # The id was not known when it was asked for; it may be now.
+                # The id was unknown when the client asked for it. It may be known now.
                 cached.part = cached.part._replace(topic=self._topic_name(cached.part.topic_id))
             yield cached.part, cached.info
 
@@ -173,7 +173,7 @@ class IncrementalFetchContext(FetchContext):
         return changed
 
     def respond(self, updates: Updates, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
-        # A request that came twice has moved the epoch on: only the last of them is answered with data.
+        # A request that arrived twice has moved the epoch on. Only the last one is answered with data.
         if self.session.epoch != self._expected_epoch:
             return fetch_response("INVALID_FETCH_SESSION_EPOCH", self.session.id, {}, nodes)
         return fetch_response("NONE", self.session.id, self._changed(updates, update=True), nodes)
@@ -184,7 +184,7 @@ class IncrementalFetchContext(FetchContext):
 
 
 class FetchManager:
-    """Finds the context of each fetch."""
+    """Chooses the context of each fetch."""
 
     def __init__(self, cache: FetchSessionCache, now_ms: Callable[[], int]) -> None:
         self.cache = cache

@@ -1,4 +1,4 @@
-"""A broker's side of incremental fetches (KIP-227): sessions that remember what a client asks for, so that it only says what changes.
+"""The broker's side of incremental fetches (KIP-227): sessions remember what a client asks for, so that it only sends what changes.
 
 Sources: Kafka's FetchSession, FetchSessionCacheShard, FetchMetadata, FetchManager. Kafka cuts its cache into shards against contention of
 threads; here it is one. `kops.replication.leading.fetch_context` makes the answers.
@@ -29,7 +29,7 @@ _LAST_EPOCH: Final = 2**31 - 1
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition by id and name; without an id the name counts, without a name (None) it is not known here."""
+    """A partition by id and name. Without an id the name identifies it; without a name (None) it is unknown here."""
 
     topic_id: bytes
     topic: str | None
@@ -37,7 +37,7 @@ class TopicIdPartition(NamedTuple):
 
     @property
     def key(self) -> tuple[bytes | str | None, int]:
-        """What tells it from others."""
+        """Its identity."""
         return (self.topic if self.topic_id == ZERO_UUID else self.topic_id), self.partition
 
 
@@ -49,7 +49,7 @@ class FetchMetadata(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether the request says everything itself."""
+        """Whether the request is complete in itself."""
         return self.epoch in (INITIAL_EPOCH, FINAL_EPOCH)
 
     def next_incremental(self) -> FetchMetadata:
@@ -70,7 +70,7 @@ LEGACY: Final = FetchMetadata(INVALID_SESSION_ID, FINAL_EPOCH)
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch behind another; a session's begin again at 1."""
+    """The next epoch. After the largest one a session continues at 1."""
     if epoch < 0:
         return FINAL_EPOCH
     return 1 if epoch == _LAST_EPOCH else epoch + 1
@@ -102,7 +102,7 @@ class CachedPartition:
         self.rest: Rest | None = None
 
     def must_respond(self, data: PartitionData, *, update: bool) -> bool:
-        """Whether an answer says something new; with `update` it is remembered."""
+        """Whether an answer contains something new. With `update` it is remembered."""
         is_error = data.error_code != 0
         is_new = (
             records_size(data) > 0
@@ -113,7 +113,7 @@ class CachedPartition:
             or data.diverging_epoch.epoch >= 0
         )
         if update:
-            # After an error the next answer is always told, so that the client learns that it is over.
+            # After an error the next answer is always sent, so that the client learns that the error is over.
             self.high_watermark = -1 if is_error else data.high_watermark
             self.log_start_offset = data.log_start_offset
         return is_new
@@ -148,7 +148,7 @@ class Rest:
         return self._partition.topic_partition
 
     def end(self) -> None:
-        """It is looked at with the next fetch; one that waits is told, too."""
+        """End the rest: the next fetch looks at the partition, and a waiting one is told."""
         session, cached = self._session, self.cached
         self._partition.resting.pop(self, None)
         cached.rest = None
@@ -208,11 +208,11 @@ class FetchSession:
 
     @property
     def eviction_key(self) -> tuple[bool, int, int]:
-        """The lowest goes first: clients before followers, small sessions before large ones."""
+        """The lowest is evicted first: clients before followers, small sessions before large ones."""
         return self.privileged, self.cached_size, self.id
 
     def update(self, fetch_data: Mapping[TopicIdPartition, FetchInfo], to_forget: Iterable[TopicIdPartition]) -> None:
-        """Take what a request adds, changes and removes."""
+        """Apply what a request adds, changes and removes."""
         for part, info in fetch_data.items():
             key = part.key
             cached = self.partitions.get(key)
@@ -235,12 +235,12 @@ class FetchSession:
         return self.partitions.get((key.topic if info.topic_id == ZERO_UUID else info.topic_id, key.partition))
 
     def rank_of(self, key: TopicPartition, info: FetchInfo) -> int:
-        """When a partition is served; one that was forgotten meanwhile comes last."""
+        """The place of a partition in the order of serving. One that was forgotten meanwhile comes last."""
         cached = self.find(key, info)
         return self._next_rank if cached is None else cached.rank
 
     def in_order(self) -> list[CachedPartition]:
-        """The partitions that have to be looked at, in the order in which they are served."""
+        """The partitions to look at, in the order of serving."""
         restless = list(self.restless.values())
         if len(restless) > 1:
             restless.sort(key=lambda cached: cached.rank)
@@ -254,7 +254,7 @@ class FetchSession:
                     cached.rest.end()
 
     def begin(self, asks_as: Hashable, now_ms: int) -> None:
-        """A fetch begins. What was found for who asked otherwise, or at a later time by the clock, does not count."""
+        """Begin a fetch. Rest ends if the client asks differently now, or if the clock was set back."""
         if asks_as != self.asks_as or now_ms < self.clock.time_ms or self.on_disturbed is not None:
             self.wake_all()
             self.on_disturbed = None
@@ -262,7 +262,7 @@ class FetchSession:
         self.clock.time_ms = now_ms
 
     def move_to_end(self, cached: CachedPartition) -> None:
-        """Who just got records comes last the next time, so that all get their turn."""
+        """A partition that just returned records is served last the next time, so that all get their turn."""
         del self.partitions[cached.key]
         self.partitions[cached.key] = cached
         self._rank_last(cached)
@@ -335,7 +335,7 @@ class FetchSessionCache:
         return session
 
     def touch(self, session: FetchSession, now_ms: int) -> None:
-        """It is used; its size counts as of now."""
+        """Note that a session is used, and its current size."""
         session.last_used_ms = now_ms
         if session.cached_size != -1:
             self.partition_count -= session.cached_size

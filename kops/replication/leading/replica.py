@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kops.replication.log import Brokers
 
 BYPASS_BROKER_EPOCH: Final = -1
-"""The broker epoch in a fetch that is not to be compared."""
+"""The broker epoch of a fetch that is not compared."""
 
 
 class ReplicaState(NamedTuple):
@@ -35,7 +35,7 @@ class ReplicaState(NamedTuple):
 
 
 class FetchClock:
-    """When a follower has fetched last within a session: that counts for all partitions of it that are at rest."""
+    """The time of a follower's last fetch within a session. It counts for all resting partitions of the session."""
 
     __slots__ = ("time_ms",)
 
@@ -52,13 +52,13 @@ class Replica:
         self.broker_id = broker_id
         self._state = ReplicaState()
         self.end = UNKNOWN_OFFSET_METADATA
-        """How far it has fetched, as in its state: at rest that stays as it is."""
+        """How far it has fetched, as in its state. Rest does not change it."""
         self._clock: FetchClock | None = None
         self._brokers = brokers
 
     @property
     def state(self) -> ReplicaState:
-        """What is known of it now. At rest it was at the leader's end with each fetch of its session."""
+        """Its current state. At rest it was at the leader's end with each fetch of its session."""
         clock = self._clock
         if clock is not None and clock.time_ms > self._state.last_fetch_time_ms:
             caught_up_ms = max(clock.time_ms, self._state.last_caught_up_time_ms)
@@ -72,11 +72,11 @@ class Replica:
         self._clock = None
 
     def rest(self, clock: FetchClock) -> None:
-        """It is at the leader's end, in sync, and stays so: from now on `clock` tells when it fetches."""
+        """It is in sync at the leader's end and stays there. From now on `clock` has the time of its last fetch."""
         self._clock = clock
 
     def end_rest(self, clock: FetchClock) -> None:
-        """Its fetches within that session are told one by one again."""
+        """From now on it is told of each fetch again."""
         if self._clock is clock:
             self._state = self.state
             self._clock = None
