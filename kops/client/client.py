@@ -1,7 +1,7 @@
 """Calls to a cluster: who is asked, again and again until there is an answer or no time is left.
 
 Source: Kafka's KafkaAdminClient (Call, NodeProvider, retries with back-off, default.api.timeout.ms), CommonClientConfigs. What differs on
-purpose: a server that never answers is told after `UNREACHABLE_MS` with its address, where Kafka's clients wait a minute.
+purpose: a server that never answers is reported after `UNREACHABLE_MS`, with its address, where Kafka's clients wait a minute.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 UNREACHABLE_MS: Final = 8000
-WAITING_MS: Final = 2000  # after which it is told what is waited for
+WAITING_MS: Final = 2000  # after which `on_wait` hears what the client waits for
 _LONGEST_TURN_MS: Final = 200
 _CONTROLLER_ENDPOINTS: Final = 2
 
@@ -119,7 +119,7 @@ class Client:
         self._metadata_retry_ms = 0.0
         self._metadata_failing_since_ms: float | None = None
         self._metadata_error: ApiError | None = None
-        self.on_wait: Callable[[str], object] = lambda text: None  # is told what is waited for, each text once
+        self.on_wait: Callable[[str], object] = lambda text: None  # called with what the client waits for, once a text
         self._told: set[str] = set()
         self._quiet_until_ms = 0.0
 
@@ -193,7 +193,7 @@ class Client:
             raise self._metadata_error
 
     def tell(self, text: str) -> None:
-        """Tell whoever waits why: each reason once, and not all at once."""
+        """Report why the client waits: each reason once, and not all at once."""
         now_ms = self.now_ms()
         if text and text not in self._told and now_ms >= self._quiet_until_ms:
             self._told.add(text)

@@ -1,7 +1,7 @@
 """Records of a cluster, partition by partition: fetched from leaders (or nearer replicas), batches as a reader of that isolation gets them.
 
 Source: Kafka's KafkaConsumer without groups (AbstractFetch, FetchCollector, CompletedFetch, SubscriptionState), KIP-392 (preferred read
-replicas), KIP-951 (leaders told with errors). Requests have no fetch session: each names all its partitions.
+replicas), KIP-951 (leaders with errors). Requests have no fetch session: each names all its partitions.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Partition:
 class Consumer:
     """Reads from the given offsets on. Not for more than one thread.
 
-    `on_reset(key, offset)` is told when what is at a position is gone (retention, a trim) and it goes on at the log's start.
+    `on_reset(key, offset)` is called when the records at a position are gone (retention, a trim) and reading goes on at the log's start.
     """
 
     def __init__(

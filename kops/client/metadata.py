@@ -1,7 +1,7 @@
 """What a client knows about the cluster: nodes, controller, leaders, and when that has to be asked for again.
 
 Source: Kafka's Metadata, AdminMetadataManager (the admin client's nodes and controller), NetworkClient.DefaultMetadataUpdater;
-KIP-899 and KIP-1102 (back to the bootstrap servers), KIP-951 (leaders told in a response's error). Times in ms of the client's clock.
+KIP-899 and KIP-1102 (back to the bootstrap servers), KIP-951 (leaders in a response's error). Times in ms of the client's clock.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Metadata:
         return None if leader is None else self.nodes.get(leader.node_id)
 
     def add_nodes(self, nodes: Iterable[Node]) -> None:
-        """Addresses that a response told with its leaders."""
+        """Addresses that came with the leaders in a response."""
         for node in nodes:
             self.nodes[node.id] = node
 

@@ -119,7 +119,7 @@ class NetworkClient:
         *,
         now_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
         draw: Callable[[], float] = random.random,
-        software_version: str = "unknown",  # Kafka's word where a version can't be told
+        software_version: str = "unknown",  # Kafka's word for an unknown version
     ) -> None:
         self.now_ms = now_ms
         self._software_version = software_version
@@ -130,7 +130,7 @@ class NetworkClient:
         self._finished: deque[tuple[Done, Message | ApiError]] = deque()
         self._callbacks: dict[int, Callable[[], object]] = {}
         self._client_id = settings.client_id or "kops"
-        self.has_answer = False  # whether any node has ever told its versions
+        self.has_answer = False  # whether any node has ever sent its versions
 
     # what others ask
 
@@ -273,7 +273,7 @@ class NetworkClient:
             done(result)
 
     def _next_event_ms(self) -> float:
-        """When something is due that no socket tells."""
+        """When something is due that no socket event announces."""
         times = [float("inf")]
         now_ms = self.now_ms()
         for connection in self._connections.values():

@@ -1,4 +1,4 @@
-"""Offsets of partitions, asked of their leaders: where a log starts and ends, what stands at a time; and cutting a log's beginning off.
+"""Offsets of partitions, from their leaders: the start and end of a log, the offset of a time; and trimming the beginning of a log.
 
 Source: Kafka's ListOffsetsHandler and DeleteRecordsHandler (both ask leaders by PartitionLeaderStrategy, again where the leader has moved),
 OffsetSpec, GetOffsetShell, DeleteRecordsCommand (the JSON file).
@@ -45,14 +45,14 @@ K = TypeVar("K")
 
 
 class OffsetSpec(NamedTuple):
-    """Which offset is meant: `kind` is `named` (value: EARLIEST …), `offset`, `before-end` (value: how many) or `time` (value: ms)."""
+    """Which offset: `kind` is `named` (value: EARLIEST …), `offset`, `before-end` (value: how many) or `time` (value: ms)."""
 
     kind: str
     value: int
 
 
 class ListedOffset(NamedTuple):
-    """An offset with the time and the leader epoch of what stands there, -1 where they are not told; offset -1: there is none."""
+    """An offset with the time and the leader epoch of the record there, -1 if they are not known; offset -1: there is none."""
 
     offset: int
     timestamp: int
@@ -256,7 +256,7 @@ def parse_delete_records(text: str, file: str) -> dict[TopicPartition, int]:
     for entry in json_entries(text, file, "partitions"):
         key = TopicPartition(json_field(entry, "topic", str, file), json_field(entry, "partition", int, file))
         if key in found:
-            raise DecodeError(f"{key.topic}-{key.partition} stands there twice", code="bad-json", file=file)
+            raise DecodeError(f"{key.topic}-{key.partition} is there twice", code="bad-json", file=file)
         found[key] = json_field(entry, "offset", int, file)
     return found
 

@@ -37,7 +37,7 @@ _AGAIN_WITH_NEW_ID: Final = ("UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_EPOCH", "I
 
 
 class Sent(NamedTuple):
-    """A record that the cluster has; offset -1 where the answer does not tell it (acks=0, a duplicate)."""
+    """A record that the cluster has; offset -1 if the answer does not have it (acks=0, a duplicate)."""
 
     topic: str
     partition: int
@@ -282,7 +282,7 @@ class Producer:
         entries = [
             TopicProduceData(name=name, topic_id=ids.get(name, ZERO_UUID), partition_data=partitions) for name, partitions in topics.items()
         ]
-        # Ids are known of brokers that tell them.
+        # Ids are known from brokers that send them.
         last = ProduceRequest.VERSIONS.stop if all(ids.get(name, ZERO_UUID) != ZERO_UUID for name in topics) else 13
         request = ProduceRequest(acks=self._acks, timeout_ms=self.settings.request_timeout_ms, topic_data=entries)
         names = {ids.get(name, ZERO_UUID): name for name in topics}
@@ -362,7 +362,7 @@ class Producer:
                 record.done(Sent(queue.key.topic, queue.key.partition, offset, timestamp))
 
     def _failed(self, queue: _Queue, batch: _Batch, error: KopsError) -> None:
-        """Send it again where that may help and there is time, else it is over for its records."""
+        """Send it again if that may help and there is time. Otherwise its records have failed."""
         queue.in_flight = None
         now_ms = self.client.now_ms()
         if isinstance(error, ApiError):
@@ -456,7 +456,7 @@ class Producer:
             try:
                 response = self.client.fetch_metadata(topics, timeout_ms=self._metadata_timeout_ms(now_ms))
             except UnreachableError:
-                # Records have a time of their own: until that is over a cluster may come back.
+                # Records have their own time-out: until then the cluster may come back.
                 self._stale |= set(topics)
                 return
             for found in response.topics:

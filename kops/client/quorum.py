@@ -1,4 +1,4 @@
-"""The quorum of controllers as its leader tells it. Source: Kafka's KafkaAdminClient.describeMetadataQuorum, MetadataQuorumCommand."""
+"""The quorum of controllers as its leader describes it. Source: Kafka's KafkaAdminClient.describeMetadataQuorum, MetadataQuorumCommand."""
 
 from __future__ import annotations
 

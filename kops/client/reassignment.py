@@ -99,7 +99,7 @@ class Executed:
 def parse_plan(text: str, file: str) -> Plan:
     """`{"version": 1, "partitions": [{"topic", "partition", "replicas": […], "log_dirs": [path or "any"…]}…]}`.
 
-    DecodeError (`bad-json`) names what is wrong: also an empty list, what stands there twice, lists of different lengths.
+    DecodeError (`bad-json`) names what is wrong: also an empty list, duplicates, lists of different lengths.
     """
     partitions: Assignment = {}
     log_dirs: dict[Replica, str] = {}
@@ -109,11 +109,11 @@ def parse_plan(text: str, file: str) -> Plan:
         replicas: list[Any] = json_field(entry, "replicas", list, file)
         paths: list[Any] = json_field(entry, "log_dirs", list, file) if "log_dirs" in entry else [ANY_LOG_DIR] * len(replicas)
         if key in partitions:
-            raise _bad(file, f"{name} stands there twice")
+            raise _bad(file, f"{name} is there twice")
         if not replicas or not all(type(one) is int for one in replicas):
             raise _bad(file, f'"replicas" of {name} is no list of broker ids')
         if len(set(replicas)) < len(replicas):
-            raise _bad(file, f"a broker stands twice among the replicas of {name}: {replicas}")
+            raise _bad(file, f"a broker is there twice among the replicas of {name}: {replicas}")
         if len(paths) != len(replicas) or not all(type(one) is str for one in paths):
             raise _bad(file, f'"log_dirs" of {name} needs one path, or "any", a replica')
         partitions[key] = replicas
@@ -150,7 +150,7 @@ def parse_topics_to_move(text: str, file: str) -> list[str]:
     """`{"topics": [{"topic": name}…], "version": 1}`. Raises DecodeError."""
     names = [json_field(entry, "topic", str, file) for entry in json_entries(text, file, "topics")]
     if len(set(names)) < len(names):
-        raise _bad(file, "a topic stands there twice")
+        raise _bad(file, "a topic is there twice")
     return names
 
 
@@ -339,7 +339,7 @@ def verify(client: Client, plan: Plan, *, preserve_throttles: bool = False) -> V
     """How far a plan is; once nothing is under way any more the throttles are taken off."""
     deadline_ms = client.now_ms() + _LAG_MS
     ongoing, states = _partition_states(client, plan)
-    # The controller tells what is under way, a broker where replicas are: it may be a moment behind.
+    # The controller knows what is under way, a broker knows where replicas are. The broker may be a moment behind.
     while any(one.state == "differs" for one in states.values()) and client.now_ms() < deadline_ms:
         _wait(client, _LOOK_AGAIN_MS)
         ongoing, states = _partition_states(client, plan)

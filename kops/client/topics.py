@@ -46,7 +46,7 @@ class PartitionInfo:
 
 @dataclass(slots=True)
 class TopicInfo:
-    """A topic as the brokers tell it."""
+    """A topic as the brokers describe it."""
 
     name: str
     topic_id: str
@@ -91,7 +91,7 @@ class ResourceType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A setting as DescribeConfigs tells it; `source` is Kafka's ConfigSource."""
+    """A setting as DescribeConfigs describes it; `source` is Kafka's ConfigSource."""
 
     name: str
     value: str | None
@@ -123,7 +123,7 @@ def _from_metadata(topic: MetadataResponseTopic) -> TopicInfo:
 
 
 def describe_topics(client: Client, names: Iterable[str]) -> dict[str, TopicInfo | ApiError]:
-    """Topics by name, with eligible leader replicas where the brokers tell them."""
+    """Topics by name, with eligible leader replicas if the brokers report them."""
     wanted = sorted(set(names))
     if not wanted:
         return {}

@@ -86,7 +86,7 @@ def adopt(
 
 def _properties(node: FoundNode, voters: Sequence[settings.Voter], port: int) -> dict[str, str]:
     made = settings.node_properties(node.node_id, voters, port=port, log_dir=",".join(node.log_dirs), broker_count=len(voters), settings={})
-    # What a new cluster would begin with is no matter of one that has a life behind it.
+    # The defaults of a new cluster are not for one that exists.
     kept = {key: value for key, value in made.items() if key in settings.OWNED}
     if node.metadata_dir is not None and node.metadata_dir != node.log_dirs[0]:
         kept["metadata.log.dir"] = node.metadata_dir

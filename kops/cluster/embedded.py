@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
-# A program that has not set up logging is not to be told what a cluster does; one that has hears it from the loggers below `kops`.
+# A program that has not set up logging sees nothing of a cluster. One that has sees the loggers below `kops`.
 logging.getLogger("kops").addHandler(logging.NullHandler())
 
 Result = TypeVar("Result")

@@ -1,4 +1,4 @@
-"""What a cluster is asked over the wire, through kops's own client: its controller, topics to be made, what stands on a broker."""
+"""Questions to a cluster over the wire, through kops's own client: its controller, new topics, the replicas on a broker."""
 
 from __future__ import annotations
 

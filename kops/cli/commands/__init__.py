@@ -54,8 +54,8 @@ What a command may count on, and has to do:
 - Errors: raise `KopsError`s (`UsageError` for a wrong value: 16 or 2). The frame prints one line and chooses the code. `OSError`s may
   pass, too.
 - Ctrl-C: `KeyboardInterrupt` may pass; the frame keeps what was printed (also `-o FILE`; an open JSON document is closed with
-  `"interrupted": true`) and returns 32 (joined with `out.status`). Set `out.resume = "kops log … --from-offset 17"` to have it told.
+  `"interrupted": true`) and returns 32 (joined with `out.status`). Set `out.resume = "kops log … --from-offset 17"` to have it printed.
   Worker processes must ignore SIGINT.
 - A closed pipe shows as an exception of the frame's from `out.write` and friends; let it pass, `with` blocks and `finally` clean up.
-- Options may stand anywhere; an option that can be given many times is a `list[str]`. Names are Kafka's where Kafka has the option.
+- Options may be anywhere; an option that can be given many times is a `list[str]`. Names are Kafka's where Kafka has the option.
 '''

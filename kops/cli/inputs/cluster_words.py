@@ -1,4 +1,4 @@
-"""What the commands of `kops cluster` share: which cluster is meant, and brokers as rows."""
+"""What the commands of `kops cluster` share: which cluster a command is about, and brokers as rows."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def node_words(directory: ClusterDirectory) -> str:
 
 
 def supervision_of(data_dir: str | None) -> Supervision:
-    """The supervisor of the cluster that is meant. NotFoundError, KopsError where it is down."""
+    """The supervisor of the cluster that the command is about. NotFoundError, KopsError where it is down."""
     from kops.cluster.launch import locate, require_supervision
 
     return require_supervision(locate(data_dir))

@@ -1,4 +1,4 @@
-"""Files that options name: what can't be read is told with the option's name, and what is not there is exit code 3."""
+"""Files that options name. An error names the option; a missing file is exit code 3."""
 
 from __future__ import annotations
 

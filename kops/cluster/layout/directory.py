@@ -61,7 +61,7 @@ class ClusterDirectory:
         return os.path.join(self.state_dir, f"broker-{node_id}.out")
 
     def status_path(self, node_id: int) -> str:
-        """What a node tells of itself (`kops.broker.controller_link.status`)."""
+        """The status that a node reports (`kops.broker.controller_link.status`)."""
         return os.path.join(self.state_dir, f"broker-{node_id}.json")
 
     def process_path(self, node_id: int) -> str:
@@ -268,7 +268,7 @@ def move_ports(directory: ClusterDirectory, base_port: int) -> None:
     """Give all nodes ports above `base_port`, in the order of their ids."""
     node_ids = directory.node_ids()
     if not settings.quorum_voters(directory.properties(node_ids[0])):
-        raise UsageError(f"{directory.path}: the quorum is dynamic, its ports stand in the metadata log and can't be changed here")
+        raise UsageError(f"{directory.path}: the quorum is dynamic, so its ports are in the metadata log and can't be changed here")
     every = {node_id: directory.properties(node_id) for node_id in node_ids}
     voters = [settings.Voter(node_id, settings.controller_port(base_port, node_id)) for node_id in directory.voter_ids()]
     for node_id, properties in every.items():

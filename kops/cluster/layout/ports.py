@@ -69,7 +69,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def check_free(addresses: Iterable[tuple[str, int]], *, advice: str) -> None:
-    """KopsError that names the first taken port and, where the system tells, the process that listens on it."""
+    """KopsError that names the first taken port and, if the system says, the process that listens on it."""
     for host, port in addresses:
         if not is_free(port, host or HOST):
             owner = listener_process(port)

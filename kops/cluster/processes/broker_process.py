@@ -67,7 +67,7 @@ class BrokerProcess:
 
     @property
     def status_path(self) -> str:
-        """The file in which it tells of itself."""
+        """The file in which it reports its status."""
         return self._directory.status_path(self.node_id)
 
     def document(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class BrokerProcess:
             self._directory.write_state(self._directory.process_path(self.node_id), identity.document())
 
     def look_whether_started(self) -> bool:
-        """Read what it tells of itself; whether it is still starting."""
+        """Read the status that it reports; whether it is still starting."""
         if self.state is not State.STARTING:
             return False
         if self._directory.read_state(self.status_path).get("state") != "RUNNING":
@@ -149,7 +149,7 @@ class BrokerProcess:
         self._when_ended.append(told)
 
     def reap(self) -> bool:
-        """Look whether it has ended, and if so, tell who waits."""
+        """Look whether it has ended, and if so, call the waiting callbacks."""
         assert self.pid is not None
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if pid == 0:

@@ -65,7 +65,7 @@ class Caller:
             self.fail(UsageError("a request is a JSON object"))
 
     def answer(self, **values: object) -> None:
-        """Answer, or tell of an event. A caller that does not read, or is gone, misses it."""
+        """Send an answer or an event. A caller that does not read, or is gone, misses it."""
         if self._is_open:
             with contextlib.suppress(OSError):
                 self._sock.sendall(json.dumps(values).encode() + b"\n")
@@ -200,6 +200,6 @@ class ControlClient:
 
 
 def raise_error(answer: Mapping[str, Any]) -> None:
-    """Raise what an answer tells of, if it is an error."""
+    """Raise the error in an answer, if there is one."""
     if "error" in answer:
         raise _KINDS.get(str(answer.get("kind")), KopsError)(str(answer["error"]))

@@ -1,7 +1,7 @@
 """Which processes are kops's own: by id, start time and a token in the command line, so that no other one is ever signalled.
 
-An id alone says nothing: it is given again when its process is gone. The start time tells two lives of an id apart, the token, which a
-forked broker inherits in its command line, tells whose it is.
+An id alone says nothing: the system uses it again when its process is gone. The start time distinguishes two processes with one id. The
+token, which a forked broker inherits in its command line, says which cluster it belongs to.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MARK: Final = "--kops-supervisor"
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """One life of one process. `started` is its start time as the system tells it, only to be compared; `token` is in its command line."""
+    """One process. `started` is its start time as the system reports it, only to be compared; `token` is in its command line."""
 
     pid: int
     started: str
@@ -82,7 +82,7 @@ def start_time(pid: int) -> str | None:
         return _ask_ps(pid, "lstart") if "Z" not in _ask_ps(pid, "stat") else None
     try:
         with open(f"{_PROC}/{pid}/stat", "rb") as file:
-            # The name in brackets may hold anything; behind it stand state and, as the 20th, the start in clock ticks.
+            # The name in brackets may hold anything; the state follows and, as the 20th field, the start in clock ticks.
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None

@@ -1,8 +1,9 @@
 """The supervisor: one process a cluster, from which its brokers are forked, and which knows what became of each.
 
 It is the warm parent: it has imported what a broker needs, so a broker starts in milliseconds and shares that memory. It has one loop and
-no thread, so forking is safe. A broker that ends by itself stays down: whoever killed it wants to see what happens. As long as it lives it
-holds a lock on `.kops/supervisor.lock`; when it is killed its brokers go on, and the next command finds them by what is in `.kops`.
+no thread, so forking is safe. A broker that ends by itself stays down: the person who killed it wants to see what happens.
+The supervisor holds a lock on `.kops/supervisor.lock`. When it is killed, its brokers go on, and the next command finds them through the
+files in `.kops`.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class Supervisor:
         os.close(self._lock)
 
     def say(self, text: str, **event: object) -> None:
-        """A line for the supervisor's output, and an event for whoever is attached."""
+        """A line for the supervisor's output, and an event for attached callers."""
         print(time.strftime("[%Y-%m-%d %H:%M:%S]"), text, file=sys.stderr, flush=True)
         for caller in self._attached:
             caller.answer(event=text, **event)

@@ -1,7 +1,7 @@
 """What of a node's settings must fit together, with Kafka's texts.
 
 Sources: Kafka's KafkaConfig.validateValues, the constructors of GroupCoordinatorConfig, ShareGroupConfig and ShareCoordinatorConfig, in the
-order in which KafkaConfig comes to them: the first that is wrong is told. Raises ApiError INVALID_CONFIG.
+order in which KafkaConfig comes to them: the first that is wrong is reported. Raises ApiError INVALID_CONFIG.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def check_values(config: BrokerSettings) -> None:
         wait <= number(values, "replica.lag.time.max.ms"),
         "replica.fetch.wait.max.ms should always be less than or equal to replica.lag.time.max.ms to prevent frequent changes in ISR",
     )
-    _ = config.advertised_listeners  # what is wrong with them is told before the rest
+    _ = config.advertised_listeners  # errors in them are reported before the rest
     _check_roles(config)
     if config.is_broker:
         _check_broker(config)

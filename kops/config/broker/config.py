@@ -1,6 +1,6 @@
 """The settings of a node: Kafka's server.properties as a value that has passed Kafka's checks.
 
-Sources: Kafka's KafkaConfig and AbstractKafkaConfig. `BrokerConfig.accept` is KafkaConfig's constructor, for whoever answers a client;
+Sources: Kafka's KafkaConfig and AbstractKafkaConfig. `BrokerConfig.accept` is KafkaConfig's constructor, for code that answers a client;
 `from_properties` is for a node that starts, and refuses also what Kafka serves and kops does not (`broker_marks`).
 """
 

@@ -137,7 +137,7 @@ def _described(name: str, value: Value, key: ConfigKey | None, found: tuple[Syno
 
 
 def _synonyms(config: DynamicConfig, name: str, *, is_sensitive: bool) -> tuple[Synonym, ...]:
-    """All places that count for a setting, in order; what stands before the setting's own name counts for a listener only."""
+    """All places that count for a setting, in order; what comes before the setting's own name counts for a listener only."""
     names = synonyms(name)
     layers: tuple[tuple[Mapping[str, str], int], ...] = (
         (config.broker, BROKER_SOURCE),

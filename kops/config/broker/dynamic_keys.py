@@ -106,7 +106,7 @@ QUOTA_KEYS: Final = tuple(
         "replica.alter.log.dirs.io.max.bytes.per.second",
     )
 )
-"""Limits that stand in no file: they are set at run time only. In bytes a second."""
+"""Limits that are in no file: they are set at run time only. In bytes a second."""
 # Of several broker settings that are a topic setting's default, the first may change.
 LOG_DEFAULTS: Final = frozenset(synonyms[0][0] for synonyms in (synonyms_with_factors(name) for name in TOPIC_CONFIG_DEF.keys) if synonyms)
 
@@ -123,7 +123,7 @@ _SYNONYMS: Final = (
 )
 _FLUSH: Final = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
 _LISTENER_KEY = re.compile(r"listener\.name\.[^.]*\.(.*)")
-# These stand behind listener and SASL mechanism: `listener.name.<listener>.<mechanism>.<key>`.
+# These follow listener and SASL mechanism: `listener.name.<listener>.<mechanism>.<key>`.
 _OF_MECHANISMS: Final = (
     "sasl.jaas.config",
     "sasl.login.callback.handler.class",

@@ -66,7 +66,7 @@ def listener_name(name: str) -> str:
 
 
 def effective_protocols(values: Mapping[str, Value], *, is_given: bool) -> dict[str, str]:
-    """Security protocols by listener name; `is_given`: the map stands in the node's properties.
+    """Security protocols by listener name; `is_given`: the node's properties have the map.
 
     Without it the controller's listeners are PLAINTEXT, unless some listener is named after a protocol that is safer.
     """

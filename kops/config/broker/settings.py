@@ -117,13 +117,13 @@ class BrokerSettings:
 
     @cached_property
     def advertised_listeners(self) -> tuple[Endpoint, ...]:
-        """What clients and other brokers are told of the broker's listeners; host "": this machine's own name."""
+        """The broker's listeners as clients and other brokers see them; host "": this machine's own name."""
         given = self._given_advertised
         return tuple(endpoint for endpoint in given or self.listeners if endpoint.name not in self.controller_listener_names)
 
     @cached_property
     def advertised_controller_listeners(self) -> tuple[Endpoint, ...]:
-        """What the quorum and brokers are told of the controller's listeners, by the order of their names; host "" as above."""
+        """The controller's listeners as the quorum and brokers see them, in the order of their names; host "" as above."""
         names = self.controller_listener_names
         given = [endpoint for endpoint in self._given_advertised if endpoint.name in names]
 

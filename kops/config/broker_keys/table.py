@@ -1,4 +1,4 @@
-"""All settings of a node in Kafka 4.3, in the order of KafkaConfig.configDef(): the first that is wrong is the one that is told.
+"""All settings of a node in Kafka 4.3, in the order of KafkaConfig.configDef(): the first that is wrong is the one that is reported.
 
 Source: Kafka's AbstractKafkaConfig.CONFIG_DEF. The tables are in `broker_keys_node`, `broker_keys_coordinators` and `broker_keys_security`.
 """

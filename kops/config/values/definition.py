@@ -1,7 +1,7 @@
 """A small ConfigDef: names, types, defaults and limits of settings, and parsing of their text.
 
-A value that is not allowed is told twice: to the person at the command line (`parse`, UsageError: what is allowed), and as a broker
-answers it (`accept`, ApiError INVALID_CONFIG with Kafka's text). Source: Kafka's org.apache.kafka.common.config.ConfigDef.
+A value that is not allowed is reported in two ways: for a command line (`parse`, UsageError that says what is allowed), and as a broker
+answers (`accept`, ApiError INVALID_CONFIG with Kafka's text). Source: Kafka's org.apache.kafka.common.config.ConfigDef.
 """
 
 from __future__ import annotations

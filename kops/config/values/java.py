@@ -80,7 +80,7 @@ def parse_long(text: str) -> int:
 
 
 def double_text(value: float) -> str:
-    """Double.toString, with the shortest digits that tell the number: plain from a thousandth to ten millions, else with an exponent."""
+    """Double.toString, with the fewest digits that identify the number: plain from a thousandth to ten million, else with an exponent."""
     from decimal import Decimal
 
     if value != value:

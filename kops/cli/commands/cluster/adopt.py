@@ -38,9 +38,10 @@ def adopt(
 ) -> int:
     """Make a cluster of log directories of Apache Kafka's, or of kops's, that lie elsewhere; kops cluster up starts it.
 
-    Whose they are stands in their meta.properties, who votes in their metadata logs; several directories of one node belong together. All
-    voters have to be there. The directories are not touched until the cluster is started; D gets an N.properties for each node. In a
-    dynamic quorum the controllers keep the ports that the metadata log has. While a broker runs on a directory nothing is done.
+    meta.properties says which node a directory belongs to, and the metadata log says who votes. Several directories of one node belong
+    together. All voters have to be there. The directories are not touched until the cluster is started. D gets an N.properties for each
+    node. In a dynamic quorum the controllers keep the ports that the metadata log has. If a broker runs on one of the directories, nothing
+    is done.
     """
     from kops.cluster.adoption import adopt as take_over
     from kops.cluster.layout import settings

@@ -15,7 +15,7 @@ Timeout = Annotated[int, typer.Option("--timeout", metavar="SECONDS", min=1, hel
 
 @command(examples=[("Stop broker 2 cleanly.", "kops cluster broker stop 2")])
 def stop(out: Output, ids: BrokerIds, data_dir: DataDir = None) -> int:
-    """Stop brokers cleanly, as SIGTERM does: partitions are handed over first. Returns when their processes have ended."""
+    """Stop brokers cleanly, as SIGTERM does. They hand their partitions over first. Returns when the processes have ended."""
     return _stop(out, ids, data_dir, kill=False)
 
 
@@ -36,7 +36,7 @@ def _stop(out: Output, ids: list[int], data_dir: str | None, *, kill: bool) -> i
 
 @command(examples=[("Start broker 2 again.", "kops cluster broker start 2")])
 def start(out: Output, ids: BrokerIds, data_dir: DataDir = None, timeout: Timeout = 60) -> int:
-    """Start brokers that were stopped, were killed or have ended. Returns when they are registered and serve."""
+    """Start brokers that are down. Returns when they are registered and serve."""
     from kops.cluster.launch import start_brokers
 
     running = supervision_of(data_dir)
@@ -47,7 +47,7 @@ def start(out: Output, ids: BrokerIds, data_dir: DataDir = None, timeout: Timeou
 
 @command(examples=[("Broker 2 hangs.", "kops cluster broker pause 2")])
 def pause(out: Output, ids: BrokerIds, data_dir: DataDir = None) -> int:
-    """Hold brokers where they are (SIGSTOP): their connections stay open, and nothing answers."""
+    """Pause brokers (SIGSTOP). Their connections stay open, and nothing answers."""
     running = supervision_of(data_dir)
     say_brokers(out.say, running.ask("pause", ids=asked_brokers(running, ids)), "is paused")
     return 0
@@ -55,7 +55,7 @@ def pause(out: Output, ids: BrokerIds, data_dir: DataDir = None) -> int:
 
 @command(examples=[("Broker 2 goes on.", "kops cluster broker resume 2")])
 def resume(out: Output, ids: BrokerIds, data_dir: DataDir = None) -> int:
-    """Let paused brokers go on."""
+    """Resume paused brokers."""
     running = supervision_of(data_dir)
     say_brokers(out.say, running.ask("resume", ids=asked_brokers(running, ids)), "goes on")
     return 0
@@ -75,8 +75,8 @@ def add(
 ) -> int:
     """Add a broker to a cluster that is up and print its id.
 
-    It gets the next id and the settings of the first broker. It does not vote in the quorum. It has no partitions until some are made or
-    moved there.
+    It gets the next id and the settings of the first broker. It does not vote in the quorum. It has no partitions until some are created
+    on it or moved to it.
     """
     from kops.cluster.membership import add_broker
 
@@ -90,19 +90,19 @@ def add(
 @command(
     examples=[
         ("Remove a broker that was added.", "kops cluster broker remove 4"),
-        ("Although partitions stand on it.", "kops cluster broker remove 4 --force"),
+        ("Even if it has replicas.", "kops cluster broker remove 4 --force"),
     ]
 )
 def remove(
     out: Output,
     node_id: Annotated[int, typer.Argument(metavar="ID", help="The broker.")],
     data_dir: DataDir = None,
-    force: Annotated[bool, typer.Option("--force", help="Also where partitions have a replica on it.", show_default=False)] = False,
+    force: Annotated[bool, typer.Option("--force", help="Even if it has replicas.", show_default=False)] = False,
 ) -> int:
     """Stop a broker, unregister it, and remove its directory and settings.
 
-    Only a broker that was added: one that votes in the quorum stays. Where partitions still have a replica on it, it stays as well, unless
-    --force is given.
+    Only a broker that was added can be removed, not one that votes in the quorum. A broker that still has replicas is removed only with
+    --force.
     """
     from kops.cluster.membership import remove_broker
 

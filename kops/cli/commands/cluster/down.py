@@ -18,8 +18,8 @@ from kops.cli.running.options import command
 def down(out: Output, data_dir: DataDir = None) -> int:
     """Stop all brokers cleanly, and their supervisor.
 
-    Each broker hands its partitions over, writes everything down and leaves the mark of a clean stop, as Kafka's brokers do on SIGTERM.
-    Brokers that a killed supervisor left are stopped as well.
+    Each broker hands its partitions over, flushes everything and leaves the marker of a clean stop, as Kafka's brokers do on SIGTERM.
+    Brokers that a killed supervisor left behind are stopped as well.
     """
     return _end(out, data_dir, kill=False)
 
@@ -28,7 +28,7 @@ def down(out: Output, data_dir: DataDir = None) -> int:
 def kill(out: Output, data_dir: DataDir = None) -> int:
     """Kill all brokers and their supervisor, as kill -9 does.
 
-    Nothing is written down any more; the next start recovers, as after a crash.
+    Nothing is flushed. The next start recovers, as after a crash.
     """
     return _end(out, data_dir, kill=True)
 

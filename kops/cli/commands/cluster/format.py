@@ -51,8 +51,8 @@ def format_(
 ) -> int:
     """Format log directories, as kafka-storage format does: meta.properties, bootstrap.checkpoint, the voters of a dynamic quorum.
 
-    Options are those of Kafka's tool. Without FILE a node of both roles with the id of --node-id is meant. kops cluster up formats what it
-    makes by itself; kops cluster adopt makes a cluster of what was formatted here.
+    Options are those of Kafka's tool. Without FILE, the directories are those of a node with both roles and the id --node-id.
+    kops cluster up formats the directories that it makes; kops cluster adopt makes a cluster of directories that were formatted here.
     """
     from kops.cluster.adoption import FormatRequest, format_directories
 

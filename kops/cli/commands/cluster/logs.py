@@ -1,4 +1,4 @@
-"""`kops cluster logs`: what the brokers said."""
+"""`kops cluster logs`: the output of the brokers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kops.cli.running.options import command
 
 @command(
     examples=[
-        ("What all brokers said, in the order of time.", "kops cluster logs"),
+        ("The output of all brokers, in the order of time.", "kops cluster logs"),
         ("The last 100 lines of broker 2, and what follows.", "kops cluster logs 2 -n 100 -f"),
     ]
 )
@@ -21,14 +21,14 @@ def logs(
     out: Output,
     ids: Annotated[list[int] | None, typer.Argument(metavar="[ID...]", help="Brokers; all without one.")] = None,
     data_dir: AnyDataDir = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what comes, until Ctrl-C.", show_default=False)] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Print new lines as they come, until Ctrl-C.", show_default=False)] = False,
     lines: Annotated[
         int | None, typer.Option("-n", "--lines", metavar="N", min=0, help="The last N lines only.", show_default=False)
     ] = None,
 ) -> int:
-    """Print what the brokers said, each line with its broker.
+    """Print the output of the brokers, each line with its broker.
 
-    The files are D/.kops/broker-N.out; what the supervisor said is in D/.kops/supervisor.out.
+    The files are D/.kops/broker-N.out. The output of the supervisor is in D/.kops/supervisor.out.
     """
     from kops.cluster import output
     from kops.cluster.launch import locate

@@ -25,7 +25,7 @@ def purge(
 ) -> int:
     """Remove a cluster that is down: its settings, its log directories in D, and what kops kept in D/.kops.
 
-    What else stands in D stays, and so do log directories elsewhere that kops cluster adopt took over.
+    Other files in D stay, and so do log directories elsewhere that kops cluster adopt took over.
     """
     from kops.cluster.launch import locate, require_down
     from kops.cluster.launch import purge as remove

@@ -24,7 +24,7 @@ def restart(
     rolling: Annotated[bool, typer.Option("--rolling", help="One broker after another.", show_default=False)] = False,
     timeout: Annotated[int, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait for a start at most.")] = 60,
 ) -> int:
-    """Stop a cluster cleanly and start it again, with the settings that stand in its properties files now.
+    """Stop a cluster cleanly and start it again, with the settings that its properties files have now.
 
     Also where its supervisor was killed: its brokers are found and stopped, and everything is started anew.
     """

@@ -13,7 +13,7 @@ SCHEMA = "kops.cluster/v1"
 
 
 def _explain(out: Output, broker: dict[str, Any]) -> None:
-    """Why a broker is down that was not told to stop."""
+    """Why a broker is down although nobody stopped it."""
     from kops.cluster.processes.broker_process import exit_words
 
     if broker["state"] in ("stopped", "ended") and broker["error"]:

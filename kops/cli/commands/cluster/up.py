@@ -27,7 +27,7 @@ SCHEMA = "kops.cluster/v1"
         ("Three brokers in ./kops-data; prints their addresses.", "kops cluster up"),
         ("One broker with a topic, in a directory that goes when it stops.", "kops cluster up -n 1 --ephemeral --seed-topic orders:3:1"),
         (
-            "With a server.properties of Kafka's and a setting of one's own.",
+            "With a server.properties of Kafka's and one more setting.",
             "kops cluster up --server-properties server.properties --config num.partitions=3",
         ),
         ("Until Ctrl-C.", "kops cluster up --foreground"),
@@ -58,8 +58,8 @@ def up(
     directory and D/N.properties its server.properties, with which Apache Kafka itself starts. Without --port-base a new cluster takes 9092
     and up, or where these are taken 10092 and up and so on; a cluster that is there keeps its ports.
 
-    Returns when all brokers are registered and a controller is elected. What fails leaves no process and no new directory. Where the
-    cluster is up already it says so.
+    Returns when all brokers are registered and a controller is elected. A failure leaves no process and no new directory behind. If the
+    cluster is up already, the command says so.
     """
     from kops.cluster.launch import UpRequest
     from kops.cluster.layout import settings

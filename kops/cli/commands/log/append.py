@@ -47,8 +47,10 @@ def append(
     config: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A topic setting, as segment.bytes.")] = None,
     compression: Annotated[str, typer.Option(metavar="|".join(CODECS), help="How batches are compressed.")] = "none",
     batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help=SIZE_HELP)] = 16384,
-    key_encoding: Annotated[str, typer.Option(metavar="utf8|hex|base64", help="How keys stand in the file.")] = "base64",
-    value_encoding: Annotated[str, typer.Option(metavar="utf8|hex|base64", help="How values and headers stand in the file.")] = "base64",
+    key_encoding: Annotated[str, typer.Option(metavar="utf8|hex|base64", help="How keys are encoded in the file.")] = "base64",
+    value_encoding: Annotated[
+        str, typer.Option(metavar="utf8|hex|base64", help="How values and headers are encoded in the file.")
+    ] = "base64",
 ) -> int:
     """Append records to a partition's folder as its leader would, while no broker runs.
 

@@ -126,7 +126,7 @@ def dump(
 ) -> int:
     """Show what is in segments, indexes, snapshots, checkpoints and the other files of Kafka's directories.
 
-    Logs show their batches, with --print-data-log their records; everything else is decoded, too. Damage is shown where it stands, what is
+    Logs show their batches, with --print-data-log their records; everything else is decoded, too. Damage is shown where it is, what is
     intact behind it follows, and the exit code is 4. With --format kafka the text is that of Apache Kafka 4.3's kafka-dump-log; where that
     tool ends with an exception, this one goes on. Nothing is ever written to the files. The ends of ranges are included.
     """
@@ -243,7 +243,7 @@ def _kafka(out: Output, inventory: Inventory, named: list[str], options: DumpOpt
     from kops.forensics.dump.text import KNOWN_SUFFIXES, DumpText
 
     def say(line: bytes) -> None:
-        # Where both streams end up in one place, the lines stand in the order of Kafka's.
+        # Where both streams go to one place, the lines have the order of Kafka's.
         out.flush()
         sys.stderr.buffer.write(line)
         sys.stderr.buffer.flush()
@@ -351,7 +351,7 @@ def _print(out: Output, stream: Iterator[dict[str, Any]]) -> None:
 
 
 def _stream(out: Output, inventory: Inventory, source: Documents) -> Iterator[dict[str, Any]]:
-    """All documents of all files; a file that can't be read is told and passed over."""
+    """All documents of all files; a file that can't be read is reported and passed over."""
     from kops.forensics.dump.documents import chosen_files
 
     last: dict[str, Any] = {}
@@ -377,7 +377,7 @@ def _section(document: dict[str, Any]) -> tuple[str, str]:
 
 
 def _without_damage(out: Output, documents: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """In a table or csv damage is told on stderr."""
+    """With a table or csv, damage is reported on stderr."""
     for document in documents:
         if document["schema"] == DAMAGE:
             damage = document["damage"]
@@ -389,7 +389,7 @@ def _without_damage(out: Output, documents: Iterable[dict[str, Any]]) -> Iterato
 
 
 def _csv(out: Output, documents: Iterable[dict[str, Any]]) -> None:
-    """One kind of rows has one head: batches or records where there are any, else the first kind that comes; the others are told."""
+    """One kind of rows has one head: batches or records where there are any, else the first kind that comes; the others are reported."""
     others: dict[str, int] = {}
     stream = _without_damage(out, documents)
     held: list[dict[str, Any]] = []

@@ -29,7 +29,7 @@ def export(
 
     A line is a partition, a segment, a batch's header (format, codec, flags, producer, sequence, leader epoch, delete horizon) or a record.
     kops log import makes segments of it, byte for byte the same where nothing is compressed; compressed batches come back with the same
-    records and headers, with --raw byte for byte, too. Of a partition only live segments are taken. What is damaged is told, and is not in
+    records and headers, with --raw byte for byte, too. Of a partition only live segments are taken. Damage is reported, and is not in
     the export: kops log recover is for that.
 
     68 (4 + 64): there was damage.

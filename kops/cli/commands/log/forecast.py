@@ -66,7 +66,7 @@ def forecast(
     are taken together, as one broker starts on them: meta.properties, checkpoints, the clean-shutdown marker, stray and doubled partitions
     count. Partition directories are taken each alone, as the log loader takes them. What lies on disk says whether it is a start after a
     clean stop; --assume, --recovery-point and --log-start-offset ask about another state. Of the lost offsets, those marked intact still
-    stand whole in the files: kops log recover brings them back.
+    are intact in the files: kops log recover brings them back.
     """
     from kops.files import OsFiles
     from kops.forensics.forecast.run import SCHEMA

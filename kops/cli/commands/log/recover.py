@@ -65,8 +65,8 @@ def recover(
     files, from -future and -stray directories and from every other copy that is named; where two batches claim the same offsets, that of
     the later leader epoch stays. Segments come out as a broker has them after a clean stop, in DIR/topic-partition/, with indexes,
     producer snapshots, leader-epoch-checkpoint and partition.metadata; records as DIR/topic-partition.jsonl or .parquet.
-    DIR/kops-recover.json tells what was kept, what is lost, and from which files. Lost offsets stay gaps, which a broker reads across and
-    kops log verify tells as offset-gap.
+    DIR/kops-recover.json lists what was kept, what is lost, and from which files. Lost offsets stay gaps: a broker reads across them, and
+    kops log verify reports them as offset-gap.
 
     0: nothing was damaged. 1: there was damage, and all records were saved. 64: records are lost.
     """
@@ -133,4 +133,4 @@ def _say(out: Output, report: RecoverReport) -> None:
         for note in entry.notes:
             out.detail(note)
     if report.interrupted:
-        out.warn(f"interrupted; what stands in {report.out} is whole as far as it goes. To go on: {out.resume}")
+        out.warn(f"interrupted; what is in {report.out} so far is whole. To go on: {out.resume}")

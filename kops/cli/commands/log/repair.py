@@ -24,7 +24,7 @@ JOURNAL_HELP = "Where journal and backup go (default: DIR.kops-journal beside th
 ROLLBACK_HELP = "Undo the repair that wrote this journal, byte for byte."
 FORCE_HELP = "With --rollback: also when files changed since the repair."
 HOLES_HELP = "Leave holes in the offsets open: brokers before 0.11 cannot read empty batches."
-INTERVAL_HELP = "index.interval.bytes of the topics (default: as their indexes tell)."
+INTERVAL_HELP = "index.interval.bytes of the topics (default: inferred from their indexes)."
 
 DryRun = Annotated[bool, typer.Option("-n", "--dry-run", help=DRY_RUN_HELP, show_default=False)]
 Preen = Annotated[bool, typer.Option("-p", "--preen", help=PREEN_HELP, show_default=False)]
@@ -68,7 +68,7 @@ def repair(
     brought to its end by the next one, or undone with --rollback.
 
     A repair gives 1, and the next verify 0. It never adds 64: what it takes out of a log was unreadable before, and is kept in the journal;
-    kops log recover tells which records are gone.
+    kops log recover lists the records that are gone.
     """
     if sum((dry_run, preen, yes)) > 1:
         raise UsageError("-n, -p and -y: one of them at most")

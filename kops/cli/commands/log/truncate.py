@@ -42,8 +42,8 @@ def truncate(
     """Cut a partition's log at an offset, as a follower cuts its own, while no broker runs.
 
     Segments, indexes, producer snapshots, leader epochs and the checkpoints of the log directory are what Kafka's own truncation leaves.
-    Batches go whole: where one holds OFFSET in its middle, the log ends before it. What goes is told first; without --yes you are asked at
-    a terminal, elsewhere only the plan is shown. Everything that goes is kept in a journal beside the log directory; kops log repair
+    Batches go whole: if one holds OFFSET in its middle, the log ends before it. What goes is listed first. Without --yes you are asked at
+    a terminal; elsewhere only the plan is shown. Everything that goes is kept in a journal beside the log directory; kops log repair
     --rollback JOURNAL puts it back. The lock of the log directory is taken; while a broker runs nothing is done.
 
     64: records were taken out of the log.

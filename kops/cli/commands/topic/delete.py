@@ -41,7 +41,7 @@ def delete(
     topic: TopicOption = None,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that is not there is no error.")] = False,
     dry_run: Annotated[bool, typer.Option("-n", "--dry-run", help="Only show what would be deleted.")] = False,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Don't ask, also where a regular expression is meant.")] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Don't ask, even if a name is a regular expression.")] = False,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,

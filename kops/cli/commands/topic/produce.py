@@ -31,7 +31,7 @@ COLUMNS = [
     *OUTCOME_COLUMNS,
 ]
 ESCAPES = {"\\t": "\t", "\\n": "\n", "\\0": "\0"}
-KEY_HELP = "What stands between key and value in a line (\\t is a tab); lines without it have no key."
+KEY_HELP = "The text between key and value in a line (\\t is a tab); lines without it have no key."
 NULL_HELP = "A key or value that is this text is null: --null-marker '' makes empty values tombstones."
 
 
@@ -61,8 +61,10 @@ def produce(
         str | None,
         typer.Option("--acks", "--request-required-acks", metavar="all|1|0", help="Who has to have it (default: all)."),
     ] = None,
-    key_encoding: Annotated[str, typer.Option(metavar="utf8|hex|base64", help="How keys stand in lines of JSON.")] = "base64",
-    value_encoding: Annotated[str, typer.Option(metavar="utf8|hex|base64", help="How values and headers stand there.")] = "base64",
+    key_encoding: Annotated[str, typer.Option(metavar="utf8|hex|base64", help="How keys are encoded in lines of JSON.")] = "base64",
+    value_encoding: Annotated[
+        str, typer.Option(metavar="utf8|hex|base64", help="How values and headers are encoded in lines of JSON.")
+    ] = "base64",
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,

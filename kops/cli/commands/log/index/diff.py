@@ -27,14 +27,16 @@ def diff(
     paths: Annotated[list[str], typer.Argument(metavar="DIR...", help="Partition directories or log directories.")],
     index_interval_bytes: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="index.interval.bytes of the topic (default: as its indexes tell).", show_default=False),
+        typer.Option(
+            metavar="N", min=0, help="index.interval.bytes of the topic (default: inferred from its indexes).", show_default=False
+        ),
     ] = None,
 ) -> int:
     """Show the index entries that differ from those that a broker would write now; read-only.
 
     An entry is (offset, position) in an .index, (offset, timestamp) in a .timeindex, (producer id, first offset, last offset, last stable
     offset, version) in a .txnindex; "existing" is in the file only, "rebuilt" would be. A difference need not be a mistake: followers and
-    older versions write other entries that are as good ("kops log index check" tells). The exit code is 0 either way, and 8 when a file
+    older versions write other entries that are as good ("kops log index check" finds out). The exit code is 0 either way, and 8 when a file
     could not be read.
     """
     from kops.forensics.index.diff import diff_indexes

@@ -38,7 +38,9 @@ def rebuild(
     ] = False,
     index_interval_bytes: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="index.interval.bytes of the topic (default: as its indexes tell).", show_default=False),
+        typer.Option(
+            metavar="N", min=0, help="index.interval.bytes of the topic (default: inferred from its indexes).", show_default=False
+        ),
     ] = None,
     journal: Annotated[
         str | None,
