@@ -35,6 +35,7 @@ CODES = {
     "kops.files.api": {"ReadOnlyError": (8, 1)},
     "kops.forensics.plans.journal": {"ChangedSinceError": (8, 1)},
     "kops.records.log_offsets": {"UnexpectedAppendOffsetError": (8, 1)},
+    "kops.records.streams.messages": {"InnerSizeError": (8, 1)},
     "kops.storage.cleaning.cleaner": {"CleaningAbortedError": (8, 1)},
     "kops.storage.cleaning.cleaner_manager": {"UncleanableError": (8, 1)},
     "kops.storage.manager.live_log_dirs": {"LogDirsFailedError": (8, 1)},
