@@ -1,7 +1,7 @@
-"""One partition's log as far as it is appended to: checks, offsets, epochs, producers (Kafka UnifiedLog.append).
+"""The appending half of one partition's log: checks, offsets, epochs, producers (Kafka UnifiedLog.append).
 
-`kops.storage.unified_log` adds what opens, rolls, cuts and removes. A hot module (see `kops._compiled`). What an append does every time
-stands in functions: the methods of a class that has interpreted subclasses are looked up by their names.
+`kops.storage.unified_log` adds opening, rolling, truncation and deletion. This is a hot module (see `kops._compiled`). The code that runs
+at every append is in functions, because compiled code looks up methods by name in a class that has interpreted subclasses.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AppendableLog(ReadableLog, ABC):
         super().__init__(loaded, local)
         self._appending = local.storage("appending records to")
         self._metadata_due = False
-        # What an append looks at each time, as compiled code reaches it.
+        # The values that every append reads, kept where compiled code reaches them directly.
         self._crc32c = crc32c_function()
         self._offline = local.failures.offline
         self._ongoing_txns, self._unreplicated_txns = loaded.producers.ongoing_txns, loaded.producers.unreplicated_txns
@@ -75,11 +75,11 @@ class AppendableLog(ReadableLog, ABC):
 
     @abstractmethod
     def flush(self, *, force_flush_active_segment: bool) -> None:
-        """Force everything up to the log's end to the disk."""
+        """Flush everything up to the log's end to the disk."""
 
     @abstractmethod
     def _flush_metadata_file(self) -> None:
-        """Write `partition.metadata` where that is due."""
+        """Write `partition.metadata` if that is due."""
 
     # appending --------------------------------------------------------------------------------------------------------------------
 
@@ -92,16 +92,17 @@ class AppendableLog(ReadableLog, ABC):
         verification_guard: VerificationGuard | None = None,
         transaction_version: int = TV_UNKNOWN,
     ) -> LogAppendInfo:
-        """Validate batches, give them their offsets and write them.
+        """Validate batches, assign their offsets and write them.
 
-        A batch that was written before (idempotent producer) is answered with its first append's offsets and time and not written. Raises
-        ApiError for what a client did wrong, KafkaStorageError.
+        A duplicate of an idempotent producer's batch is not written again. Its answer has the offsets and the time of the first append.
+        Raises ApiError for errors of a client, and KafkaStorageError.
         """
         guard = _NO_GUARD if verification_guard is None else verification_guard
         return _append(self, data, leader_epoch, origin, guard, transaction_version)
 
     def append_as_follower(self, data: bytes | bytearray | memoryview, leader_epoch: int) -> LogAppendInfo:
-        """Write batches as a leader has given them; what is cut at the end, or of a later epoch than `leader_epoch`, is left out.
+        """Write batches with the offsets that the leader assigned. A batch that is cut off at the end, or that has a later epoch than
+        `leader_epoch`, is omitted.
 
         Raises UnexpectedAppendOffsetError, OffsetsOutOfOrderError, ApiError CORRUPT_MESSAGE, KafkaStorageError.
         """
@@ -185,7 +186,7 @@ def _append(
         content = content[:valid_bytes]
     if log._offline:
         log._appending.begin()
-    # As `with log._appending` does, without its calls.
+    # The same as `with log._appending`, without its calls.
     try:
         if local.is_closed:
             local.check_open()
@@ -226,10 +227,10 @@ def _append(
 
 
 def _segment_for(log: AppendableLog, local: LogEnd, size: int, info: LogAppendInfo) -> LogSegment:
-    """The active segment, a new one where these bytes are not for it."""
+    """Return the active segment, or a new one if these bytes do not fit it."""
     segment = local.segments.active
     age_ms = log._max_segment_ms
     if not segment.should_roll(size, info.max_timestamp, info.last_offset, log._segment_size, age_ms, log.now_ms):
         return segment
-    # Without the first offset, as of a follower's old formats, the lowest one that it can be.
+    # A follower's old formats have no first offset, so the new segment gets the lowest offset that is possible.
     return log.roll(info.last_offset - INT_MAX if info.first_offset == UNKNOWN_OFFSET else info.first_offset)

@@ -1,7 +1,8 @@
-"""An append's first look at its batches, before offsets are assigned and anything is written (Kafka UnifiedLog.analyzeAndValidateRecords,
-LogAppendInfo, ByteBufferLogInputStream).
+"""The first check of an append's batches, before offsets are assigned and anything is written.
 
-Shallow: headers and checksums, no record. What is wrong with the bytes is an `ApiError` with Kafka's texts.
+Sources: Kafka's UnifiedLog.analyzeAndValidateRecords, LogAppendInfo, ByteBufferLogInputStream.
+
+The check is shallow: it reads headers and checksums, but no records. Wrong bytes raise `ApiError` with Kafka's texts.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ if TYPE_CHECKING:
 _CURRENT_MAGIC: Final = 2
 NO_TIMESTAMP: Final = -1
 _OFFSETS_TOLD: Final = 10
-_memoryview: Final = memoryview  # bound: compiled code looks it up by its name
+_memoryview: Final = memoryview  # bound here because compiled code looks up a builtin by name
 _CLIENT: Final = AppendOrigin.CLIENT
 _REPLICATION: Final = AppendOrigin.REPLICATION
 OFFSETS_GIVEN: Final = (AppendOrigin.REPLICATION, AppendOrigin.RAFT_LEADER)
-"""Whose records have their offsets already."""
+"""The origins whose records already have their offsets."""
 
 
 class OffsetsOutOfOrderError(KopsError):
-    """Records whose offsets are given do not increase (OffsetsOutOfOrderException)."""
+    """Records that came with offsets do not have increasing ones (OffsetsOutOfOrderException)."""
 
 
 class LogAppendInfo:
-    """What became of an append: offsets (-1 where they are not known), times in ms (-1 for none), sizes in bytes.
+    """The result of an append: offsets (-1 if unknown), times in ms (-1 for none), sizes in bytes.
 
-    `first_offset` is not known of a follower's batches of the formats 0 and 1; `log_append_time_ms` is given where the log's time counts
-    and for a duplicate, where it is the first append's; `source_codec` is the last compression among the batches, 0 for none.
+    `first_offset` is unknown for a follower's batches of the formats 0 and 1. `log_append_time_ms` is set if the topic uses the log's time.
+    For a duplicate, it is the time of the first append. `source_codec` is the last compression among the batches, 0 for none.
     """
 
     def __init__(
@@ -66,17 +67,19 @@ class LogAppendInfo:
 
     @property
     def first_or_last_offset_of_first_batch(self) -> int:
-        """The first offset, or where it is not known the first batch's last one."""
+        """The first offset, or the last offset of the first batch if the first offset is unknown."""
         return self.first_offset if self.first_offset >= 0 else self.last_offset_of_first_batch
 
     @property
     def message_count(self) -> int:
-        """How many offsets were taken."""
+        """The number of offsets that the append used."""
         return self.last_offset - self.first_offset + 1 if self.first_offset >= 0 and self.last_offset >= 0 else 0
 
 
 def memory_batches(data: bytes) -> Iterator[Batch]:
-    """The batches of a request's bytes; ends at one that is cut. Raises ApiError CORRUPT_MESSAGE for a size or format that can't be."""
+    """Yield the batches of a request's bytes, up to one that is cut off. Raises ApiError CORRUPT_MESSAGE for an impossible size or
+    format.
+    """
     position = 0
     while (batch := _batch_at(data, position, len(data))) is not None:
         yield batch
@@ -84,7 +87,7 @@ def memory_batches(data: bytes) -> Iterator[Batch]:
 
 
 def _batch_at(data: bytes, position: int, end: int) -> Batch | None:
-    """The batch at a position, None if none is whole; ApiError as `memory_batches`."""
+    """Return the batch at a position, or None if it is not complete. Raises ApiError as `memory_batches` does."""
     left = end - position
     if left < LOG_OVERHEAD:
         return None
@@ -110,7 +113,7 @@ def _batch_at(data: bytes, position: int, end: int) -> Batch | None:
 
 
 def _walk(data: bytes, position: int, end: int) -> None:
-    """Look at the sizes of the batches that are left, as Kafka does also where it takes none of them; ApiError as `memory_batches`."""
+    """Check the sizes of the remaining batches, as Kafka does even if it uses none of them. Raises ApiError as `memory_batches` does."""
     while (batch := _batch_at(data, position, end)) is not None:
         position += batch.size
 
@@ -124,10 +127,10 @@ def analyze_records(
     max_message_bytes: int,
     crc: Callable[[memoryview], int],
 ) -> tuple[LogAppendInfo, list[Batch]]:
-    """Check sizes, checksums and order of the batches; what is known of them, and those that are to be written.
+    """Check sizes, checksums and order of the batches. Returns the known facts and the batches to be written.
 
-    `max_message_bytes` is not for a replica, which takes any size. A replica's batch of a later epoch than the one it follows ends what is
-    written. `crc` is CRC-32C. Raises ApiError: INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE; OffsetsOutOfOrderError.
+    `max_message_bytes` does not apply to a replica, which accepts any size. A replica stops at a batch with a later epoch than the one it
+    follows. `crc` is CRC-32C. Raises ApiError: INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE; OffsetsOutOfOrderError.
     """
     batches: list[Batch] = []
     valid_bytes = source_codec = 0
@@ -203,12 +206,12 @@ def _codec(batch: Batch) -> int:
 
 
 def have_producers(batches: list[Batch]) -> bool:
-    """Whether any of them has a producer id."""
+    """Whether any of the batches has a producer id."""
     return any(batch.producer_id > -1 for batch in batches)
 
 
 def continue_epoch(batches: list[Batch], latest: EpochEntry | None) -> bool:
-    """Whether all of them go on with the latest leader epoch, so that there is none to assign."""
+    """Whether all batches have the latest leader epoch, so that no epoch must be assigned."""
     if latest is None:
         return False
     epoch, start_offset = latest
@@ -216,9 +219,10 @@ def continue_epoch(batches: list[Batch], latest: EpochEntry | None) -> bool:
 
 
 def check_given_offsets(info: LogAppendInfo, data: bytes, topic_partition: str, log_end_offset: int) -> None:
-    """Raise UnexpectedAppendOffsetError if records with given offsets begin before the end of the log; `data` is all that was fetched.
+    """Raise UnexpectedAppendOffsetError if records that came with offsets begin before the end of the log. `data` is everything that was
+    fetched.
 
-    Raises ApiError INVALID_RECORD if the records that it would tell of can't be read.
+    Raises ApiError INVALID_RECORD if the records for the error's text can't be read.
     """
     begin = info.first_or_last_offset_of_first_batch
     if begin >= log_end_offset:

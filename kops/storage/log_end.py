@@ -1,6 +1,7 @@
-"""The end of one partition's files: where the next batch goes, and what is written there (the appending half of Kafka's LocalLog).
+"""The end of one partition's files: the position of the next batch, and the writing there (the appending half of Kafka's LocalLog).
 
-`kops.storage.local_log` adds what rolls, reads, cuts and removes segments. A hot module (see `kops._compiled`): appends come through here.
+`kops.storage.local_log` adds rolling, reading, truncation and deletion. This is a hot module (see `kops._compiled`), because every append
+runs through it.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
     from kops.storage.log_dir_failure import LogDirFailureChannel
 
 STORAGE_ERRORS: Final = (OSError, StorageIOError, KafkaStorageError)
-"""What becomes a KafkaStorageError where it leaves a log."""
+"""The errors that a log raises as KafkaStorageError."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LogEnd:
-    """What an append needs of a log's files.
+    """The part of a log's files that an append needs.
 
-    `log_end_offset` is the offset that the next record gets, `recovery_point` the one below which everything is on the disk. The end's
-    place is put together when somebody asks (`next_offset`): nobody does between the appends of one request.
+    `log_end_offset` is the offset of the next record. Everything below `recovery_point` is on the disk. `next_offset`, the end with its
+    position, is built only on demand, because no one needs it between the appends of one request.
     """
 
     def __init__(
@@ -52,26 +53,26 @@ class LogEnd:
 
     @property
     def next_offset(self) -> LogOffsetMetadata:
-        """The log's end with its place: the end of the active segment."""
+        """The log's end with its position: the end of the active segment."""
         known = self.known_end
         if known is None:
             known = self.known_end = LogOffsetMetadata(self.log_end_offset, self.end_segment, self.end_position)
         return known
 
     def check_open(self) -> None:
-        """Raise KafkaStorageError if the files were closed under the log."""
+        """Raise KafkaStorageError if the log's files were closed."""
         if self.is_closed:
             raise KafkaStorageError(f"The memory mapped buffer for log of {self.topic_partition} is already closed")
 
     def update_log_end_offset(self, offset: int) -> None:
-        """The log ends at `offset` now, at the end of the active segment; the recovery point is never behind it."""
+        """Set the log's end to `offset`, at the end of the active segment. The recovery point never exceeds it."""
         move_end(self, self.segments.active, offset)
 
 
 def append_to(log: LogEnd, active: LogSegment, end_offset: int, data: bytes, batches: list[Batch]) -> None:
-    """Write batches to the active segment; the log's end grows before anything else may fail, so that offsets are never given twice.
+    """Write batches to the active segment. The log's end grows before anything else may fail, so that no offset is assigned twice.
 
-    A function: the methods of a class that has interpreted subclasses are looked up by their names.
+    This is a function, because compiled code looks up methods by name in a class that has interpreted subclasses.
     """
     try:
         active.append(end_offset - 1, data, batches)
@@ -81,7 +82,7 @@ def append_to(log: LogEnd, active: LogSegment, end_offset: int, data: bytes, bat
 
 
 def move_end(log: LogEnd, active: LogSegment, offset: int) -> None:
-    """The log ends at `offset` now, at the end of the active segment; the recovery point is never behind it."""
+    """Set the log's end to `offset`, at the end of the active segment. The recovery point never exceeds it."""
     log.log_end_offset = offset
     log.end_segment = active.base_offset
     log.end_position = active.log_view.size

@@ -1,4 +1,4 @@
-"""Offsets by timestamp: what ListOffsets answers (Kafka UnifiedLog.fetchOffsetByTimestamp, legacyFetchOffsetsBefore; KIP-79, KIP-734)."""
+"""Offsets by timestamp, for ListOffsets (Kafka UnifiedLog.fetchOffsetByTimestamp, legacyFetchOffsetsBefore; KIP-79, KIP-734)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ NO_TIMESTAMP: Final = -1
 
 
 def fetch_offset_by_timestamp(log: ReadableLog, target: int) -> TimestampAndOffset | None:
-    """The first record whose timestamp is not below `target` (ms), or what one of the constants above stands for; None if there is none.
+    """Return the first record whose timestamp is not below `target` (ms), or None. `target` may also be one of the constants above.
 
-    `MAX_TIMESTAMP` is the first record with the largest timestamp. Without tiered storage nothing is uploaded or pending: offset -1.
+    `MAX_TIMESTAMP` is the first record with the largest timestamp. There is no tiered storage, so `LATEST_TIERED` and
+    `EARLIEST_PENDING_UPLOAD` have the offset -1.
     """
     if target in (EARLIEST, EARLIEST_LOCAL):
         first = log.epochs.earliest_entry
@@ -54,9 +55,10 @@ def _max_timestamp(log: ReadableLog) -> TimestampAndOffset | None:
 
 
 def offsets_before(log: ReadableLog, timestamp: int, max_count: int) -> list[int]:
-    """Beginnings of segments last modified not after `timestamp` (ms, or `LATEST`, `EARLIEST`), the newest first, at most `max_count`.
+    """Return the base offsets of segments that were last modified at or before `timestamp` (ms, or `LATEST`, `EARLIEST`), the newest first.
 
-    What brokers before 4.0 answered to ListOffsets of version 0; the log's end counts as a beginning, of now.
+    There are at most `max_count` of them. Brokers before 4.0 gave this answer to ListOffsets version 0. The log's end counts as a base
+    offset of the present time.
     """
     times = [(max(segment.base_offset, log.log_start_offset), segment.last_modified_ms) for segment in log.segments]
     if log.segments.active.size:

@@ -1,4 +1,4 @@
-"""What a read gives back (Kafka FetchDataInfo); the offsets it is made of are `kops.records.log_offsets`, shared with replication."""
+"""The result of a read (Kafka FetchDataInfo). Its offsets are those of `kops.records.log_offsets`, which replication uses, too."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["UNKNOWN_OFFSET", "FetchedData", "Isolation", "LogOffsetMetadata", "L
 
 
 class FetchedData(NamedTuple):
-    """What a read found.
+    """The result of a read.
 
-    `offset_metadata` is where the first batch is; `records` a slice of a segment's file that goes to a socket as it is (None: nothing);
-    `first_entry_incomplete` tells that fewer bytes were asked for than the first batch has; `aborted_transactions` is None unless the read
-    was to see decided records only.
+    `offset_metadata` is the position of the first batch. `records` is a slice of a segment's file that is sent to a socket unchanged (None:
+    nothing). `first_entry_incomplete` is true if the read was limited to fewer bytes than the first batch has. `aborted_transactions` is
+    None unless the read was limited to committed records.
     """
 
     offset_metadata: LogOffsetMetadata
@@ -28,5 +28,5 @@ class FetchedData(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the records."""
+        """The size of the records in bytes."""
         return 0 if self.records is None else self.records.size

@@ -1,7 +1,7 @@
-"""Which segments retention deletes: by log start offset, size and time (Kafka UnifiedLog.deleteOldSegments).
+"""The segments that retention deletes, by log start offset, size and time (Kafka UnifiedLog.deleteOldSegments).
 
-From the oldest on, as long as a condition holds, and never a segment that reaches above the high watermark. Where all would go, a new
-segment is rolled first, so that the log keeps its end.
+Retention deletes segments from the oldest on, as long as a condition holds, and never one that reaches above the high watermark. If all
+segments would be deleted, a new one is rolled first, so that the log keeps its end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def deletable_segments(log: ReadableLog, condition: Condition) -> list[LogSegment]:
-    """The oldest segments that a condition (of a segment and the one behind it) holds of, all of them below the high watermark."""
+    """Return the oldest segments that meet a condition (of a segment and its successor) and are below the high watermark."""
     segments = list(log.segments)
     deletable = []
     for place, segment in enumerate(segments):
@@ -32,12 +32,12 @@ def deletable_segments(log: ReadableLog, condition: Condition) -> list[LogSegmen
 
 
 def below_log_start(log: ReadableLog) -> list[LogSegment]:
-    """The segments that lie wholly below the log's start offset."""
+    """Return the segments that are completely below the log's start offset."""
     return deletable_segments(log, lambda segment, following: following is not None and following.base_offset <= log.log_start_offset)
 
 
 def over_size(log: ReadableLog) -> list[LogSegment]:
-    """The oldest segments that `retention.bytes` has no room for."""
+    """Return the oldest segments that exceed `retention.bytes`."""
     limit, size = log.config.retention_bytes, log.size
     if limit < 0 or size < limit:
         return []
@@ -54,7 +54,7 @@ def over_size(log: ReadableLog) -> list[LogSegment]:
 
 
 def over_age(log: ReadableLog) -> list[LogSegment]:
-    """The oldest segments whose records are all older than `retention.ms`."""
+    """Return the oldest segments whose records are all older than `retention.ms`."""
     limit, now = log.config.retention_ms, log.now_ms()
     if limit < 0:
         return []

@@ -1,6 +1,6 @@
-"""A partition's log as far as it is read: its offsets (start, high watermark, last stable, end), fetches, look-ups (Kafka UnifiedLog).
+"""The reading half of one partition's log: offsets (start, high watermark, last stable, end), fetches, look-ups (Kafka UnifiedLog).
 
-`kops.storage.unified_log` adds everything that changes it.
+`kops.storage.unified_log` adds everything that changes the log.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class ReadableLog:
     """The reading half of `UnifiedLog`. Offsets are log offsets, sizes bytes, times ms.
 
-    `segments`, `producers` and `epochs` are open to read. ApiError is an answer for a client, KafkaStorageError a failed directory.
+    Callers may read `segments`, `producers` and `epochs`. ApiError is an answer for a client, KafkaStorageError means a failed directory.
     """
 
     def __init__(self, loaded: LoadedLog, local: LocalLog) -> None:
@@ -41,9 +41,9 @@ class ReadableLog:
         self.epochs = loaded.epochs
         self.log_start_offset = loaded.log_start_offset
         self.on_high_watermark: Callable[[int], None] | None = None
-        """Told every new high watermark (LogOffsetsListener)."""
+        """Called with every new high watermark (LogOffsetsListener)."""
         self.on_log_start: Callable[[], object] | None = None
-        """Told that the log begins later."""
+        """Called when the log start offset has increased."""
         self._local = local
         self._high_watermark = LogOffsetMetadata(loaded.high_watermark)
         self._first_unstable: LogOffsetMetadata | None = None
@@ -69,17 +69,17 @@ class ReadableLog:
 
     @property
     def parent_dir(self) -> str:
-        """The log directory it is in, absolute."""
+        """The absolute path of its log directory."""
         return self._local.parent_dir
 
     @property
     def topic_partition(self) -> str:
-        """The name as Kafka writes it, `orders-0`."""
+        """The partition's name as Kafka writes it, `orders-0`."""
         return self._local.topic_partition
 
     @property
     def is_future(self) -> bool:
-        """Whether it is a copy on its way into another log directory."""
+        """Whether this is a copy on its way to another log directory."""
         return self._local.is_future
 
     @property
@@ -94,17 +94,17 @@ class ReadableLog:
 
     @property
     def size(self) -> int:
-        """Bytes of all segments' logs."""
+        """The size of all segments' logs in bytes."""
         return sum(segment.size for segment in self._local.segments)
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next record gets."""
+        """The offset of the next record."""
         return self._local.log_end_offset
 
     @property
     def log_end_offset_metadata(self) -> LogOffsetMetadata:
-        """The log's end with its place."""
+        """The log's end with its position."""
         return self._local.next_offset
 
     @property
@@ -114,12 +114,12 @@ class ReadableLog:
 
     @property
     def last_flush_ms(self) -> int:
-        """When the recovery point last moved."""
+        """When the recovery point last moved (ms)."""
         return self._local.last_flush_ms
 
     @property
     def is_empty(self) -> bool:
-        """Whether no offset is in the log."""
+        """Whether the log contains no offset."""
         return self.log_start_offset == self.log_end_offset
 
     # high watermark and last stable offset ----------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class ReadableLog:
         return self._high_watermark.message_offset
 
     def update_high_watermark(self, offset: int | LogOffsetMetadata) -> int:
-        """Set it, but not outside of the log; what it is now."""
+        """Set the high watermark, limited to the log's range, and return the new value."""
         new = offset if isinstance(offset, LogOffsetMetadata) else LogOffsetMetadata(offset)
         end = self._local.next_offset
         if new.message_offset < self.log_start_offset:
@@ -141,13 +141,16 @@ class ReadableLog:
         return new.message_offset
 
     def maybe_update_high_watermark(self, offset: int) -> int | None:
-        """As a follower does with the leader's; the new one if it changed."""
+        """Set the high watermark as a follower does with its leader's. Returns the new value if it changed, else None."""
         old = self.high_watermark
         new = self.update_high_watermark(offset)
         return None if new == old else new
 
     def maybe_increment_high_watermark(self, new: LogOffsetMetadata) -> LogOffsetMetadata | None:
-        """Move it on, as a leader does; the former one, None if it does not grow (a newer place of the same offset counts)."""
+        """Increase the high watermark as a leader does, and return the former one. Returns None if it does not grow.
+
+        The same offset in a newer segment counts as growth.
+        """
         if new.message_offset > self.log_end_offset:
             illegal_argument(f"High watermark {new} update exceeds current log end offset {self._local.next_offset}")
         old = self._full_high_watermark()
@@ -174,18 +177,18 @@ class ReadableLog:
         return self._high_watermark
 
     def _update_high_watermark_with_log_end_offset(self) -> None:
-        """After a truncation it may be behind the log's end; at the end its place is to be known."""
+        """Bring the high watermark back to the log's end after a truncation. If both are equal, it takes over the end's position."""
         if self.high_watermark >= self._local.log_end_offset:
             self._set_high_watermark(self._local.next_offset)
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of a transaction that is open, or decided above the high watermark."""
+        """The first offset of a transaction that is open, or that ended above the high watermark."""
         return None if self._first_unstable is None else self._first_unstable.message_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset below which every transaction is decided, at most the high watermark."""
+        """The offset below which every transaction has ended, at most the high watermark."""
         unstable = self._first_unstable
         return self.high_watermark if unstable is None else min(unstable.message_offset, self.high_watermark)
 
@@ -209,12 +212,12 @@ class ReadableLog:
         return unstable
 
     def fetch_offset_snapshot(self) -> LogOffsetSnapshot:
-        """All offsets at once."""
+        """Return all offsets at once."""
         stable = self._full_last_stable_offset()
         return LogOffsetSnapshot(self.log_start_offset, self._local.next_offset, self._full_high_watermark(), stable)
 
     def offset_metadata(self, offset: int) -> LogOffsetMetadata:
-        """The place of the batch with `offset` or of the first one behind it; the offset alone where it is outside of the log."""
+        """Return the position of the batch with `offset` or of the first batch after it. Outside the log, only the offset is known."""
         try:
             return self._local.offset_metadata(offset)
         except ApiError:
@@ -223,9 +226,9 @@ class ReadableLog:
     # reading ----------------------------------------------------------------------------------------------------------------------
 
     def read(self, start_offset: int, max_size: int, isolation: Isolation, *, min_one_batch: bool = False) -> FetchedData:
-        """Batches from the one that holds `start_offset` on, at most `max_size` bytes of one segment.
+        """Read batches from the one that contains `start_offset` on, at most `max_size` bytes of one segment.
 
-        With `min_one_batch` the first batch is whole even where it is larger. Raises ApiError OFFSET_OUT_OF_RANGE, KafkaStorageError.
+        With `min_one_batch`, the first batch is complete even if it is larger. Raises ApiError OFFSET_OUT_OF_RANGE, KafkaStorageError.
         """
         self._check_log_start_offset(start_offset)
         if isolation is Isolation.LOG_END:
@@ -248,11 +251,11 @@ class ReadableLog:
             raise ApiError("OFFSET_OUT_OF_RANGE", reason)
 
     def collect_aborted_transactions(self, start_offset: int, upper_bound: int) -> list[AbortedTxn]:
-        """The aborted transactions up to `upper_bound`, from the segment with `start_offset` on."""
+        """Return the aborted transactions up to `upper_bound`, from the segment with `start_offset` on."""
         return self._local.collect_aborted_transactions(self.log_start_offset, start_offset, upper_bound)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """(epoch, end offset) of the largest epoch not above `epoch`, None if nothing is known of it."""
+        """Return (epoch, end offset) of the largest epoch not above `epoch`, or None if it is unknown."""
         found_epoch, offset = self.epochs.end_offset_for(epoch, self.log_end_offset)
         return None if offset == UNDEFINED_EPOCH_OFFSET else (found_epoch, offset)
 

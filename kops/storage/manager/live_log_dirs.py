@@ -1,4 +1,4 @@
-"""The log directories that are online: made, checked and locked at the start, taken away one by one as they fail.
+"""The log directories that are online: created, checked and locked at the start, and removed one by one as they fail.
 
 Sources: Kafka's LogManager (createAndValidateLogDirs, lockLogDirs, loadDirectoryIds, nextLogDirs, createLogDirectory, isLogDirOnline) and
 DirectoryId.
@@ -32,16 +32,16 @@ _CHECKPOINTS: Final = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, H
 
 
 class LogDirsFailedError(KopsError):
-    """Every log directory has failed; a broker has to end."""
+    """Every log directory has failed. The broker has to end."""
 
 
 class LiveLogDirs:
-    """The directories by absolute path, in the order of `log.dirs`; `ids` are the directory ids of those that are online."""
+    """The directories by absolute path, in the order of `log.dirs`. `ids` are the directory ids of those that are online."""
 
     def __init__(self, files: Files, starts: Iterable[LogDirStart], failures: LogDirFailureChannel) -> None:
-        """Make what is not there, check and lock the rest. A directory that can't be used is told to `failures`.
+        """Create missing directories, check and lock the others. An unusable directory is reported to `failures`.
 
-        Raises StartRefusedError if a directory is named twice or none can be used, LockHeldError if another process has one.
+        Raises StartRefusedError if a directory is named twice or none can be used, and LockHeldError if another process has locked one.
         """
         self._files = files
         self._failures = failures
@@ -89,7 +89,7 @@ class LiveLogDirs:
             self.ids[path] = start.meta.directory_id
 
     def _make_checkpoints(self) -> None:
-        """The checkpoints that are not there, empty (LogManager's and ReplicaManager's constructors); where one can't be made, no start."""
+        """Create missing checkpoints as empty files (LogManager's and ReplicaManager's constructors). If that fails, the start ends."""
         for log_dir in self._live:
             for name in _CHECKPOINTS:
                 path = posixpath.join(log_dir, name)
@@ -118,21 +118,21 @@ class LiveLogDirs:
 
     @property
     def offline(self) -> list[str]:
-        """Those that are not."""
+        """The directories that are offline."""
         return [path for path in self.paths if path not in self._live]
 
     def is_online(self, path: str) -> bool:
-        """Whether the directory is online. Raises ApiError LOG_DIR_NOT_FOUND for one that is not of this broker."""
+        """Whether the directory is online. Raises ApiError LOG_DIR_NOT_FOUND if it is not a directory of this broker."""
         if path not in self.starts:
             raise ApiError("LOG_DIR_NOT_FOUND", f"Log dir {path} is not found in the config.")
         return path in self._live
 
     def path_of(self, directory_id: str) -> str | None:
-        """The directory that is online and has this id."""
+        """The online directory with this id, or None."""
         return next((path for path, found in self.ids.items() if found == directory_id), None)
 
     def take_offline(self, path: str) -> None:
-        """Stop using a directory and give up its lock; one that is offline already stays so."""
+        """Stop using a directory and release its lock. A second call does nothing."""
         if path in self._live:
             self._live.remove(path)
         self.ids.pop(path, None)
@@ -141,14 +141,18 @@ class LiveLogDirs:
             lock.release()
 
     def by_fewest_logs(self, log_counts: dict[str, int]) -> list[str]:
-        """Where a new partition goes, best first: the directories that are not cordoned, fewest logs first; the first one if all are."""
+        """Return the directories for a new partition, best first: those that are not cordoned, fewest logs first. If all are cordoned,
+        return the first one.
+        """
         if len(self._live) == 1:
             return self.live
         free = [path for path in self._live if path not in self.cordoned]
         return sorted(free, key=lambda path: log_counts.get(path, 0)) or self._live[:1]
 
     def make_partition_dir(self, paths: Iterable[str], name: str) -> str:
-        """Make the folder `name` in the first of the directories that can take it; its path. Raises KafkaStorageError if none can."""
+        """Create the folder `name` in the first directory where that succeeds, and return its path. Raises KafkaStorageError if none
+        succeeds.
+        """
         tried = list(paths)
         for path in tried:
             if not self.is_online(path):
@@ -164,7 +168,7 @@ class LiveLogDirs:
         raise KafkaStorageError(f"No log directories available. Tried {', '.join(tried)}")
 
     def release_locks(self) -> None:
-        """Give up all locks."""
+        """Release all locks."""
         for lock in self._locks.values():
             lock.release()
         self._locks.clear()

@@ -1,4 +1,4 @@
-"""The broker settings that LogManager runs by, its periodic tasks as a table, and the topics' settings as they are now.
+"""The broker settings of LogManager, a table of its periodic tasks, and the current settings of the topics.
 
 Sources: Kafka's ServerLogConfigs, ReplicationConfigs, TransactionLogConfig and TransactionStateManagerConfig (names, types, defaults,
 limits), LogManager.startupWithConfigOverrides and ReplicaManager.startHighWatermarkCheckPointThread (tasks),
@@ -48,7 +48,7 @@ LOG_MANAGER_CONFIG_DEF: Final = ConfigDef(
 
 @dataclass(frozen=True, slots=True)
 class LogManagerConfig:
-    """Kafka's settings by their names, `_` for `.`; times in ms."""
+    """Settings by Kafka's names, with `_` for `.`. Times are ms."""
 
     log_retention_check_interval_ms: int = 300_000
     log_flush_scheduler_interval_ms: int = LONG_MAX
@@ -70,7 +70,7 @@ class LogManagerConfig:
 
 
 def log_manager_config(broker: Mapping[str, str]) -> LogManagerConfig:
-    """The settings out of a broker's server.properties. Raises UsageError for a value that is not allowed."""
+    """Read the settings from a broker's server.properties. Raises UsageError for a value that is not allowed."""
     known = {key: text for key, text in broker.items() if key in LOG_MANAGER_CONFIG_DEF.keys}
     values = LOG_MANAGER_CONFIG_DEF.parse(known)
     arguments: dict[str, Any] = {key.replace(".", "_"): value for key, value in values.items()}
@@ -78,9 +78,9 @@ def log_manager_config(broker: Mapping[str, str]) -> LogManagerConfig:
 
 
 class PeriodicTask(NamedTuple):
-    """A task around the logs: its name, the setting that is its period, and the one that is the delay before its first run (None: at once).
+    """A periodic task of the logs: its name, the setting for its period, and the setting for the delay of its first run (None: no delay).
 
-    The period of a task with `schedules_itself` is how long it waits at most until it looks again.
+    For a task with `schedules_itself`, the period is the longest wait until its next run.
     """
 
     name: str
@@ -104,7 +104,7 @@ def _no_overrides(topic: str) -> Mapping[str, str]:
 
 
 class TopicConfigs:
-    """The settings of every topic: its own (`overrides(topic)`, as the metadata has them now) over the broker's over Kafka's defaults."""
+    """The settings of every topic: first its own (`overrides(topic)`, the current metadata), then the broker's, then Kafka's defaults."""
 
     def __init__(self, overrides: Callable[[str], Mapping[str, str]] = _no_overrides, broker: Mapping[str, str] | None = None) -> None:
         self._overrides = overrides
@@ -112,7 +112,7 @@ class TopicConfigs:
         self.default = topic_config(None, self._broker)
 
     def of(self, topic: str) -> TopicConfig:
-        """The topic's settings. Raises UsageError for a value that is not allowed."""
+        """Return the topic's settings. Raises UsageError for a value that is not allowed."""
         overrides = self._overrides(topic)
         if not overrides:
             return self.default
@@ -122,6 +122,6 @@ class TopicConfigs:
             raise UsageError(f"topic {topic}: {error}") from error
 
     def set_broker(self, broker: Mapping[str, str]) -> None:
-        """The broker's settings have changed. Raises UsageError, and then nothing has changed."""
+        """Take over changed settings of the broker. Raises UsageError, and then nothing changes."""
         self.default = topic_config(None, broker)
         self._broker = dict(broker)
