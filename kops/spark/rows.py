@@ -16,7 +16,7 @@ from kops.files import Files
 from kops.forensics.verify.parts import Part
 from kops.records import Batch, ByteSource, Damage, Record, scan
 from kops.records.decode import chunks
-from kops.records.windows import RecordWindows
+from kops.records.windows import WINDOW, RecordWindows
 from kops.spark.schemas import SCHEMAS, TIMESTAMP_TYPES, arrow_schema
 
 if TYPE_CHECKING:
@@ -236,12 +236,24 @@ def _add_batch_records(table: Table, columns: RecordColumns, wanted: Wanted, sou
     if columns.rows:
         yield columns.take()
     try:
-        for records in chunks(batch):
+        for records in _record_lists(batch):
             if table.rows and (table.rows >= ROWS or table.bytes >= VALUE_BYTES):
                 yield table.take()
             _add_records(table, wanted, source, batch, records)
     except DecodeError as error:
         _add_damage(table, wanted, source, Damage(batch.position, batch.size, error.code, error.reason, batch=batch))
+
+
+def _record_lists(batch: Batch) -> Iterator[list[Record]]:
+    """All records of a small batch, or none if one can't be read; those of a large one some at a time."""
+    try:
+        whole = batch.records(WINDOW)
+    except DecodeError as error:
+        if error.code != "too-large":
+            raise
+        yield from chunks(batch)
+    else:
+        yield whole
 
 
 def _add_records(table: Table, wanted: Wanted, source: Source, batch: Batch, records: list[Record]) -> None:
