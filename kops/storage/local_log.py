@@ -21,6 +21,7 @@ from kops.storage.segments.segment import LogSegment, LogSegments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
     from types import TracebackType
 
     from kops.config import TopicConfig
@@ -160,6 +161,11 @@ class LocalLog(LogEnd):
         if not flush.is_void:
             self.mark_flushed(flush.offset)
 
+    @property
+    def is_flushing(self) -> bool:
+        """Whether a flush has been begun and not ended."""
+        return bool(self._flushes)
+
     def _cut_flushes(self, offset: int) -> None:
         for flush in self._flushes:
             flush.cut(offset)
@@ -201,7 +207,11 @@ class LocalLog(LogEnd):
                 self._remove_leftovers(new_offset)
                 active.on_become_inactive()
                 # Recovery takes segments one by one: it does not see what a power loss took from the end of one when the next one is there.
-                active.flush()
+                # It rebuilds indexes, those of segments above the recovery point: they follow with the flush that moves that.
+                if self.recovery_point < self.log_end_offset:
+                    active.log.flush()
+                else:
+                    active.flush()
                 new = self._open_segment(new_offset)
                 self.segments.add(new)
             self.update_log_end_offset(self.log_end_offset)
@@ -308,18 +318,26 @@ class LocalLog(LogEnd):
                 segment.change_suffixes("", DELETED)
         marked, directory = list(segments), self.directory
 
-        def delete() -> None:
+        def delete_aside() -> None:
+            removals = []
             with self.storage("deleting segments for"):
                 for segment in marked:
                     if directory.endswith(FUTURE) and directory != self.directory:
                         # The copy became the log itself meanwhile, and took the files with it.
                         segment.update_parent_dir(self.directory)
-                    segment.delete()
+                    removals.append(segment.begin_delete())
+            self.scheduler.aside("delete-file", lambda: _call_all(removals), ended)
+
+        def ended(future: Future[None]) -> None:
+            with self.storage("deleting segments for"):
+                future.result()
 
         if at_once:
-            delete()
+            with self.storage("deleting segments for"):
+                for segment in marked:
+                    segment.delete()
         else:
-            self.scheduler.schedule_once("delete-file", delete, self.config.file_delete_delay_ms)
+            self.scheduler.schedule_once("delete-file", delete_aside, self.config.file_delete_delay_ms)
 
     def create_and_delete_segment(self, new_offset: int, old: LogSegment) -> LogSegment:
         """A new, empty segment in the place of the last one."""
@@ -363,6 +381,18 @@ class LocalLog(LogEnd):
             self.is_closed = True
             return segments
 
+    def begin_delete(self) -> Callable[[], None]:
+        """Close the log -> the function that removes its directory with all that is in it, for a thread. It raises OSError."""
+        self.close_handlers()
+        files, directory = self.files, self.directory
+
+        def remove() -> None:
+            for path in list(files.walk(directory)):
+                files.unlink(path)
+            files.rmdir(directory)
+
+        return remove
+
     def delete_empty_dir(self) -> None:
         """Remove the directory and what else is in it."""
         with self.storage("deleting dir for"):
@@ -399,6 +429,11 @@ class LocalLog(LogEnd):
         for segment in self.segments:
             segment.close_handlers()
         self.is_closed = True
+
+
+def _call_all(removals: Sequence[Callable[[], None]]) -> None:
+    for remove in removals:
+        remove()
 
 
 def _max_position(segment: LogSegment, max_offset: LogOffsetMetadata) -> int | None:

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 
 from kops.config.values.java import to_int
 from kops.config.values.java_hash import string_hash
+from kops.storage.background.replaced_file import ReplacedFile
 from kops.storage.formats.checkpoints import write_offset_checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from kops.files import Files
     from kops.storage.formats.checkpoints import TopicPartition
     from kops.storage.log_dir_failure import LogDirFailureChannel
+    from kops.storage.scheduler import Scheduler
 
 _LOAD_FACTOR = 0.75
 _DEFAULT_TABLE_SIZE = 16
@@ -30,22 +32,41 @@ class OffsetCheckpoints:
     def __init__(self, files: Files, failures: LogDirFailureChannel) -> None:
         self._files = files
         self._failures = failures
+        self._replaced: dict[str, ReplacedFile] = {}
 
-    def write(self, log_dir: str, name: str, offsets: Mapping[TopicPartition, int], *, size_is_known: bool = True) -> bool:
-        """Replace the checkpoint `name` of `log_dir`; False where that fails, and then the directory's failure is told.
+    def write(self, log_dir: str, name: str, offsets: Mapping[TopicPartition, int], *, size_is_known: bool = True) -> None:
+        """Replace the checkpoint `name` of `log_dir`; where that fails the directory's failure is told.
 
         `size_is_known` is whether Kafka knows the number of entries before it collects them, which changes their order.
         """
+        write = self._begin(log_dir, name, offsets, size_is_known=size_is_known)
+        if write is not None:
+            self._end(log_dir, name, write)
+
+    def write_aside(
+        self, scheduler: Scheduler, log_dir: str, name: str, offsets: Mapping[TopicPartition, int], *, size_is_known: bool = True
+    ) -> None:
+        """As `write`, of these offsets, in a side thread of `scheduler`; what is written meanwhile by `write` is not replaced."""
+        write = self._begin(log_dir, name, offsets, size_is_known=size_is_known)
+        if write is not None:
+            scheduler.aside(name, write, lambda future: self._end(log_dir, name, future.result))
+
+    def _begin(self, log_dir: str, name: str, offsets: Mapping[TopicPartition, int], *, size_is_known: bool) -> Callable[[], None] | None:
         if self._failures.has_offline(log_dir):
-            return False
-        ordered = {key: offsets[key] for key in scala_map_order(offsets, size_is_known=size_is_known)}
+            return None
         path = posixpath.join(log_dir, name)
+        file = self._replaced.get(path)
+        if file is None:
+            file = self._replaced[path] = ReplacedFile(self._files, path)
+        ordered = {key: offsets[key] for key in scala_map_order(offsets, size_is_known=size_is_known)}
+        return file.next(write_offset_checkpoint(ordered))
+
+    def _end(self, log_dir: str, name: str, result: Callable[[], None]) -> None:
         try:
-            self._files.write_atomic(path, write_offset_checkpoint(ordered))
+            result()
         except OSError as error:
-            self._failures.maybe_add_offline_log_dir(log_dir, f"Error while writing to checkpoint file {path}", error)
-            return False
-        return True
+            message = f"Error while writing to checkpoint file {posixpath.join(log_dir, name)}"
+            self._failures.maybe_add_offline_log_dir(log_dir, message, error)
 
 
 def scala_map_order(keys: Iterable[TopicPartition], *, size_is_known: bool = True) -> list[TopicPartition]:

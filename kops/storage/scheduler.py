@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from typing import TYPE_CHECKING
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, TypeVar
 
 from kops.errors import KopsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from kops.storage.background.work import SideWork
+
+Result = TypeVar("Result")
 
 
 class Task:
@@ -50,6 +55,8 @@ class Scheduler:
         # heapq and the counter are single steps to other threads; two entries never compare beyond the number.
         self._heap: list[tuple[int, int, Task]] = []
         self._is_shut_down = False
+        self.side_work: SideWork | None = None
+        """The owner's side threads; None: there are none."""
 
     def schedule_once(self, name: str, run: Callable[[], object], delay_ms: int = 0) -> Task:
         """Run `run` once, `delay_ms` from now."""
@@ -58,6 +65,35 @@ class Scheduler:
     def schedule(self, name: str, run: Callable[[], object], period_ms: int, delay_ms: int = 0) -> Task:
         """Run `run` first `delay_ms` from now and then every `period_ms`; a period that is not above zero means once, as in Kafka."""
         return self._add(Task(name, run, self._now_ms() + max(delay_ms, 0), period_ms if period_ms > 0 else None))
+
+    def aside(self, name: str, work: Callable[[], Result], done: Callable[[Future[Result]], object]) -> None:
+        """Run `work`, which waits for the disk, in a side thread, then `done` with its future where tasks run.
+
+        `work` may touch nothing that a task changes. What `done` raises is treated as a task's error. Without `side_work` both are called
+        at once, and what `done` raises comes out. After a shutdown neither is called.
+        """
+
+        def ended(future: Future[Result]) -> None:
+            try:
+                done(future)
+            except (KopsError, OSError) as error:
+                if self._on_error is not None:
+                    self._on_error(name, error)
+
+        if self.side_work is not None:
+            self.side_work.add(work, ended)
+            return
+        future: Future[Result] = Future()
+        try:
+            future.set_result(work())
+        except (KopsError, OSError) as error:
+            future.set_exception(error)
+        done(future)
+
+    @property
+    def now_ms(self) -> int:
+        """The time by the clock given."""
+        return self._now_ms()
 
     def run_due(self, now_ms: int | None = None) -> int:
         """Run everything that is due at `now_ms` (the clock's time without it), also what these tasks schedule by then; how many ran."""
@@ -94,6 +130,8 @@ class Scheduler:
         """Nothing runs any more; what is scheduled from now on is ignored, as by a scheduler of Kafka's that has ended."""
         self._is_shut_down = True
         self._heap.clear()
+        if self.side_work is not None:
+            self.side_work.end()
 
     def _add(self, task: Task) -> Task:
         if self._is_shut_down:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kops.errors import ApiError
 from kops.storage import log_lookup, log_retention
 from kops.storage.appendable_log import AppendableLog
+from kops.storage.background.replaced_file import ReplacedFile
 from kops.storage.failures.load_errors import illegal_argument
 from kops.storage.formats.names import PARTITION_METADATA, parse_partition_dir
 from kops.storage.formats.partition_metadata import PartitionMetadata, write_partition_metadata
@@ -23,9 +24,10 @@ from kops.storage.start.loader import load_partition, rebuild_producer_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
 
     from kops.config import TopicConfig
-    from kops.files import Files
+    from kops.files import File, Files
     from kops.storage.background.flush import Flush
     from kops.storage.log_dir_failure import LogDirFailureChannel
     from kops.storage.producers.verification import VerificationGuard
@@ -56,6 +58,11 @@ class UnifiedLog(AppendableLog):
         self.max_transaction_timeout_ms = max_transaction_timeout_ms
         self._scheduler = local.scheduler
         self._has_partition_metadata = True
+        self._flush_wanted = 0
+        self._write_metadata: Callable[[], None] | None = None
+        self._unsynced_snapshots: list[str] = []
+        if self._scheduler.side_work is not None:
+            self.epochs.write_aside = self._write_epochs_aside
         self._expire_check = self._scheduler.schedule(
             "PeriodicProducerExpirationCheck",
             self.remove_expired_producers,
@@ -158,17 +165,40 @@ class UnifiedLog(AppendableLog):
             self.warn(f"The topic id {topic_id} will not be persisted to the partition metadata file since the partition is deleted")
         elif not self.files.exists(self._metadata_path):
             self._metadata_due = True
-            self._scheduler.schedule_once("flush-metadata-file", self._flush_metadata_file)
+            self._scheduler.schedule_once("flush-metadata-file", self._flush_metadata_aside)
 
     @property
     def _metadata_path(self) -> str:
         return posixpath.join(self.directory, PARTITION_METADATA)
 
     def _flush_metadata_file(self) -> None:
-        if self._metadata_due and self.topic_id is not None:
+        """Before the first record and before a change of the directory's name; it waits for a side thread that is at it."""
+        if self._metadata_due:
+            write = self._metadata_write()
             with self._local.storage("writing partition metadata file of"):
-                self.files.write_atomic(self._metadata_path, write_partition_metadata(PartitionMetadata(self.topic_id)))
+                write()
             self._metadata_due = False
+
+    def _flush_metadata_aside(self) -> None:
+        if not self._metadata_due:
+            return
+
+        def ended(future: Future[None]) -> None:
+            # Otherwise somebody who could not wait has written it, and the directory may have another name by now.
+            if self._metadata_due:
+                with self._local.storage("writing partition metadata file of"):
+                    future.result()
+                self._metadata_due = False
+
+        self._scheduler.aside("flush-metadata-file", self._metadata_write(), ended)
+
+    def _metadata_write(self) -> Callable[[], None]:
+        """The function that writes the file, once; in any thread."""
+        if self._write_metadata is None:
+            assert self.topic_id is not None, "a log without topic id"
+            data = write_partition_metadata(PartitionMetadata(self.topic_id))
+            self._write_metadata = ReplacedFile(self.files, self._metadata_path).next(data)
+        return self._write_metadata
 
     def assign_epoch_start_offset(self, epoch: int, start_offset: int) -> None:
         """A leader begins to write."""
@@ -185,10 +215,12 @@ class UnifiedLog(AppendableLog):
         new = self._local.roll(expected_next_offset or 0)
         with self._local.storage("rolling log segment for"):
             self.producers.map_end_offset = new.base_offset
-            self.producers.take_snapshot()
+            snapshot = self.producers.take_snapshot(sync=False)
+            if snapshot is not None:
+                self._unsynced_snapshots.append(snapshot)
         self._update_high_watermark_with_log_end_offset()
         base_offset = new.base_offset
-        self._scheduler.schedule_once("flush-log", lambda: self.flush_up_to(base_offset))
+        self._scheduler.schedule_once("flush-log", lambda: self.flush_aside(base_offset))
         return new
 
     def flush(self, *, force_flush_active_segment: bool) -> None:
@@ -204,8 +236,17 @@ class UnifiedLog(AppendableLog):
         flush_offset = offset + 1 if inclusive else offset
         with self._local.storage("flushing log for"):
             if flush_offset > self._local.recovery_point:
+                self.epochs.settle()
+                for snapshot in self._open_snapshots():
+                    with snapshot:
+                        snapshot.sync()
                 self._local.flush(flush_offset)
                 self._local.mark_flushed(offset)
+
+    def _open_snapshots(self) -> list[File]:
+        """The producers' snapshots that a roll wrote and nobody has synced yet; some may be gone."""
+        paths, self._unsynced_snapshots = self._unsynced_snapshots, []
+        return [self.files.open(path, "rw") for path in paths if self.files.exists(path)]
 
     def begin_flush(self, offset: int, *, inclusive: bool = False) -> Flush | None:
         """Begin what `flush_up_to` does: the result is run in a thread and ended with `end_flush`. None where nothing is to be flushed."""
@@ -214,13 +255,33 @@ class UnifiedLog(AppendableLog):
         with self._local.storage("flushing log for"):
             if flush_offset <= self._local.recovery_point:
                 return None
-            return self._local.begin_flush(flush_offset, offset)
+            flush = self._local.begin_flush(flush_offset, offset)
+            flush.add_first(self.epochs.settle)
+            for snapshot in self._open_snapshots():
+                flush.add(snapshot)
+            return flush
 
     def end_flush(self, flush: Flush, result: Callable[[], object]) -> None:
         """A flush has been run; `result` raises what went wrong. KafkaStorageError then."""
         with self._local.storage("flushing log for"):
             result()
             self._local.end_flush(flush)
+
+    def flush_aside(self, offset: int) -> None:
+        """As `flush_up_to`, in a side thread, one at a time. The recovery point moves when it ends."""
+        self._flush_wanted = max(self._flush_wanted, offset)
+        flush = None if self._local.is_flushing else self.begin_flush(self._flush_wanted)
+        if flush is None:
+            return
+
+        def ended(future: Future[None]) -> None:
+            # A log that was closed meanwhile has been flushed by that, or its directory has failed.
+            if not self._local.is_closed:
+                self.end_flush(flush, future.result)
+                if flush.offset < self._flush_wanted <= self.log_end_offset:
+                    self.flush_aside(0)
+
+        self._scheduler.aside("flush-log", flush.run, ended)
 
     # truncating -------------------------------------------------------------------------------------------------------------------
 
@@ -293,6 +354,20 @@ class UnifiedLog(AppendableLog):
         with self._local.storage("writing the leader epochs of"):
             self.epochs.flush()
 
+    def _write_epochs_aside(self, write: Callable[[], None]) -> None:
+        directory = self.directory
+
+        def ended(future: Future[None]) -> None:
+            with self._local.storage("writing the leader epochs of"):
+                try:
+                    future.result()
+                except FileNotFoundError:
+                    # Gone with its directory, which was deleted or has another name: then it was written before.
+                    if self.files.exists(directory):
+                        raise
+
+        self._scheduler.aside("leader-epoch-cache-write", write, ended)
+
     def _rebuild_producers(self, offset: int) -> None:
         self._local.check_open()
         rebuild_producer_state(
@@ -314,12 +389,15 @@ class UnifiedLog(AppendableLog):
 
     # retention and the cleaner ----------------------------------------------------------------------------------------------------
 
-    def delete_old_segments(self) -> int:
-        """Delete what the cleanup policy allows; how many segments. A compacted log loses only what is below its start offset."""
-        deleted = self.delete_segments(log_retention.below_log_start(self))
+    def delete_old_segments(self, limit: int | None = None) -> int:
+        """Delete what the cleanup policy allows; how many segments. A compacted log loses only what is below its start offset.
+
+        At most `limit` segments by each rule: the next call finds the rest.
+        """
+        deleted = self.delete_segments(log_retention.below_log_start(self)[:limit])
         if self.config.delete:
-            deleted += self.delete_segments(log_retention.over_size(self))
-            deleted += self.delete_segments(log_retention.over_age(self))
+            deleted += self.delete_segments(log_retention.over_size(self)[:limit])
+            deleted += self.delete_segments(log_retention.over_age(self)[:limit])
         return deleted
 
     def delete_segments(self, segments: list[LogSegment]) -> int:
@@ -411,6 +489,7 @@ class UnifiedLog(AppendableLog):
         """Give the directory another name; without `should_reinitialize` the partition is deleted and its epochs are forgotten."""
         with self._local.storage("renaming dir for"):
             self._flush_metadata_file()
+            self.epochs.settle()
             if not self._local.rename_dir(name):
                 return
             self.producers.update_directory(self.directory)
@@ -426,6 +505,8 @@ class UnifiedLog(AppendableLog):
         self._flush_metadata_file()
         self._local.check_open()
         self._expire_check.cancel()
+        with self._local.storage("writing the leader epochs of"):
+            self.epochs.settle()
         self.take_producer_snapshot()
         self._local.close()
 
@@ -433,6 +514,21 @@ class UnifiedLog(AppendableLog):
         """Let go of the files as they are, as an offline log directory is left."""
         self._expire_check.cancel()
         self._local.close_handlers()
+
+    def delete_aside(self, scheduler: Scheduler) -> None:
+        """Close the log now, and remove it with its directory in a side thread."""
+        deleting = self._local.storage("deleting log for")
+        with deleting:
+            self._local.check_open()
+            self._expire_check.cancel()
+            self.epochs.clear()
+            remove = self._local.begin_delete()
+
+        def ended(future: Future[None]) -> None:
+            with deleting:
+                future.result()
+
+        scheduler.aside("delete-log", remove, ended)
 
     def delete(self) -> None:
         """Remove the log with its directory, at once."""

@@ -59,6 +59,7 @@ log = logging.getLogger(__name__)
 CONTROLLED_SHUTDOWN_TIMEOUT_MS: Final = 300_000
 FETCH_SESSION_EVICTION_MS: Final = 120_000
 _FORWARDING_TIMEOUT_MS: Final = 60_000
+_PATIENCE_WITH_THREADS_S: Final = 10
 _PLAINTEXT: Final = 0
 _MAX_SESSION_ID: Final = 2**31 - 1
 
@@ -311,6 +312,7 @@ class BrokerServer:
             config,
             now_ms=self.loop.now_ms,
             now_ns=time.monotonic_ns,
+            scheduler=self.tasks.scheduler,
             warn=log.warning,
         )
         logs.cleaner = self.parts.dynamic_config.cleaner = cleaner
@@ -461,7 +463,11 @@ class BrokerServer:
             log.info("[BrokerServer id=%d] shut down completed", self.config.node_id)
             done()
 
-        self.loop.in_thread(lambda: logs.shutdown(epoch, run=runner), closed)
+        def close() -> list[KopsError]:
+            self.tasks.side_work.join()
+            return logs.shutdown(epoch, run=runner)
+
+        self.loop.in_thread(close, closed)
 
     def kill(self) -> None:
         """Close everything as it is, at once: what the end of a process does. Files are left as a kill leaves them.
@@ -476,6 +482,9 @@ class BrokerServer:
 
     def _abandon_logs(self) -> None:
         logs = self.parts.logs
+        # Whoever takes the directories next must not meet a thread that writes there.
+        if not self.tasks.side_work.join(_PATIENCE_WITH_THREADS_S):
+            log.warning("A side thread still waits for the disk")
         for found in (*logs.all_logs, *logs.stray_logs.values()):
             found.close_handlers()
         logs.to_be_deleted.close()

@@ -10,6 +10,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
+from kops.storage.background.work import SideWork
 from kops.storage.manager.settings import PERIODIC_TASKS, PeriodicTask
 from kops.storage.scheduler import Scheduler
 
@@ -45,6 +46,7 @@ class PeriodicTasks:
         self._is_running = False
         self.scheduler = Scheduler(lambda: int(loop.monotonic_ms()), on_error=_tell)
         self.scheduler.on_sooner = self._sooner
+        self.side_work = self.scheduler.side_work = SideWork(loop.in_thread)
 
     def start_isr_expiration(self, replica_lag_time_max_ms: int, shrink: Callable[[], object]) -> None:
         """Take out of the in-sync sets who has fallen behind."""

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-SIDE_THREADS: Final = 4
+SIDE_THREADS: Final = 12
+"""At most; a thread is made when work comes and no other is free. Nodes that share a loop share them."""
 _CANCELLED_TO_KEEP: Final = 1000
 
 

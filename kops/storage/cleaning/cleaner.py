@@ -15,6 +15,7 @@ from kops.config.values.java import INT_MAX
 from kops.errors import DecodeError
 from kops.records.scanning.scanner import file_batches
 from kops.records.windows import RecordWindows
+from kops.storage.background.flush import Flush
 from kops.storage.cleaning import _hot_clean as hot
 from kops.storage.cleaning.cleaned_transactions import CleanedTransactions
 from kops.storage.cleaning.cleaner_filter import BatchFilter, Filtered, LastRecord, check_records_read
@@ -38,7 +39,8 @@ DEFAULT_IO_BUFFER_BYTES = 512 << 10
 
 
 T = TypeVar("T")
-Steps = Generator[None, None, T]
+Steps = Generator["Callable[[], None] | None", None, T]
+"""A step gives None, or work that waits for the disk: it has to be done, in whatever thread, before the next step."""
 
 
 class CleaningAbortedError(LoadError):
@@ -93,8 +95,15 @@ class Cleaner:
         """One round, at once. Raises as `steps`."""
         steps = self.steps(log, span, now_ms)
         try:
+            work = next(steps)
             while True:
-                next(steps)
+                error = None
+                if work is not None:
+                    try:
+                        work()
+                    except OSError as failed:
+                        error = failed
+                work = next(steps) if error is None else steps.throw(error)
         except StopIteration as done:
             result: CleanResult = done.value
             return result
@@ -140,9 +149,10 @@ class Cleaner:
         """False: the map is full."""
         buffer = b""
         for batch in self._batches_to_map(segment, segment.offset_index.lookup(start_offset).position):
-            if batch.buffer is not buffer:
+            if batch.buffer is not buffer or batch.compressed:
+                # A compressed batch may be many times the window: it is a step of its own.
                 buffer = batch.buffer
-                yield
+                yield None
             if batch.is_control:
                 transactions.on_control_batch(batch)
                 stats.map_messages_read += 1
@@ -222,7 +232,9 @@ class Cleaner:
                 )
                 yield from self._clean_into(log, segment, cleaned, retained)
             cleaned.on_become_inactive()
-            cleaned.flush()
+            flush = Flush(log.files, 0)
+            cleaned.begin_flush(flush)
+            yield flush.run
             modified_ms = _modified_ms(log, group[-1])
             for path in (cleaned.log.path, cleaned.offset_index_path, cleaned.time_index_path):
                 log.files.set_mtime(path, modified_ms)
@@ -243,7 +255,9 @@ class Cleaner:
                 if batch.buffer is not buffer:
                     self._write(out, cleaned)
                     out, buffer = Filtered(), batch.buffer
-                    yield
+                    yield None
+                elif batch.compressed:
+                    yield None
                 retained.take(batch, out)
             self._write(out, cleaned)
         except SegmentOverflowError as error:

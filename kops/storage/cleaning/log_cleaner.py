@@ -18,15 +18,19 @@ from kops.storage.cleaning.cleaner import Cleaner, CleaningAbortedError, CleanRe
 from kops.storage.cleaning.cleaner_manager import CleanerManager, LogToClean, UncleanableError
 from kops.storage.cleaning.cleaner_stats import CleanerStats, PreCleanStats, Throttler
 from kops.storage.failures.load_errors import KafkaStorageError, LoadError
+from kops.storage.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
 
     from kops.files import Files
     from kops.storage.formats.checkpoints import TopicPartition
     from kops.storage.log_dir_failure import LogDirFailureChannel
     from kops.storage.unified_log import UnifiedLog
 
+LOOK_AGAIN_MS: Final = 20
+"""When a round that waits for the disk is looked at again."""
 NO_LIMIT: Final = 1.7976931348623157e308
 
 CLEANER_CONFIG_DEF: Final = ConfigDef(
@@ -66,7 +70,7 @@ def cleaner_config(broker: Mapping[str, str]) -> CleanerConfig:
 class CleanerWorker:
     """One log at a time, from choosing it to its checkpoint; between two steps the round can be aborted."""
 
-    def __init__(self, manager: CleanerManager, cleaner: Cleaner, failures: LogDirFailureChannel) -> None:
+    def __init__(self, manager: CleanerManager, cleaner: Cleaner, failures: LogDirFailureChannel, scheduler: Scheduler) -> None:
         self.last_stats = CleanerStats()
         self.last_pre_clean_stats = PreCleanStats()
         self._manager = manager
@@ -74,6 +78,10 @@ class CleanerWorker:
         self._failures = failures
         self._cleanable: LogToClean | None = None
         self._steps: Steps[CleanResult] | None = None
+        self._scheduler = scheduler
+        self._failed: BaseException | None = None
+        self.is_waiting = False
+        """Whether a side thread is at work for the round."""
 
     @property
     def cleaning(self) -> TopicPartition | None:
@@ -81,7 +89,9 @@ class CleanerWorker:
         return None if self._cleanable is None else self._cleanable.key
 
     def step(self, now_ms: int) -> bool:
-        """One step on; False where there was nothing to clean, or what there was can't be."""
+        """One step on; False where there was nothing to clean, or what there was can't be. Nothing while it waits for the disk."""
+        if self.is_waiting:
+            return True
         try:
             if self._steps is None and not self._begin(now_ms):
                 self._delete_old_segments()
@@ -119,7 +129,10 @@ class CleanerWorker:
             if aborted:
                 steps.throw(CleaningAbortedError("the cleaning was aborted"))
             else:
-                next(steps)
+                failed, self._failed = self._failed, None
+                work = next(steps) if failed is None else steps.throw(failed)
+                if work is not None:
+                    self._wait_for(work, steps)
             return False
         except StopIteration as done:
             end_offset, self.last_stats = done.value
@@ -138,6 +151,17 @@ class CleanerWorker:
         self._end(end_offset)
         return True
 
+    def _wait_for(self, work: Callable[[], None], steps: Steps[CleanResult]) -> None:
+        self.is_waiting = True
+
+        def ended(future: Future[None]) -> None:
+            # The round may have been aborted meanwhile, and another one be on its way.
+            if self._steps is steps:
+                self.is_waiting = False
+                self._failed = future.exception()
+
+        self._scheduler.aside("log-cleaner", work, ended)
+
     def _io_failed(self, log: UnifiedLog, error: Exception) -> None:
         message = f"Failed to clean up log for {log.topic_partition} in dir {log.parent_dir} due to IOException"
         self._failures.maybe_add_offline_log_dir(log.parent_dir, message, error)
@@ -145,7 +169,8 @@ class CleanerWorker:
     def _end(self, end_offset: int) -> None:
         cleanable = self._cleanable
         assert cleanable is not None
-        self._cleanable = self._steps = None
+        self._cleanable = self._steps = self._failed = None
+        self.is_waiting = False
         self._manager.done_cleaning(cleanable.key, cleanable.log.parent_dir, end_offset)
 
     def _delete_old_segments(self) -> None:
@@ -163,7 +188,8 @@ class CleanerWorker:
 class LogCleaner:
     """The cleaner of a broker (`CleanerControl` of LogManager).
 
-    `logs` is the owner's live table, `log_dirs` are absolute paths. `now_ms` is the wall clock, `now_ns` one that only goes forward.
+    `logs` is the owner's live table, `log_dirs` are absolute paths; `scheduler` may have side threads. `now_ms` is the wall clock, `now_ns`
+    one that only goes forward.
     """
 
     def __init__(
@@ -177,8 +203,10 @@ class LogCleaner:
         now_ms: Callable[[], int],
         now_ns: Callable[[], int],
         warn: Callable[[str], None],
+        scheduler: Scheduler | None = None,
     ) -> None:
         self.config = config
+        self._scheduler = Scheduler(now_ms) if scheduler is None else scheduler
         self.manager = CleanerManager(files, list(log_dirs), logs, failures, warn)
         self.manager.last_run_ms = now_ms()
         self.throttler = Throttler(config.io_max_bytes_per_second, now_ns=now_ns, sleep_ms=self._pause)
@@ -200,7 +228,7 @@ class LogCleaner:
                 load_factor=config.io_buffer_load_factor,
                 throttle=self.throttler.maybe_throttle,
             )
-            self.workers.append(CleanerWorker(self.manager, cleaner, self._failures))
+            self.workers.append(CleanerWorker(self.manager, cleaner, self._failures, self._scheduler))
 
     def _pause(self, pause_ms: int) -> None:
         self._pause_ms += pause_ms
@@ -210,7 +238,10 @@ class LogCleaner:
         self._pause_ms = 0
         found = [worker.step(self._now_ms()) for worker in self.workers]
         self.manager.maintain_uncleanable()
-        return self._pause_ms if any(found) else self.config.backoff_ms
+        if not any(found):
+            return self.config.backoff_ms
+        is_waiting = all(worker.is_waiting for worker, was_found in zip(self.workers, found, strict=True) if was_found)
+        return max(self._pause_ms, LOOK_AGAIN_MS) if is_waiting else self._pause_ms
 
     def shutdown(self) -> None:
         """Stop cleaning; rounds that are on their way leave no trace but what they have swapped in."""

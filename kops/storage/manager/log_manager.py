@@ -16,9 +16,10 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kops.errors import ApiError, KopsError
+from kops.storage.background.sliced import SlicedTask
 from kops.storage.failures.load_errors import KafkaStorageError, LoadError
 from kops.storage.formats.checkpoints import TopicPartition
 from kops.storage.formats.clean_shutdown import CleanShutdown, read_clean_shutdown, write_clean_shutdown
@@ -55,7 +56,7 @@ from kops.storage.start.log_dirs import (
 from kops.storage.unified_log import UnifiedLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kops.config import TopicConfig
     from kops.files import Files
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
     from kops.storage.start.log_dirs import Job, Runner, StrayRule
 
 Logs = dict[TopicPartition, UnifiedLog]
+RETENTION_SLICE: Final = 16
+"""So many segments of a log are deleted in one step of retention; each costs some renames."""
 
 
 class LogManager:
@@ -109,6 +112,7 @@ class LogManager:
         self._loaded: dict[str, UnifiedLog] = {}
         self._unreadable_high_watermarks: dict[str, str] = {}
         self._tasks: dict[str, Task] = {}
+        self._retention = SlicedTask(scheduler, LOG_RETENTION.name, self._delete_old_segments)
         self._draw_int = draw_int
         self._warn = warn
 
@@ -493,7 +497,7 @@ class LogManager:
 
     def delete_logs(self) -> int:
         """Delete the logs whose time has come; -> ms until this is to be done again."""
-        return self.to_be_deleted.delete_due(self.topics.default.file_delete_delay_ms)
+        return self.to_be_deleted.delete_due(self.topics.default.file_delete_delay_ms, self.scheduler)
 
     # failed directories -----------------------------------------------------------------------------------------------------------
 
@@ -523,7 +527,7 @@ class LogManager:
     def schedule_tasks(self) -> None:
         """Put the periodic tasks (`log_settings.PERIODIC_TASKS`) into the scheduler. The expiry of producers is a task of each log."""
         for task, run in (
-            (LOG_RETENTION, self.cleanup_logs),
+            (LOG_RETENTION, self._retention.begin),
             (LOG_FLUSHER, self.flush_dirty_logs),
             (RECOVERY_POINTS, self.checkpoint_recovery_points),
             (LOG_STARTS, self.checkpoint_log_start_offsets),
@@ -539,19 +543,24 @@ class LogManager:
 
     def cleanup_logs(self) -> int:
         """Retention: delete old segments of the logs that are not compacted; how many segments."""
+        return sum(self._delete_old_segments())
+
+    def _delete_old_segments(self) -> Iterator[int]:
+        """A few segments a step; how many."""
         if self.cleaner is not None:
             deletable = dict(self.cleaner.pause_cleaning_for_non_compacted_partitions())
         else:
             deletable = {key: log for key, log in self.current_logs.items() if not log.config.compact}
         try:
-            return sum(self._delete_old_segments(key, log) for key, log in deletable.items())
+            for key in deletable:
+                for logs in (self.current_logs, self.future_logs):
+                    # Between two steps a log may be deleted or put in the place of another.
+                    while (log := logs.get(key)) is not None and (count := log.delete_old_segments(RETENTION_SLICE)):
+                        yield count
+                yield 0
         finally:
             if self.cleaner is not None:
                 self.cleaner.resume_cleaning(deletable)
-
-    def _delete_old_segments(self, key: TopicPartition, log: UnifiedLog) -> int:
-        future = self.future_logs.get(key)
-        return log.delete_old_segments() + (0 if future is None else future.delete_old_segments())
 
     def flush_dirty_logs(self) -> None:
         """Flush the logs that were not flushed for their `flush.ms`; a failure is told to the channel by the log."""
@@ -559,7 +568,7 @@ class LogManager:
         for log in self.all_logs:
             if now_ms - log.last_flush_ms >= log.config.flush_ms:
                 try:
-                    log.flush(force_flush_active_segment=False)
+                    log.flush_aside(log.log_end_offset)
                 except KafkaStorageError:
                     continue
 
@@ -567,15 +576,15 @@ class LogManager:
         """Write the recovery points of all directories: what lies below them is not recovered after a crash."""
         by_dir = self._logs_by_dir()
         for log_dir in self.dirs.live:
-            self._checkpoint_recovery_points(log_dir, by_dir.get(log_dir, {}))
+            self._checkpoint_recovery_points(log_dir, by_dir.get(log_dir, {}), aside=True)
 
     def checkpoint_log_start_offsets(self) -> None:
         """Write the beginnings of logs that do not begin with their first segment, as DeleteRecords leaves them."""
         by_dir = self._logs_by_dir()
         for log_dir in self.dirs.live:
-            self._checkpoint_log_starts(log_dir, by_dir.get(log_dir, {}))
+            self._checkpoint_log_starts(log_dir, by_dir.get(log_dir, {}), aside=True)
 
-    def checkpoint_high_watermarks(self) -> None:
+    def checkpoint_high_watermarks(self, *, aside: bool = True) -> None:
         """Write the high watermarks of all directories that have logs (ReplicaManager.checkpointHighWatermarks).
 
         A file that could not be read stays as it is.
@@ -584,19 +593,29 @@ class LogManager:
         for log_dir in self.dirs.live:
             logs = by_dir.get(log_dir)
             if logs and log_dir not in self._unreadable_high_watermarks:
-                self._checkpoints.write(log_dir, HIGH_WATERMARK_CHECKPOINT, {key: log.high_watermark for key, log in logs.items()})
+                offsets = {key: log.high_watermark for key, log in logs.items()}
+                self._checkpoint(log_dir, HIGH_WATERMARK_CHECKPOINT, offsets, aside=aside)
+
+    def _checkpoint(
+        self, log_dir: str, name: str, offsets: Mapping[TopicPartition, int], *, aside: bool, size_is_known: bool = True
+    ) -> None:
+        if aside:
+            self._checkpoints.write_aside(self.scheduler, log_dir, name, offsets, size_is_known=size_is_known)
+        else:
+            self._checkpoints.write(log_dir, name, offsets, size_is_known=size_is_known)
 
     def _checkpoint_dir(self, log_dir: str) -> None:
         logs = self.logs_in_dir(log_dir)
         self._checkpoint_recovery_points(log_dir, logs)
         self._checkpoint_log_starts(log_dir, logs)
 
-    def _checkpoint_recovery_points(self, log_dir: str, logs: Logs) -> bool:
-        return self._checkpoints.write(log_dir, RECOVERY_POINT_CHECKPOINT, {key: log.recovery_point for key, log in logs.items()})
+    def _checkpoint_recovery_points(self, log_dir: str, logs: Logs, *, aside: bool = False) -> None:
+        offsets = {key: log.recovery_point for key, log in logs.items()}
+        self._checkpoint(log_dir, RECOVERY_POINT_CHECKPOINT, offsets, aside=aside)
 
-    def _checkpoint_log_starts(self, log_dir: str, logs: Logs) -> bool:
+    def _checkpoint_log_starts(self, log_dir: str, logs: Logs, *, aside: bool = False) -> None:
         offsets = {key: log.log_start_offset for key, log in logs.items() if _begins_within_segment(log)}
-        return self._checkpoints.write(log_dir, LOG_START_OFFSET_CHECKPOINT, offsets, size_is_known=False)
+        self._checkpoint(log_dir, LOG_START_OFFSET_CHECKPOINT, offsets, aside=aside, size_is_known=False)
 
     # the end ----------------------------------------------------------------------------------------------------------------------
 
@@ -607,7 +626,7 @@ class LogManager:
         """
         for task in self._tasks.values():
             task.cancel()
-        self.checkpoint_high_watermarks()
+        self.checkpoint_high_watermarks(aside=False)
         if self.cleaner is not None:
             self.cleaner.shutdown()
         by_dir = self._logs_by_dir()

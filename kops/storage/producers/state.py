@@ -284,8 +284,10 @@ class ProducerStateManager(ProducerState):
 
     # taking and loading -----------------------------------------------------------------------------------------------------------
 
-    def take_snapshot(self) -> str | None:
+    def take_snapshot(self, *, sync: bool = True) -> str | None:
         """Write the state to a snapshot, and that to the disk, if it is newer than the last one; the path written.
+
+        Without `sync` it is left to the caller to bring it to the disk.
 
         An older file of that name is written over, not cut: what is longer in it stays behind the new contents, as with Kafka.
         """
@@ -295,7 +297,8 @@ class ProducerStateManager(ProducerState):
         data = snapshot_bytes(self)
         with self._files.open(path, "create") as file:
             file.write(0, data)
-            file.sync()
+            if sync:
+                file.sync()
         self._snapshots[self.map_end_offset] = path
         self._last_snapshot_offset = self.map_end_offset
         return path

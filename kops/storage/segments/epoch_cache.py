@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kops.config.values.java import NumberFormatError
 from kops.errors import DecodeError
+from kops.storage.background.replaced_file import ReplacedFile
 from kops.storage.failures.load_errors import ILLEGAL_ARGUMENT, NUMBER_FORMAT, KafkaStorageError, LoadError, illegal_argument, io_error
 from kops.storage.formats.leader_epoch_checkpoint import (
     EpochEntry,
@@ -21,6 +22,8 @@ from kops.storage.formats.leader_epoch_checkpoint import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kops.files import Files
 
 FILE_NAME = "leader-epoch-checkpoint"
@@ -42,6 +45,10 @@ class LeaderEpochFileCache:
         self._entries: list[EpochEntry] = []
         self._flush_due = False
         self._on_disk = b""
+        self._file = ReplacedFile(files, self._path)
+        self._last_write: Callable[[], None] | None = None
+        self.write_aside: Callable[[Callable[[], None]], object] | None = None
+        """Has a function that writes the file called in a side thread; without it the file is written at once. See `settle`."""
         try:
             if not files.exists(self._path):
                 files.open(self._path, "create").close()
@@ -74,9 +81,25 @@ class LeaderEpochFileCache:
 
     def _replace(self) -> None:
         data = write_leader_epoch_checkpoint(self._entries)
-        self._files.write_atomic(self._path, data)
+        write = self._last_write = self._file.next(data)
+        if self.write_aside is None:
+            write()
+        else:
+            self.write_aside(write)
         self._on_disk = data
         self._flush_due = False
+
+    def settle(self) -> None:
+        """Wait until the file is on the disk as it was written last. In any thread. Raises KafkaStorageError.
+
+        An epoch that a crash takes out of the file is found again in the batches, as far as they are recovered: above the recovery point.
+        So this comes before the recovery point moves, and before a clean stop.
+        """
+        if self._last_write is not None:
+            try:
+                self._last_write()
+            except OSError as error:
+                raise self._not_written() from error
 
     def _not_written(self) -> KafkaStorageError:
         return KafkaStorageError(f"Error while writing to checkpoint file {self._path}")
@@ -89,6 +112,8 @@ class LeaderEpochFileCache:
     def update_directory(self, directory: str) -> None:
         """The directory was renamed; a file that is missing there is made."""
         self._path = posixpath.join(directory, FILE_NAME)
+        self._file = ReplacedFile(self._files, self._path)
+        self._last_write = None
         if not self._files.exists(self._path):
             self._files.open(self._path, "create").close()
             self._on_disk = b""

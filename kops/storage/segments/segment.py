@@ -455,10 +455,19 @@ class LogSegment:
 
     def delete(self) -> None:
         """Remove all files of the segment that are there."""
+        self.begin_delete()()
+
+    def begin_delete(self) -> Callable[[], None]:
+        """Close the files -> the function that removes those that are there, for a thread: a large file takes its time."""
         self.close_handlers()
-        for path in self._paths():
-            if self._files.exists(path):
-                self._files.unlink(path)
+        files, paths = self._files, self._paths()
+
+        def remove() -> None:
+            for path in paths:
+                if files.exists(path):
+                    files.unlink(path)
+
+        return remove
 
 
 class LogSegments:

@@ -30,6 +30,7 @@ from kops.storage.log_append import memory_batches
 from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.producers.state import ProducerState
 from kops.storage.scheduler import Scheduler
+from kops.storage.segment_files.file_records import FileRecords
 from kops.storage.segments.segment import LogSegment
 from kops.storage.unified_log import UnifiedLog
 
@@ -408,6 +409,7 @@ def roll_first(log: LocalLog, expected_next_offset: int = 0) -> LogSegment:
     """A roll that leaves the former segment to a later flush, as Kafka's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LogSegment, "flush", lambda segment: None)
+        patch.setattr(FileRecords, "flush", lambda records: None)
         return ROLL(log, expected_next_offset)
 
 
