@@ -19,7 +19,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kops.errors import ApiError, KopsError
-from kops.storage.background.sliced import SlicedTask
 from kops.storage.failures.load_errors import KafkaStorageError, LoadError
 from kops.storage.formats.checkpoints import TopicPartition
 from kops.storage.formats.clean_shutdown import CleanShutdown, read_clean_shutdown, write_clean_shutdown
@@ -40,6 +39,7 @@ from kops.storage.manager.settings import (
     LogManagerConfig,
     TopicConfigs,
 )
+from kops.storage.manager.sliced import SlicedTask
 from kops.storage.start.log_dirs import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARK_CHECKPOINT,
