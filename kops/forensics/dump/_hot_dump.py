@@ -275,7 +275,7 @@ class RecordLines:
 
 
 def _marks(body: bytes, at: int, end: int) -> tuple[int, ...] | None:
-    """Where the parts of the record at `at` are, relative to it; None where the record is not a plain one without headers.
+    """Where the parts of the record at `at` are, relative to it; None if the record has headers or is not a plain one.
 
     (end of its length, timestamp, offset, size of the key, key, size of the value, value, size of the key, size of the value, end)
     """

@@ -141,7 +141,7 @@ def import_lines(
                 work.take(document)
             except KeyError as error:
                 raise DecodeError(
-                    f"line {number} has no {error}, so this is no export; kops log append takes plain records", code=MALFORMED, file=file
+                    f"line {number} has no {error}, so it is not an export; kops log append takes plain records", code=MALFORMED, file=file
                 ) from error
             except (TypeError, ValueError, OverflowError) as error:
                 raise DecodeError(f"line {number} is wrong: {error}", code=MALFORMED, file=file) from error

@@ -66,7 +66,7 @@ def _bounds(files: Files, segment: Segment) -> tuple[int, int] | None:
 
 
 def spacing(positions: list[int], entries: list[int]) -> tuple[int, int] | None:
-    """The bounds from the positions of batches and of index entries; None where the entries are not positions of batches in order."""
+    """The bounds from the positions of batches and of index entries; None if the entries are not positions of batches in order."""
     low, high = 0, _UNBOUNDED
     last = 0
     for entry in entries:

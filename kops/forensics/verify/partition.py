@@ -68,7 +68,7 @@ class SegmentTask:
 
 @dataclass(slots=True)
 class SegmentResult:
-    """The result: the facts (None where the file could not be read) and the findings about the segment's indexes."""
+    """The result: the facts (None if the file could not be read) and the findings about the segment's indexes."""
 
     task: SegmentTask
     facts: SegmentFacts | None

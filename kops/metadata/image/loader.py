@@ -58,7 +58,7 @@ class MetadataLoader:
         self._batches.flush()
 
     def load_snapshot(self, records: Iterable[Message], provenance: MetadataProvenance) -> None:
-        """A snapshot in the place of what was known; `provenance` is that of the last record it stands for."""
+        """A snapshot that replaces what was known; `provenance` is that of the last record it contains."""
         delta = MetadataDelta(self._image, self._is_supported)
         for index, record in enumerate(records):
             try:

@@ -23,7 +23,7 @@ class LocalPartition(NamedTuple):
 class LocalReplicaChanges:
     """The broker's part of a TopicsDelta; keys are (topic, partition).
 
-    `deletes`: it is no replica any more, or the topic is gone. `leaders`: it leads and the partition epoch changed; `elected_leaders`: of
+    `deletes`: it is no longer a replica, or the topic is gone. `leaders`: it leads and the partition epoch changed; `elected_leaders`: of
     these, where the leader epoch changed. `followers`: it is a replica, does not lead, and the partition epoch changed. `topic_ids`: of all
     leaders and followers by name. `directory_ids`: (topic id, topic, partition) → directory, where it is another or the partition is new.
     """

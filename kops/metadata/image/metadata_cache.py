@@ -200,7 +200,7 @@ class MetadataCache:
     ) -> MetadataResponse:
         """The response to a Metadata request; topics that there are not get their error, nothing is created.
 
-        `topics` are those to tell of in the place of the ones that the request names. ApiError INVALID_REQUEST where the request uses topic
+        `topics` replaces the topics that the request names. ApiError INVALID_REQUEST if the request uses topic
         ids, or no name, before version 12.
         """
         unknown = self._check_ids(request, version)

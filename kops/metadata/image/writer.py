@@ -81,7 +81,7 @@ class WriterOptions:
 
 
 def write_image(image: MetadataImage, options: WriterOptions) -> Iterator[Record]:
-    """The records, one by one, that make this image out of an empty one. UnwritableMetadata, unless `on_loss` goes on."""
+    """The records, one by one, that make this image out of an empty one. UnwritableMetadata, unless `on_loss` lets it continue."""
     yield from _features(image.features, options)
     yield from _cluster(image.cluster, options)
     yield from _topics(image.topics, options)

@@ -3,7 +3,7 @@
 Formats: Kafka's OffsetIndex (8 bytes an entry: relative offset int32, position int32) and TimeIndex (12 bytes: timestamp int64, relative
 offset int32); when they are written: LogSegment.append, .recover and .onBecomeInactiveSegment. An entry is right when a look-up through it
 finds what it should; it need not be the entry that another replica, or another version of Kafka, wrote. Versions before 4.0 name the first
-or the last offset of everything appended at once and the position where that begins, so an entry's offset may lie in a later batch than
+or the last offset of everything appended at once and the position where that begins, so an entry's offset may be in a later batch than
 its position.
 
 Nothing is looked up entry by entry: the scanner hands over windows of batches, and each window is intersected with the entries.

@@ -35,7 +35,7 @@ class FeatureControl:
     """The finalized levels, as replayed.
 
     `brokers` and `controllers` give what the registered nodes support. `kraft_version` gives the level that the raft layer has, and
-    `upgrade_kraft_version(level, validate_only)` raises it (ApiError if it can't); None where the raft layer's voters are static.
+    `upgrade_kraft_version(level, validate_only)` raises it (ApiError if it can't); None if the raft layer's voters are static.
     """
 
     def __init__(

@@ -78,7 +78,7 @@ class IsrChanges:
     def _refusal(
         self, broker_id: int, partition: PartitionRegistration, requested: RequestedPartition, isr: list[BrokerState]
     ) -> str | None:
-        """The name of the error, None where the change is allowed."""
+        """The name of the error, None if the change is allowed."""
         if requested.leader_epoch > partition.leader_epoch or requested.partition_epoch > partition.partition_epoch:
             return "NOT_CONTROLLER"  # another controller made that epoch
         if requested.leader_epoch < partition.leader_epoch:

@@ -51,7 +51,7 @@ class ClusterDelta:
         return self.image.brokers.get(broker_id)
 
     def replay_register_broker(self, record: RegisterBrokerRecord) -> None:
-        """A broker, maybe in the place of its former registration."""
+        """A broker, perhaps in place of its former registration."""
         self.changed_brokers[record.broker_id] = BrokerRegistration.from_record(record)
 
     def replay_unregister_broker(self, record: UnregisterBrokerRecord) -> None:

@@ -20,7 +20,7 @@ _GROWTH: Final = 8
 
 
 class SharedMap(Mapping[K, V]):
-    """A map that never changes. Keys are texts, bytes, integers, None, or tuples of these; None is no value.
+    """A map that never changes. Keys are texts, bytes, integers, None, or tuples of these; None cannot be a value.
 
     The order of iteration depends on the keys and on how the map came to be, never on the process.
     """

@@ -83,13 +83,13 @@ class RaftCore:
     @property
     def leader_state(self) -> LeaderState:
         """The leader's role, which the node has."""
-        assert isinstance(self.quorum.state, LeaderState), f"{self.quorum.state} is no leader"
+        assert isinstance(self.quorum.state, LeaderState), f"{self.quorum.state} is not a leader"
         return self.quorum.state
 
     @property
     def follower_state(self) -> Follower:
         """The follower's role, which the node has."""
-        assert isinstance(self.quorum.state, Follower), f"{self.quorum.state} is no follower"
+        assert isinstance(self.quorum.state, Follower), f"{self.quorum.state} is not a follower"
         return self.quorum.state
 
     @property

@@ -130,7 +130,7 @@ class RaftNode:
     def on_request(self, request: Request, now_ms: int) -> list[Action]:
         """A request of another node; its response is among the actions, now or later."""
         handler = _REQUESTS.get(type(request.message).__name__)
-        assert handler is not None, f"{type(request.message).__name__} is no request of a quorum"
+        assert handler is not None, f"{type(request.message).__name__} is not a request of a quorum"
         response = handler(self._core, request, now_ms)
         if response is not None:
             self._core.respond(request, response)

@@ -27,7 +27,7 @@ def poll(core: RaftCore, now_ms: int) -> int:
         return _poll_follower(core, state, now_ms)
     if isinstance(state, Unattached):
         return _poll_unattached(core, state, now_ms)
-    assert isinstance(state, Resigned), f"{state} is no role"
+    assert isinstance(state, Resigned), f"{state} is not a role"
     return _poll_resigned(core, state, now_ms)
 
 

@@ -36,7 +36,7 @@ def _refusal(core: RaftCore, what: str, now_ms: int) -> tuple[str, str] | VoterS
 
 
 def handle_add_voter(core: RaftCore, request: Request, now_ms: int) -> Message | None:
-    """Add a voter; None where the answer comes later."""
+    """Add a voter; None if the response comes later."""
     message = request.message
     error = messages.refuse_voter_request(core, message)
     if error is not None:
@@ -95,7 +95,7 @@ def on_api_versions(core: RaftCore, source: Node, message: Message, now_ms: int)
 
 
 def handle_remove_voter(core: RaftCore, request: Request, now_ms: int) -> Message | None:
-    """Remove a voter; None where the answer comes later. A leader that removes itself leads until that is committed."""
+    """Remove a voter; None if the response comes later. A leader that removes itself leads until that is committed."""
     message = request.message
     error = messages.refuse_voter_request(core, message)
     if error is not None:

@@ -54,8 +54,8 @@ class EpochElection:
         self._votes: dict[int, bool] = {}
 
     def record(self, voter_id: int, *, granted: bool) -> None:
-        """A voter's answer; who is no voter is an error of the caller."""
-        assert voter_id in self._keys, f"{voter_id} is no voter"
+        """A voter's answer. A node that is not a voter is an error of the caller."""
+        assert voter_id in self._keys, f"{voter_id} is not a voter"
         self._votes[voter_id] = granted
 
     def is_voter(self, voter_id: int) -> bool:

@@ -99,7 +99,7 @@ class LeaderState:
     removed_voter: RemovedVoter | None = None
     is_resign_requested: bool = False
     volatile_voters: VoterSet | None = None
-    """While kraft.version is 0: what voters told of their directories, listeners and versions; it is written by the upgrade to 1."""
+    """What voters reported of their directories, listeners and versions while kraft.version is 0. The upgrade to 1 writes it."""
     requested_kraft_version: int | None = None
     check_quorum_deadline_ms: int = 0
     begin_quorum_deadline_ms: int = 0

@@ -170,7 +170,7 @@ class QuorumState:
     def transition_to_prospective(self, now_ms: int) -> None:
         """Ask whether an election would be won."""
         state = self.state
-        assert self.is_voter, f"{self.local_key} is no voter of {self._control.last_voters}"
+        assert self.is_voter, f"{self.local_key} is not a voter of {self._control.last_voters}"
         assert not isinstance(state, LeaderState | Prospective), f"Prospective from {state}"
         self._enter(
             Prospective(

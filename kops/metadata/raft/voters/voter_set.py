@@ -97,14 +97,14 @@ class VoterSet:
         return None if voter.key.id in self._voters else VoterSet((*self, voter))
 
     def remove(self, key: ReplicaKey) -> VoterSet | None:
-        """Without this very replica; None if it is no voter, or the last one."""
+        """Without this very replica; None if it is not a voter, or the last one."""
         voter = self._voters.get(key.id)
         if voter is None or voter.key != key or len(self) == 1:
             return None
         return VoterSet(each for each in self if each.key.id != key.id)
 
     def update(self, voter: VoterNode) -> VoterSet | None:
-        """With what is now known of a voter; None if that replica is no voter."""
+        """With what is now known of a voter; None if that replica is not a voter."""
         return self.update_any_directory(voter) if self.is_voter(voter.key) else None
 
     def update_any_directory(self, voter: VoterNode) -> VoterSet | None:
