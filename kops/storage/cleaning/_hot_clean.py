@@ -1,8 +1,8 @@
-"""The hot loops of log compaction: one typed source, interpreted, or compiled by mypyc where a compiler is.
+"""The hot loops of log compaction. mypyc compiles this module where a compiler is available; otherwise it is interpreted.
 
-Sources: Kafka's `SkimpyOffsetMap` (the map from a key's MD5 to its latest offset), `Cleaner.shouldRetainRecord`, and what
-`MemoryRecords.filterTo` writes of a batch that lost records. A record that can't be read is told by its position (`kops.records.decode`
-finds the sentence for it). Both variants must give the same answer for any bytes: no arithmetic may leave 64 bits.
+Sources: Kafka's `SkimpyOffsetMap` (the map from a key's MD5 to its latest offset), `Cleaner.shouldRetainRecord`, and the output of
+`MemoryRecords.filterTo` for a batch that lost records. For a record that can't be read, only its position is returned, and
+`kops.records.decode` finds the error's text. Both variants must return the same result for any bytes, so no arithmetic may exceed 64 bits.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kops.records.record import java_string
 from kops.records.varint import write_varint
 
 try:
-    # The interpreter's own begins in half of OpenSSL's time, and is there where FIPS rules forbid OpenSSL's.
+    # The interpreter's own MD5 starts in half the time of OpenSSL's, and exists even where FIPS rules forbid OpenSSL's.
     from _md5 import md5  # type: ignore[import-not-found,unused-ignore]
-except ImportError:  # an interpreter built without it
+except ImportError:  # an interpreter without its own MD5
     from hashlib import md5
 
 BYTES_PER_ENTRY: Final = 24
@@ -33,7 +33,7 @@ LATEST: Final = 1
 SUPERSEDED: Final = 2
 MARKS_SHARE: Final = 16
 _LINEAR: Final = 12
-"""Probes before this one take their number from the hash itself."""
+"""Probes before this one take their number from the hash."""
 _WORDS: Final = struct.Struct(">qq")
 _SMALL: Final = tuple(write_varint(value) for value in range(-64, 64))
 _seen_varints: dict[int, bytes] = {}
@@ -50,13 +50,13 @@ def is_compiled() -> bool:
 class OffsetMap:
     """The latest offset of each key, in `memory_bytes` of memory (Kafka SkimpyOffsetMap).
 
-    A key is known by its MD5, an entry takes 24 bytes: hash and offset; collisions are probed in Kafka's order. Of the memory a 64th is
-    taken at first, an eighth when that is two thirds full, then all. `latest_offset` is the last offset put or told, -1 at the beginning;
-    `size` the number of entries, `slots` how many there can be.
+    The MD5 of a key identifies it. An entry has 24 bytes: hash and offset. Collisions are probed in Kafka's order. The map allocates a 64th
+    of the memory at first, an eighth when that is two thirds full, and then all of it. `latest_offset` is the last offset that was put or
+    passed to `update_latest_offset`, and -1 at the beginning. `size` is the number of entries, `slots` their maximum.
 
-    While offsets are put in rising order, as those of a log are, the map also marks each of them LATEST, and the one that it supersedes
-    SUPERSEDED: a byte an offset, from the first on, in a sixteenth of `memory_bytes` more. So the second reading of a record that the first
-    has put needs neither its MD5 nor a look into the table, and learns the same.
+    As long as the offsets increase, as those of a log do, the map also marks each offset LATEST, and the offset that it supersedes
+    SUPERSEDED. The marks take one byte for each offset from the first one on, in another sixteenth of `memory_bytes`. When the log is read
+    a second time, a mark answers without computing the MD5 and searching the table.
     """
 
     slots: i64
@@ -78,7 +78,7 @@ class OffsetMap:
         return float(self.size) / float(self.slots)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         self.size = 0
         self.latest_offset = -1
         self._places = max(self.slots // (GROWTH * GROWTH), min(self.slots, 1))
@@ -89,12 +89,13 @@ class OffsetMap:
         self._marks_limit = self.slots * BYTES_PER_ENTRY // MARKS_SHARE
 
     def update_latest_offset(self, offset: i64) -> None:
-        """What was read reaches up to here, whether or not it had keys."""
+        """Note that the log was read up to this offset, even if there were no keys."""
         self.latest_offset = offset
 
     def put(self, key: bytes, offset: i64) -> None:
-        """Associate an offset with a key. Raises ValueError if there are as many entries as slots, as in Kafka also for a key that is
-        known.
+        """Store the offset of a key.
+
+        Raises ValueError if all slots are in use. As in Kafka, this includes a key that is in the map already.
         """
         if self.size >= self.slots:
             raise ValueError(f"Attempted to add a new entry to a full offset map, entries: {self.size}, slots: {self.slots}")
@@ -106,7 +107,7 @@ class OffsetMap:
         self.latest_offset = offset
 
     def get(self, key: bytes) -> i64:
-        """The key's offset, -1 where it has none."""
+        """Return the key's offset, or -1 if it has none."""
         table = self._table
         digest = md5(key).digest()
         first, second = _words(digest)
@@ -123,7 +124,9 @@ class OffsetMap:
         return -1
 
     def marks(self, base_offset: i64, count: i64) -> bytes:
-        """What is marked of `count` offsets: LATEST or SUPERSEDED, 0 where `get` must tell; those that are missing at the end as well."""
+        """Return the marks of `count` offsets: LATEST or SUPERSEDED, or 0 if only `get` knows. The result may be shorter, with 0 for the
+        rest.
+        """
         if self._marks_size == 0 or not self._marked_from <= base_offset <= self._marked_to:
             return b""
         at = base_offset - self._marked_from
@@ -131,7 +134,7 @@ class OffsetMap:
 
     def _mark(self, offset: i64, superseded: i64) -> None:
         if offset <= self._marked_to:
-            # Not as in a log: what is superseded need not be the older one.
+            # The offsets do not increase as in a log, so the superseded one need not be the older one.
             self._marks = bytearray()
             self._marks_size = self._marks_limit = 0
         self._marked_to = offset
@@ -150,7 +153,7 @@ class OffsetMap:
             self._marks[superseded - self._marked_from] = SUPERSEDED
 
     def _set(self, digest: bytes, first: i64, second: i64, offset: i64) -> i64:
-        """-> the offset that was there, -1 for none."""
+        """Store an offset and return the former one, or -1."""
         table = self._table
         before: i64 = -1
         attempt: i64 = 0
@@ -192,7 +195,10 @@ def _words(digest: bytes) -> tuple[i64, i64]:
 
 
 def _position(digest: bytes, first: i64, attempt: i64, slots: i64) -> i64:
-    """Index of the first number of this probe's slot: four bytes of the hash from `attempt` on, behind its end one slot further each."""
+    """Return the index of the first number in the slot of this probe.
+
+    It is computed from four bytes of the hash from `attempt` on. After the end of the hash, each attempt is one slot further.
+    """
     probe: i64 = first >> 32
     if attempt:
         start = min(attempt, _LINEAR)
@@ -200,7 +206,7 @@ def _position(digest: bytes, first: i64, attempt: i64, slots: i64) -> i64:
         if probe > 0x7FFFFFFF:
             probe -= 0x100000000
     if probe < 0:
-        # Java has no absolute value of its smallest number; Kafka takes 0.
+        # Java has no absolute value for its smallest number, and Kafka uses 0.
         probe = 0 if probe == -0x80000000 else -probe
     return probe % slots * 3
 
@@ -208,10 +214,10 @@ def _position(digest: bytes, first: i64, attempt: i64, slots: i64) -> i64:
 def put_keys(
     offsets: OffsetMap, data: bytes, start: i64, end: i64, count: i64, base_offset: i64, start_offset: i64, max_entries: i64
 ) -> tuple[i64, i64]:
-    """Put the keys of the uncompressed records `data[start:end]` that are at or behind `start_offset` into the map.
+    """Put the keys of the uncompressed records `data[start:end]` that are at or after `start_offset` into the map.
 
-    -> (position behind the last record, records read); a position of FULL: the map has `max_entries` and one more was to come; below that,
-    -2 - position of a record that can't be read.
+    Returns (position after the last record, number of records read). The position FULL means that the map has `max_entries` and another one
+    would follow. Any lower position is -2 - the position of a record that can't be read.
     """
     position: i64 = start
     read: i64 = 0
@@ -246,10 +252,11 @@ def choose(
     keep_tombstones: bool,
     runs: list[int],
 ) -> Retained:
-    """Which of the uncompressed records `data[start:end]` stay: `runs` gets begin and end of each stretch of neighbours that do.
+    """Choose which of the uncompressed records `data[start:end]` are retained. `runs` gets the begin and end of each stretch of retained
+    neighbours.
 
-    The batch's offsets end before `base_offset + span`. `which` is ALL, NONE or BY_KEY: those that are the latest of their key, or behind
-    what the map knows (Cleaner.shouldRetainRecord).
+    The batch's offsets end before `base_offset + span`. `which` is ALL, NONE or BY_KEY. BY_KEY retains the records that are the latest of
+    their key or above the offsets that the map knows (Cleaner.shouldRetainRecord).
     """
     position: i64 = start
     latest = offsets.latest_offset
@@ -298,12 +305,13 @@ def choose(
 
 
 def rewrite(data: bytes, runs: list[int], timestamp: i64, fixed: bool, horizon: i64, parts: list[bytes], last: i64) -> tuple[i64, i64, i64]:
-    """The records of `runs` as Kafka writes them into a new batch: `parts` gets their bytes; -> (base timestamp, largest timestamp, last
-    offset delta).
+    """Write the records of `runs` to `parts`, as Kafka writes them to a new batch.
 
-    `timestamp` is the old batch's base timestamp or, with `fixed`, that of all its records (LogAppendTime); `horizon` is the new base
-    timestamp where it is not negative, else that is the first record's. `last` is NO_OFFSET, or what came out for the records before, whose
-    base timestamp is `horizon` then. Raises ValueError for what Kafka's builder refuses.
+    Returns (base timestamp, largest timestamp, last offset delta).
+
+    `timestamp` is the old batch's base timestamp or, with `fixed`, the timestamp of all its records (LogAppendTime). If `horizon` is not
+    negative, it is the new base timestamp, otherwise the first record has it. `last` is NO_OFFSET, or the result for the records before,
+    whose base timestamp is then `horizon`. Raises ValueError for records that Kafka's builder rejects.
     """
     base: i64 = horizon
     largest: i64 = -1
@@ -344,7 +352,9 @@ def rewrite(data: bytes, runs: list[int], timestamp: i64, fixed: bool, horizon: 
 
 
 def _is_plain(data: bytes, key_at: i64, key_size: i64, value_at: i64, value_size: i64, headers_at: i64, stop: i64) -> bool:
-    """Whether the bytes from the key on are as Kafka writes them: no number longer than it need be, no null but -1, no bad UTF-8."""
+    """Whether the bytes from the key on are as Kafka writes them: no number longer than necessary, no null other than -1, no invalid
+    UTF-8.
+    """
     if key_size < -1 or value_size < -1 or value_at != key_at + max(key_size, 0) + _size(value_size):
         return False
     if not data[headers_at]:
@@ -367,11 +377,11 @@ def _is_plain(data: bytes, key_at: i64, key_size: i64, value_at: i64, value_size
 
 
 def _written(data: bytes, position: i64, stop: i64, offset: i64, delta: i64) -> bytes:
-    """A record in Kafka's own way of writing it, whatever way was taken before."""
+    """Return a record as Kafka writes it, whatever its encoding was before."""
     rows: list[_hot.Row] = []
     _hot.decode_records(data, position, stop, 1, 0, 0, "", -1, None, rows)
     _, _, _, key, value, headers, _, _, _, _ = rows[0]
-    # Java's string of a header's name replaces what is no UTF-8.
+    # Java's string of a header's name replaces invalid UTF-8.
     named = [(name if isinstance(name, str) else java_string(name), content) for name, content in headers]
     return write_record(offset, delta, key, value, named)
 
@@ -388,7 +398,7 @@ def _varint(value: i64) -> bytes:
 
 
 def _size(value: i64) -> i64:
-    """Bytes of the zig-zag varint of a signed value."""
+    """The size of a signed value as a zig-zag varint in bytes."""
     limit: i64 = 64
     size: i64 = 1
     while size < 10 and not -limit <= value < limit:
@@ -399,7 +409,7 @@ def _size(value: i64) -> i64:
 
 
 def _add(base: i64, delta: i64) -> i64:
-    """A sum that wraps at 64 bits, whether this is interpreted or compiled."""
+    """Add with a wrap-around at 64 bits, both interpreted and compiled."""
     if delta >= 0:
         if base > _MAX64 - delta:
             return (base - _MAX64 - 1) + (delta - _MAX64 - 1)

@@ -1,7 +1,9 @@
-"""Transactions as the cleaner works its way through a log: which data was aborted, which markers may go (Kafka
-CleanedTransactionMetadata).
+"""The transactions that the cleaner meets in a log: which data was aborted, and which markers may be removed.
 
-A marker may go once none of its transaction's batches was seen; the index of aborted transactions of the cleaned segment is written here.
+Source: Kafka's CleanedTransactionMetadata.
+
+A marker may be removed if the cleaner saw no batch of its transaction. This module also writes the index of aborted transactions of the
+cleaned segment.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class _Aborted:
 
 
 class CleanedTransactions:
-    """The transactions that are open at the batch that was read last; `cleaned_index` is where aborted ones that stay are written."""
+    """The open transactions at the last batch that was read. `cleaned_index` receives the aborted transactions that remain."""
 
     def __init__(self) -> None:
         self.cleaned_index: TransactionIndex | None = None
@@ -36,17 +38,17 @@ class CleanedTransactions:
         self._number = 0
 
     def add_aborted_transactions(self, transactions: Iterable[AbortedTxn]) -> None:
-        """What the transaction indexes tell of the segments to be read next."""
+        """Add the transactions from the indexes of the segments that are read next."""
         for txn in transactions:
             heapq.heappush(self._coming, (txn.first_offset, self._number, txn))
             self._number += 1
 
     def on_control_batch(self, batch: Batch) -> bool:
-        """A control batch was read; whether it may be discarded. Raises DecodeError if its record can't be read."""
+        """Process a control batch, and return whether it may be removed. Raises DecodeError if its record can't be read."""
         self._begin_up_to(batch.last_offset)
         records = batch.records()
         if not records:
-            return True  # it was cleaned before
+            return True  # an earlier cleaning removed its record
         _, type_id = control_type_id(records[0].key)
         kind = CONTROL_TYPES[type_id] if 0 <= type_id < len(CONTROL_TYPES) else None
         if kind == COMMIT:
@@ -63,7 +65,7 @@ class CleanedTransactions:
         return False
 
     def on_batch(self, batch: Batch) -> bool:
-        """A data batch was read; whether it belongs to an aborted transaction."""
+        """Process a data batch, and return whether it belongs to an aborted transaction."""
         self._begin_up_to(batch.last_offset)
         if not batch.is_transactional:
             return False

@@ -1,8 +1,8 @@
-"""Compaction of one log: the latest record of each key stays (Kafka Cleaner, LogToClean).
+"""Compaction of one log, which keeps the latest record of each key (Kafka Cleaner, LogToClean).
 
-Keys of the dirty segments go into the offset map, as many as it holds; then all segments up to there are copied, group by group, into
-`.cleaned` segments without what is superseded, and each of these is swapped in for its group. What the copying leaves of a batch is decided
-by `kops.storage.cleaning.cleaner_filter`.
+The keys of the dirty segments go into the offset map, as many as it can hold. Then all segments up to that point are copied, group by
+group, into `.cleaned` segments without the superseded records. Each of these replaces its group. `kops.storage.cleaning.cleaner_filter`
+decides what remains of a batch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 DEFAULT_DEDUPE_BUFFER_BYTES = 128 << 20
 DEFAULT_LOAD_FACTOR = 0.9
 DEFAULT_IO_BUFFER_BYTES = 512 << 10
-"""Reading and writing together, as `log.cleaner.io.buffer.size` counts it."""
+"""The buffers for reading and writing together, as `log.cleaner.io.buffer.size` counts them."""
 
 
 T = TypeVar("T")
@@ -44,31 +44,31 @@ Steps = Generator["Callable[[], None] | None", None, T]
 
 
 class CleaningAbortedError(LoadError):
-    """The round was told to stop; what it had not swapped in yet is gone."""
+    """The round was aborted. Segments that had not replaced their group yet were removed."""
 
     java_class = "org.apache.kafka.storage.internals.log.LogCleaningAbortedException"
 
 
 @dataclass(frozen=True, slots=True)
 class CleanRange:
-    """Which part of a log a round is about: dirty from `first_dirty_offset` on, not to be touched from `first_uncleanable_offset` on."""
+    """The part of a log for one round: dirty from `first_dirty_offset` on, and not to be cleaned from `first_uncleanable_offset` on."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
 
 
 class CleanResult(NamedTuple):
-    """The offset that the log is clean up to, and what was done."""
+    """The offset up to which the log is clean, and the counters of the round."""
 
     end_offset: int
     stats: CleanerStats
 
 
 class Cleaner:
-    """Cleans logs, one after the other, with one offset map.
+    """Cleans logs one after the other, with one offset map.
 
-    `throttle(bytes)` is told of what is read and written; `now_ms` gives the time for delete horizons. ValueError for a map that holds no
-    entry.
+    `throttle(bytes)` is called with the size of every read and write. `now_ms` is the clock for delete horizons. Raises ValueError for a
+    map without room for an entry.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Cleaner:
         self._throttle = throttle if throttle is not None else _ignore
 
     def clean(self, log: UnifiedLog, span: CleanRange, now_ms: int | None = None) -> CleanResult:
-        """One round, at once. Raises as `steps`."""
+        """Run one round to its end. Raises the same errors as `steps`."""
         steps = self.steps(log, span, now_ms)
         try:
             work = next(steps)
@@ -109,10 +109,10 @@ class Cleaner:
             return result
 
     def steps(self, log: UnifiedLog, span: CleanRange, now_ms: int | None = None) -> Steps[CleanResult]:
-        """One round, a window of a segment a step; CleaningAbortedError may be thrown in between.
+        """Run one round, one window of a segment in each step. The caller may throw CleaningAbortedError between steps.
 
-        Raises CleaningAbortedError also by itself (a segment was split; the next round finds what it needs), LoadError or DecodeError where
-        the log can't be cleaned, OSError. Nothing is lost then; groups that were swapped in stay.
+        Raises CleaningAbortedError by itself if a segment was split (the next round handles it), LoadError or DecodeError if the log can't
+        be cleaned, and OSError. Nothing is lost then, and groups that were replaced remain so.
         """
         now = self._now_ms() if now_ms is None else now_ms
         stats = CleanerStats(start_ms=self._now_ms())
@@ -131,7 +131,7 @@ class Cleaner:
     # the offset map ---------------------------------------------------------------------------------------------------------------
 
     def _build_offset_map(self, log: UnifiedLog, span: CleanRange, stats: CleanerStats) -> Steps[None]:
-        """Fill the map from the dirty segments, until they end or it is full."""
+        """Fill the map from the dirty segments until they end or the map is full."""
         start, end = span.first_dirty_offset, span.first_uncleanable_offset
         self.offsets.clear()
         dirty = log.segments.values(start, end)
@@ -146,7 +146,7 @@ class Cleaner:
     def _map_segment(
         self, segment: LogSegment, start_offset: int, next_segment_offset: int, transactions: CleanedTransactions, stats: CleanerStats
     ) -> Steps[bool]:
-        """False: the map is full."""
+        """Put the keys of a segment into the map. Returns False if the map is full."""
         buffer = b""
         for batch in self._batches_to_map(segment, segment.offset_index.lookup(start_offset).position):
             if batch.buffer is not buffer or batch.compressed:
@@ -163,13 +163,15 @@ class Cleaner:
             if batch.last_offset >= start_offset:
                 self.offsets.update_latest_offset(batch.last_offset)
             stats.map_bytes_read += batch.size
-        # Offsets may be missing at the end of the segment.
+        # The last offsets of the segment may be missing.
         self.offsets.update_latest_offset(next_segment_offset - 1)
         return True
 
     def _batches_to_map(self, segment: LogSegment, position: int) -> Iterator[Batch]:
-        """As `_batches`; a failing disk is a plain LoadError here, so the log counts as uncleanable and its directory stays (Kafka's
-        Cleaner.buildOffsetMapForSegment)."""
+        """Yield batches as `_batches` does, but raise a plain LoadError for a failing disk.
+
+        The log then counts as uncleanable, and its directory stays online (Kafka's Cleaner.buildOffsetMapForSegment).
+        """
         try:
             yield from self._batches(segment, position)
         except OSError as error:
@@ -211,7 +213,7 @@ class Cleaner:
         legacy_horizon_ms: int,
         end_offset: int,
     ) -> Steps[None]:
-        """Clean a group of segments into one, and swap it in."""
+        """Clean a group of segments into one segment, and replace the group by it."""
         cleaned = create_cleaned_segment(log.files, log.directory, log.config, group[0].base_offset)
         transactions.cleaned_index = cleaned.txn_index
         is_swapped = False
@@ -261,7 +263,7 @@ class Cleaner:
                 retained.take(batch, out)
             self._write(out, cleaned)
         except SegmentOverflowError as error:
-            # The next round finds segments whose offsets fit.
+            # In the next round, the offsets of the segments fit.
             log.split_overflowed_segment(segment)
             raise CleaningAbortedError(error.reason) from error
 
@@ -272,7 +274,7 @@ class Cleaner:
             self._throttle(len(data))
 
     def _batches(self, segment: LogSegment, position: int) -> Iterator[Batch]:
-        """The batches from a byte position to the end; CorruptRecordError where they do not go on to the file's end."""
+        """Yield the batches from a byte position to the end. Raises CorruptRecordError if they end before the file does."""
         records = segment.log
         buffer = b""
         try:
@@ -289,14 +291,14 @@ class Cleaner:
 
 
 def group_segments_by_size(segments: list[LogSegment], config: TopicConfig, first_uncleanable_offset: int) -> list[list[LogSegment]]:
-    """Neighbours that go into one segment: log and index sizes stay within the topic's limits, offsets within an index's reach."""
+    """Group neighbouring segments into one each, within the topic's limits on log and index size and the offset range of an index."""
     groups: list[list[LogSegment]] = []
     sizes = (0, 0, 0)
     limits = (config.segment_size, config.segment_index_bytes, config.segment_index_bytes)
     for number, segment in enumerate(segments):
         own = (segment.size, segment.offset_index.size, segment.time_index.size)
         total = tuple(map(sum, zip(sizes, own, strict=True)))
-        # The next segment's base tells the last offset without a scan.
+        # The next segment's base offset gives the last offset without a scan.
         last_offset = (segments[number + 1].base_offset if number + 1 < len(segments) else first_uncleanable_offset) - 1
         if (
             groups
@@ -312,7 +314,7 @@ def group_segments_by_size(segments: list[LogSegment], config: TopicConfig, firs
 
 
 def last_records_of_active_producers(log: UnifiedLog) -> dict[int, LastRecord]:
-    """By producer id, what a batch must keep so that its producer's state can be read back."""
+    """Return the last record of each active producer id. Its batch must be kept so that the producer's state can be read back."""
     return {
         producer_id: LastRecord(entry.last_data_offset if entry.last_data_offset >= 0 else None, entry.producer_epoch)
         for producer_id, entry in log.producers.producers.items()

@@ -1,8 +1,8 @@
-"""What compaction leaves of each batch (Kafka Cleaner.cleanInto's RecordFilter, MemoryRecords.filterTo; KIP-534 delete horizons).
+"""The batches that compaction leaves (Kafka Cleaner.cleanInto's RecordFilter, MemoryRecords.filterTo; KIP-534 delete horizons).
 
-Batches of v2 that keep all their records stay byte for byte, unless a tombstone or a marker begins its time of grace here: then the batch
-is written anew with the delete horizon in place of the base timestamp. A batch that lost records is written anew with its base offset,
-last offset and producer fields. One that lost all of them stays as a header where a producer's state hangs on it. v0 and v1 become v2.
+A v2 batch that keeps all its records stays unchanged, unless the retention time of a tombstone or marker begins here. Then it is rewritten
+with the delete horizon as its base timestamp. A batch that lost some records is rewritten with its base offset, last offset and producer
+fields. A batch that lost all records stays as a header if a producer's state depends on it. v0 and v1 become v2.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from kops.storage.cleaning.cleaner_stats import CleanerStats
 
 Run = tuple[bytes, list[int]]
-"""(bytes, begin and end of each stretch of records in them)"""
+"""(bytes, begin and end of each stretch of records in them)."""
 _KEPT_ATTRIBUTES = 0x3F
-"""Codec, timestamp type, transactional and control; the rest is not taken over into a batch that is written anew."""
+"""Codec, timestamp type, transactional and control. A rewritten batch does not keep any other attribute."""
 
 
 class LastRecord(NamedTuple):
-    """What the log remembers of an active producer: its last data offset (None: its last entry is a marker) and its epoch."""
+    """The log's last entry of an active producer: its last data offset (None: the last entry is a marker) and its epoch."""
 
     last_data_offset: int | None
     producer_epoch: int
 
 
 class Retention(NamedTuple):
-    """What becomes of a batch as a whole: gone, or looked into; and its header alone, where no record of it stays."""
+    """The decision about a batch as a whole: whether it is removed or filtered, and whether its header stays if no record does."""
 
     is_deleted: bool
     keeps_header: bool
@@ -50,14 +50,14 @@ class Retention(NamedTuple):
 
 @dataclass(slots=True)
 class Filtered:
-    """What is to be written: bytes and the batches they make, the largest offset among the records (-1: nothing stays)."""
+    """The output: bytes and the batches in them, and the largest offset among the records (-1: nothing stays)."""
 
     parts: list[bytes | memoryview] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
     max_offset: int = -1
 
     def add(self, batch: Batch, max_offset: int) -> None:
-        """Take a batch as it is."""
+        """Add a batch unchanged."""
         if batch.max_timestamp != -1 and batch.last_offset < 0:
             illegal_argument(f"shallowOffset undefined for maximum timestamp {batch.max_timestamp}")
         if max_offset < 0:
@@ -67,16 +67,17 @@ class Filtered:
         self.max_offset = max(self.max_offset, max_offset)
 
     def data(self) -> bytes:
-        """All of it."""
+        """The complete output."""
         return b"".join(self.parts)
 
 
 @dataclass(slots=True)
 class BatchFilter:
-    """Decides over the batches of one source segment, in order.
+    """Filters the batches of one source segment, in order.
 
-    `now_ms` is the time of the round; `keeps_legacy_tombstones` is for v0 and v1, which know no delete horizon; `end_offset` is the offset
-    behind the round's last batch, whose header stays. Raises DecodeError if a batch can't be read, LoadError for what Kafka refuses.
+    `now_ms` is the time of the round. `keeps_legacy_tombstones` applies to v0 and v1, which have no delete horizon. `end_offset` is the
+    offset after the round's last batch, whose header stays. Raises DecodeError if a batch can't be read, and LoadError for a batch that
+    Kafka rejects.
     """
 
     offsets: hot.OffsetMap
@@ -89,7 +90,7 @@ class BatchFilter:
     end_offset: int
 
     def take(self, batch: Batch, out: Filtered) -> None:
-        """Put into `out` what stays of a batch."""
+        """Add what remains of a batch to `out`."""
         if batch.magic > 1 and batch.size < BATCH_OVERHEAD:
             raise DecodeError(f"a batch of {batch.size} bytes", code="bad-length", position=batch.position)
         retention = self.retention(batch)
@@ -107,7 +108,7 @@ class BatchFilter:
             self.stats.bytes_written += out.batches[-1].size
 
     def retention(self, batch: Batch) -> Retention:
-        """The batch as a whole; the transactions are told of it."""
+        """Decide about the batch as a whole, and pass it to the transactions."""
         if batch.is_control:
             is_marker_of_empty_txn = self.transactions.on_control_batch(batch)
             horizon = batch.delete_horizon_ms
@@ -127,7 +128,7 @@ class BatchFilter:
         return batch.is_control and batch.producer_epoch == last.producer_epoch
 
     def _filter(self, batch: Batch, retention: Retention, out: Filtered) -> int:
-        """The records that stay, into `out`; how many."""
+        """Add the remaining records to `out`, and return their number."""
         if batch.magic < 2:
             return self._filter_legacy(batch, retention.discards_records, out)
         count = batch.count or 0
@@ -158,7 +159,7 @@ class BatchFilter:
         return retained
 
     def _choose(self, batch: Batch, window: Window, retention: Retention, runs: list[Run]) -> tuple[int, int, bool]:
-        """-> (records of a window that stay, the largest offset among them, whether one has no value); `runs` gets them."""
+        """Return (number of retained records in a window, their largest offset, whether one has no value). `runs` gets the records."""
         data, start, end, count = window
         horizon = batch.delete_horizon_ms
         which = hot.NONE if retention.discards_records else hot.ALL if batch.is_control else hot.BY_KEY
@@ -175,7 +176,7 @@ class BatchFilter:
         return retained, max_offset, has_tombstone
 
     def _runs_again(self, batch: Batch, retention: Retention) -> Iterator[Run]:
-        """The records that stay of a batch that is too large to be held, decompressed a second time."""
+        """Yield the retained records of a batch that is too large for memory, by decompressing it a second time."""
         invalid = self.stats.invalid_messages_read
         for window in RecordWindows(batch):
             runs: list[Run] = []
@@ -234,7 +235,7 @@ def _header(batch: Batch) -> bytes:
 
 
 def _rebuilt(batch: Batch, runs: Iterable[Run], count: int, horizon_ms: int) -> bytes:
-    """A v2 batch of the records in `runs`; `horizon_ms` is -1 for none."""
+    """Build a v2 batch of the records in `runs`. `horizon_ms` is -1 for none."""
     if batch.is_transactional and batch.producer_id == -1:
         illegal_argument("Cannot write transactional messages without a valid producer ID")
     if batch.producer_id != -1 and batch.producer_epoch == -1:
@@ -269,7 +270,7 @@ def _rebuilt(batch: Batch, runs: Iterable[Run], count: int, horizon_ms: int) -> 
 
 
 def _converted(batch: Batch, base_offset: int, records: Iterable[Record], horizon_ms: int | None) -> bytes:
-    """A v2 batch of the records of one of v0 or v1."""
+    """Build a v2 batch of the records of a v0 or v1 batch."""
     fixed = batch.timestamp_type == LOG_APPEND_TIME
     builder = BatchBuilder(
         codec=batch.attributes & CODEC_MASK,

@@ -1,7 +1,7 @@
-"""Which log is cleaned next, and what is known of the partitions meanwhile (Kafka LogCleanerManager, LogToClean).
+"""The choice of the log to clean next, and the state of the partitions during a cleaning (Kafka LogCleanerManager, LogToClean).
 
-A partition is in no state, or being cleaned (or its old segments deleted), or told to abort that, or paused a number of times. How far each
-log is clean stands in the `cleaner-offset-checkpoint` of its directory. One caller, no locks.
+A partition has no state, or it is being cleaned (or its old segments deleted), or its cleaning is being aborted, or it is paused a number
+of times. The `cleaner-offset-checkpoint` of a directory says how far each log is clean. There is one caller and no lock.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class Busy(Enum):
-    """What the cleaner does with a partition."""
+    """What the cleaner is doing with a partition."""
 
     IN_PROGRESS = "LogCleaningInProgress"
     ABORTED = "LogCleaningAborted"
 
 
 class Paused(NamedTuple):
-    """No cleaning until as many resumes."""
+    """The number of pauses. The partition is not cleaned until there were as many resumes."""
 
     times: int
 
@@ -47,7 +47,7 @@ CleaningState = Busy | Paused
 
 
 class OffsetsToClean(NamedTuple):
-    """The dirty range of a log; `forces_checkpoint`: the checkpointed offset was not within the log and is to be written anew."""
+    """The dirty range of a log. `forces_checkpoint` is true if the checkpointed offset was outside the log and must be written anew."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
@@ -56,7 +56,9 @@ class OffsetsToClean(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
-    """A log with its dirty range (`span` ends with a segment) and the bytes of both parts; `is_overdue` by `max.compaction.lag.ms`."""
+    """A log with its dirty range (`span` ends with a segment) and the bytes of both parts. `is_overdue` refers to
+    `max.compaction.lag.ms`.
+    """
 
     key: TopicPartition
     log: UnifiedLog
@@ -67,18 +69,18 @@ class LogToClean:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that a round would read."""
+        """The number of bytes that a round would read."""
         return self.clean_bytes + self.cleanable_bytes
 
     @property
     def cleanable_ratio(self) -> float:
-        """The dirty part of them; 0 of an empty log."""
+        """The dirty part of the total bytes, or 0 for an empty log."""
         return self.cleanable_bytes / self.total_bytes if self.total_bytes else 0.0
 
 
 @dataclass(slots=True)
 class CleanerManager:
-    """`logs` is the owner's live table of logs; directories are absolute paths. Times are ms."""
+    """The cleaner's view of the logs. `logs` is the owner's live table of logs. Directories are absolute paths, times are ms."""
 
     files: Files
     log_dirs: list[str]
@@ -91,7 +93,7 @@ class CleanerManager:
     last_run_ms: int = 0
 
     def __post_init__(self) -> None:
-        """Kafka makes the files at once, empty."""
+        """Create the checkpoint files at once, empty, as Kafka does."""
         for log_dir in self.log_dirs:
             try:
                 self.files.open(_checkpoint_path(log_dir), "create").close()
@@ -101,9 +103,9 @@ class CleanerManager:
     # choosing ---------------------------------------------------------------------------------------------------------------------
 
     def grab_filthiest(self, now_ms: int, stats: PreCleanStats) -> LogToClean | None:
-        """The log with the largest dirty part that is to be cleaned now, in progress from here on.
+        """Return the log with the largest dirty part that is due for cleaning, and mark it as in progress.
 
-        Raises UncleanableError if a log can't be looked at.
+        Raises UncleanableError if a log can't be examined.
         """
         self.last_run_ms = now_ms
         last_clean = self.all_checkpoints()
@@ -141,13 +143,15 @@ class CleanerManager:
         ]
 
     def deletable_logs(self) -> dict[TopicPartition, UnifiedLog]:
-        """The idle compacted logs, in progress from here on: retention and what lies below the log's start may delete of them."""
+        """Return the idle compacted logs, and mark them as in progress. Retention and the log's start offset may delete segments of
+        them.
+        """
         found = dict(self._idle_compacted())
         self.states.update(dict.fromkeys(found, Busy.IN_PROGRESS))
         return found
 
     def pause_non_compacted(self) -> dict[TopicPartition, UnifiedLog]:
-        """The idle logs that are not compacted, paused once."""
+        """Pause the idle logs that are not compacted, and return them."""
         found = {key: log for key, log in self.logs.items() if not log.config.compact and key not in self.states}
         self.states.update(dict.fromkeys(found, Paused(1)))
         return found
@@ -155,9 +159,9 @@ class CleanerManager:
     # states -----------------------------------------------------------------------------------------------------------------------
 
     def abort_and_pause(self, key: TopicPartition) -> bool:
-        """Pause a partition, once more where it is paused; True: it is in progress, and paused when `done_cleaning` comes.
+        """Pause a partition, once more if it is paused. Returns True if it is in progress; it is then paused at `done_cleaning`.
 
-        LoadError (an illegal state) where it is being aborted already.
+        Raises LoadError (an illegal state) if it is already being aborted.
         """
         state = self.states.get(key)
         if isinstance(state, Paused):
@@ -174,7 +178,7 @@ class CleanerManager:
         return False
 
     def resume(self, keys: Iterable[TopicPartition]) -> None:
-        """Undo one pause each. LoadError (an illegal state) if there is none."""
+        """Undo one pause of each partition. Raises LoadError (an illegal state) if one is not paused."""
         for key in keys:
             state = self.states.get(key)
             if state is None:
@@ -187,13 +191,15 @@ class CleanerManager:
                 self.states[key] = Paused(state.times - 1)
 
     def done_cleaning(self, key: TopicPartition, log_dir: str, end_offset: int) -> None:
-        """A round is over; the log is clean up to `end_offset`, which counts unless the round was aborted."""
+        """End a round. The log is clean up to `end_offset`, which is stored unless the round was aborted."""
         if self.states.get(key) is Busy.IN_PROGRESS:
             self.update_checkpoints(log_dir, update={key: end_offset})
         self.done_deleting([key])
 
     def done_deleting(self, keys: Iterable[TopicPartition]) -> None:
-        """What was in progress is not, what was to be aborted is paused. LoadError (an illegal state) for any other."""
+        """End the deletions: partitions in progress become idle, partitions being aborted become paused. Any other state raises LoadError
+        (an illegal state).
+        """
         for key in keys:
             state = self.states.get(key)
             if state is Busy.IN_PROGRESS:
@@ -208,16 +214,16 @@ class CleanerManager:
     # uncleanable partitions -------------------------------------------------------------------------------------------------------
 
     def mark_uncleanable(self, log_dir: str, key: TopicPartition) -> None:
-        """Leave the partition alone from now on."""
+        """Exclude the partition from cleaning."""
         self.uncleanable.setdefault(log_dir, set()).add(key)
 
     def maintain_uncleanable(self) -> None:
-        """Forget partitions that are gone."""
+        """Remove deleted partitions from the uncleanable ones."""
         known = {log_dir: {key for key in keys if key in self.logs} for log_dir, keys in self.uncleanable.items()}
         self.uncleanable = {log_dir: keys for log_dir, keys in known.items() if keys}
 
     def uncleanable_bytes(self, log_dir: str, now_ms: int) -> int:
-        """Bytes of a directory that would be cleaned, were their partitions not marked."""
+        """The number of bytes in a directory that would be cleaned if their partitions were not marked as uncleanable."""
         last_clean = self.all_checkpoints()
         total = 0
         for key in self.uncleanable.get(log_dir, ()):
@@ -230,10 +236,10 @@ class CleanerManager:
     # checkpoints ------------------------------------------------------------------------------------------------------------------
 
     def all_checkpoints(self) -> dict[TopicPartition, int]:
-        """How far each log is clean; a checkpoint that can't be read is passed over.
+        """Return how far each log is clean. A checkpoint that can't be read is ignored.
 
-        Where two directories speak of one partition (its folder was moved by hand), that counts which the log is in; Kafka's cleaner
-        threads end there.
+        If two directories have an entry for one partition (its folder was moved by hand), the one of the directory with the log counts.
+        Kafka's cleaner threads end in this case.
         """
         found: dict[TopicPartition, int] = {}
         for log_dir in self.log_dirs:
@@ -249,7 +255,7 @@ class CleanerManager:
     def update_checkpoints(
         self, log_dir: str, *, update: Mapping[TopicPartition, int] | None = None, remove: TopicPartition | None = None
     ) -> None:
-        """Write a directory's checkpoint anew, without partitions that are gone; nothing where the directory is offline."""
+        """Write a directory's checkpoint anew, without deleted partitions. Does nothing if the directory is offline."""
         if log_dir not in self.log_dirs:
             return
         try:
@@ -262,7 +268,7 @@ class CleanerManager:
             self.warn(f"Failed to access checkpoint file {CLEANER_OFFSET_CHECKPOINT} in dir {log_dir}: {error.reason}")
 
     def maybe_truncate_checkpoint(self, log_dir: str, key: TopicPartition, offset: int) -> None:
-        """Put the partition's checkpoint back to `offset` where it is behind that. Raises KafkaStorageError."""
+        """Set the partition's checkpoint back to `offset` if it is larger. Raises KafkaStorageError."""
         if log_dir in self.log_dirs and self.logs[key].config.compact:
             offsets = self._read(log_dir)
             if offsets.get(key, 0) > offset:
@@ -270,7 +276,7 @@ class CleanerManager:
                 self._write(log_dir, _hash_map_order(offsets))
 
     def alter_checkpoint_dir(self, key: TopicPartition, source: str, target: str) -> None:
-        """The partition moved: so do its checkpoint and its mark."""
+        """Move the partition's checkpoint and its mark to another directory."""
         try:
             offset = self._read(source).get(key) if source in self.log_dirs else None
             if offset is not None:
@@ -283,7 +289,7 @@ class CleanerManager:
             self.mark_uncleanable(target, key)
 
     def handle_log_dir_failure(self, log_dir: str) -> None:
-        """Nothing of the directory is read or written any more."""
+        """Stop reading and writing the directory."""
         self.log_dirs = [other for other in self.log_dirs if other != log_dir]
 
     def _read(self, log_dir: str) -> dict[TopicPartition, int]:
@@ -306,7 +312,7 @@ class CleanerManager:
 
 
 class UncleanableError(LoadError):
-    """A log that the cleaner can't deal with; its partition is to be marked."""
+    """The cleaner can't process a log. Its partition must be marked."""
 
     java_class = "org.apache.kafka.storage.internals.log.LogCleaningException"
 
@@ -317,9 +323,10 @@ class UncleanableError(LoadError):
 
 
 def cleanable_offsets(log: UnifiedLog, last_clean_offset: int | None, now_ms: int, warn: Callable[[str], None]) -> OffsetsToClean:
-    """From where on the log is dirty, and from where on it may not be cleaned.
+    """Return the offset from which on the log is dirty, and the offset from which on it must not be cleaned.
 
-    That is the first of: the last stable offset, the active segment, a segment with a timestamp younger than `min.compaction.lag.ms`.
+    The latter is the smallest of the last stable offset, the active segment, and the first segment with a timestamp younger than
+    `min.compaction.lag.ms`.
     """
     start = log.log_start_offset
     first_dirty = start if last_clean_offset is None else last_clean_offset
@@ -346,14 +353,14 @@ def cleanable_offsets(log: UnifiedLog, last_clean_offset: int | None, now_ms: in
 
 
 def max_compaction_delay(log: UnifiedLog, first_dirty_offset: int, now_ms: int) -> int:
-    """For how long the oldest dirty segment has been older than `max.compaction.lag.ms`; 0 where it is not."""
+    """Return how long the oldest dirty segment has exceeded `max.compaction.lag.ms`, or 0."""
     stamps = [segment.first_batch_timestamp for segment in non_active_segments_from(log, first_dirty_offset)]
     earliest = min((stamp for stamp in stamps if stamp > 0), default=LONG_MAX)
     return max(now_ms - log.config.max_compaction_lag_ms - earliest, 0)
 
 
 def log_to_clean(key: TopicPartition, log: UnifiedLog, offsets: OffsetsToClean, *, is_overdue: bool) -> LogToClean:
-    """The log with what is to be read of it; the uncleanable part begins with a segment."""
+    """Return the log with the number of bytes to read. The uncleanable part begins at a segment."""
     uncleanable = non_active_segments_from(log, offsets.first_uncleanable_offset)
     end = (uncleanable[0] if uncleanable else log.segments.active).base_offset
     dirty = offsets.first_dirty_offset
@@ -363,13 +370,13 @@ def log_to_clean(key: TopicPartition, log: UnifiedLog, offsets: OffsetsToClean, 
 
 
 def non_active_segments_from(log: UnifiedLog, offset: int) -> list[LogSegment]:
-    """The segments from the one with `offset` on, without the active one."""
+    """Return the segments from the one with `offset` on, without the active one."""
     active = log.segments.active.base_offset
     return [] if offset > active else log.segments.values(offset, active)
 
 
 def _hash_map_order(offsets: Mapping[TopicPartition, int], table_for: int | None = None) -> dict[TopicPartition, int]:
-    """The entries as a java.util.HashMap iterates them that was made for `table_for` entries (default: for those it has)."""
+    """Return the entries in the iteration order of a java.util.HashMap that was created for `table_for` entries (default: their number)."""
     room = len(offsets) if table_for is None else table_for
     size = 1 << max(int(room / 0.75 + 1) - 1, 0).bit_length() if room else 16
     while len(offsets) > size * 0.75:

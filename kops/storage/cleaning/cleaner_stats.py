@@ -1,4 +1,4 @@
-"""What a round of cleaning counts, and the brake on its input and output (Kafka CleanerStats, PreCleanStats, Throttler)."""
+"""The counters of a cleaning round, and the limit on the cleaner's I/O rate (Kafka CleanerStats, PreCleanStats, Throttler)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHECK_INTERVAL_MS = 300
 
 @dataclass(slots=True)
 class CleanerStats:
-    """One round over one log: bytes and records, and times in ms (-1: not come to yet). `map_*` is the building of the offset map."""
+    """One round over one log: bytes, records, and times in ms (-1: not reached yet). `map_*` belong to the building of the offset map."""
 
     start_ms: int = 0
     map_complete_ms: int = -1
@@ -29,29 +29,31 @@ class CleanerStats:
 
     @property
     def elapsed_s(self) -> float:
-        """The whole round."""
+        """The duration of the whole round."""
         return (self.end_ms - self.start_ms) / 1000
 
 
 @dataclass(slots=True)
 class PreCleanStats:
-    """What the choice of a log found: how long compaction is overdue at most, in how many partitions, and how many can be cleaned."""
+    """The result of the choice of a log: the longest delay of an overdue compaction, the number of overdue partitions, and the number of
+    cleanable ones.
+    """
 
     max_compaction_delay_ms: int = 0
     delayed_partitions: int = 0
     cleanable_partitions: int = 0
 
     def update_max_compaction_delay(self, delay_ms: int) -> None:
-        """One more partition."""
+        """Add a partition's delay."""
         self.max_compaction_delay_ms = max(self.max_compaction_delay_ms, delay_ms)
         if delay_ms > 0:
             self.delayed_partitions += 1
 
 
 class Throttler:
-    """Holds a rate by pausing: `sleep_ms` is called as soon as more than `rate` units a second came in an interval of 300 ms or more.
+    """Limits a rate by pauses. It calls `sleep_ms` if more than `rate` units a second were observed in an interval of at least 300 ms.
 
-    `now_ns` is a clock that only goes forward; `rate` may be changed at any time.
+    `now_ns` is a monotonic clock. `rate` may be changed at any time.
     """
 
     def __init__(self, rate: float, *, now_ns: Callable[[], int], sleep_ms: Callable[[int], None]) -> None:
@@ -62,7 +64,7 @@ class Throttler:
         self._observed = 0.0
 
     def maybe_throttle(self, observed: float) -> None:
-        """So much more was read or written."""
+        """Add the number of units that were read or written, and pause if necessary."""
         self._observed += observed
         elapsed_ns = self._now_ns() - self._begin_ns
         if elapsed_ns <= CHECK_INTERVAL_MS * 1_000_000 or self._observed <= 0:
@@ -76,5 +78,5 @@ class Throttler:
 
 
 def _round(value: float) -> int:
-    """Java's Math.round: half up."""
+    """Round half up, as Java's Math.round does."""
     return int(value + 0.5) if value >= 0 else -int(-value + 0.5)

@@ -1,7 +1,7 @@
-"""Compaction of all logs of a broker, in steps: its owner's loop calls `step` and is told when to call again (Kafka LogCleaner).
+"""Compaction of all logs of a broker in steps. The owner's loop calls `step`, which returns when to call it again (Kafka LogCleaner).
 
-Kafka has threads; here each of `log.cleaner.threads` is a `CleanerWorker` with its own offset map, and one step of it reads one window of
-one segment. A limit on the I/O rate becomes a longer wait until the next step.
+Kafka has threads. Here, each of `log.cleaner.threads` is a `CleanerWorker` with its own offset map, and one step reads one window of one
+segment. A limit on the I/O rate makes the wait until the next step longer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CLEANER_CONFIG_DEF: Final = ConfigDef(
 
 @dataclass(frozen=True, slots=True)
 class CleanerConfig:
-    """The broker settings `log.cleaner.*`, by their names; sizes in bytes, of all workers together."""
+    """The broker settings `log.cleaner.*`. Sizes are bytes, for all workers together."""
 
     threads: int = 1
     io_max_bytes_per_second: float = NO_LIMIT
@@ -61,14 +61,14 @@ class CleanerConfig:
 
 
 def cleaner_config(broker: Mapping[str, str]) -> CleanerConfig:
-    """The settings out of a broker's server.properties. Raises UsageError for a value that is not allowed."""
+    """Read the settings from a broker's server.properties. Raises UsageError for a value that is not allowed."""
     values = CLEANER_CONFIG_DEF.parse({key: text for key, text in broker.items() if key in CLEANER_CONFIG_DEF.keys})
     arguments: dict[str, Any] = {key.removeprefix("log.cleaner.").replace(".", "_"): value for key, value in values.items()}
     return CleanerConfig(**arguments)
 
 
 class CleanerWorker:
-    """One log at a time, from choosing it to its checkpoint; between two steps the round can be aborted."""
+    """Cleans one log at a time, from its choice to its checkpoint. The round can be aborted between two steps."""
 
     def __init__(self, manager: CleanerManager, cleaner: Cleaner, failures: LogDirFailureChannel, scheduler: Scheduler) -> None:
         self.last_stats = CleanerStats()
@@ -85,11 +85,11 @@ class CleanerWorker:
 
     @property
     def cleaning(self) -> TopicPartition | None:
-        """The partition it is at."""
+        """The partition that it cleans now."""
         return None if self._cleanable is None else self._cleanable.key
 
     def step(self, now_ms: int) -> bool:
-        """One step on; False where there was nothing to clean, or what there was can't be. Nothing while it waits for the disk."""
+        """Run one step. Returns False if there is nothing to clean, or if it can't be cleaned."""
         if self.is_waiting:
             return True
         try:
@@ -105,7 +105,7 @@ class CleanerWorker:
         return True
 
     def abort(self) -> None:
-        """End the round; what was swapped in stays."""
+        """Abort the round. Groups that were replaced remain so."""
         if self._steps is not None:
             self._go_on(aborted=True)
 
@@ -120,7 +120,7 @@ class CleanerWorker:
         return True
 
     def _go_on(self, *, aborted: bool = False) -> bool:
-        """True: the round is over."""
+        """Run one step of the round, and return whether the round is over."""
         cleanable, steps = self._cleanable, self._steps
         assert cleanable is not None and steps is not None
         end_offset = cleanable.span.first_dirty_offset
@@ -137,7 +137,7 @@ class CleanerWorker:
         except StopIteration as done:
             end_offset, self.last_stats = done.value
         except (CleaningAbortedError, KafkaStorageError):
-            pass  # told to stop, or the log has told the failure channel itself
+            pass  # aborted, or the log has already reported to the failure channel
         except OSError as error:
             self._io_failed(log, error)
         except LoadError as error:
@@ -234,7 +234,7 @@ class LogCleaner:
         self._pause_ms += pause_ms
 
     def step(self) -> int:
-        """Do a little; -> in how many ms there is more to do: 0, a pause for the sake of the rate, or `log.cleaner.backoff.ms`."""
+        """Run one step, and return in how many ms the next one is due: 0, a pause for the rate limit, or `log.cleaner.backoff.ms`."""
         self._pause_ms = 0
         found = [worker.step(self._now_ms()) for worker in self.workers]
         self.manager.maintain_uncleanable()
@@ -244,13 +244,13 @@ class LogCleaner:
         return max(self._pause_ms, LOOK_AGAIN_MS) if is_waiting else self._pause_ms
 
     def shutdown(self) -> None:
-        """Stop cleaning; rounds that are on their way leave no trace but what they have swapped in."""
+        """Stop cleaning. Running rounds leave nothing but the groups that they have replaced."""
         for worker in self.workers:
             worker.abort()
         self.workers.clear()
 
     def reconfigure(self, config: CleanerConfig) -> None:
-        """Take other settings and begin anew with them. UsageError for a number of threads too far from the present one."""
+        """Restart with other settings. Raises UsageError if the number of threads differs too much from the present one."""
         present = self.config.threads
         if not max(1, present // 2) <= config.threads <= present * 2:
             raise UsageError(f"log.cleaner.threads={config.threads}: not allowed; allowed: {max(1, present // 2)} to {present * 2}")
@@ -262,23 +262,23 @@ class LogCleaner:
     # CleanerControl ---------------------------------------------------------------------------------------------------------------
 
     def abort_cleaning(self, topic_partition: TopicPartition) -> None:
-        """End a round over the partition."""
+        """Abort a round over the partition."""
         self.abort_and_pause_cleaning(topic_partition)
         self.manager.resume([topic_partition])
 
     def abort_and_pause_cleaning(self, topic_partition: TopicPartition) -> None:
-        """End a round over the partition, and begin none before `resume_cleaning`."""
+        """Abort a round over the partition, and start none before `resume_cleaning`."""
         if self.manager.abort_and_pause(topic_partition):
             for worker in self.workers:
                 if worker.cleaning == topic_partition:
                     worker.abort()
 
     def resume_cleaning(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Undo one pause each."""
+        """Undo one pause of each partition."""
         self.manager.resume(topic_partitions)
 
     def pause_cleaning_for_non_compacted_partitions(self) -> Mapping[TopicPartition, UnifiedLog]:
-        """The logs that retention may work on, paused."""
+        """Pause the logs that retention may process, and return them."""
         return self.manager.pause_non_compacted()
 
     def update_checkpoints(self, log_dir: str, partition_to_remove: TopicPartition | None = None) -> None:
@@ -286,45 +286,45 @@ class LogCleaner:
         self.manager.update_checkpoints(log_dir, remove=partition_to_remove)
 
     def maybe_truncate_checkpoint(self, log_dir: str, topic_partition: TopicPartition, offset: int) -> None:
-        """The log was truncated."""
+        """Set the checkpoint back after the log was truncated."""
         self.manager.maybe_truncate_checkpoint(log_dir, topic_partition, offset)
 
     def alter_checkpoint_dir(self, topic_partition: TopicPartition, source_log_dir: str, target_log_dir: str) -> None:
-        """The partition moved."""
+        """Move the partition's checkpoint to its new directory."""
         self.manager.alter_checkpoint_dir(topic_partition, source_log_dir, target_log_dir)
 
     def handle_log_dir_failure(self, log_dir: str) -> None:
-        """The directory is offline."""
+        """Stop using a directory that is offline."""
         self.manager.handle_log_dir_failure(log_dir)
 
     # metrics, by Kafka's names ----------------------------------------------------------------------------------------------------
 
     @property
     def max_dirty_percent(self) -> int:
-        """The dirty part of the dirtiest log, as of the last choice."""
+        """The dirty part of the dirtiest log at the last choice."""
         return int(100 * self.manager.dirtiest_ratio)
 
     @property
     def time_since_last_run_ms(self) -> int:
-        """Since the last choice."""
+        """The time since the last choice."""
         return self._now_ms() - self.manager.last_run_ms
 
     def uncleanable_partitions_count(self, log_dir: str) -> int:
-        """Marked partitions of a directory."""
+        """The number of partitions in a directory that are marked as uncleanable."""
         return len(self.manager.uncleanable.get(log_dir, ()))
 
     def uncleanable_bytes(self, log_dir: str) -> int:
-        """Bytes that are not cleaned for that."""
+        """The number of bytes in a directory that are not cleaned because their partition is marked."""
         return self.manager.uncleanable_bytes(log_dir, self._now_ms())
 
     @property
     def max_buffer_utilization_percent(self) -> int:
-        """How full the offset maps were."""
+        """The largest utilization of the workers' offset maps in their last rounds."""
         return int(max((worker.last_stats.buffer_utilization for worker in self.workers), default=0.0) * 100)
 
     @property
     def cleaner_recopy_percent(self) -> int:
-        """What stayed of the bytes read, in the workers' last rounds."""
+        """The part of the bytes read that was written again in the workers' last rounds."""
         written = sum(worker.last_stats.bytes_written for worker in self.workers)
         return int(100 * (written / max(sum(worker.last_stats.bytes_read for worker in self.workers), 1)))
 
@@ -335,5 +335,5 @@ class LogCleaner:
 
     @property
     def max_compaction_delay_s(self) -> int:
-        """How long a log was overdue, in the workers' last choices."""
+        """The longest delay of an overdue log in the workers' last choices."""
         return int(max((worker.last_pre_clean_stats.max_compaction_delay_ms for worker in self.workers), default=0) / 1000)
