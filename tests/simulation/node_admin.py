@@ -85,7 +85,7 @@ class SimAdmin:
         configs = {
             "min.insync.replicas": MIN_INSYNC,
             "cleanup.policy": "compact",
-            "internal.segment.bytes": 500,
+            "internal.segment.bytes": 250,
             "min.cleanable.dirty.ratio": "0.01",
             "delete.retention.ms": DELETE_RETENTION_MS,
             "file.delete.delay.ms": 1_000,

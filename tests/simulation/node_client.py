@@ -162,7 +162,7 @@ class Flow:
             return
         self.is_sending = True
         offset = ledger.acknowledged_end
-        end_offset = offset + client.chance.choice((1, 1, 2, 4))
+        end_offset = offset + client.chance.choice((1, 1, 2, 2 if isinstance(ledger, CompactedLedger) else 4))
         now_ms = client.loop.now_ms()
         builder = BatchBuilder(producer_id=self._id[0], producer_epoch=self._id[1], base_sequence=offset)
         for number in range(offset, end_offset):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.sim_disk import Failure
 
 ADMIN_CHANCE = 0.6
-FAILURES: tuple[Failure, ...] = ("full", "dead", "bad", "unreadable", "bad logs", "bad read")
+FAILURES: tuple[Failure, ...] = ("full", "dead", "bad", "unreadable", "bad logs", "bad logs", "bad read")
 
 
 class Faults:
@@ -34,7 +34,7 @@ class Faults:
             (2, self.reset),
             (1, self.slow_down),
             (1, self.set_clock),
-            (4, self.break_disk),
+            (5, self.break_disk),
             (1, self.replace_disk),
             (1, self.leave_alone),
         ]
@@ -184,12 +184,14 @@ class Faults:
         # What a node reads most is what it loads. Where a directory is offline at a start, Kafka makes a log that has no place in the
         # metadata yet anew elsewhere, and does not start when the directory is back.
         is_met = failure in ("bad logs", "bad read") or (failure == "unreadable" and self.world.is_placed(node))
-        if is_met and self.chance.random() < 0.5:
+        if is_met and self.chance.random() < 0.3:
             if self.chance.random() < 0.5:
                 node.kill()
             else:
                 node.lose_power(keeps_failing=True)
             node.start(has_bad_disk=True)
+        elif is_met:
+            self.world.run_for(3_000)  # so that also the cleaner meets it
         self._run()
         self.world.say(f"the disk of node {node.id} is repaired")
         self.world.counts["operations of disks failed"] += node.disk.failures

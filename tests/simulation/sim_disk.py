@@ -1,9 +1,10 @@
 """The disk of a machine of the simulation: what it forgets without power, and directories of it that are full or fail.
 
 It stands on `CrashFiles`. A directory may be full (a write puts down what still fits, ENOSPC), dead (nothing more is written or synced,
-EIO) or bad at one place (one operation fails with EIO, the others don't); it may be unreadable (every read fails with EIO), or its logs,
-or one read of a log fails. Indexes are mapped into memory, where a read that fails is no I/O error (Java ends the thread, Linux the
-process), and for a producer snapshot that can't be read Kafka empties a segment: both can always be read here.
+EIO) or bad at one place (one operation fails with EIO, the others don't). It may be unreadable (every read fails with EIO), or the logs
+of its partitions are (not those of the metadata, without which a node ends), or one read of a log fails. Indexes are mapped into memory,
+where a read that fails is no I/O error (Java ends the thread, Linux the process), and for a producer snapshot that can't be read Kafka
+empties a segment: both can always be read here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Literal
 
 from kops.files.crash import CrashFiles, Fault, Operation
 from kops.files.tree import MemoryFiles
+from kops.storage.start.log_dirs import METADATA_DIR
 
 Failure = Literal["full", "dead", "bad", "unreadable", "bad logs", "bad read"]
 READ_FAILURES = ("unreadable", "bad logs", "bad read")
@@ -88,6 +90,8 @@ class SimDisk(CrashFiles):
         for broken, failure in self.failing.items():
             if failure in READ_FAILURES and path.startswith(f"{broken}/"):
                 if failure != "unreadable" and not path.endswith(".log"):
+                    continue
+                if failure == "bad logs" and METADATA_DIR in path:
                     continue
                 if failure == "bad read":
                     self._good_reads -= 1

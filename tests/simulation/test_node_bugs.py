@@ -18,7 +18,7 @@ import pytest
 from kops.broker.quorum.raft_log import KafkaRaftLog
 from kops.files.crash import _CrashFile
 from kops.metadata.partition_registration import NO_LEADER_CHANGE, PartitionRegistration
-from kops.metadata.raft.roles.leader import LeaderState
+from kops.metadata.raft.roles.leader import LeaderState, ReplicaProgress
 from kops.metadata.raft.roles.states import Candidate, Follower, Prospective, Unattached
 from kops.protocol.messages import PartitionChangeRecord
 from kops.records import Batch
@@ -137,16 +137,14 @@ def drop_tombstones_at_once(patch: Patch) -> None:
 
 
 def count_observers(patch: Patch) -> None:
-    """Metadata that a broker has count as if a voter had them."""
-    patch.setattr(
-        LeaderState,
-        "_by_descending_end",
-        lambda self: sorted(
-            [*self.voters.values(), *self.observers.values()],
-            key=lambda each: (-1 if each.end_offset is None else each.end_offset, -each.key.id),
-            reverse=True,
-        ),
-    )
+    """A broker that follows the metadata log counts as one of the voters."""
+
+    def by_descending_end(self: LeaderState) -> list[ReplicaProgress]:
+        followers = [*self.voters.values(), *self.observers.values()]
+        return sorted(followers, key=lambda each: (-1 if each.end_offset is None else each.end_offset, -each.key.id), reverse=True)
+
+    patch.setattr(LeaderState, "_by_descending_end", by_descending_end)
+    patch.setattr(LeaderState, "is_voter", lambda self, key: key in self.observers or key.id in self.voters)
 
 
 BUGS: list[tuple[Callable[[Patch], None], int]] = [
@@ -166,7 +164,7 @@ BUGS: list[tuple[Callable[[Patch], None], int]] = [
     (cleaning_ends_at_a_failed_read, 60),
     (swap_in_before_the_flush, 60),
     (drop_tombstones_at_once, 20),
-    (count_observers, 40),
+    (count_observers, 60),
 ]
 """A bug, and of how many lives one must meet it."""
 

@@ -326,3 +326,5 @@ def test_an_abort_marker_is_known_by_its_key(value: bytes | None) -> None:
     key = struct.pack(">hh", 0, CONTROL_TYPES.index(ABORT))
     marker = made(write_record(0, 0, key, value, []), base_offset=11, last_offset=11, attributes=0x30, producer_id=9, producer_epoch=0)
     assert list(read_committed([lost, marker, kept], [(9, 10)])) == [kept]
+    assert list(read_committed([lost, marker, kept], [(9, 10)], 12)) == []
+    assert list(read_committed([lost, marker, kept], [(9, 10)], 13)) == [kept]

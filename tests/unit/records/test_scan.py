@@ -10,7 +10,7 @@ import pytest
 
 from kops.errors import DecodeError
 from kops.records import Batch, BatchBuilder, BytesSource, Columns, Damage, file_batches, read_batches, scan, scan_columns
-from kops.records.build import write_batch, write_message
+from kops.records.build import empty_batch, write_batch, write_message
 
 Found = tuple[str, int, int]
 
@@ -70,6 +70,15 @@ def test_a_sound_log(how: dict[str, object]) -> None:
 
 def test_an_empty_file_gives_nothing() -> None:
     assert found(b"") == []
+
+
+def test_a_batch_without_records_is_one() -> None:
+    """Compaction leaves headers alone: the smallest batches there are."""
+    empty = empty_batch(base_offset=3, last_offset=5, producer_id=1, producer_epoch=0, base_sequence=0)
+    assert len(empty) == 61
+    data = batch(0) + empty + batch(6)
+    assert [code for code, _, _ in found(data)] == ["good"] * 3
+    assert [code for code, _, _ in found(empty)] == ["good"]
 
 
 def test_start_and_end() -> None:

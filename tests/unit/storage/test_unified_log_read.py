@@ -188,6 +188,8 @@ class TestByTime:
         assert find(-5) == TimestampAndOffset(NOW, 0, 0)
         assert find(3) == TimestampAndOffset(NOW + 10, 1, 0)
         assert find(12) == TimestampAndOffset(NOW + 30, 3, 1)
+        assert find(10) == TimestampAndOffset(NOW + 10, 1, 0)
+        assert find(30) == TimestampAndOffset(NOW + 30, 3, 1)
         assert find(31) is None
 
     def test_not_before_the_log_starts(self, log: OpenLog) -> None:

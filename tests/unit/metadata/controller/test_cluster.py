@@ -124,6 +124,17 @@ def test_a_broker_is_unfenced_when_it_has_caught_up() -> None:
     assert (answer.is_caught_up, answer.is_fenced, answer.should_shut_down) == (True, False, False)
 
 
+def test_a_session_holds_to_its_very_end() -> None:
+    """BrokerHeartbeatTracker.isExpired."""
+    world = World.with_brokers(1)
+    heartbeats, epoch, now_ms = world.controller.parts.cluster.heartbeats, world.epochs[1], world.now_ms
+    heartbeats.contact(1, epoch, now_ms)
+    assert heartbeats.has_valid_session(1, epoch, now_ms + 9_000)
+    assert not heartbeats.has_valid_session(1, epoch, now_ms + 9_001)
+    assert heartbeats.take_expired(now_ms + 9_000) is None
+    assert heartbeats.take_expired(now_ms + 9_001) == (1, epoch)
+
+
 def test_a_silent_broker_is_fenced() -> None:
     world = World.with_brokers(1, 2)
     assert world.controller.next_tick_ms == world.now_ms + 9_000 // 8

@@ -8,6 +8,7 @@ import pytest
 
 from kops.errors import DecodeError
 from kops.files import FaultyFiles, MemoryFiles
+from kops.storage.failures.load_errors import InvalidOffsetError
 from kops.storage.segment_files.mapped_index import MappedOffsetIndex
 from kops.storage.segment_files.offset_index import OffsetIndex, OffsetPosition, build_offset_index, read_offset_index, write_offset_index
 from kops.storage.segment_files.time_index import TimeIndex, TimestampOffset, build_time_index, read_time_index, write_time_index
@@ -183,6 +184,17 @@ def test_a_full_index_that_is_trimmed_is_in_its_file() -> None:
     index.append(2, 200)
     index.trim_to_valid_size()
     assert files.read_all("/00000000000000000000.index") == bytes.fromhex("000000010000006400000002000000c8")
+
+
+def test_offsets_of_an_index_increase() -> None:
+    files = MemoryFiles()
+    index = MappedOffsetIndex(files, "/00000000000000000100.index", 100, 800)
+    index.append(100, 0)
+    for offset in (100, 99):
+        with pytest.raises(InvalidOffsetError, match="no larger than the last offset appended"):
+            index.append(offset, 500)
+    index.append(101, 500)
+    assert (index.entries, index.last_offset) == (2, 101)
 
 
 def test_an_index_is_synced_when_it_has_changed() -> None:

@@ -120,6 +120,14 @@ def test_segments_below_the_recovery_point_are_believed(files: MemoryFiles) -> N
     assert load(files).log_end_offset == 0
 
 
+def test_what_was_recovered_is_not_flushed(files: MemoryFiles) -> None:
+    """The recovery point stays until the next flush; a clean stop is one."""
+    write(files, 0, log_of(0, 1, 2, 3))
+    assert load(files, recovery_point=2).recovery_point == 2
+    assert load(files, recovery_point=9).recovery_point == 4
+    assert load(files, recovery_point=2, clean=True).recovery_point == 4
+
+
 def test_an_index_without_its_log_is_removed(files: MemoryFiles) -> None:
     for suffix in (".index", ".timeindex", ".txnindex"):
         write(files, 7, b"", suffix)

@@ -1,0 +1,17 @@
+"""What a mutation is."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class Mutation(NamedTuple):
+    """A small change of the product's meaning. `old` stands in `path` exactly once; `tests` are the ones that are to fail with `new`, and
+    `ring` is the first ring that runs them."""
+
+    name: str
+    path: str
+    old: str
+    new: str
+    tests: str
+    ring: Literal["fast", "slow"] = "fast"
