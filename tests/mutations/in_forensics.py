@@ -34,10 +34,10 @@ MUTATIONS = (
         "tests/unit/forensics/forecast/test_offset_ranges.py",
     ),
     Mutation(
-        "truncate-at-the-end-does-something",
+        "a-truncation-within-a-batch",
         "kops/forensics/truncate.py",
-        "    if offset >= log.log_end_offset:\n",
-        "    if offset > log.log_end_offset:\n",
+        "    report.new_end_offset = offset if report.first_lost is None else min(offset, report.first_lost)\n",
+        "    report.new_end_offset = offset\n",
         "tests/cli/test_log_lines.py",
     ),
     Mutation(
