@@ -356,7 +356,7 @@ class _CrashFile(TreeFile):
         for page in range(start // PAGE_BYTES, -(-end // PAGE_BYTES)):
             if cut and page not in inode.pages:
                 continue
-            data = self.read(page * PAGE_BYTES, PAGE_BYTES)
+            data = super().read(page * PAGE_BYTES, PAGE_BYTES)
             where = max(0, start - page * PAGE_BYTES) if cut else None
             inode.pages.setdefault(page, []).append(_Version(number, data + bytes(PAGE_BYTES - len(data)), where))
 

@@ -45,7 +45,7 @@ MUTATIONS = (
         "kops/forensics/dump/isolation.py",
         "        if batch.is_control or batch.last_offset < self.log_start_offset:\n",
         "        if batch.last_offset < self.log_start_offset:\n",
-        "tests/cli/test_log_dump.py",
+        "tests/unit/forensics/dump/test_isolation.py",
     ),
     Mutation(
         "an-entry-before-its-batch-is-right",
@@ -66,7 +66,7 @@ MUTATIONS = (
         "kops/forensics/plans/chain.py",
         "        if item.base <= last or",
         "        if item.base < last or",
-        "tests/unit/forensics/recover",
+        "tests/unit/forensics/plans/test_chain.py",
     ),
     Mutation(
         "from-offset-is-left-out",

@@ -11,10 +11,8 @@ from tests.simulation.sim_disk import READ_FAILURES
 
 if TYPE_CHECKING:
     from tests.simulation.node_world import NodeWorld, SimNode
-    from tests.simulation.sim_disk import Failure
 
 ADMIN_CHANCE = 0.6
-FAILURES: tuple[Failure, ...] = ("full", "dead", "bad", "unreadable", "bad logs", "bad logs", "bad read")
 
 
 class Faults:
@@ -34,7 +32,7 @@ class Faults:
             (2, self.reset),
             (1, self.slow_down),
             (1, self.set_clock),
-            (5, self.break_disk),
+            (world.mix.disks, self.break_disk),
             (1, self.replace_disk),
             (1, self.leave_alone),
         ]
@@ -175,7 +173,7 @@ class Faults:
     def break_disk(self) -> None:
         """A directory, or all, is full or fails; it is repaired, and the machine started again."""
         node = self._any()
-        failure = self.chance.choice(FAILURES)
+        failure = self.chance.choice(self.world.mix.failures)
         paths = self.world.log_dirs if self.chance.random() < 0.2 else (self.chance.choice(self.world.log_dirs),)
         node.has_bad_disk = True
         for path in paths:

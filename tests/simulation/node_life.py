@@ -14,32 +14,33 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from tests.simulation.node_faults import Faults
-from tests.simulation.node_world import NodeWorld, simulated
+from tests.simulation.node_world import EVERYTHING, Mix, NodeWorld, simulated
 
 DISTURBANCES = 6
 LAST_LINES = 250
 """How much of the trace is told: what was done to the nodes from the start, of what they said the end."""
 
 
-def live(seed: int, *, disturbances: int = DISTURBANCES) -> NodeWorld:
+def live(seed: int, *, disturbances: int = DISTURBANCES, mix: Mix = EVERYTHING) -> NodeWorld:
     """One life; what is wrong comes out with the trace and how to have it again."""
-    world = NodeWorld(seed)
+    world = NodeWorld(seed, mix=mix)
     try:
         _live(world, disturbances)
     except BaseException as error:
-        error.add_note(f"seed {seed}; python -m tests.simulation.node_life {seed} {disturbances}\n{trace(seed, disturbances)}")
+        how = "" if mix == EVERYTHING else f", of {mix}"
+        error.add_note(f"seed {seed}; python -m tests.simulation.node_life {seed} {disturbances}{how}\n{trace(seed, disturbances, mix)}")
         raise
     return world
 
 
-def live_all(seeds: Iterable[int]) -> None:
+def live_all(seeds: Iterable[int], mix: Mix = EVERYTHING) -> None:
     """Life after life; the first that fails comes out."""
     gc.collect()
     # What is there before is not looked through behind every life.
     gc.freeze()
     try:
         for seed in seeds:
-            live(seed)
+            live(seed, mix=mix)
             gc.collect()
     finally:
         gc.unfreeze()
@@ -54,9 +55,9 @@ def _live(world: NodeWorld, disturbances: int) -> None:
         world.settle()
 
 
-def trace(seed: int, disturbances: int) -> str:
+def trace(seed: int, disturbances: int, mix: Mix = EVERYTHING) -> str:
     """A life lived again, told: virtual time in ms, who, what."""
-    world = NodeWorld(seed, is_traced=True)
+    world = NodeWorld(seed, mix=mix, is_traced=True)
     with Teller(world) as teller:
         _live(world, disturbances)
     first = len(world.said) - LAST_LINES

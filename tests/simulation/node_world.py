@@ -13,6 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import NamedTuple
 
 from kops.broker.life import broker_server, log_start
 from kops.broker.life.node import Node
@@ -35,7 +36,7 @@ from kops.storage.unified_log import UnifiedLog
 from tests.simulation.node_admin import CHANGING, COMPACTED, MIN_INSYNC, STABLE, SimAdmin
 from tests.simulation.node_checks import VOTERS, Checks, CompactedLedger, Ledger
 from tests.simulation.node_client import BROKER_PORT, SimClient
-from tests.simulation.sim_disk import SimDisk, remove_tree
+from tests.simulation.sim_disk import Failure, SimDisk, remove_tree
 from tests.simulation.sim_world import START_MS, Clock, Host, SimLoop, SocketModule
 from tests.support.parts.controlling import CLUSTER_ID
 
@@ -45,7 +46,26 @@ SHAPES: dict[str, dict[int, str]] = {
     "all kinds": {1: "controller", 2: "broker,controller", 3: "broker,controller", 4: "broker"},
 }
 """What the nodes of a life are: id → `process.roles`. All that are controllers are voters."""
-SHAPE_WEIGHTS = (3, 1, 1)
+
+
+class Mix(NamedTuple):
+    """What lives are drawn from: shapes of clusters, how many have a compacted topic, how disks fail and how often (of about 30)."""
+
+    shapes: tuple[str, ...] = ("combined", "combined", "combined", "a broker beside", "all kinds")
+    compacted: float = 0.5
+    failures: tuple[Failure, ...] = ("full", "dead", "bad", "unreadable", "bad logs", "bad logs", "bad read")
+    disks: int = 5
+
+    def shape(self, chance: random.Random) -> str:
+        """One of them."""
+        return chance.choice(self.shapes) if len(self.shapes) > 1 else self.shapes[0]
+
+    def is_compacted(self, chance: random.Random) -> bool:
+        """Whether there is a compacted topic."""
+        return chance.random() < self.compacted if 0 < self.compacted < 1 else bool(self.compacted)
+
+
+EVERYTHING = Mix()
 CONTROLLER_PORT = 9093
 METADATA_DIR, OTHER_DIR = "/a", "/b"
 CHECK_EVENTS = 100
@@ -216,7 +236,7 @@ class SimNode:
 class NodeWorld:
     """The nodes, a client and an administrator."""
 
-    def __init__(self, seed: int, *, is_traced: bool = False) -> None:
+    def __init__(self, seed: int, *, mix: Mix = EVERYTHING, is_traced: bool = False) -> None:
         self.seed = seed
         self.clock = Clock(seed)
         self.is_traced = is_traced
@@ -224,8 +244,9 @@ class NodeWorld:
         chance = self.clock.random
         self.log_dirs = (METADATA_DIR, OTHER_DIR) if chance.random() < 0.5 else (METADATA_DIR,)
         extra = SNAPSHOTS if chance.random() < 0.5 else {}
-        shape = chance.choices(list(SHAPES), SHAPE_WEIGHTS)[0]
-        self.topics = (STABLE, CHANGING, COMPACTED) if chance.random() < 0.5 else (STABLE, CHANGING)
+        self.mix = mix
+        shape = mix.shape(chance)
+        self.topics = (STABLE, CHANGING, COMPACTED) if mix.is_compacted(chance) else (STABLE, CHANGING)
         self._gone: set[bytes] = set()
         self._newest_offset = -1
         self._checked_at = 0

@@ -29,6 +29,7 @@ from kops.storage.producers.state import ProducerState
 from kops.storage.segments.segment import LogSegment
 from kops.storage.unified_log import UnifiedLog
 from tests.simulation.node_life import live_all
+from tests.simulation.node_world import Mix
 from tests.simulation.test_replication import (
     acknowledge_before_replication,
     divergence_one_too_far,
@@ -147,33 +148,37 @@ def count_observers(patch: Patch) -> None:
     patch.setattr(LeaderState, "is_voter", lambda self, key: key in self.observers or key.id in self.voters)
 
 
-BUGS: list[tuple[Callable[[Patch], None], int]] = [
-    (acknowledge_before_replication, 20),
-    (high_watermark_at_the_end, 20),
-    (truncate_to_the_high_watermark, 20),
-    (truncate_one_too_little, 20),
-    (divergence_one_too_far, 60),
-    (acknowledge_metadata_before_the_flush, 20),
-    (acknowledge_before_the_flush, 20),
-    (vote_for_everybody, 20),
-    (commit_metadata_alone, 20),
-    (two_leaders_of_one_epoch, 20),
-    (delete_one_segment_too_many, 20),
-    (append_twice, 20),
-    (read_above_the_high_watermark, 20),
-    (cleaning_ends_at_a_failed_read, 60),
-    (swap_in_before_the_flush, 60),
-    (drop_tombstones_at_once, 20),
-    (count_observers, 60),
+PLAIN = Mix(shapes=("combined",), compacted=0, failures=("full", "dead", "bad"), disks=3)
+COMPACTING = Mix(shapes=("combined",), compacted=1)
+UNREADABLE = Mix(shapes=("combined",), compacted=1, failures=("bad logs",), disks=25)
+OBSERVED = Mix(shapes=("a broker beside", "all kinds"), compacted=0)
+BUGS: list[tuple[Callable[[Patch], None], Mix, int]] = [
+    (acknowledge_before_replication, PLAIN, 20),
+    (high_watermark_at_the_end, PLAIN, 20),
+    (truncate_to_the_high_watermark, PLAIN, 20),
+    (truncate_one_too_little, PLAIN, 20),
+    (divergence_one_too_far, PLAIN, 60),
+    (acknowledge_metadata_before_the_flush, PLAIN, 20),
+    (acknowledge_before_the_flush, PLAIN, 20),
+    (vote_for_everybody, PLAIN, 20),
+    (commit_metadata_alone, PLAIN, 20),
+    (two_leaders_of_one_epoch, PLAIN, 20),
+    (delete_one_segment_too_many, PLAIN, 20),
+    (append_twice, PLAIN, 20),
+    (read_above_the_high_watermark, PLAIN, 20),
+    (cleaning_ends_at_a_failed_read, UNREADABLE, 20),
+    (swap_in_before_the_flush, COMPACTING, 20),
+    (drop_tombstones_at_once, COMPACTING, 20),
+    (count_observers, OBSERVED, 20),
 ]
-"""A bug, and of how many lives one must meet it."""
+"""A bug, what its lives are drawn from, and of how many of them one must meet it."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize(("bug", "lives"), BUGS, ids=[bug.__name__ for bug, _ in BUGS])
-def test_a_planted_bug_is_found(bug: Callable[[Patch], None], lives: int, monkeypatch: Patch) -> None:
+@pytest.mark.parametrize(("bug", "mix", "lives"), BUGS, ids=[bug.__name__ for bug, _, _ in BUGS])
+def test_a_planted_bug_is_found(bug: Callable[[Patch], None], mix: Mix, lives: int, monkeypatch: Patch) -> None:
     bug(monkeypatch)
     with pytest.raises(AssertionError) as caught:
-        live_all(range(FIRST_SEED, FIRST_SEED + lives))
+        live_all(range(FIRST_SEED, FIRST_SEED + lives), mix)
     assert "python -m tests.simulation.node_life" in caught.value.__notes__[0]

@@ -1,0 +1,44 @@
+"""The log that a partition's batches make."""
+
+from __future__ import annotations
+
+from kops.files import MemoryFiles
+from kops.forensics.plans.chain import Item, chain
+from kops.records import Batch, BatchBuilder
+
+PATH = "/00000000000000000000.log"
+
+
+def items(files: MemoryFiles, *spans: tuple[int, int]) -> list[Item]:
+    """Batches from a first to a last offset, one behind the other in a file."""
+    found, position, content = [], 0, b""
+    for first, last in spans:
+        builder = BatchBuilder(base_offset=first)
+        for _ in range(first, last + 1):
+            builder.append(1, b"k", b"v")
+        packed = builder.build()
+        found.append(Item.of(PATH, Batch(packed, 0, position)))
+        position += len(packed)
+        content += packed
+    files.write_all(PATH, content)
+    return found
+
+
+def test_what_increases_is_the_log() -> None:
+    files = MemoryFiles()
+    made = items(files, (0, 2), (3, 3), (7, 9))
+    assert chain(files, made) == (made, [])
+
+
+def test_no_offset_is_in_the_log_twice() -> None:
+    files = MemoryFiles()
+    log, aside = chain(files, items(files, (0, 2), (2, 4), (5, 6), (7, 8)))
+    offsets = [offset for item in log for offset in range(item.base, item.last + 1)]
+    assert len(offsets) == len(set(offsets))
+    assert len(aside) == 1
+
+
+def test_no_batch_begins_before_the_start() -> None:
+    files = MemoryFiles()
+    log, _ = chain(files, items(files, (4, 5), (6, 6)), start=6)
+    assert [item.base for item in log] == [6]
