@@ -8,15 +8,15 @@ MUTATIONS = (
     Mutation(
         "sequence-wraps-early",
         "kops/records/batch.py",
-        "    if sequence > MAX_INT - increment:\n",
-        "    if sequence >= MAX_INT - increment:\n",
+        "    if sequence > _int32(MAX_INT - increment):\n",
+        "    if sequence >= _int32(MAX_INT - increment):\n",
         "tests/unit/records/test_batch.py",
     ),
     Mutation(
         "sequence-wraps-to-one",
         "kops/records/batch.py",
-        "        return increment - (MAX_INT - sequence) - 1\n",
-        "        return increment - (MAX_INT - sequence)\n",
+        "        return _int32(increment - (MAX_INT - sequence) - 1)\n",
+        "        return _int32(increment - (MAX_INT - sequence))\n",
         "tests/unit/records/test_batch.py",
     ),
     Mutation(
@@ -55,10 +55,10 @@ MUTATIONS = (
         "tests/unit/records",
     ),
     Mutation(
-        "snappy-limit-one-short",
-        "kops/records/compression.py",
-        "    if claimed > room:\n",
-        "    if claimed >= room:\n",
+        "a-gzip-member-of-18-bytes",
+        "kops/records/streams/pieces.py",
+        "        if len(view) - position <= _GZIP_IGNORED:\n",
+        "        if len(view) - position < _GZIP_IGNORED:\n",
         "tests/unit/records/test_compression.py",
     ),
     Mutation(
