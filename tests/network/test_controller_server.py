@@ -18,6 +18,7 @@ from kops.broker.quorum.shared_server import SharedServer
 from kops.files import FaultyFiles, OsFiles
 from kops.metadata.controller.base.result import ControllerResult
 from kops.metadata.image.metadata_image import MetadataImage
+from kops.metadata.raft.roles.leader import LeaderState
 from kops.protocol.api_keys import BY_NAME
 from kops.protocol.connections.connection import Request
 from kops.protocol.messages import (
@@ -286,6 +287,10 @@ def test_the_quorum_changes(tmp_path: Path) -> None:
             assert ask(client, creation("orders", partitions=1, factor=1), CreateTopicsResponse).topics[0].error_code == 0
         controllers.add(tmp_path, 2)
         wait_for_topics(controllers, "orders")
+        # The leader knows that the node has caught up when it fetches from the log's end, which is after it has the topic on its disk.
+        leader = controllers.nodes[1].running.shared.raft.node.state
+        assert isinstance(leader, LeaderState)
+        controllers.wait_for(lambda: any(observer.last_caught_up_ms > 0 for observer in leader.observers.values()))
         ids = {id: uuid_bytes(node.running.shared.directories.directory_id) for id, node in controllers.nodes.items()}
         listener = add_raft_voter_request.Listener("CONTROLLER", "127.0.0.1", controllers.ports[2])
         with controllers.client(1) as client:
