@@ -1,7 +1,7 @@
 """The segments of one partition and where they end: append, roll, read, truncate, delete (Kafka LocalLog).
 
-`LocalLog` knows nothing of producers, epochs or the high watermark; `kops.storage.unified_log` adds these. Every error of the operating
-system ends as `KafkaStorageError` and is told to the log directory's failure channel: `LocalLog.storage` is the boundary.
+`LocalLog` knows nothing about producers, epochs or the high watermark, which `kops.storage.unified_log` adds. `LocalLog.storage` turns
+every error of the operating system into `KafkaStorageError` and reports it to the log directory's failure channel.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ FUTURE = "-future"
 
 
 def draw_nothing() -> int:
-    """What a segment's jitter is made of unless the owner has a source of random ints."""
+    """Return 0 as the random number for a segment's jitter, for owners without a source of random ints."""
     return 0
 
 
 def warn_nobody(message: str) -> None:
-    """Warnings go nowhere unless the owner asks for them."""
+    """Ignore a warning, for owners that do not want warnings."""
 
 
 class StorageAction:
-    """Something done with a log's files, as a `with` block (LocalLog.maybeHandleIOException).
+    """A `with` block around an operation on a log's files (LocalLog.maybeHandleIOException).
 
-    KafkaStorageError where the log directory is offline already, and for any error of the operating system within.
+    Raises KafkaStorageError if the log directory is already offline, and for any error of the operating system in the block.
     """
 
     __slots__ = ("_log", "_what")
@@ -62,16 +62,16 @@ class StorageAction:
             self.failed(error)
 
     def begin(self) -> None:
-        """KafkaStorageError where the log directory is offline."""
+        """Raise KafkaStorageError if the log directory is offline."""
         log = self._log
         if log.failures.offline and log.failures.has_offline(log.parent_dir):
             raise KafkaStorageError(f"The log dir {log.parent_dir} is already offline due to a previous IO exception.")
 
     def failed(self, error: Exception) -> None:
-        """Tell the failure channel of one of `STORAGE_ERRORS`; KafkaStorageError unless it is one."""
+        """Report one of `STORAGE_ERRORS` to the failure channel, and raise KafkaStorageError unless the error is one already."""
         log = self._log
         if log.is_closed and isinstance(error, KafkaStorageError):
-            return  # a late caller's fault, not the disk's: the other logs of the directory go on
+            return  # the fault of a late caller and not of the disk, so the directory stays online
         message = f"Error while {self._what} {log.topic_partition} in dir {log.parent_dir}"
         log.failures.maybe_add_offline_log_dir(log.parent_dir, message, error)
         if not isinstance(error, KafkaStorageError):
@@ -81,8 +81,8 @@ class StorageAction:
 class LocalLog(LogEnd):
     """The files of one partition.
 
-    `draw_int` gives the random int (as java.util.Random.nextInt) that a new segment's jitter is made of; `warn` is told what an operator
-    should know.
+    `draw_int` returns the random int for a new segment's jitter (as java.util.Random.nextInt). `warn` is called with messages for the
+    operator.
     """
 
     def __init__(
@@ -117,18 +117,18 @@ class LocalLog(LogEnd):
             segment.roll_jitter_ms = self._roll_jitter_ms()
 
     def storage(self, what: str) -> StorageAction:
-        """The boundary around what is done with files; `what` completes "Error while … topic-0 in dir …"."""
+        """Return the `with` block for an operation on files. `what` completes "Error while … topic-0 in dir …"."""
         return StorageAction(self, what)
 
     @property
     def is_future(self) -> bool:
-        """Whether the log is a copy that is on its way into another log directory."""
+        """Whether the log is a copy on its way to another log directory."""
         return self.directory.endswith(FUTURE)
 
     # writing ----------------------------------------------------------------------------------------------------------------------
 
     def flush(self, offset: int) -> None:
-        """Force the segments from the recovery point up to `offset` to the disk, and the directory if one of them is new there."""
+        """Flush the segments from the recovery point up to `offset` to the disk, and also the directory if one of them is new."""
         recovery_point = self.recovery_point
         if recovery_point > offset:
             return
@@ -139,7 +139,7 @@ class LocalLog(LogEnd):
             self.files.sync_dir(self.directory)
 
     def begin_flush(self, offset: int, end_offset: int) -> Flush:
-        """As `flush`, but the result has to be run, in a thread, and ended with `end_flush`; it flushes what lies below `end_offset`."""
+        """Prepare a flush of everything below `end_offset`. The caller runs the result in a thread and passes it to `end_flush`."""
         flush = Flush(self.files, end_offset)
         recovery_point = self.recovery_point
         try:
@@ -155,7 +155,9 @@ class LocalLog(LogEnd):
         return flush
 
     def end_flush(self, flush: Flush) -> None:
-        """The flush has been run: what was not cut meanwhile counts as on the disk. KafkaStorageError where the log is closed."""
+        """End a flush that has run: everything that was not truncated meanwhile counts as flushed. Raises KafkaStorageError if the log is
+        closed.
+        """
         self._flushes.remove(flush)
         flush.end()
         if not flush.is_void:
@@ -163,7 +165,7 @@ class LocalLog(LogEnd):
 
     @property
     def is_flushing(self) -> bool:
-        """Whether a flush has been begun and not ended."""
+        """Whether a flush has begun and not ended."""
         return bool(self._flushes)
 
     def _cut_flushes(self, offset: int) -> None:
@@ -171,16 +173,17 @@ class LocalLog(LogEnd):
             flush.cut(offset)
 
     def mark_flushed(self, offset: int) -> None:
-        """Everything below `offset` is on the disk."""
+        """Note that everything below `offset` is on the disk."""
         self.check_open()
         if offset > self.recovery_point:
             self.recovery_point = offset
             self.last_flush_ms = self.now_ms()
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Begin a new segment at the log's end, or further on where `expected_next_offset` is, once the former one is on the disk.
+        """Begin a new segment at the log's end, or at `expected_next_offset` if that is larger. The log of the former segment is flushed
+        first.
 
-        An empty active segment of that offset is replaced; files of that name which no segment owns are removed.
+        An empty active segment with that offset is replaced. Files with that name that belong to no segment are removed.
         """
         with self.storage("rolling log segment for"):
             self.check_open()
@@ -249,9 +252,10 @@ class LocalLog(LogEnd):
     def read(
         self, start_offset: int, max_size: int, max_offset: LogOffsetMetadata, *, min_one_batch: bool = False, aborted: bool = False
     ) -> FetchedData:
-        """Batches from the one with `start_offset` on, below `max_offset`; with `aborted` the aborted transactions that overlap them.
+        """Read batches from the one with `start_offset` on, below `max_offset`. With `aborted`, include the aborted transactions that
+        overlap them.
 
-        ApiError OFFSET_OUT_OF_RANGE behind the log's end or before its first segment.
+        Raises ApiError OFFSET_OUT_OF_RANGE after the log's end or before its first segment.
         """
         with self._reading:
             segment = self.segments.floor(start_offset)
@@ -277,7 +281,7 @@ class LocalLog(LogEnd):
             return FetchedData(self.next_offset)
 
     def offset_metadata(self, offset: int) -> LogOffsetMetadata:
-        """The place of the batch with `offset`, or of the first one behind it. ApiError OFFSET_OUT_OF_RANGE."""
+        """Return the position of the batch with `offset` or of the first one after it. Raises ApiError OFFSET_OUT_OF_RANGE."""
         return self.read(offset, 1, self.next_offset).offset_metadata
 
     def _with_aborted(self, start_offset: int, segment: LogSegment, found: FetchedData) -> FetchedData:
@@ -298,19 +302,19 @@ class LocalLog(LogEnd):
         return aborted
 
     def collect_aborted_transactions(self, log_start_offset: int, base_offset: int, upper_bound: int) -> list[AbortedTxn]:
-        """The aborted transactions between the log's start and `upper_bound`, from the segment with `base_offset` on."""
+        """Return the aborted transactions between the log's start and `upper_bound`, from the segment with `base_offset` on."""
         return self._collect_aborted(log_start_offset, upper_bound, self.segments.floor(base_offset))
 
     # removing ---------------------------------------------------------------------------------------------------------------------
 
     def remove_and_delete_segments(self, segments: Sequence[LogSegment], *, at_once: bool = False) -> None:
-        """Take segments out; their files become `.deleted` and go after `file.delete.delay.ms`, or at once."""
+        """Remove segments. Their files are renamed to `.deleted`, and deleted after `file.delete.delay.ms` or at once."""
         for segment in segments:
             self.segments.remove(segment.base_offset)
         self.delete_segment_files(segments, at_once=at_once)
 
     def delete_segment_files(self, segments: Sequence[LogSegment], *, at_once: bool = False) -> None:
-        """As `remove_and_delete_segments`, of segments that are out already."""
+        """Delete the files of segments that were removed before, as `remove_and_delete_segments` does."""
         if not segments:
             return
         for segment in segments:
@@ -323,7 +327,7 @@ class LocalLog(LogEnd):
             with self.storage("deleting segments for"):
                 for segment in marked:
                     if directory.endswith(FUTURE) and directory != self.directory:
-                        # The copy became the log itself meanwhile, and took the files with it.
+                        # Meanwhile, the copy has become the log itself, and its files have moved.
                         segment.update_parent_dir(self.directory)
                     removals.append(segment.begin_delete())
             self.scheduler.aside("delete-file", lambda: _call_all(removals), ended)
@@ -340,8 +344,8 @@ class LocalLog(LogEnd):
             self.scheduler.schedule_once("delete-file", delete_aside, self.config.file_delete_delay_ms)
 
     def create_and_delete_segment(self, new_offset: int, old: LogSegment) -> LogSegment:
-        """A new, empty segment in the place of the last one."""
-        # The old one goes first: a crash in between must leave no gap between the two.
+        """Replace the last segment by a new, empty one."""
+        # The old one is deleted first, so that a crash in between leaves no gap.
         old.change_suffixes("", DELETED)
         new = self._open_segment(new_offset)
         self.segments.add(new)
@@ -351,7 +355,7 @@ class LocalLog(LogEnd):
         return new
 
     def truncate_fully_and_start_at(self, new_offset: int) -> None:
-        """Remove everything; the log goes on at `new_offset`."""
+        """Remove everything. The log continues at `new_offset`."""
         with self.storage("truncating the entire log for"):
             self.check_open()
             segments = list(self.segments)
@@ -361,9 +365,9 @@ class LocalLog(LogEnd):
             self.update_log_end_offset(new_offset)
 
     def truncate_to(self, offset: int) -> list[LogSegment]:
-        """Remove what is at or above `offset`; the segments that went."""
+        """Remove the records at and above `offset`, and return the removed segments."""
         removed = [segment for segment in self.segments if segment.base_offset > offset]
-        # The last one first: what a crash leaves in between has no gap.
+        # The last one first, so that a crash in between leaves no gap.
         self.remove_and_delete_segments(removed[::-1])
         active = self.segments.active
         active.truncate_to(offset)
@@ -374,7 +378,7 @@ class LocalLog(LogEnd):
         return removed
 
     def delete_all_segments(self) -> list[LogSegment]:
-        """Remove every segment with its files, at once; the log is closed then."""
+        """Delete every segment with its files at once. The log is then closed."""
         with self.storage("deleting all segments for"):
             segments = list(self.segments)
             self.remove_and_delete_segments(segments, at_once=True)
@@ -382,7 +386,7 @@ class LocalLog(LogEnd):
             return segments
 
     def begin_delete(self) -> Callable[[], None]:
-        """Close the log -> the function that removes its directory with all that is in it, for a thread. It raises OSError."""
+        """Close the log, and return a function that deletes its directory with all files. It may run in a thread, and raises OSError."""
         self.close_handlers()
         files, directory = self.files, self.directory
 
@@ -394,7 +398,7 @@ class LocalLog(LogEnd):
         return remove
 
     def delete_empty_dir(self) -> None:
-        """Remove the directory and what else is in it."""
+        """Delete the directory and any other files in it."""
         with self.storage("deleting dir for"):
             if len(self.segments):
                 reason = f"Can not delete directory when {len(self.segments)} segments are still present"
@@ -406,7 +410,7 @@ class LocalLog(LogEnd):
     # the directory ----------------------------------------------------------------------------------------------------------------
 
     def rename_dir(self, name: str) -> bool:
-        """Give the directory another name; False where it has that name."""
+        """Rename the directory. Returns False if it has that name already."""
         with self.storage("renaming dir for"):
             directory = posixpath.join(posixpath.dirname(self.directory), name)
             if directory == self.directory:
@@ -419,13 +423,13 @@ class LocalLog(LogEnd):
             return True
 
     def close(self) -> None:
-        """Close as a clean stop does."""
+        """Close the log as a clean stop does."""
         with self.storage("closing"):
             self.check_open()
             self.segments.close()
 
     def close_handlers(self) -> None:
-        """Let go of the files as they are."""
+        """Close the files without changing them."""
         for segment in self.segments:
             segment.close_handlers()
         self.is_closed = True
@@ -437,7 +441,7 @@ def _call_all(removals: Sequence[Callable[[], None]]) -> None:
 
 
 def _max_position(segment: LogSegment, max_offset: LogOffsetMetadata) -> int | None:
-    """How far a read of this segment may go (bytes), None where nothing of it is below the limit."""
+    """Return the position up to which a read of this segment may go, or None if all of the segment is above the limit."""
     if segment.base_offset < max_offset.segment_base_offset:
         return segment.size
     if segment.base_offset == max_offset.segment_base_offset and not max_offset.message_offset_only:

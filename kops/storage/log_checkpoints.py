@@ -1,7 +1,7 @@
-"""The checkpoints of the live log directories, as they are written (Kafka OffsetCheckpointFile, CheckpointFileWithFailureHandler).
+"""Writing the checkpoints of the live log directories (Kafka OffsetCheckpointFile, CheckpointFileWithFailureHandler).
 
-Partitions stand in the order in which a broker of 4.3 writes them: LogManager builds a `scala.collection.mutable.HashMap`, whose table is
-walked slot by slot and within a slot by hash.
+The partitions are in the same order as in the files of a 4.3 broker. LogManager builds a `scala.collection.mutable.HashMap`, which is
+iterated slot by slot, and by hash within a slot.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DEFAULT_TABLE_SIZE = 16
 
 
 class OffsetCheckpoints:
-    """Writes checkpoints of directories that are online."""
+    """Writes the checkpoints of directories that are online."""
 
     def __init__(self, files: Files, failures: LogDirFailureChannel) -> None:
         self._files = files
@@ -35,7 +35,7 @@ class OffsetCheckpoints:
         self._replaced: dict[str, ReplacedFile] = {}
 
     def write(self, log_dir: str, name: str, offsets: Mapping[TopicPartition, int], *, size_is_known: bool = True) -> None:
-        """Replace the checkpoint `name` of `log_dir`; where that fails the directory's failure is told.
+        """Replace the checkpoint `name` of `log_dir`. An error is reported as a failure of the directory.
 
         `size_is_known` is whether Kafka knows the number of entries before it collects them, which changes their order.
         """
@@ -46,7 +46,7 @@ class OffsetCheckpoints:
     def write_aside(
         self, scheduler: Scheduler, log_dir: str, name: str, offsets: Mapping[TopicPartition, int], *, size_is_known: bool = True
     ) -> None:
-        """As `write`, of these offsets, in a side thread of `scheduler`; what is written meanwhile by `write` is not replaced."""
+        """Write these offsets as `write` does, but in a side thread of `scheduler`. A later `write` is not overwritten."""
         write = self._begin(log_dir, name, offsets, size_is_known=size_is_known)
         if write is not None:
             scheduler.aside(name, write, lambda future: self._end(log_dir, name, future.result))
@@ -70,7 +70,9 @@ class OffsetCheckpoints:
 
 
 def scala_map_order(keys: Iterable[TopicPartition], *, size_is_known: bool = True) -> list[TopicPartition]:
-    """The keys as a mutable.HashMap of Scala 2.13 iterates them, built from a collection of known size or grown one by one."""
+    """Return the keys in the iteration order of a mutable.HashMap of Scala 2.13 that was built from a collection of known size, or entry by
+    entry.
+    """
     found = list(keys)
     if size_is_known:
         size = 1 << max(int((len(found) + 1) / _LOAD_FACTOR) - 1, 4).bit_length()
@@ -88,5 +90,5 @@ def scala_map_order(keys: Iterable[TopicPartition], *, size_is_known: bool = Tru
 
 
 def topic_partition_hash(key: TopicPartition) -> int:
-    """TopicPartition.hashCode of Kafka, a 32-bit number with sign."""
+    """Return Kafka's TopicPartition.hashCode, a signed 32-bit number."""
     return to_int(31 * (31 + key.partition) + string_hash(key.topic))

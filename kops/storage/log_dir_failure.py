@@ -14,24 +14,26 @@ if TYPE_CHECKING:
 
 
 class LogDirFailure(NamedTuple):
-    """The first failure of a directory: what was being done, and the error of the operating system (or what counts as one)."""
+    """The first failure of a directory: the operation that failed, and the error of the operating system (or an error that counts as
+    one).
+    """
 
     message: str
     error: Exception
 
 
 class LogDirFailureChannel:
-    """The failed directories, by absolute path. Safe from several threads; `on_failure` is called once a directory, to wake the owner."""
+    """The failed directories by absolute path. Threads may share it. `on_failure` is called once for each directory, to wake the owner."""
 
     def __init__(self, on_failure: Callable[[str], None] | None = None) -> None:
         self._on_failure = on_failure
         self._offline: dict[str, LogDirFailure] = {}
         self.offline: Mapping[str, LogDirFailure] = self._offline
-        """All directories that have failed, in order, with their first failure."""
+        """All failed directories in order, with their first failure."""
         self._queue: deque[str] = deque()
 
     def maybe_add_offline_log_dir(self, log_dir: str, message: str, error: Exception) -> None:
-        """Tell that `log_dir` failed; only the first time counts."""
+        """Report that `log_dir` failed. Only the first report counts."""
         failure = LogDirFailure(message, error)
         if self._offline.setdefault(log_dir, failure) is failure:
             self._queue.append(log_dir)
@@ -43,5 +45,5 @@ class LogDirFailureChannel:
         return log_dir in self._offline
 
     def take_next(self) -> str | None:
-        """The next failed directory that was not taken yet, None if there is none; it does not wait."""
+        """Return the next failed directory that was not returned yet, or None. Does not wait."""
         return self._queue.popleft() if self._queue else None

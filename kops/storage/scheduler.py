@@ -1,7 +1,7 @@
-"""Tasks that run later or again and again, without a thread: the owner of the loop says when (Kafka Scheduler, KafkaScheduler).
+"""Delayed and periodic tasks without a thread: the loop's owner decides when they run (Kafka Scheduler, KafkaScheduler).
 
-`schedule` puts a task into the table, `run_due` runs what is due, in order of time and, at the same time, of scheduling; so the same calls
-give the same order. `next_due_ms` is when the loop has to look again: between that and now nothing has to wake.
+`schedule` adds a task, and `run_due` runs the tasks that are due. They run in order of time, and at the same time in the order in which
+they were scheduled, so the same calls give the same order. The loop may sleep until `next_due_ms`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class Task:
-    """A scheduled task; `period_ms` is None for one that runs once."""
+    """A scheduled task. `period_ms` is None for a task that runs once."""
 
     __slots__ = ("cancelled", "due_ms", "name", "period_ms", "run")
 
@@ -34,17 +34,17 @@ class Task:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """It does not run (again); a second call does nothing."""
+        """Prevent the task from running (again). A second call does nothing."""
         self.cancelled = True
 
 
 class Scheduler:
-    """The table of tasks. Scheduling is safe from several threads (logs are loaded in parallel), running is for one.
+    """The table of tasks. Several threads may schedule tasks (logs are loaded in parallel), but only one may run them.
 
-    `now_ms` is the clock that delays are counted from. A periodic task keeps to its rate: after a pause it runs as often as it missed, as
-    Java's scheduleAtFixedRate does. An error that storage may raise (`KopsError`, `OSError`) ends that run of that task only and goes to
-    `on_error(name, error)`; anything else is a fault of kops and comes out of `run_due`. `on_sooner`, which may be set at any time, is
-    called where a task has become the next one, in the thread that scheduled it: whoever sleeps until `next_due_ms` has to look again.
+    `now_ms` is the clock for delays. A periodic task keeps its rate: after a pause it runs once for each missed period, as with Java's
+    scheduleAtFixedRate. An error that storage may raise (`KopsError`, `OSError`) ends only that run of that task and is passed to
+    `on_error(name, error)`. Any other error is a bug in kops, and `run_due` raises it. `on_sooner` may be set at any time. It is called, in
+    the thread that schedules, if a new task is due before all others, because a loop that sleeps until `next_due_ms` then has to wake.
     """
 
     def __init__(self, now_ms: Callable[[], int], *, on_error: Callable[[str, Exception], None] | None = None) -> None:
@@ -52,25 +52,25 @@ class Scheduler:
         self._on_error = on_error
         self.on_sooner: Callable[[], object] | None = None
         self._numbers = itertools.count()
-        # heapq and the counter are single steps to other threads; two entries never compare beyond the number.
+        # heapq and the counter are atomic for other threads. The numbers of two entries differ, so the tasks are never compared.
         self._heap: list[tuple[int, int, Task]] = []
         self._is_shut_down = False
         self.side_work: SideWork | None = None
-        """The owner's side threads; None: there are none."""
+        """The owner's side threads, or None without any."""
 
     def schedule_once(self, name: str, run: Callable[[], object], delay_ms: int = 0) -> Task:
         """Run `run` once, `delay_ms` from now."""
         return self._add(Task(name, run, self._now_ms() + max(delay_ms, 0), None))
 
     def schedule(self, name: str, run: Callable[[], object], period_ms: int, delay_ms: int = 0) -> Task:
-        """Run `run` first `delay_ms` from now and then every `period_ms`; a period that is not above zero means once, as in Kafka."""
+        """Run `run` first `delay_ms` from now and then every `period_ms`. As in Kafka, a period of 0 or less means once."""
         return self._add(Task(name, run, self._now_ms() + max(delay_ms, 0), period_ms if period_ms > 0 else None))
 
     def aside(self, name: str, work: Callable[[], Result], done: Callable[[Future[Result]], object]) -> None:
-        """Run `work`, which waits for the disk, in a side thread, then `done` with its future where tasks run.
+        """Run `work`, which waits for the disk, in a side thread. Then call `done` with its future in the thread of the tasks.
 
-        `work` may touch nothing that a task changes. What `done` raises is treated as a task's error. Without `side_work` both are called
-        at once, and what `done` raises comes out. After a shutdown neither is called.
+        `work` must not touch anything that a task changes. An error of `done` is handled as a task's error. Without `side_work`, both are
+        called at once, and errors of `done` are raised. After a shutdown, neither is called.
         """
 
         def ended(future: Future[Result]) -> None:
@@ -92,11 +92,13 @@ class Scheduler:
 
     @property
     def now_ms(self) -> int:
-        """The time by the clock given."""
+        """The clock's time."""
         return self._now_ms()
 
     def run_due(self, now_ms: int | None = None) -> int:
-        """Run everything that is due at `now_ms` (the clock's time without it), also what these tasks schedule by then; how many ran."""
+        """Run everything that is due at `now_ms` (default: the clock's time), including tasks that these tasks schedule. Returns the number
+        of runs.
+        """
         now = self._now_ms() if now_ms is None else now_ms
         count = 0
         while self._heap and self._heap[0][0] <= now:
@@ -116,18 +118,18 @@ class Scheduler:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the next task is due (ms, by the clock given), None without one."""
+        """The time at which the next task is due (ms), or None without tasks."""
         while self._heap and self._heap[0][2].cancelled:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     @property
     def pending(self) -> list[Task]:
-        """The tasks that are to run, in order."""
+        """The scheduled tasks in order."""
         return [task for _, _, task in sorted(self._heap, key=lambda entry: entry[:2]) if not task.cancelled]
 
     def shutdown(self) -> None:
-        """Nothing runs any more; what is scheduled from now on is ignored, as by a scheduler of Kafka's that has ended."""
+        """Stop running tasks. As with a Kafka scheduler that was shut down, tasks scheduled later are ignored."""
         self._is_shut_down = True
         self._heap.clear()
         if self.side_work is not None:

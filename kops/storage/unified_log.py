@@ -1,8 +1,8 @@
-"""One partition's log: append, read, roll, truncate, retain, with its producers, leader epochs and high watermark (Kafka UnifiedLog).
+"""One partition's log: append, read, roll, truncate, retention, with producers, leader epochs and high watermark (Kafka UnifiedLog).
 
-`UnifiedLog.open` loads (and recovers) the directory with `kops.storage.start.loader`, then owns everything in it. There is no lock and no
-thread: whoever owns the log calls it from one place, and runs the scheduler it was given. Answers for a client are `ApiError`, an error of
-the operating system is `KafkaStorageError` and told to the failure channel.
+`UnifiedLog.open` loads, and if necessary recovers, the directory with `kops.storage.start.loader`. The log then owns everything in the
+directory. There are no locks and no threads: the log's owner calls it from one thread and runs its scheduler. Answers for a client are
+`ApiError`. An error of the operating system is raised as `KafkaStorageError` and reported to the failure channel.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ EXPIRATION_CHECK_INTERVAL_MS = 600_000
 
 
 class UnifiedLog(AppendableLog):
-    """The log of one partition. Offsets are log offsets, `end_*` exclusive; sizes are bytes, times ms.
+    """The log of one partition. Offsets are log offsets, `end_*` is exclusive, sizes are bytes, times ms.
 
-    `segments`, `producers` and `epochs` are open to read; they change through the methods here (and the cleaner's, by `replace_segments`).
+    Callers may read `segments`, `producers` and `epochs`. Only the methods of this class change them (the cleaner uses `replace_segments`).
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class UnifiedLog(AppendableLog):
         warn: Callable[[str], None] = warn_nobody,
         progress: Callable[[int], None] | None = None,
     ) -> UnifiedLog:
-        """Load the partition directory (made where it is missing) and own it.
+        """Load the partition directory, which is created if it is missing.
 
-        The offsets come from the log directory's checkpoints, `had_clean_shutdown` says whether its marker was there. `draw_int` draws the
-        random int behind a segment's jitter, `warn` is told what an operator should know, `progress` how many segments are still to be
-        recovered. Raises `LoadError` where a broker can't load the log, ApiError INCONSISTENT_TOPIC_ID.
+        The offsets come from the log directory's checkpoints. `had_clean_shutdown` says whether the directory had its marker. `draw_int`
+        returns the random int for a segment's jitter. `warn` is called with messages for the operator, `progress` with the number of
+        segments still to be recovered. Raises `LoadError` if a broker can't load the log, and ApiError INCONSISTENT_TOPIC_ID.
         """
         loaded = load_partition(
             files,
@@ -142,7 +142,7 @@ class UnifiedLog(AppendableLog):
         return log
 
     def update_config(self, config: TopicConfig) -> TopicConfig:
-        """Take other settings, for what is done from now on; the former ones."""
+        """Use other settings from now on, and return the former ones."""
         former = self._local.config
         self._local.config = config
         self._set_rules(config)
@@ -151,7 +151,7 @@ class UnifiedLog(AppendableLog):
     # the topic's id ---------------------------------------------------------------------------------------------------------------
 
     def assign_topic_id(self, topic_id: str) -> None:
-        """Say which topic the log is of; written to `partition.metadata` by the scheduler. ApiError INCONSISTENT_TOPIC_ID."""
+        """Set the log's topic id. The scheduler writes it to `partition.metadata`. Raises ApiError INCONSISTENT_TOPIC_ID."""
         if self.topic_id is not None:
             if self.topic_id != topic_id:
                 reason = (
@@ -172,7 +172,7 @@ class UnifiedLog(AppendableLog):
         return posixpath.join(self.directory, PARTITION_METADATA)
 
     def _flush_metadata_file(self) -> None:
-        """Before the first record and before a change of the directory's name; it waits for a side thread that is at it."""
+        """Write the file before the first record and before the directory is renamed. Waits for a side thread that is writing it."""
         if self._metadata_due:
             write = self._metadata_write()
             with self._local.storage("writing partition metadata file of"):
@@ -184,7 +184,7 @@ class UnifiedLog(AppendableLog):
             return
 
         def ended(future: Future[None]) -> None:
-            # Otherwise somebody who could not wait has written it, and the directory may have another name by now.
+            # Otherwise a caller that could not wait has written it, and the directory may have been renamed since.
             if self._metadata_due:
                 with self._local.storage("writing partition metadata file of"):
                     future.result()
@@ -193,7 +193,7 @@ class UnifiedLog(AppendableLog):
         self._scheduler.aside("flush-metadata-file", self._metadata_write(), ended)
 
     def _metadata_write(self) -> Callable[[], None]:
-        """The function that writes the file, once; in any thread."""
+        """Return the function that writes the file once, in any thread."""
         if self._write_metadata is None:
             assert self.topic_id is not None, "a log without topic id"
             data = write_partition_metadata(PartitionMetadata(self.topic_id))
@@ -201,17 +201,14 @@ class UnifiedLog(AppendableLog):
         return self._write_metadata
 
     def assign_epoch_start_offset(self, epoch: int, start_offset: int) -> None:
-        """A leader begins to write."""
+        """Note that a leader begins to write."""
         with self._local.storage("assigning a leader epoch to"):
             self.epochs.assign(epoch, start_offset)
 
     # rolling and flushing ---------------------------------------------------------------------------------------------------------
 
     def roll(self, expected_next_offset: int | None = None) -> LogSegment:
-        """Begin a new segment, with the former ones and the producers as they were then on the disk.
-
-        The scheduler moves the recovery point.
-        """
+        """Begin a new segment. The scheduler flushes the former segments and the producers' snapshot, and moves the recovery point."""
         new = self._local.roll(expected_next_offset or 0)
         with self._local.storage("rolling log segment for"):
             self.producers.map_end_offset = new.base_offset
@@ -224,12 +221,12 @@ class UnifiedLog(AppendableLog):
         return new
 
     def flush(self, *, force_flush_active_segment: bool) -> None:
-        """Force everything up to the log's end to the disk; an active segment that is empty only on demand."""
+        """Flush everything up to the log's end to the disk. `force_flush_active_segment` includes an empty active segment."""
         self._flush(self.log_end_offset, inclusive=force_flush_active_segment)
 
     def flush_up_to(self, offset: int) -> None:
-        """Force the segments below `offset` to the disk."""
-        # A roll's task may come behind a truncation: what is not there yet must not count as flushed.
+        """Flush the segments below `offset` to the disk."""
+        # The task of a roll may run after a truncation. Offsets that are not in the log must not count as flushed.
         self._flush(min(offset, self.log_end_offset), inclusive=False)
 
     def _flush(self, offset: int, *, inclusive: bool) -> None:
@@ -244,12 +241,14 @@ class UnifiedLog(AppendableLog):
                 self._local.mark_flushed(offset)
 
     def _open_snapshots(self) -> list[File]:
-        """The producers' snapshots that a roll wrote and nobody has synced yet; some may be gone."""
+        """Open the producers' snapshots that rolls wrote and that are not synced yet. Some may have been deleted."""
         paths, self._unsynced_snapshots = self._unsynced_snapshots, []
         return [self.files.open(path, "rw") for path in paths if self.files.exists(path)]
 
     def begin_flush(self, offset: int, *, inclusive: bool = False) -> Flush | None:
-        """Begin what `flush_up_to` does: the result is run in a thread and ended with `end_flush`. None where nothing is to be flushed."""
+        """Prepare the work of `flush_up_to`. The caller runs the result in a thread and passes it to `end_flush`. None if there is nothing
+        to flush.
+        """
         offset = min(offset, self.log_end_offset)
         flush_offset = offset + 1 if inclusive else offset
         with self._local.storage("flushing log for"):
@@ -262,20 +261,20 @@ class UnifiedLog(AppendableLog):
             return flush
 
     def end_flush(self, flush: Flush, result: Callable[[], object]) -> None:
-        """A flush has been run; `result` raises what went wrong. KafkaStorageError then."""
+        """End a flush that has run. `result` raises its error, if any, and this method then raises KafkaStorageError."""
         with self._local.storage("flushing log for"):
             result()
             self._local.end_flush(flush)
 
     def flush_aside(self, offset: int) -> None:
-        """As `flush_up_to`, in a side thread, one at a time. The recovery point moves when it ends."""
+        """Flush as `flush_up_to` does, but in a side thread, one flush at a time. The recovery point moves when the flush ends."""
         self._flush_wanted = max(self._flush_wanted, offset)
         flush = None if self._local.is_flushing else self.begin_flush(self._flush_wanted)
         if flush is None:
             return
 
         def ended(future: Future[None]) -> None:
-            # A log that was closed meanwhile has been flushed by that, or its directory has failed.
+            # If the log was closed meanwhile, closing has flushed it, or its directory has failed.
             if not self._local.is_closed:
                 self.end_flush(flush, future.result)
                 if flush.offset < self._flush_wanted <= self.log_end_offset:
@@ -286,7 +285,7 @@ class UnifiedLog(AppendableLog):
     # truncating -------------------------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Remove what is at or above `offset`; False where nothing is."""
+        """Remove the records at and above `offset`. Returns False if there are none."""
         with self._local.storage("truncating log of"):
             if offset < 0:
                 illegal_argument(f"Cannot truncate partition {self.topic_partition} to a negative offset ({offset}).")
@@ -308,7 +307,7 @@ class UnifiedLog(AppendableLog):
             return True
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Remove everything; the log goes on at `offset`, and starts there unless `log_start_offset` is given."""
+        """Remove everything. The log continues at `offset`, and starts there unless `log_start_offset` is given."""
         with self._local.storage("truncating the entire log for"):
             self._local.truncate_fully_and_start_at(offset)
             self.epochs.clear_and_flush()
@@ -318,9 +317,9 @@ class UnifiedLog(AppendableLog):
             self.update_high_watermark(self._local.next_offset)
 
     def maybe_increment_log_start_offset(self, offset: int, reason: str = "") -> bool:
-        """Let the log begin at `offset` (DeleteRecords, retention); False where it begins later already.
+        """Move the log's start to `offset` (DeleteRecords, retention). Returns False if the log already starts there or later.
 
-        ApiError OFFSET_OUT_OF_RANGE above the high watermark.
+        Raises ApiError OFFSET_OUT_OF_RANGE above the high watermark.
         """
         with self._local.storage("increasing log start offset for"):
             if offset > self.high_watermark:
@@ -362,7 +361,7 @@ class UnifiedLog(AppendableLog):
                 try:
                     future.result()
                 except FileNotFoundError:
-                    # Gone with its directory, which was deleted or has another name: then it was written before.
+                    # The file is gone with its directory, which was deleted or renamed. The epochs were written before that.
                     if self.files.exists(directory):
                         raise
 
@@ -390,9 +389,10 @@ class UnifiedLog(AppendableLog):
     # retention and the cleaner ----------------------------------------------------------------------------------------------------
 
     def delete_old_segments(self, limit: int | None = None) -> int:
-        """Delete what the cleanup policy allows; how many segments. A compacted log loses only what is below its start offset.
+        """Delete the segments that the cleanup policy allows, and return their number. A compacted log loses only segments below its start
+        offset.
 
-        At most `limit` segments by each rule: the next call finds the rest.
+        Each rule deletes at most `limit` segments. The next call deletes the rest.
         """
         deleted = self.delete_segments(log_retention.below_log_start(self)[:limit])
         if self.config.delete:
@@ -401,7 +401,7 @@ class UnifiedLog(AppendableLog):
         return deleted
 
     def delete_segments(self, segments: list[LogSegment]) -> int:
-        """Delete the oldest segments, which must be below the high watermark; how many were given."""
+        """Delete the oldest segments, which must be below the high watermark. Returns the number of given segments."""
         if not segments:
             return 0
         with self._local.storage("deleting segments for"):
@@ -422,7 +422,7 @@ class UnifiedLog(AppendableLog):
             return count
 
     def replace_segments(self, new: list[LogSegment], old: list[LogSegment]) -> None:
-        """Put cleaned segments in the place of old ones, safe against a crash at every step."""
+        """Replace old segments by cleaned ones, safe against a crash at every step."""
         with self._local.storage("replacing segments of"):
             self._local.check_open()
             known = [segment for segment in old if segment.base_offset in self.segments]
@@ -432,7 +432,7 @@ class UnifiedLog(AppendableLog):
             self._delete_snapshots(given_up)
 
     def split_overflowed_segment(self, segment: LogSegment) -> list[LogSegment]:
-        """Put as many segments in the place of one as its offsets need; -> them."""
+        """Replace a segment by as many segments as its offsets need, and return them."""
         with self._local.storage("splitting an overflowed segment of"):
             config, opened = self._local.config, list[LogSegment]()
             given_up, created = split_overflowed_segment(self.files, self.directory, config, segment, self.segments, opened.append)
@@ -462,11 +462,11 @@ class UnifiedLog(AppendableLog):
     # producers --------------------------------------------------------------------------------------------------------------------
 
     def remove_expired_producers(self) -> None:
-        """Forget the producers that wrote nothing for the time of expiry."""
+        """Remove the producers that have written nothing within the expiration time."""
         self.producers.remove_expired_producers(self.now_ms())
 
     def take_producer_snapshot(self) -> None:
-        """Write the producers' state at the log's end to a `.snapshot` file."""
+        """Write the state of the producers at the log's end to a `.snapshot` file."""
         with self._local.storage("taking a producer state snapshot of"):
             self._local.check_open()
             self.producers.take_snapshot()
@@ -474,19 +474,21 @@ class UnifiedLog(AppendableLog):
     def maybe_start_transaction_verification(
         self, producer_id: int, sequence: int, producer_epoch: int, *, supports_epoch_bump: bool
     ) -> VerificationGuard:
-        """The guard that a transaction's first append must bring; `NO_GUARD` where it is open already. ApiError INVALID_PRODUCER_EPOCH."""
+        """Return the guard for a transaction's first append, or `NO_GUARD` if the transaction is open. Raises ApiError
+        INVALID_PRODUCER_EPOCH.
+        """
         return self.producers.start_verification(
             producer_id, sequence, producer_epoch, supports_epoch_bump=supports_epoch_bump, now_ms=self.now_ms()
         )
 
     def has_late_transaction(self) -> bool:
-        """Whether a transaction is open longer than any may last."""
+        """Whether a transaction has been open longer than any transaction may be."""
         return self.producers.has_late_transaction(self.now_ms(), self.max_transaction_timeout_ms)
 
     # the directory ----------------------------------------------------------------------------------------------------------------
 
     def rename_dir(self, name: str, *, should_reinitialize: bool = True) -> None:
-        """Give the directory another name; without `should_reinitialize` the partition is deleted and its epochs are forgotten."""
+        """Rename the directory. Without `should_reinitialize`, the partition is being deleted and its epochs are cleared."""
         with self._local.storage("renaming dir for"):
             self._flush_metadata_file()
             self.epochs.settle()
@@ -500,7 +502,7 @@ class UnifiedLog(AppendableLog):
                 self._has_partition_metadata = False
 
     def close(self) -> None:
-        """Close as a clean stop does: a producer snapshot at the end, indexes trimmed, files flushed."""
+        """Close as a clean stop does: write a producer snapshot at the end, trim the indexes, flush the files."""
         self.on_high_watermark = self.on_log_start = None
         self._flush_metadata_file()
         self._local.check_open()
@@ -511,12 +513,12 @@ class UnifiedLog(AppendableLog):
         self._local.close()
 
     def close_handlers(self) -> None:
-        """Let go of the files as they are, as an offline log directory is left."""
+        """Close the files without changing them, as for an offline log directory."""
         self._expire_check.cancel()
         self._local.close_handlers()
 
     def delete_aside(self, scheduler: Scheduler) -> None:
-        """Close the log now, and remove it with its directory in a side thread."""
+        """Close the log now, and delete it with its directory in a side thread."""
         deleting = self._local.storage("deleting log for")
         with deleting:
             self._local.check_open()
@@ -531,7 +533,7 @@ class UnifiedLog(AppendableLog):
         scheduler.aside("delete-log", remove, ended)
 
     def delete(self) -> None:
-        """Remove the log with its directory, at once."""
+        """Delete the log with its directory at once."""
         with self._local.storage("deleting log for"):
             self._local.check_open()
             self._expire_check.cancel()

@@ -252,7 +252,7 @@ class LogManager:
         return [*self.current_logs.values(), *self.future_logs.values()]
 
     def get_log(self, key: TopicPartition, *, is_future: bool = False) -> UnifiedLog | None:
-        """The partition's log, None where there is none online."""
+        """The partition's log, None if there is none online."""
         return (self.future_logs if is_future else self.current_logs).get(key)
 
     def logs_of_topic(self, topic: str) -> list[UnifiedLog]:
@@ -287,10 +287,10 @@ class LogManager:
         topic_id: str | None = None,
         directory_id: str | None = None,
     ) -> UnifiedLog:
-        """The partition's log; made where there is none, in the preferred directory, else in the one with the id, else by fewest logs.
+        """The partition's log; made if there is none, in the preferred directory, else in the one with the id, else by fewest logs.
 
-        Raises KafkaStorageError where it may be in a directory that is offline (unless `is_new`) or no directory can take it, ApiError
-        INCONSISTENT_TOPIC_ID where the log is another topic's, LoadError where its folder was there and can't be loaded, KopsError where
+        Raises KafkaStorageError if it may be in a directory that is offline (unless `is_new`) or no directory can take it, ApiError
+        INCONSISTENT_TOPIC_ID where the log is another topic's, LoadError if its folder was there and can't be loaded, KopsError where
         nobody knows the high watermarks of its directory: what is below them must not be guessed.
         """
         log = self.get_log(key, is_future=is_future)
@@ -450,7 +450,7 @@ class LogManager:
     ) -> UnifiedLog | None:
         """Take the partition out of service and mark its folder, to be deleted later or, `is_stray`, kept; the log, None without one.
 
-        With `is_future` this is how a move is given up. Raises KafkaStorageError where the log may be in a directory that is offline.
+        With `is_future` this is how a move is given up. Raises KafkaStorageError if the log may be in a directory that is offline.
         """
         log = (self.future_logs if is_future else self.current_logs).pop(key, None)
         if log is None:

@@ -154,7 +154,7 @@ class ProducerState:
         return entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == producer_epoch
 
     def check_not_older(self, producer_id: int, producer_epoch: int) -> None:
-        """ApiError INVALID_PRODUCER_EPOCH where a later epoch of the producer was seen."""
+        """ApiError INVALID_PRODUCER_EPOCH if a later epoch of the producer was seen."""
         entry = self.producers.get(producer_id)
         if entry is not None and producer_epoch < entry.producer_epoch:
             reason = (

@@ -35,7 +35,7 @@ _UNKNOWN: Final = TimestampOffset(-1, -1)
 
 
 class SegmentOverflowError(LoadError):
-    """A batch's last offset is too far from its segment's base offset for an index entry (KAFKA-6264); the segment is to be split."""
+    """A batch's last offset is too far from its segment's base offset for an index entry (KAFKA-6264). The segment must be split."""
 
     java_class = "org.apache.kafka.storage.internals.log.LogSegmentOffsetOverflowException"
 
@@ -45,14 +45,14 @@ class SegmentOverflowError(LoadError):
 
 
 class _Place:
-    """Where a batch is that was appended lately: its base offset, position and size."""
+    """The place of a recently appended batch: its base offset, position and size."""
 
     def __init__(self) -> None:
         self.offset = self.position = self.size = 0
 
 
 class LogSegment:
-    """One open segment. The indexes are opened when they are first needed; opening one that is missing creates it, preallocated."""
+    """One open segment. An index is opened at its first use. If its file is missing, it is created and preallocated."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class LogSegment:
         self._files = files
         self.base_offset = base_offset
         self.created_ms = created_ms
-        """When it was opened or emptied: its age counts from here as long as it has no timestamp."""
+        """When it was opened or emptied (ms). Its age counts from then on as long as it has no timestamp."""
         self.roll_jitter_ms = roll_jitter_ms
         self._rolling_timestamp: int | None = None
         self._max_index_size = config.segment_index_bytes
@@ -92,10 +92,10 @@ class LogSegment:
         self._largest = _UNKNOWN
         self._bytes_since_last_index_entry = 0
         self._tail: list[_Place] = []
-        """Where the last appends' first batches are, the newest at `_newest`. Followers read there, and consumers that keep up."""
+        """The places of the first batches of the last appends, the newest at `_newest`. Followers and consumers at the end read there."""
         self._newest = -1
         self.damage: LoadError | None = None
-        """Why the last recovery ended before the end of the file, None where that was no error."""
+        """Why the last recovery ended before the end of the file, or None if that was not an error."""
 
     def __str__(self) -> str:
         modified = self._files.stat(self.log.path).mtime_ms if self._files.exists(self.log.path) else 0
@@ -106,12 +106,12 @@ class LogSegment:
 
     @property
     def size(self) -> int:
-        """Bytes of the log."""
+        """The size of the log in bytes."""
         return self.log_view.size
 
     @property
     def name(self) -> str:
-        """The log file's name."""
+        """The name of the log file."""
         return posixpath.basename(self.log.path)
 
     @property
@@ -130,20 +130,20 @@ class LogSegment:
 
     @property
     def largest(self) -> TimestampOffset:
-        """The largest timestamp and its batch's last offset, as far as the time index tells, (-1, base offset) where it is empty."""
+        """The largest timestamp in the time index and its batch's last offset, or (-1, base offset) if the index is empty."""
         if self._largest is _UNKNOWN:
             self._largest = self.time_index.last_entry
         return self._largest
 
     @property
     def largest_timestamp(self) -> int:
-        """The largest timestamp (ms), or where there is none the time of the file's last modification."""
+        """The largest timestamp (ms), or without one the file's modification time."""
         timestamp = self.largest.timestamp
         return timestamp if timestamp >= 0 else self.last_modified_ms
 
     @property
     def last_modified_ms(self) -> int:
-        """When the file was last written to (ms)."""
+        """The file's modification time (ms)."""
         return self._files.stat(self.log.path).mtime_ms
 
     # when it is full --------------------------------------------------------------------------------------------------------------
@@ -151,9 +151,9 @@ class LogSegment:
     def should_roll(
         self, size: int, max_timestamp: int, last_offset: int, segment_size: int, max_segment_ms: int, now_ms: Callable[[], int]
     ) -> bool:
-        """Whether `size` bytes with this largest timestamp and last offset go to a new segment.
+        """Whether a new segment is needed for `size` bytes with this largest timestamp and last offset.
 
-        The segment's age counts from its first batch's timestamp to `max_timestamp`, without one from its creation to now.
+        The segment's age counts from its first batch's timestamp to `max_timestamp`, or without a timestamp from its creation until now.
         """
         own_size = self.log_view.size
         if own_size > segment_size - size:
@@ -170,7 +170,7 @@ class LogSegment:
 
     @property
     def first_batch_timestamp(self) -> int:
-        """The first batch's largest timestamp (ms); the largest long where there is none."""
+        """The first batch's largest timestamp (ms), or the largest long if there is no batch."""
         first = self._first_timestamp()
         return first if first is not None and first >= 0 else LONG_MAX
 
@@ -182,9 +182,9 @@ class LogSegment:
     # checking and recovering ------------------------------------------------------------------------------------------------------
 
     def sanity_check(self, *, time_index_newly_created: bool) -> None:
-        """NoSuchFileError without an offset index, CorruptIndexError where the transaction index is not this segment's.
+        """Raise NoSuchFileError without an offset index, and CorruptIndexError if the transaction index does not belong to this segment.
 
-        Nothing else is looked at: what is above the recovery point is rebuilt anyway.
+        Nothing else is checked, because everything above the recovery point is rebuilt anyway.
         """
         if not self._files.exists(self.offset_index_path):
             raise NoSuchFileError(f"Offset index file {self.offset_index_path} does not exist")
@@ -193,7 +193,7 @@ class LogSegment:
         self.txn_index.sanity_check()
 
     def recover(self, producers: ProducerState, epochs: LeaderEpochFileCache) -> int:
-        """Rebuild the indexes from the log, cut it at the first batch that is not good; the number of bytes cut off."""
+        """Rebuild the indexes from the log and cut the log at the first invalid batch. Returns the number of bytes cut off."""
         self._forget_tail()
         indexes = Indexes(self.offset_index, self.time_index, self.txn_index)
         for index in indexes:
@@ -223,14 +223,14 @@ class LogSegment:
 
     def fits(self, offset: int) -> bool:
         """Whether an index entry of this segment can hold the offset."""
-        # The index comes into being with the first append, whatever the answer.
+        # The first append creates the index, whatever the result is.
         offset_index = self._offset_index or self.offset_index
         return 0 <= offset - self.base_offset <= INT_MAX or offset_index.can_append_offset(offset)
 
     # reading ----------------------------------------------------------------------------------------------------------------------
 
     def translate_offset(self, offset: int, start_position: int = 0) -> OffsetSpan | None:
-        """The batch with `offset` or the first one behind it, None behind the last."""
+        """Return the batch with `offset` or the first one after it, or None after the last."""
         if not start_position:
             known = self._find_in_tail(offset)
             if known is not None:
@@ -249,7 +249,9 @@ class LogSegment:
         return None
 
     def read(self, start_offset: int, max_size: int, max_position: int | None, *, min_one_batch: bool = False) -> FetchData | None:
-        """Batches from the one with `start_offset` on, at most `max_size` bytes and up to `max_position`; None behind the last one."""
+        """Read batches from the one with `start_offset` on, at most `max_size` bytes and up to `max_position`. Returns None after the last
+        batch.
+        """
         if max_size < 0:
             illegal_argument(f"Invalid max size {max_size} for log read from segment {self.log}")
         found = self.translate_offset(start_offset)
@@ -262,18 +264,18 @@ class LogSegment:
         return FetchData(found.offset, found.position, self.log.slice(found.position, size), max_size < found.size)
 
     def find_offset_by_timestamp(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
-        """The first record from `start_offset` on whose timestamp is not below `timestamp`."""
+        """Return the first record from `start_offset` on whose timestamp is not below `timestamp`."""
         known = self.time_index.lookup(timestamp)
         position = self.offset_index.lookup(max(known.offset, start_offset)).position
         return self.log.search_for_timestamp(timestamp, position, start_offset)
 
     def fetch_upper_bound_offset(self, position: int, size: int) -> int | None:
-        """The offset of the first index entry at or behind the end of a slice, None where there is none."""
+        """Return the offset of the first index entry at or after the end of a slice, or None."""
         entry = self.offset_index.upper_bound(position + size)
         return None if entry is None else entry.offset
 
     def read_next_offset(self) -> int:
-        """The offset behind the last batch, found from the index's last entry on; the base offset of an empty segment."""
+        """Return the offset after the last batch, found from the index's last entry on. An empty segment returns its base offset."""
         fetched = self.read(self.offset_index.last_offset, self.log.size, self.log.size)
         next_offset = None if fetched is None else fetched.next_offset
         return self.base_offset if next_offset is None else next_offset
@@ -281,7 +283,7 @@ class LogSegment:
     # writing ----------------------------------------------------------------------------------------------------------------------
 
     def append(self, largest_offset: int, data: bytes | memoryview, batches: list[Batch]) -> None:
-        """Write whole batches (`data`, described by `batches`) at the end, and the index entries that are due."""
+        """Append whole batches (`data`, described by `batches`), and add the index entries that are due."""
         if not data:
             return
         log_view = self.log_view
@@ -328,7 +330,7 @@ class LogSegment:
         place.size = batch.size
 
     def truncate_to(self, offset: int) -> int:
-        """Remove the batches from `offset` on, from the indexes too; the number of bytes cut off."""
+        """Remove the batches from `offset` on, also from the indexes. Returns the number of bytes cut off."""
         found = self.translate_offset(offset)
         self._forget_tail()
         offsets, times = self.offset_index, self.time_index
@@ -355,12 +357,12 @@ class LogSegment:
         return behind if behind.timestamp > last.timestamp else last
 
     def resize_indexes(self, size: int) -> None:
-        """Make room in the indexes, for the segment that is written to."""
+        """Make room in the indexes of the active segment."""
         self.offset_index.resize(size)
         self.time_index.resize(size)
 
     def on_become_inactive(self) -> None:
-        """The segment is written no more: close the time index with the largest timestamp, give back what was preallocated."""
+        """Finish the segment: add the largest timestamp to the time index, and give back the preallocated space."""
         self._forget_tail()
         self.time_index.maybe_append(*self.largest, skip_full_check=True)
         self.offset_index.trim_to_valid_size()
@@ -370,7 +372,7 @@ class LogSegment:
         self.log.truncate_to(self.log.size)
 
     def write_index_entries(self) -> None:
-        """Bring what was appended to the indexes to their files: a mapping has it there at once, and a killed broker leaves it."""
+        """Write the appended index entries to their files. With a memory mapping they are there at once, even after a kill."""
         offsets, times = self._offset_index, self._time_index
         if offsets is not None and offsets.is_dirty:
             offsets.flush()
@@ -400,7 +402,7 @@ class LogSegment:
         return target
 
     def update_parent_dir(self, directory: str) -> None:
-        """The directory was renamed below the open files."""
+        """Use the directory's new name. The files stay open."""
         self.log.path = posixpath.join(directory, posixpath.basename(self.log.path))
         for index in (self._offset_index, self._time_index):
             if index is not None:
@@ -410,28 +412,28 @@ class LogSegment:
         self.txn_index.path = posixpath.join(directory, posixpath.basename(self.txn_index.path))
 
     def has_suffix(self, suffix: str) -> bool:
-        """Whether all files of the segment have it."""
+        """Whether all files of the segment have the suffix."""
         return all(path.endswith(suffix) for path in self._paths())
 
     def _paths(self) -> tuple[str, str, str, str]:
         return self.log.path, self.offset_index_path, self.time_index_path, self.txn_index.path
 
     def flush(self) -> None:
-        """Force log and indexes to the disk."""
+        """Flush the log and its indexes to the disk."""
         self.log.flush()
         self.offset_index.force()
         self.time_index.force()
         self.txn_index.flush()
 
     def begin_flush(self, flush: Flush) -> None:
-        """As `flush`, but `flush` syncs the files, in a thread."""
+        """Prepare the same work as `flush`. `flush` then syncs the files in a thread."""
         flush.add(self.log.file.duplicate())
         flush.add_index(self.offset_index)
         flush.add_index(self.time_index)
         flush.add(self.txn_index.begin_flush())
 
     def close(self) -> None:
-        """Close as a clean stop does: the largest timestamp into the time index, indexes trimmed."""
+        """Close as a clean stop does: add the largest timestamp to the time index, and trim the indexes."""
         if self._largest is not _UNKNOWN:
             with contextlib.suppress(LoadError):  # Kafka logs a warning and goes on
                 self.time_index.maybe_append(*self._largest, skip_full_check=True)
@@ -442,9 +444,9 @@ class LogSegment:
         self.txn_index.close()
 
     def close_handlers(self) -> None:
-        """Let go of the files as they are: nothing is trimmed, nothing added.
+        """Close the files without trimming them or adding anything.
 
-        Index entries that a failed disk refuses are lost without a word, as those of a mapping are.
+        Index entries that a failed disk rejects are lost without an error, as those of a memory mapping are.
         """
         for index in (self._offset_index, self._time_index):
             if index is not None:
@@ -454,11 +456,11 @@ class LogSegment:
         self.txn_index.close()
 
     def delete(self) -> None:
-        """Remove all files of the segment that are there."""
+        """Delete all existing files of the segment."""
         self.begin_delete()()
 
     def begin_delete(self) -> Callable[[], None]:
-        """Close the files -> the function that removes those that are there, for a thread: a large file takes its time."""
+        """Close the files, and return a function that deletes them. It may run in a thread, because deleting a large file takes time."""
         self.close_handlers()
         files, paths = self._files, self._paths()
 
@@ -489,61 +491,61 @@ class LogSegments:
 
     @property
     def base_offsets(self) -> list[int]:
-        """Base offsets, ascending."""
+        """The base offsets in ascending order."""
         return list(self._offsets)
 
     def add(self, segment: LogSegment) -> None:
-        """Put a segment in, in place of one with the same base offset."""
+        """Add a segment. It replaces one with the same base offset."""
         if segment.base_offset not in self._segments:
             self._offsets.insert(bisect_left(self._offsets, segment.base_offset), segment.base_offset)
         self._segments[segment.base_offset] = segment
         self._active = self.last
 
     def remove(self, base_offset: int) -> None:
-        """Take a segment out."""
+        """Remove a segment."""
         if self._segments.pop(base_offset, None) is not None:
             self._offsets.remove(base_offset)
             self._active = self.last
 
     def clear(self) -> None:
-        """Take all out."""
+        """Remove all segments."""
         self._segments.clear()
         self._offsets.clear()
         self._active = None
 
     @property
     def first(self) -> LogSegment | None:
-        """The one with the lowest base offset."""
+        """The segment with the lowest base offset, or None."""
         return self._segments[self._offsets[0]] if self._offsets else None
 
     @property
     def last(self) -> LogSegment | None:
-        """The one that is written to."""
+        """The segment with the largest base offset, which is the active one, or None."""
         return self._segments[self._offsets[-1]] if self._offsets else None
 
     @property
     def active(self) -> LogSegment:
-        """The last one of a log that was loaded."""
+        """The active segment of a loaded log."""
         active = self._active
         return active if active is not None else self._segments[self._offsets[-1]]
 
     def floor(self, offset: int) -> LogSegment | None:
-        """The one with the largest base offset not above `offset`."""
+        """The segment with the largest base offset not above `offset`."""
         place = bisect_right(self._offsets, offset)
         return self._segments[self._offsets[place - 1]] if place else None
 
     def lower(self, offset: int) -> LogSegment | None:
-        """The one with the largest base offset below `offset`."""
+        """The segment with the largest base offset below `offset`."""
         place = bisect_left(self._offsets, offset)
         return self._segments[self._offsets[place - 1]] if place else None
 
     def higher(self, offset: int) -> LogSegment | None:
-        """The one with the smallest base offset above `offset`."""
+        """The segment with the smallest base offset above `offset`."""
         place = bisect_right(self._offsets, offset)
         return self._segments[self._offsets[place]] if place < len(self._offsets) else None
 
     def values(self, start: int, end: int) -> list[LogSegment]:
-        """From the one that holds `start` to the last one that begins below `end`."""
+        """The segments from the one that contains `start` to the last one that begins below `end`."""
         if start == end:
             return []
         if end < start:
@@ -552,7 +554,7 @@ class LogSegments:
         return [self._segments[offset] for offset in self._offsets[first : bisect_left(self._offsets, end)]]
 
     def close(self) -> None:
-        """Close all."""
+        """Close all segments."""
         for segment in self:
             segment.close()
 
