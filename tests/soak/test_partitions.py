@@ -8,6 +8,7 @@ network, and the seed.
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -59,9 +60,14 @@ class LinkedNodes(KopsNodes):
     def __init__(self, work: Path, links: Links) -> None:
         super().__init__(work, REPLICAS, settings=SETTINGS)
         self.links = links
-        self._internal_ports = dict(zip(self.ids, free_ports(REPLICAS), strict=True))
+        # All at once: the proxy must not be given a port that a node is to have.
+        ports = free_ports(3 * REPLICAS)
+        self.ports, self.controller_ports, self._internal_ports = (dict(zip(self.ids, ports[first::3], strict=True)) for first in range(3))
+        held = [socket.create_server(("127.0.0.1", port)) for port in ports]
         self._brokers = {node: links.listen(node, port) for node, port in self._internal_ports.items()}
         self._controllers = {node: links.listen(node, port) for node, port in self.controller_ports.items()}
+        for sock in held:
+            sock.close()
 
     def properties(self, node_id: int) -> dict[str, str]:
         """As of any node, with the proxy's ports for its peers."""
