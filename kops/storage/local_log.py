@@ -209,8 +209,8 @@ class LocalLog(LogEnd):
                     raise LoadError(reason, exception=KAFKA_EXCEPTION)
                 self._remove_leftovers(new_offset)
                 active.on_become_inactive()
-                # Recovery takes segments one by one: it does not see what a power loss took from the end of one when the next one is there.
-                # It rebuilds indexes, those of segments above the recovery point: they follow with the flush that moves that.
+                # Recovery handles segments one by one. If the next segment exists, it can't see that a power loss cut the end of this one.
+                # It rebuilds the indexes of segments above the recovery point, so these can wait for the flush that moves this point.
                 if self.recovery_point < self.log_end_offset:
                     active.log.flush()
                 else:

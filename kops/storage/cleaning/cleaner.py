@@ -40,7 +40,7 @@ DEFAULT_IO_BUFFER_BYTES = 512 << 10
 
 T = TypeVar("T")
 Steps = Generator["Callable[[], None] | None", None, T]
-"""A step gives None, or work that waits for the disk: it has to be done, in whatever thread, before the next step."""
+"""A step yields None, or work that waits for the disk. The caller has to do that work, in any thread, before the next step."""
 
 
 class CleaningAbortedError(LoadError):
@@ -150,7 +150,7 @@ class Cleaner:
         buffer = b""
         for batch in self._batches_to_map(segment, segment.offset_index.lookup(start_offset).position):
             if batch.buffer is not buffer or batch.compressed:
-                # A compressed batch may be many times the window: it is a step of its own.
+                # A compressed batch may be many times larger than the window, so it is a step of its own.
                 buffer = batch.buffer
                 yield None
             if batch.is_control:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kops.storage.unified_log import UnifiedLog
 
 LOOK_AGAIN_MS: Final = 20
-"""When a round that waits for the disk is looked at again."""
+"""The delay in ms until a round that waits for the disk is checked again."""
 NO_LIMIT: Final = 1.7976931348623157e308
 
 CLEANER_CONFIG_DEF: Final = ConfigDef(
@@ -81,7 +81,7 @@ class CleanerWorker:
         self._scheduler = scheduler
         self._failed: BaseException | None = None
         self.is_waiting = False
-        """Whether a side thread is at work for the round."""
+        """Whether a side thread is working for the round."""
 
     @property
     def cleaning(self) -> TopicPartition | None:
@@ -155,7 +155,7 @@ class CleanerWorker:
         self.is_waiting = True
 
         def ended(future: Future[None]) -> None:
-            # The round may have been aborted meanwhile, and another one be on its way.
+            # The round may have been aborted meanwhile, and another one may have begun.
             if self._steps is steps:
                 self.is_waiting = False
                 self._failed = future.exception()
@@ -188,8 +188,8 @@ class CleanerWorker:
 class LogCleaner:
     """The cleaner of a broker (`CleanerControl` of LogManager).
 
-    `logs` is the owner's live table, `log_dirs` are absolute paths; `scheduler` may have side threads. `now_ms` is the wall clock, `now_ns`
-    one that only goes forward.
+    `logs` is the owner's live table, and `log_dirs` are absolute paths. `scheduler` may have side threads. `now_ms` is the wall clock,
+    `now_ns` a monotonic clock.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Logs that are deleted, or about to be: `-delete` folders wait `file.delete.delay.ms` before they go (Kafka LogManager.deleteLogs)."""
+"""Logs that are marked for deletion. Their `-delete` folders wait `file.delete.delay.ms` before they are deleted (Kafka
+LogManager.deleteLogs).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LogsToBeDeleted:
-    """The queue of logs whose folder is marked, oldest first."""
+    """The queue of logs whose folder is marked, the oldest first."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -27,19 +29,19 @@ class LogsToBeDeleted:
         return len(self._queue)
 
     def add(self, log: UnifiedLog) -> None:
-        """The log's time begins now."""
+        """Add a log. Its delay begins now."""
         self._queue.append((log, self._now_ms()))
 
     def drop_dir(self, log_dir: str) -> list[UnifiedLog]:
-        """Forget the logs of a directory that failed; -> them, open as they are."""
+        """Remove the logs of a failed directory, and return them, still open."""
         dropped = [log for log, _ in self._queue if log.parent_dir == log_dir]
         self._queue = deque(entry for entry in self._queue if entry[0].parent_dir != log_dir)
         return dropped
 
     def delete_due(self, delay_ms: int, scheduler: Scheduler) -> int:
-        """Begin to delete what has waited `delay_ms`; -> how long until this is to be done again (ms).
+        """Begin to delete the logs that have waited `delay_ms`, and return the time in ms until the next call.
 
-        Files go in side threads of `scheduler`, a few logs a call. A log that can't be deleted is given up.
+        Side threads of `scheduler` delete the files, a few logs at a call. A log that can't be deleted is dropped.
         """
         for _ in range(_LOGS_AT_ONCE):
             if not self._queue:
@@ -52,11 +54,11 @@ class LogsToBeDeleted:
             try:
                 log.delete_aside(scheduler)
             except KafkaStorageError:
-                # The log has told the failure channel; what is left of the folder is deleted after the next start.
+                # The log has reported to the failure channel. The rest of the folder is deleted after the next start.
                 continue
         return 0
 
     def close(self) -> None:
-        """Let go of the files of what still waits; the folders are found again by the next start."""
+        """Close the files of the waiting logs. The next start finds their folders again."""
         while self._queue:
             self._queue.popleft()[0].close_handlers()

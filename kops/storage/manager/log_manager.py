@@ -1,8 +1,9 @@
-"""All partitions' logs of one broker, over its log directories (Kafka LogManager).
+"""The logs of all partitions of one broker, in its log directories (Kafka LogManager).
 
-What a start decides is `kops.storage.start.log_dirs`, which forecast runs too; here the logs it loaded are kept open, made, moved,
-truncated, deleted, checkpointed and at last closed. Time, tasks and threads come from outside: `now_ms`, a `Scheduler`, and a `Runner` that
-may run the jobs of several directories at once (a broker gives it `num.recovery.threads.per.data.dir` threads a directory).
+`kops.storage.start.log_dirs`, which the forecast uses, too, makes the decisions of a start. This module keeps the loaded logs, and creates,
+moves, truncates, deletes, checkpoints and finally closes logs. Time, tasks and threads come from outside: `now_ms`, a `Scheduler`, and a
+`Runner` that may run the jobs of several directories at once (a broker gives it `num.recovery.threads.per.data.dir` threads for each
+directory).
 
     manager = LogManager(OsFiles(), check_meta_properties(…), now_ms=clock, scheduler=Scheduler(clock), new_id=lambda: uuid4().hex)
     manager.startup()
@@ -66,14 +67,14 @@ if TYPE_CHECKING:
 
 Logs = dict[TopicPartition, UnifiedLog]
 RETENTION_SLICE: Final = 16
-"""So many segments of a log are deleted in one step of retention; each costs some renames."""
+"""The number of segments of a log that one step of retention deletes. Each needs a few renames."""
 
 
 class LogManager:
-    """The logs by partition: `current_logs`, and `future_logs` for those on their way to another directory of this broker.
+    """The logs by partition: `current_logs`, and `future_logs` for logs on their way to another directory of this broker.
 
-    `new_id` makes the 32 hexadecimal digits in the name of a folder that is marked, `draw_int` and `warn` are as in `UnifiedLog.open`.
-    `cleaner` may be set once the logs are loaded.
+    `new_id` returns the 32 hexadecimal digits for the name of a folder that is marked for deletion. `draw_int` and `warn` are those of
+    `UnifiedLog.open`. `cleaner` may be set once the logs are loaded.
     """
 
     def __init__(
@@ -90,9 +91,9 @@ class LogManager:
         draw_int: Callable[[], int] = draw_nothing,
         warn: Callable[[str], None] = warn_nobody,
     ) -> None:
-        """Make, check and lock the directories (as `check_meta_properties` gives them, or `LogDirStart(path)` for each).
+        """Create, check and lock the directories (from `check_meta_properties`, or a `LogDirStart(path)` for each).
 
-        Raises StartRefusedError or LockHeldError; a directory that can't be used is offline from here on.
+        Raises StartRefusedError or LockHeldError. A directory that can't be used is offline from now on.
         """
         self.files = files
         self.now_ms = now_ms
@@ -120,11 +121,11 @@ class LogManager:
 
     @property
     def log_dirs(self) -> list[LogDirStart]:
-        """What the start does, or did, with each directory; while it runs, `remaining_logs` and `remaining_segments` tell how far it is."""
+        """The result of the start for each directory. During the start, `remaining_logs` and `remaining_segments` show its progress."""
         return list(self.dirs.starts.values())
 
     def broker_epoch_of_clean_shutdown(self) -> int | None:
-        """The broker epoch of the last clean stop, None unless every directory has the same one. To be asked before `startup`."""
+        """The broker epoch of the last clean stop, or None unless all directories agree. Must be called before `startup`."""
         epochs = {self._broker_epoch(path) for path in self.dirs.paths}
         return epochs.pop() if len(epochs) == 1 else None
 
@@ -137,9 +138,9 @@ class LogManager:
             return None
 
     def startup(self, *, is_stray: StrayRule | None = None, run: Runner = run_in_turn) -> BrokerStart:
-        """Load every log, recover what was not closed cleanly, mark stray replicas; directories with an I/O error go offline.
+        """Load every log, recover those that were not closed cleanly, and mark stray replicas. Directories with an I/O error go offline.
 
-        Raises StartRefusedError with Kafka's reason where a broker would end; all files are closed and all locks released then.
+        Raises StartRefusedError with Kafka's reason if a broker would end. All files are then closed and all locks released.
         """
         options = LoadOptions(
             config=self.topics.of,
@@ -211,7 +212,7 @@ class LogManager:
         )
 
     def _take_logs(self, start: LogDirStart) -> None:
-        """Put a directory's loaded logs where they belong."""
+        """Add the loaded logs of a directory to the tables."""
         if start.outcome != "started":
             for partition in start.partitions:
                 log = self._loaded.get(partition.path)
@@ -242,25 +243,25 @@ class LogManager:
             try:
                 log.rename_dir(partition_dir_name(key.topic, key.partition, "stray", self.new_id()), should_reinitialize=False)
             except KafkaStorageError:
-                return  # the log has told the failure channel; the directory goes offline with all that is in it
+                return  # the log has reported the failure, and the directory with all its logs goes offline
 
     # which logs there are ---------------------------------------------------------------------------------------------------------
 
     @property
     def all_logs(self) -> list[UnifiedLog]:
-        """Current and future logs."""
+        """All current and future logs."""
         return [*self.current_logs.values(), *self.future_logs.values()]
 
     def get_log(self, key: TopicPartition, *, is_future: bool = False) -> UnifiedLog | None:
-        """The partition's log, None if there is none online."""
+        """The partition's log, or None if it has none online."""
         return (self.future_logs if is_future else self.current_logs).get(key)
 
     def logs_of_topic(self, topic: str) -> list[UnifiedLog]:
-        """Current and future logs of a topic."""
+        """The current and future logs of a topic."""
         return [log for log in self.all_logs if log.topic == topic]
 
     def logs_in_dir(self, log_dir: str) -> Logs:
-        """The logs in a directory; of a partition that has both there, the future one."""
+        """The logs in a directory. If a partition has both logs there, it is the future one."""
         return self._logs_by_dir().get(log_dir, {})
 
     def _logs_by_dir(self) -> dict[str, Logs]:
@@ -273,7 +274,7 @@ class LogManager:
     # new logs ---------------------------------------------------------------------------------------------------------------------
 
     def prefer_log_dir(self, key: TopicPartition, log_dir: str) -> None:
-        """The partition's next log, or its future one, is to be in `log_dir`, unless one of both is there already."""
+        """Prefer `log_dir` for the partition's next log or future log, unless one of its logs is there already."""
         logs = (self.get_log(key), self.get_log(key, is_future=True))
         if all(log is None or log.parent_dir != log_dir for log in logs):
             self._preferred[key] = log_dir
@@ -287,11 +288,12 @@ class LogManager:
         topic_id: str | None = None,
         directory_id: str | None = None,
     ) -> UnifiedLog:
-        """The partition's log; made if there is none, in the preferred directory, else in the one with the id, else by fewest logs.
+        """Return the partition's log, and create it if there is none.
 
-        Raises KafkaStorageError if it may be in a directory that is offline (unless `is_new`) or no directory can take it, ApiError
-        INCONSISTENT_TOPIC_ID where the log is another topic's, LoadError if its folder was there and can't be loaded, KopsError where
-        nobody knows the high watermarks of its directory: what is below them must not be guessed.
+        A new log goes to the preferred directory, else to the one with the id, else to the one with the fewest logs. Raises
+        KafkaStorageError if the log may be in an offline directory (unless `is_new`) or if no directory can take it, ApiError
+        INCONSISTENT_TOPIC_ID if the log belongs to another topic, and LoadError if its folder exists and can't be loaded. Raises KopsError
+        if the high watermarks of its directory are unknown, because they must not be guessed.
         """
         log = self.get_log(key, is_future=is_future)
         if log is None:
@@ -339,7 +341,7 @@ class LogManager:
     # settings ---------------------------------------------------------------------------------------------------------------------
 
     def update_topic_config(self, topic: str) -> None:
-        """The topic's settings have changed: give its logs the new ones. Raises UsageError for a value that is not allowed."""
+        """Give changed settings of a topic to its logs. Raises UsageError for a value that is not allowed."""
         config = self.topics.of(topic)
         for log in self.logs_of_topic(topic):
             former = log.update_config(config)
@@ -347,7 +349,7 @@ class LogManager:
                 self.cleaner.abort_cleaning(key_of(log))
 
     def update_broker_config(self, broker: Mapping[str, str]) -> None:
-        """The broker's settings, the defaults of all topics, have changed. Raises UsageError, and then nothing has changed."""
+        """Take over changed settings of the broker, which are the defaults of all topics. Raises UsageError, and then nothing changes."""
         self.topics.set_broker(broker)
         for log in self.all_logs:
             log.update_config(self.topics.of(log.topic))
@@ -355,7 +357,7 @@ class LogManager:
     # truncating -------------------------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offsets: Mapping[TopicPartition, int], *, is_future: bool = False) -> None:
-        """Cut logs at an offset each and write the recovery points of their directories; partitions without a log are passed over."""
+        """Truncate each log to its offset, and write the recovery points of the directories. Partitions without a log are ignored."""
         affected: dict[str, None] = {}
         for key, offset in offsets.items():
             log = self.get_log(key, is_future=is_future)
@@ -378,7 +380,7 @@ class LogManager:
     def truncate_fully_and_start_at(
         self, key: TopicPartition, offset: int, *, is_future: bool = False, log_start_offset: int | None = None
     ) -> None:
-        """Empty a log and let it go on at `offset`; a partition without a log is passed over."""
+        """Empty a log, which then continues at `offset`. A partition without a log is ignored."""
         log = self.get_log(key, is_future=is_future)
         if log is None:
             return
@@ -397,7 +399,9 @@ class LogManager:
     # moving and deleting ----------------------------------------------------------------------------------------------------------
 
     def replace_current_with_future_log(self, key: TopicPartition) -> None:
-        """The future log has caught up: it becomes the current one, the old one is deleted. Raises KafkaStorageError without either."""
+        """Replace the current log by the future log, which has caught up. The old one is deleted. Raises KafkaStorageError if one of them
+        is missing.
+        """
         source, target = self.current_logs.get(key), self.future_logs.get(key)
         if source is None:
             raise KafkaStorageError(f"The current replica for {name_of(key)} is offline")
@@ -406,9 +410,9 @@ class LogManager:
         self._replace(source, target, keep_high_watermark=True)
 
     def recover_abandoned_future_logs(self, assigned_directory: Callable[[str, int], str | None]) -> list[TopicPartition]:
-        """Finish moves that the broker's end interrupted after the controller knew of them; the partitions.
+        """Finish moves that the controller knew of when the broker ended, and return their partitions.
 
-        `assigned_directory(topic_id, partition)` is the directory id that the metadata has for this broker's replica.
+        `assigned_directory(topic_id, partition)` returns the directory id of this broker's replica in the metadata.
         """
         abandoned = []
         for key, target in list(self.future_logs.items()):
@@ -439,7 +443,7 @@ class LogManager:
         try:
             source.rename_dir(partition_dir_name(key.topic, key.partition, "delete", self.new_id()))
         except KafkaStorageError:
-            # It is in no map any more, so nobody else closes it.
+            # It is no longer in any table, so nothing else closes it.
             source.close_handlers()
             raise
         self.to_be_deleted.add(source)
@@ -448,9 +452,10 @@ class LogManager:
     def async_delete(
         self, key: TopicPartition, *, is_future: bool = False, is_stray: bool = False, checkpoint: bool = True
     ) -> UnifiedLog | None:
-        """Take the partition out of service and mark its folder, to be deleted later or, `is_stray`, kept; the log, None without one.
+        """Take the partition out of service and mark its folder. Returns the log, or None if there is none.
 
-        With `is_future` this is how a move is given up. Raises KafkaStorageError if the log may be in a directory that is offline.
+        The folder is deleted later, or kept with `is_stray`. `is_future` cancels a move. Raises KafkaStorageError if the log may be in an
+        offline directory.
         """
         log = (self.future_logs if is_future else self.current_logs).pop(key, None)
         if log is None:
@@ -477,7 +482,7 @@ class LogManager:
     def async_delete_all(
         self, keys: Iterable[TopicPartition], on_error: Callable[[TopicPartition, KopsError], None], *, is_stray: bool = False
     ) -> None:
-        """`async_delete` of current and future logs of many partitions, the checkpoints written once for all."""
+        """Run `async_delete` for the current and future logs of many partitions, and write the checkpoints once for all of them."""
         log_dirs: dict[str, None] = {}
         for key in keys:
             for is_future in (False, True):
@@ -496,13 +501,13 @@ class LogManager:
             self._checkpoint_dir(log_dir)
 
     def delete_logs(self) -> int:
-        """Delete the logs whose time has come; -> ms until this is to be done again."""
+        """Delete the logs that are due. Returns the time in ms until the next call."""
         return self.to_be_deleted.delete_due(self.topics.default.file_delete_delay_ms, self.scheduler)
 
     # failed directories -----------------------------------------------------------------------------------------------------------
 
     def handle_failures(self) -> list[str]:
-        """Stop serving every directory that the failure channel has; which ones. Raises LogDirsFailedError with the last one."""
+        """Stop serving every directory that the failure channel reports, and return them. Raises LogDirsFailedError with the last one."""
         handled = []
         while (log_dir := self.failures.take_next()) is not None:
             self.handle_log_dir_failure(log_dir)
@@ -510,7 +515,7 @@ class LogManager:
         return handled
 
     def handle_log_dir_failure(self, log_dir: str) -> None:
-        """Take a directory offline: its logs are closed as they are and forgotten, no checkpoint of it is written any more."""
+        """Take a directory offline: close the files of its logs, remove the logs from the tables, and write no further checkpoint of it."""
         self.dirs.take_offline(log_dir)
         if not self.dirs.live:
             raise LogDirsFailedError(f"Shutdown broker because all log dirs in {', '.join(self.dirs.paths)} have failed")
@@ -525,7 +530,7 @@ class LogManager:
     # periodic tasks ---------------------------------------------------------------------------------------------------------------
 
     def schedule_tasks(self) -> None:
-        """Put the periodic tasks (`log_settings.PERIODIC_TASKS`) into the scheduler. The expiry of producers is a task of each log."""
+        """Schedule the periodic tasks (`log_settings.PERIODIC_TASKS`). Each log has its own task for the expiration of producers."""
         for task, run in (
             (LOG_RETENTION, self._retention.begin),
             (LOG_FLUSHER, self.flush_dirty_logs),
@@ -542,11 +547,11 @@ class LogManager:
         self._tasks[name] = self.scheduler.schedule_once(name, lambda: self._delete_logs_in(self.delete_logs()), delay_ms)
 
     def cleanup_logs(self) -> int:
-        """Retention: delete old segments of the logs that are not compacted; how many segments."""
+        """Apply retention to the logs that are not compacted, and return the number of deleted segments."""
         return sum(self._delete_old_segments())
 
     def _delete_old_segments(self) -> Iterator[int]:
-        """A few segments a step; how many."""
+        """Delete a few segments in each step, and yield their number."""
         if self.cleaner is not None:
             deletable = dict(self.cleaner.pause_cleaning_for_non_compacted_partitions())
         else:
@@ -554,7 +559,7 @@ class LogManager:
         try:
             for key in deletable:
                 for logs in (self.current_logs, self.future_logs):
-                    # Between two steps a log may be deleted or put in the place of another.
+                    # Between two steps, a log may be deleted or replaced.
                     while (log := logs.get(key)) is not None and (count := log.delete_old_segments(RETENTION_SLICE)):
                         yield count
                 yield 0
@@ -563,7 +568,7 @@ class LogManager:
                 self.cleaner.resume_cleaning(deletable)
 
     def flush_dirty_logs(self) -> None:
-        """Flush the logs that were not flushed for their `flush.ms`; a failure is told to the channel by the log."""
+        """Flush the logs whose last flush is older than their `flush.ms`. A log reports a failure to the channel."""
         now_ms = self.now_ms()
         for log in self.all_logs:
             if now_ms - log.last_flush_ms >= log.config.flush_ms:
@@ -573,13 +578,13 @@ class LogManager:
                     continue
 
     def checkpoint_recovery_points(self) -> None:
-        """Write the recovery points of all directories: what lies below them is not recovered after a crash."""
+        """Write the recovery points of all directories. After a crash, nothing below them is recovered."""
         by_dir = self._logs_by_dir()
         for log_dir in self.dirs.live:
             self._checkpoint_recovery_points(log_dir, by_dir.get(log_dir, {}), aside=True)
 
     def checkpoint_log_start_offsets(self) -> None:
-        """Write the beginnings of logs that do not begin with their first segment, as DeleteRecords leaves them."""
+        """Write the start offsets of logs that do not start with their first segment, for example after DeleteRecords."""
         by_dir = self._logs_by_dir()
         for log_dir in self.dirs.live:
             self._checkpoint_log_starts(log_dir, by_dir.get(log_dir, {}), aside=True)
@@ -587,7 +592,7 @@ class LogManager:
     def checkpoint_high_watermarks(self, *, aside: bool = True) -> None:
         """Write the high watermarks of all directories that have logs (ReplicaManager.checkpointHighWatermarks).
 
-        A file that could not be read stays as it is.
+        A file that could not be read is not changed.
         """
         by_dir = self._logs_by_dir()
         for log_dir in self.dirs.live:
@@ -620,9 +625,9 @@ class LogManager:
     # the end ----------------------------------------------------------------------------------------------------------------------
 
     def shutdown(self, broker_epoch: int = -1, *, run: Runner = run_in_turn) -> list[KopsError]:
-        """Flush and close every log, write the checkpoints and, where all was well, the mark of a clean stop; give up the locks.
+        """Flush and close every log, write the checkpoints, mark the clean stop if there was no error, and release the locks.
 
-        A broker shuts its scheduler down before. Returns what went wrong; the directories it went wrong in are recovered by the next start.
+        A broker shuts its scheduler down before. Returns the errors. The next start recovers the directories with errors.
         """
         for task in self._tasks.values():
             task.cancel()
@@ -663,12 +668,12 @@ class LogManager:
 
 
 def key_of(log: UnifiedLog) -> TopicPartition:
-    """The partition a log belongs to."""
+    """The partition of a log."""
     return TopicPartition(log.topic, log.partition)
 
 
 def name_of(key: TopicPartition) -> str:
-    """A partition as Kafka's messages name it."""
+    """A partition's name as in Kafka's messages."""
     return f"{key.topic}-{key.partition}"
 
 

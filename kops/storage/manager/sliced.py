@@ -1,4 +1,4 @@
-"""A long task in short slices: it goes on at the loop's next turn, and whatever came meanwhile goes first."""
+"""A long task that runs in short slices. Between two slices, the loop handles everything that has come in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SLICE_MS: Final = 3
 
 
 class SlicedTask:
-    """`steps()` gives an iterator whose steps take little; `begin` runs it to its end, about `SLICE_MS` at a time."""
+    """A task whose `steps()` returns an iterator with short steps. `begin` runs it to its end, about `SLICE_MS` at a time."""
 
     def __init__(self, scheduler: Scheduler, name: str, steps: Callable[[], Iterator[object]]) -> None:
         self._scheduler = scheduler
@@ -22,7 +22,7 @@ class SlicedTask:
         self._running: Iterator[object] | None = None
 
     def begin(self) -> None:
-        """Run it from the start; nothing where it still runs. What a step raises ends this run and comes out."""
+        """Start the task, unless it is running. An error of a step ends the run and is raised."""
         if self._running is None:
             self._running = self._steps()
             self._go_on()
@@ -34,7 +34,7 @@ class SlicedTask:
         try:
             for _ in running:
                 if self._scheduler.now_ms >= end_ms:
-                    # Not within this turn: a task that is due now still runs in it.
+                    # The delay makes it wait for the next turn, because tasks that are due now still run in this one.
                     self._scheduler.schedule_once(self._name, self._go_on, 1)
                     return
         except BaseException:

@@ -1,8 +1,8 @@
-"""All producers of one partition, their open transactions, and the snapshots of that on disk (Kafka ProducerStateManager).
+"""All producers of one partition, their open transactions, and the snapshots on disk (Kafka ProducerStateManager).
 
-`ProducerState` is the map in memory; `ProducerStateManager` adds the `.snapshot` files of a directory. The order in which producers stand
-in a snapshot is that of Java's HashMap, so it is kept track of. Batches come in by `load_batches` where they are in the log already, and by
-`kops.storage.producers.checks.analyze_append` and `update` where they are appended.
+`ProducerState` is the map in memory, and `ProducerStateManager` adds the `.snapshot` files of a directory. The producers in a snapshot are
+in the order of Java's HashMap, so the map keeps track of that order. Batches that are in the log already enter with `load_batches`. New
+batches enter with `kops.storage.producers.checks.analyze_append` and `update`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LATE_TRANSACTION_BUFFER_MS = 300_000
 
 
 class ActiveProducer(NamedTuple):
-    """A producer as DescribeProducers tells it; -1 for none."""
+    """A producer in the answer to DescribeProducers. -1 stands for missing values."""
 
     producer_id: int
     producer_epoch: int
@@ -42,7 +42,7 @@ class ActiveProducer(NamedTuple):
 
 
 class ProducerState:
-    """Producers by id and transactions by first offset, as of `map_end_offset`: the offset behind the last batch that was read."""
+    """Producers by id and transactions by first offset, at `map_end_offset`, the offset after the last batch that was read."""
 
     topic_partition = ""
     verification_enabled = True
@@ -61,7 +61,7 @@ class ProducerState:
         return not self.producers and not self.unreplicated_txns
 
     def ordered(self) -> list[ProducerStateEntry]:
-        """The producers as Java iterates them."""
+        """The producers in Java's iteration order."""
         return [self.producers[producer_id] for producer_id in self._order]
 
     def _put(self, entry: ProducerStateEntry) -> None:
@@ -70,22 +70,22 @@ class ProducerState:
         self.producers[entry.producer_id] = entry
 
     def load_entry(self, entry: ProducerStateEntry) -> None:
-        """Take a producer from a snapshot, with the transaction it had open."""
+        """Add a producer from a snapshot, with its open transaction."""
         self._put(entry)
         first_offset = entry.current_txn_first_offset
         if first_offset is not None:
             self.ongoing_txns[first_offset] = TxnMetadata(entry.producer_id, first_offset)
 
     def prepare_update(self, producer_id: int) -> ProducerAppendInfo:
-        """What batches of this producer are to be added to, before `update` makes it the state."""
+        """Return the object that collects batches of this producer until `update` makes it the state."""
         return ProducerAppendInfo(self.entry_or_empty(producer_id))
 
     def entry_or_empty(self, producer_id: int) -> ProducerStateEntry:
-        """The producer's state, or that of one that nothing is known of."""
+        """Return the producer's state, or an empty one if the producer is unknown."""
         return self.producers.get(producer_id) or ProducerStateEntry(producer_id)
 
     def update(self, info: ProducerAppendInfo) -> None:
-        """Make what was appended the producer's state."""
+        """Make the collected batches part of the producer's state."""
         current = self.producers.get(info.entry.producer_id)
         if current is None:
             self._put(info.entry)
@@ -95,7 +95,7 @@ class ProducerState:
             self.ongoing_txns[txn.first_offset] = txn
 
     def complete_txn(self, completed: CompletedTxn) -> None:
-        """A transaction is decided; it waits for the high watermark."""
+        """End a transaction. It is kept until the high watermark passes its marker."""
         txn = self.ongoing_txns.pop(completed.first_offset, None)
         if txn is None:
             illegal_argument(f"Attempted to complete transaction {completed} which was not started")
@@ -103,22 +103,24 @@ class ProducerState:
         self.unreplicated_txns[completed.first_offset] = txn
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """The offset up to which everything is decided once this transaction is: the next one's beginning, or behind its marker."""
+        """Return the offset below which every transaction has ended, once this one has: the first offset of the next open transaction, or
+        the offset after this one's marker.
+        """
         others = [txn.first_offset for txn in self.ongoing_txns.values() if txn.producer_id != completed.producer_id]
         return min(others, default=completed.last_offset + 1)
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """The first offset of a transaction that is open."""
+        """The lowest first offset of an open transaction, or None."""
         return min(self.ongoing_txns, default=None)
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of a transaction that is open, or decided above the high watermark."""
+        """The lowest first offset of a transaction that is open, or that ended above the high watermark."""
         return min([*self.ongoing_txns, *self.unreplicated_txns], default=None)
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
-        """Forget the transactions that were decided below it."""
+        """Remove the transactions that ended below the high watermark."""
         self._remove_unreplicated_below(high_watermark)
 
     def _remove_unreplicated_below(self, offset: int) -> None:
@@ -130,7 +132,7 @@ class ProducerState:
     # what is asked of it ----------------------------------------------------------------------------------------------------------
 
     def active_producers(self) -> list[ActiveProducer]:
-        """All producers, as Java iterates them."""
+        """Return all producers in Java's iteration order."""
         return [
             ActiveProducer(
                 entry.producer_id,
@@ -144,17 +146,17 @@ class ProducerState:
         ]
 
     def find_duplicate_batch(self, batch: Batch) -> BatchMetadata | None:
-        """Where the batch was written before, if it is one of its producer's last five."""
+        """Return the earlier write of the batch, if it is one of its producer's last five batches."""
         entry = self.producers.get(batch.producer_id)
         return None if entry is None else entry.find_duplicate_batch(batch)
 
     def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has a transaction open with this very epoch."""
+        """Whether the producer has an open transaction with exactly this epoch."""
         entry = self.producers.get(producer_id)
         return entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == producer_epoch
 
     def check_not_older(self, producer_id: int, producer_epoch: int) -> None:
-        """ApiError INVALID_PRODUCER_EPOCH if a later epoch of the producer was seen."""
+        """Raise ApiError INVALID_PRODUCER_EPOCH if a later epoch of the producer was seen."""
         entry = self.producers.get(producer_id)
         if entry is not None and producer_epoch < entry.producer_epoch:
             reason = (
@@ -163,7 +165,7 @@ class ProducerState:
             raise ApiError("INVALID_PRODUCER_EPOCH", reason)
 
     def has_late_transaction(self, now_ms: int, max_transaction_timeout_ms: int) -> bool:
-        """Whether the oldest open transaction's producer wrote last longer ago than any transaction may last, and five minutes."""
+        """Whether the producer of the oldest open transaction last wrote more than five minutes longer ago than a transaction may last."""
         if not self.ongoing_txns:
             return False
         entry = self.producers.get(self.ongoing_txns[min(self.ongoing_txns)].producer_id)
@@ -175,9 +177,9 @@ class ProducerState:
     def start_verification(
         self, producer_id: int, sequence: int, producer_epoch: int, *, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard:
-        """What the first append of a transaction must bring (UnifiedLog.maybeStartTransactionVerification).
+        """Return the guard that a transaction's first append must bring (UnifiedLog.maybeStartTransactionVerification).
 
-        `NO_GUARD` where the transaction is open already, so nothing is to be verified. Raises ApiError INVALID_PRODUCER_EPOCH.
+        Returns `NO_GUARD` if the transaction is open already and needs no verification. Raises ApiError INVALID_PRODUCER_EPOCH.
         """
         self.check_not_older(producer_id, producer_epoch)
         if self.has_ongoing_transaction(producer_id, producer_epoch):
@@ -189,13 +191,14 @@ class ProducerState:
         return entry.guard
 
     def verification_guard(self, producer_id: int) -> VerificationGuard:
-        """The guard of the verification that is under way, or `NO_GUARD`."""
+        """The guard of the current verification, or `NO_GUARD`."""
         entry = self.verifications.get(producer_id)
         return NO_GUARD if entry is None else entry.guard
 
     def end_verification(self, batch: Batch) -> None:
-        """A transactional batch or marker is in the log: nothing is left to verify, unless the next transaction is under verification
-        already (version 2)."""
+        """End a verification, because a transactional batch or marker is in the log. In version 2, the next transaction may already be
+        under verification, which continues.
+        """
         entry = self.verifications.get(batch.producer_id)
         if entry is not None and not (entry.supports_epoch_bump and batch.is_control and batch.producer_epoch == entry.epoch):
             del self.verifications[batch.producer_id]
@@ -207,7 +210,7 @@ class ProducerState:
         self.unreplicated_txns.clear()
 
     def load_batches(self, batches: Iterable[Batch]) -> None:
-        """Read batches back in one go (UnifiedLog.loadProducersFromRecords): the state changes behind the last of them."""
+        """Read batches back in bulk (UnifiedLog.loadProducersFromRecords). The state changes after the last of them."""
         loaded: dict[int, ProducerAppendInfo] = {}
         order = HashOrder()
         completed = []
@@ -234,7 +237,7 @@ class ProducerState:
 
 
 class ProducerStateManager(ProducerState):
-    """The state and the snapshots of one partition directory; opening it lists the snapshots."""
+    """The state and the snapshots of one partition directory. The constructor lists the snapshots."""
 
     def __init__(
         self,
@@ -255,7 +258,7 @@ class ProducerStateManager(ProducerState):
         self._snapshots = self._list_snapshots()
 
     def _list_snapshots(self) -> dict[int, str]:
-        """Path by offset; two names of one offset: the later name."""
+        """Return the paths by offset. If two names have the same offset, the later name counts."""
         found = {}
         for name in self._files.list(self._directory):
             path = posixpath.join(self._directory, name)
@@ -265,31 +268,30 @@ class ProducerStateManager(ProducerState):
 
     @property
     def latest_snapshot_offset(self) -> int | None:
-        """The newest snapshot's offset."""
+        """The newest snapshot's offset, or None."""
         return max(self._snapshots, default=None)
 
     @property
     def oldest_snapshot_offset(self) -> int | None:
-        """The oldest snapshot's offset."""
+        """The oldest snapshot's offset, or None."""
         return min(self._snapshots, default=None)
 
     def snapshot_path(self, offset: int) -> str | None:
-        """The snapshot at this offset (fetchSnapshot)."""
+        """The path of the snapshot at this offset, or None (fetchSnapshot)."""
         return self._snapshots.get(offset)
 
     def update_directory(self, directory: str) -> None:
-        """The directory was renamed."""
+        """Use the directory's new name."""
         self._directory = directory
         self._snapshots = {offset: posixpath.join(directory, posixpath.basename(path)) for offset, path in self._snapshots.items()}
 
     # taking and loading -----------------------------------------------------------------------------------------------------------
 
     def take_snapshot(self, *, sync: bool = True) -> str | None:
-        """Write the state to a snapshot, and that to the disk, if it is newer than the last one; the path written.
+        """Write the state to a snapshot and sync it, if it is newer than the last one. Returns the path of the new file, or None.
 
-        Without `sync` it is left to the caller to bring it to the disk.
-
-        An older file of that name is written over, not cut: what is longer in it stays behind the new contents, as with Kafka.
+        Without `sync`, the caller has to sync the file. An older file of that name is overwritten but not truncated. As with Kafka, the
+        rest of a longer file stays after the new contents.
         """
         if self.map_end_offset <= self._last_snapshot_offset:
             return None
@@ -304,7 +306,7 @@ class ProducerStateManager(ProducerState):
         return path
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Go back to the newest snapshot within the log; snapshots outside of it are deleted."""
+        """Return to the newest snapshot within the log, and delete the snapshots outside the log."""
         for offset in sorted(self._snapshots):
             if offset > log_end_offset or offset <= log_start_offset:
                 self._remove_snapshot(offset)
@@ -339,7 +341,9 @@ class ProducerStateManager(ProducerState):
         return entry.current_txn_first_offset is None and to_long(now_ms - entry.last_timestamp) >= self.expiration_ms
 
     def remove_expired_producers(self, now_ms: int) -> None:
-        """Forget the producers that wrote nothing for the time of expiry and have no transaction open, and verifications as old."""
+        """Remove the producers that have written nothing within the expiration time and have no open transaction, and verifications of that
+        age.
+        """
         for producer_id in [entry.producer_id for entry in self.producers.values() if self._is_expired(entry, now_ms)]:
             del self.producers[producer_id]
             self._order.remove(producer_id)
@@ -348,7 +352,7 @@ class ProducerStateManager(ProducerState):
                 del self.verifications[producer_id]
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
-        """The log begins later now."""
+        """Note the log's new start offset."""
         self._remove_unreplicated_below(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         latest = self.latest_snapshot_offset
@@ -357,7 +361,7 @@ class ProducerStateManager(ProducerState):
     # removing ---------------------------------------------------------------------------------------------------------------------
 
     def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
-        """List the snapshots anew and delete those that belong to no segment, but the newest if it is above all segments."""
+        """List the snapshots again, and delete those of no segment. The newest stays if it is above all segments."""
         base_offsets = set(segment_base_offsets)
         self._snapshots = self._list_snapshots()
         strays = [offset for offset in sorted(self._snapshots) if offset not in base_offsets]
@@ -367,7 +371,7 @@ class ProducerStateManager(ProducerState):
             self._remove_snapshot(strays[-1])
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Forget everything, delete all snapshots."""
+        """Remove the whole state and delete all snapshots."""
         self._clear()
         for snapshot in sorted(self._snapshots):
             self._remove_snapshot(snapshot)
@@ -375,7 +379,7 @@ class ProducerStateManager(ProducerState):
         self.map_end_offset = offset
 
     def truncate_fully_and_reload_snapshots(self) -> None:
-        """Forget everything and list the snapshots anew: other files were put into the directory."""
+        """Remove the whole state and list the snapshots again, because the directory got other files."""
         self.truncate_fully_and_start_at(0)
         self._snapshots = self._list_snapshots()
 
@@ -386,7 +390,7 @@ class ProducerStateManager(ProducerState):
                 self._remove_snapshot(snapshot)
 
     def remove_and_mark_for_deletion(self, offset: int) -> str | None:
-        """Rename the snapshot of a segment that is given up; one that is gone already is none."""
+        """Rename the snapshot of a removed segment. Returns None if the file is gone already."""
         path = self._snapshots.pop(offset, None)
         if path is None:
             return None
@@ -405,12 +409,12 @@ class ProducerStateManager(ProducerState):
 
 
 def snapshot_bytes(state: ProducerState) -> bytes:
-    """The contents of a `.snapshot` file of this state."""
+    """Return the contents of a `.snapshot` file for this state."""
     return write_producer_snapshot([_to_snapshot(entry) for entry in state.ordered()])
 
 
 def load_snapshot(entries: Iterable[ProducerSnapshotEntry]) -> ProducerState:
-    """The state that a `.snapshot` file tells; no producer is taken for expired."""
+    """Return the state of a `.snapshot` file. No producer counts as expired."""
     state = ProducerState()
     for entry in entries:
         state.load_entry(_from_snapshot(entry))

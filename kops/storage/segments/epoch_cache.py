@@ -1,8 +1,8 @@
-"""Which leader epoch begins at which offset: the cache behind `leader-epoch-checkpoint`.
+"""The leader epochs of a partition and their start offsets: the cache of `leader-epoch-checkpoint`.
 
-Source: Kafka's LeaderEpochFileCache (KIP-101, KIP-279, KIP-320). Entries are strictly increasing in epoch and in start offset; assigning
-one that goes back removes those it contradicts. Assigning writes the file at once; cutting writes it later (Kafka: a task on the
-scheduler), here on `flush`, which the loader calls where Kafka's task has run.
+Source: Kafka's LeaderEpochFileCache (KIP-101, KIP-279, KIP-320). Epochs and start offsets of the entries are strictly increasing. Assigning
+an entry that goes back removes the entries that it contradicts. Assigning writes the file. Truncation only marks it as due (in Kafka a task
+of the scheduler writes it), and `flush` writes it. The loader calls `flush` where Kafka's task has run.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _MALFORMED = "checkpoint-malformed"
 
 
 class LeaderEpochFileCache:
-    """The entries of one partition, and their file in its directory.
+    """The entries of one partition, and the file in its directory.
 
-    Opening creates a missing file and reads what is there: `KafkaStorageError` where the file is malformed, a `LoadError` with Java's class
-    where a number in it is none, or negative.
+    The constructor reads the file, and creates it if it is missing. It raises `KafkaStorageError` if the file is malformed, and a
+    `LoadError` with Java's class if a number in it is invalid or negative.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -90,10 +90,10 @@ class LeaderEpochFileCache:
         self._flush_due = False
 
     def settle(self) -> None:
-        """Wait until the file is on the disk as it was written last. In any thread. Raises KafkaStorageError.
+        """Wait until the last write of the file is on the disk. May be called in any thread. Raises KafkaStorageError.
 
-        An epoch that a crash takes out of the file is found again in the batches, as far as they are recovered: above the recovery point.
-        So this comes before the recovery point moves, and before a clean stop.
+        If a crash removes an epoch from the file, recovery finds it again in the batches, but only above the recovery point. So this is
+        called before the recovery point moves, and before a clean stop.
         """
         if self._last_write is not None:
             try:
@@ -106,11 +106,11 @@ class LeaderEpochFileCache:
 
     @property
     def flush_due(self) -> bool:
-        """Whether cutting has left the file behind."""
+        """Whether a truncation has not been written to the file yet."""
         return self._flush_due
 
     def update_directory(self, directory: str) -> None:
-        """The directory was renamed; a file that is missing there is made."""
+        """Use the directory's new name, and create the file if it is missing there."""
         self._path = posixpath.join(directory, FILE_NAME)
         self._file = ReplacedFile(self._files, self._path)
         self._last_write = None
@@ -119,14 +119,15 @@ class LeaderEpochFileCache:
             self._on_disk = b""
 
     def clear(self) -> None:
-        """Remove all entries, the file stays."""
+        """Remove all entries. The file stays."""
         self._entries.clear()
         self._flush_due = False
 
     def flush(self) -> None:
-        """Write the file if cutting left that for later, and if that changes it: every load of a log cuts, hardly any changes something.
+        """Write the file if a truncation has not been written yet and has changed its contents. (Every load truncates, but few truncations
+        change anything.)
 
-        Writing takes away what a crash left of an earlier write, too. Nothing is written where the directory is gone: it was renamed or
+        Writing also removes what a crash left of an earlier write. Nothing is written if the directory is gone because it was renamed or
         deleted meanwhile (a stray log while others are still being loaded; CheckpointFile.writeIfDirExists).
         """
         directory = posixpath.dirname(self._path)
@@ -141,7 +142,7 @@ class LeaderEpochFileCache:
     # changes ----------------------------------------------------------------------------------------------------------------------
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """A new epoch begins at `start_offset`; written at once."""
+        """Begin a new epoch at `start_offset`, and write the file."""
         if self._assign(EpochEntry(epoch, start_offset)):
             self._write()
 
@@ -153,15 +154,15 @@ class LeaderEpochFileCache:
         return assign_epoch(self._entries, entry)
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Remove the entries that begin at or behind `end_offset`; the file follows on `flush`."""
+        """Remove the entries that begin at or after `end_offset`. `flush` writes the file."""
         self._flush_due |= _cut_end(self._entries, end_offset)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Remove the entries before `start_offset` but the last of them, which then begins there; the file follows on `flush`."""
+        """Remove the entries before `start_offset` except the last of them, which then begins there. `flush` writes the file."""
         self._flush_due |= _cut_start(self._entries, start_offset)
 
     def clear_and_flush(self) -> None:
-        """Remove all entries, also in the file."""
+        """Remove all entries, and write the file."""
         self._entries.clear()
         self._write()
 
@@ -200,13 +201,13 @@ class LeaderEpochFileCache:
         return next((entry for entry in self._entries if entry.epoch > epoch), None)
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch in which `offset` was written, None before the first entry."""
+        """The epoch in which `offset` was written, or None before the first entry."""
         return next((entry.epoch for entry in reversed(self._entries) if entry.start_offset <= offset), None)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch not above the one asked for, and where it ended: what OffsetForLeaderEpoch answers.
+        """Return the largest epoch not above the requested one, and its end offset: the answer to OffsetForLeaderEpoch.
 
-        (-1, -1) where nothing is known; the requested epoch with the first known start offset where the log begins later.
+        Returns (-1, -1) if nothing is known, and the requested epoch with the first known start offset if the log begins later.
         """
         if epoch == UNDEFINED_EPOCH:
             return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
@@ -219,7 +220,7 @@ class LeaderEpochFileCache:
         return (epoch if floor is None else floor.epoch), higher.start_offset
 
     def entries_in_range(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
-        """The entries as they would be after cutting both ends."""
+        """Return the entries that would remain after truncating both ends."""
         entries = list(self._entries)
         if start_offset >= 0:
             _cut_start(entries, start_offset)
