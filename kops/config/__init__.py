@@ -45,7 +45,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> object:
-    """Imported when asked for: `kops.storage` needs the numbers of `kops.config.values.java` all the time, the definitions hardly ever."""
+    """Import a name at its first use. `kops.storage` often needs the numbers of `kops.config.values.java`, but rarely the definitions."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,7 +1,8 @@
-"""The settings of a subscription to clients' metrics: which metrics, how often, of which clients.
+"""The settings of a subscription to clients' metrics: which metrics, how often, from which clients.
 
-Source: Kafka's ClientMetricsConfigs (KIP-714). What is not allowed raises `ApiError` INVALID_REQUEST or INVALID_CONFIG with Kafka's text.
-Whether a pattern is one is decided by Python's rules, which are Java's but for `\\p{…}`, a brace that opens no repetition, and rarities.
+Source: Kafka's ClientMetricsConfigs (KIP-714). A value that is not allowed raises `ApiError` INVALID_REQUEST or INVALID_CONFIG with Kafka's
+text. Python's rules decide whether a pattern is valid. They equal Java's except for `\\p{…}`, a brace that opens no repetition, and a few
+rare cases.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ CLIENT_METRICS_CONFIG_DEF: Final = ConfigDef(
 
 
 def validate_client_metrics(subscription: str, settings: Mapping[str, str]) -> None:
-    """Whether a subscription may have these settings."""
+    """Check whether a subscription may have these settings."""
     if not subscription:
         raise ApiError("INVALID_REQUEST", "Subscription name can't be empty")
     for name in put_order(settings):

@@ -1,9 +1,10 @@
-"""The settings of one consumer, share or streams group: what they are, what they are without being set, which are allowed.
+"""The settings of one consumer, share or streams group: their types, defaults and limits.
 
-Each has the default of a broker's setting of the same name with `group.` before it, where there is one, and the limits beside that.
+The default of a setting is the broker's setting of the same name with the prefix `group.`, if there is one, and its limits are the settings
+beside that.
 
-Source: Kafka's GroupConfig, GroupCoordinatorConfig.extractGroupConfigMap, ShareGroupAutoOffsetResetStrategy (KIP-848, KIP-932, KIP-1071).
-What is not allowed raises `ApiError` INVALID_CONFIG with Kafka's text.
+Source: Kafka's GroupConfig, GroupCoordinatorConfig.extractGroupConfigMap, ShareGroupAutoOffsetResetStrategy (KIP-848, KIP-932, KIP-1071). A
+value that is not allowed raises `ApiError` INVALID_CONFIG with Kafka's text.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _SECONDS: Final = (86_400, 3600, 60, 1)
 
 
 def _is_duration(text: str) -> bool:
-    """Whether Java's Duration.parse takes it, and it is not negative."""
+    """Whether Java's Duration.parse accepts the text, and the duration is not negative."""
     found = _DURATION.fullmatch(text)
     if found is None or all(part is None for part in found.groups()[1:5]):
         return False
@@ -53,7 +54,7 @@ def _other_reset(name: str, value: Value) -> str | None:
 
 
 def broker_synonym(name: str) -> str | None:
-    """The broker's setting that a group's is without being set; None if there is none."""
+    """Return the broker setting that is the default of a group's setting, or None."""
     synonym = f"group.{name}"
     return synonym if synonym in KAFKA_CONFIG_DEF.keys else None
 
@@ -86,20 +87,20 @@ GROUP_CONFIG_DEF: Final = ConfigDef(
 
 
 def broker_group_settings(static: Mapping[str, str]) -> dict[str, Value]:
-    """The values of what a server.properties says of groups."""
+    """Return the values of the group settings in a server.properties."""
     keys = {name: key for name, key in KAFKA_CONFIG_DEF.keys.items() if name.startswith("group.")}
     return {name: key.accept(static[name]) if name in static else key.default for name, key in keys.items()}
 
 
 def group_defaults(broker: Mapping[str, Value]) -> dict[str, Value]:
-    """What the broker's settings (their values by name) make of those that a group may have."""
+    """Return the defaults of group settings for a broker with these values."""
     synonyms = ((name, broker_synonym(name)) for name in GROUP_CONFIG_DEF.keys)
     return {name: broker[synonym] for name, synonym in synonyms if synonym is not None}
 
 
 def validate_group_config(settings: Mapping[str, str], broker: Mapping[str, Value]) -> None:
-    """Whether a group may have these settings at a broker with those."""
-    # Intervals of assignments count only where they are set.
+    """Check whether a group may have these settings on a broker with those values."""
+    # Assignment intervals are checked only if they are set.
     defaults = {name: value for name, value in group_defaults(broker).items() if not name.endswith(_ASSIGNMENT)}
     for name in put_order({**defaults, **settings}):
         if name not in GROUP_CONFIG_DEF.keys:
@@ -117,7 +118,7 @@ def validate_group_config(settings: Mapping[str, str], broker: Mapping[str, Valu
 
 
 def _limited(kind: str) -> tuple[str, ...]:
-    """The settings that have limits, in the order in which they are checked."""
+    """Return the settings that have limits, in the order in which they are checked."""
     match kind:
         case "consumer":
             return _HEARTBEAT, _SESSION, _ASSIGNMENT

@@ -1,7 +1,7 @@
 """The settings of a topic in Kafka 4.3, and how a broker's settings become their defaults.
 
 Sources: Kafka's LogConfig and TopicConfig (names, types, defaults, limits), ServerTopicConfigSynonyms and KafkaConfig.extractLogConfigMap
-(which broker setting is the default of which topic setting; of several the first that is set counts).
+(the broker settings that are the default of a topic setting, of which the first one that is set counts).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ TOPIC_CONFIG_DEF: Final = ConfigDef(
     )
 )
 
-# The broker settings that are defaults of topic settings, with what their values are multiplied by; the first that is given counts.
+# The broker settings that are defaults of topic settings, and the factor for their values. The first one that is set counts.
 _SYNONYMS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "segment.bytes": (("log.segment.bytes", 1),),
     "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
@@ -111,9 +111,9 @@ _SYNONYMS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """A topic's settings; each field is Kafka's name with `_` for `.`, times in ms, sizes in bytes.
+    """A topic's settings. Each field is Kafka's name with `_` for `.`. Times are ms, sizes bytes.
 
-    `overridden` names those that the topic has settings of its own for.
+    `overridden` names the settings that the topic itself has.
     """
 
     segment_bytes: int = 1 << 30
@@ -153,7 +153,7 @@ class TopicConfig:
     overridden: frozenset[str] = field(default=frozenset(), compare=False)
 
     def with_overrides(self, settings: Mapping[str, str]) -> TopicConfig:
-        """These settings, a broker's defaults, with those of a topic over them (LogConfig.fromProps); unknown names are passed over.
+        """Return these settings, a broker's defaults, with those of a topic on top (LogConfig.fromProps). Unknown names are ignored.
 
         Raises ApiError INVALID_CONFIG.
         """
@@ -163,7 +163,7 @@ class TopicConfig:
         return replace(self, **values, overridden=frozenset(settings))
 
     def with_values(self, values: Mapping[str, Value]) -> TopicConfig:
-        """These settings with values of a broker by topic names over them. Raises ApiError INVALID_CONFIG."""
+        """Return these settings with a broker's values, by topic names, on top. Raises ApiError INVALID_CONFIG."""
         accepted: dict[str, Any] = {_field(name): _frozen(TOPIC_CONFIG_DEF.keys[name].accept(value)) for name, value in values.items()}
         return replace(self, **accepted)
 
@@ -175,7 +175,7 @@ class TopicConfig:
 
     @property
     def segment_size(self) -> int:
-        """The size at which a segment is rolled: `internal.segment.bytes` where it is set."""
+        """The size at which a segment is rolled: `internal.segment.bytes` if it is set."""
         return self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
 
     @property
@@ -185,12 +185,12 @@ class TopicConfig:
 
     @property
     def delete(self) -> bool:
-        """Whether old segments are deleted by retention."""
+        """Whether retention deletes old segments."""
         return "delete" in self.cleanup_policy
 
     @property
     def init_file_size(self) -> int:
-        """How far a new `.log` is preallocated."""
+        """The size to which a new `.log` is preallocated."""
         return self.segment_size if self.preallocate else 0
 
     @property
@@ -204,10 +204,10 @@ class TopicConfig:
 def topic_config(
     overrides: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None, *, ignore_unknown: bool = False
 ) -> TopicConfig:
-    """The settings of a topic: `overrides` by topic names over a broker's server.properties over Kafka's defaults.
+    """Return the settings of a topic: `overrides` by topic names, then a broker's server.properties, then Kafka's defaults.
 
-    Raises UsageError for an unknown topic setting or a value that is not allowed; unknown broker settings are other parts' business.
-    `ignore_unknown` passes over settings that 4.3 does not know, as a broker does with those that an older one has stored.
+    Raises UsageError for an unknown topic setting or a value that is not allowed. Unknown broker settings are ignored. `ignore_unknown`
+    ignores topic settings that 4.3 does not know, as a broker does with settings that an older one has stored.
     """
     values = broker_defaults(broker) if broker else {}
     values.update(TOPIC_CONFIG_DEF.parse(overrides or {}, ignore_unknown=ignore_unknown))
@@ -228,17 +228,17 @@ def _frozen(value: Value) -> object:
 
 
 def server_synonyms(name: str) -> tuple[str, ...]:
-    """The broker settings that are defaults of this topic setting, the first that is set counts (ALL_TOPIC_CONFIG_SYNONYMS)."""
+    """Return the broker settings that are defaults of this topic setting. The first one that is set counts (ALL_TOPIC_CONFIG_SYNONYMS)."""
     return tuple(synonym for synonym, _ in synonyms_with_factors(name))
 
 
 def synonyms_with_factors(name: str) -> tuple[tuple[str, int], ...]:
-    """`server_synonyms`, each with what its value is multiplied by to be this setting's."""
+    """Return `server_synonyms`, each with the factor that converts its value to this setting's unit."""
     return _SYNONYMS.get(name, ())
 
 
 def broker_defaults(properties: Mapping[str, str]) -> dict[str, Value]:
-    """The topic settings, by topic names, that a broker's server.properties give defaults for (KafkaConfig.extractLogConfigMap)."""
+    """Return the topic settings, by topic names, whose defaults a server.properties sets (KafkaConfig.extractLogConfigMap)."""
     values: dict[str, Value] = {}
     for name, given in _SYNONYMS.items():
         synonym, factor = next((found for found in given if found[0] in properties), (None, 1))
@@ -263,7 +263,7 @@ def _broker_default(name: str, synonym: str, factor: int, text: str) -> Value:
 
 
 def parse_settings(arguments: Iterable[str], *, source: str) -> dict[str, str]:
-    """`key=value` arguments. Raises UsageError for one without `=`, which names the option that is the source."""
+    """Parse `key=value` arguments. Raises UsageError for one without `=`, which names `source`, the option."""
     settings = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")

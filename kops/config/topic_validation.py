@@ -1,6 +1,6 @@
-"""Whether a topic's settings are allowed together, as the controller decides it (Kafka LogConfig.validate).
+"""The controller's checks of a topic's settings against each other (Kafka LogConfig.validate).
 
-What is wrong raises `ApiError` INVALID_CONFIG with Kafka's text.
+An error raises `ApiError` INVALID_CONFIG with Kafka's text.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ def validate_topic_config(
     broker: Mapping[str, Value] | None = None,
     remote_storage_enabled: bool = False,
 ) -> dict[str, Value]:
-    """The values of all topic settings where `settings` are the topic's own.
+    """Return the values of all topic settings if `settings` are the topic's own.
 
-    `existing` are those that it had before. `broker` are the broker's defaults by topic names (`TopicConfig.values`); without them, as a
-    client asks, the rules of remote storage are left out. `remote_storage_enabled`: the broker has tiered storage.
+    `existing` are the topic's own settings before the change. `broker` are the broker's defaults by topic names (`TopicConfig.values`).
+    Without them, for a check by a client, the rules of remote storage are skipped. `remote_storage_enabled` says whether the broker has
+    tiered storage.
     """
     for name in settings:
         if name not in TOPIC_CONFIG_DEF.keys:
@@ -71,7 +72,7 @@ def _check_remote_storage(values: Mapping[str, Value], existing: Mapping[str, st
 
 
 def _check_local_retention(values: Mapping[str, Value], name: str) -> None:
-    """What is kept locally is not more than what is kept in all."""
+    """Check that the local retention is not larger than the total retention."""
     whole, local = _number(values, name), _number(values, f"local.{name}")
     has_no_limit = whole <= _NO_LIMIT if name == "retention.bytes" else whole == _NO_LIMIT
     if has_no_limit or local == _DERIVED:

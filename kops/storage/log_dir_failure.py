@@ -1,8 +1,4 @@
-"""Where an I/O error in a log directory is told, once for each directory (Kafka LogDirFailureChannel).
-
-Whoever meets the error adds the directory and goes on; who owns the directories takes it from here and stops serving it
-(`LogManager.handle_log_dir_failure`). A directory that has failed stays offline until the next start.
-"""
+"""The channel to which I/O errors in log directories are reported, once for each directory (Kafka LogDirFailureChannel)."""
 
 from __future__ import annotations
 

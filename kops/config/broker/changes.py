@@ -1,7 +1,8 @@
-"""Whether a running node can take a change of its settings.
+"""Checks whether a running node can change its settings.
 
 Sources: the `validateReconfiguration` methods of Kafka's DynamicMetricsReporters, DynamicThreadPool, DynamicLogConfig,
-DynamicListenerConfig, DynamicRemoteLogConfig and LogCleaner, in this order. What is wrong raises ApiError INVALID_CONFIG with Kafka's text.
+DynamicListenerConfig, DynamicRemoteLogConfig and LogCleaner, in this order. A change that is not possible raises ApiError INVALID_CONFIG
+with Kafka's text.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _REPORTERS: Final = {"org.apache.kafka.common.metrics.JmxReporter"}
 
 
 def check_changes(old: BrokerConfig, new: BrokerConfig, changed: frozenset[str]) -> None:
-    """Whether a node with the settings `old` can go on with `new`; `changed` are the names whose texts differ."""
+    """Check whether a node with the settings `old` can change to `new`. `changed` are the names whose texts differ."""
     if not changed:
         return
     if "metric.reporters" in changed and not _REPORTERS.issuperset(new["metric.reporters"]):
@@ -84,7 +85,7 @@ def _check_cleaner(before: int, after: int) -> None:
 
 
 def _check_local_retention(new: BrokerConfig) -> None:
-    """What is kept locally is not more than what is kept in all."""
+    """Check that the local retention is not larger than the total retention."""
     topics = new.topic_values()
     for name in ("retention.ms", "retention.bytes"):
         whole, local = number(topics, name), number(topics, f"local.{name}")
@@ -116,7 +117,7 @@ def _check_listeners(old: BrokerConfig, new: BrokerConfig) -> None:
 
 
 def _names(listeners: Iterable[str]) -> str:
-    """A Scala set of Kafka's ListenerName."""
+    """Format listener names as a Scala set of Kafka's ListenerName."""
     return f"Set({', '.join(f'ListenerName({name})' for name in listeners)})"
 
 

@@ -1,7 +1,7 @@
-"""What of a node's settings must fit together, with Kafka's texts.
+"""Checks of a node's settings against each other, with Kafka's texts.
 
-Sources: Kafka's KafkaConfig.validateValues, the constructors of GroupCoordinatorConfig, ShareGroupConfig and ShareCoordinatorConfig, in the
-order in which KafkaConfig comes to them: the first that is wrong is reported. Raises ApiError INVALID_CONFIG.
+Sources: Kafka's KafkaConfig.validateValues and the constructors of GroupCoordinatorConfig, ShareGroupConfig and ShareCoordinatorConfig. The
+checks run in the order of KafkaConfig and report the first error. They raise ApiError INVALID_CONFIG.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _AT_MOST: Final = "{} must be less than or equal to {}"
 
 
 def require(holds: bool, text: str) -> None:
-    """Scala's `require`."""
+    """Raise the error of Scala's `require` if the condition is false."""
     if not holds:
         refuse(f"requirement failed: {text}")
 
 
 def check_coordinators(values: Mapping[str, Value]) -> None:
-    """The settings of the group coordinator, then those of share groups and their coordinator."""
+    """Check the settings of the group coordinator, then those of share groups and their coordinator."""
     for name in words(values, "group.consumer.assignors"):
         if name not in ("uniform", "range"):
             refuse(f"Class {name} cannot be found")
@@ -85,7 +85,7 @@ def _check_codec(codec: int) -> None:
 
 
 def check_early_start_listeners(config: BrokerSettings) -> None:
-    """`early.start.listeners` are among the listeners."""
+    """Check that `early.start.listeners` are among the listeners."""
     listening = {endpoint.name for endpoint in config.listeners}
     for name in config["early.start.listeners"] or ():
         if name not in listening:
@@ -93,13 +93,13 @@ def check_early_start_listeners(config: BrokerSettings) -> None:
 
 
 def check_rebalance_protocols(values: Mapping[str, Value]) -> None:
-    """The classic protocol can't be turned off."""
+    """Check that the classic protocol is enabled, because it can't be disabled."""
     if "classic" not in words(values, "group.coordinator.rebalance.protocols"):
         refuse("Disabling the 'classic' protocol is not supported.")
 
 
 def check_values(config: BrokerSettings) -> None:
-    """KafkaConfig.validateValues."""
+    """Run the checks of KafkaConfig.validateValues."""
     values = config.values
     if config.node_id != number(values, "broker.id"):
         refuse("You must set `node.id` to the same value as `broker.id`.")
@@ -113,7 +113,7 @@ def check_values(config: BrokerSettings) -> None:
         wait <= number(values, "replica.lag.time.max.ms"),
         "replica.fetch.wait.max.ms should always be less than or equal to replica.lag.time.max.ms to prevent frequent changes in ISR",
     )
-    _ = config.advertised_listeners  # errors in them are reported before the rest
+    _ = config.advertised_listeners  # reports their errors before all others
     _check_roles(config)
     if config.is_broker:
         _check_broker(config)

@@ -1,7 +1,8 @@
 """The settings of a node: Kafka's server.properties as a value that has passed Kafka's checks.
 
-Sources: Kafka's KafkaConfig and AbstractKafkaConfig. `BrokerConfig.accept` is KafkaConfig's constructor, for code that answers a client;
-`from_properties` is for a node that starts, and refuses also what Kafka serves and kops does not (`broker_marks`).
+Sources: Kafka's KafkaConfig and AbstractKafkaConfig. `BrokerConfig.accept` is KafkaConfig's constructor, for code that answers a client.
+`from_properties` is for a node that starts. It also rejects settings that Kafka supports and kops does not
+(`kops.config.broker_keys.marks`).
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _LISTENER_KEYS: Final = ("max.connections", "max.connection.creation.rate")
 
 
 class BrokerConfig(BrokerSettings):
-    """A node's settings. `config["num.partitions"]` is the typed value of any of Kafka's keys: bool, int, float, str, list of str, None.
+    """A node's settings. `config["num.partitions"]` is the typed value of any of Kafka's keys: bool, int, float, str, list of str or None.
 
-    `properties` are the texts as given, `originals` these with `node.id` and `broker.id` filled in from each other, `values` all values by
-    name. An instance does not change: `kops.config.broker.dynamic` makes others.
+    `properties` are the given texts. `originals` are the same texts, with `node.id` and `broker.id` filled in from each other. `values` are
+    all values by name. An instance never changes. `kops.config.broker.dynamic` creates new ones.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        """KafkaConfig's constructor. Raises ApiError INVALID_CONFIG with Kafka's text."""
+        """Parse and check the settings as KafkaConfig's constructor does. Raises ApiError INVALID_CONFIG with Kafka's text."""
         super().__init__(properties)
         checks.check_coordinators(self.values)
         checks.check_early_start_listeners(self)
@@ -41,15 +42,15 @@ class BrokerConfig(BrokerSettings):
 
     @classmethod
     def accept(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """The settings that Kafka takes. Raises ApiError INVALID_CONFIG with Kafka's text."""
+        """Accept all settings that Kafka accepts. Raises ApiError INVALID_CONFIG with Kafka's text."""
         return cls(properties)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """The settings that a kops node can start with. Raises UsageError that names the setting and what is allowed."""
+        """Accept the settings that a kops node can start with. Raises UsageError with the setting's name and the allowed values."""
         try:
             config = cls(properties)
-            _ = config.default_topic_config  # its limits are those of topics
+            _ = config.default_topic_config  # checks the limits of topic settings
         except ApiError as error:
             raise UsageError(error.message) from error
         config.check_served()
@@ -57,7 +58,7 @@ class BrokerConfig(BrokerSettings):
 
     @cached_property
     def unused(self) -> list[tuple[str, str]]:
-        """What is given and has no effect, in the order given: name and why."""
+        """Name and reason of each given setting that has no effect, in the given order."""
         found = []
         for name in self.properties:
             mark = MARKS.get(name)
@@ -69,7 +70,7 @@ class BrokerConfig(BrokerSettings):
 
     @cached_property
     def warnings(self) -> list[str]:
-        """What Kafka warns about at a start."""
+        """The warnings that Kafka prints at a start."""
         found = []
         heartbeat, timeout = self["broker.heartbeat.interval.ms"], self["broker.session.timeout.ms"]
         if heartbeat * 2 > timeout:
@@ -92,7 +93,7 @@ class BrokerConfig(BrokerSettings):
         return key in _LISTENER_KEYS and listener.upper() in self.protocols
 
     def check_served(self) -> None:
-        """Refuse what Kafka serves and kops does not, and addresses that no socket can have."""
+        """Reject settings that Kafka supports and kops does not, and addresses that no socket can have."""
         for name, mark in MARKS.items():
             value, default = self.values[name], self.definition.keys[name].default
             if mark.effect == "refused" and value != default and value not in _HARMLESS.get(name, ()):

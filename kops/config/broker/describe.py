@@ -1,6 +1,6 @@
-"""What a broker says of settings, its own and others': value, source, synonyms, type, and what may be shown or changed (DescribeConfigs).
+"""The description of settings for DescribeConfigs: value, source, synonyms, type, and whether a setting is hidden or read-only.
 
-Source: Kafka's ConfigHelper, KafkaConfig.maybeSensitive. The texts about each setting that Kafka can send along are left out.
+Source: Kafka's ConfigHelper, KafkaConfig.maybeSensitive. The documentation texts that Kafka can return for each setting are omitted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _UNKNOWN_TYPE: Final = 0
 
 
 class Synonym(NamedTuple):
-    """One place where a setting's value may come from; `value` None if it is not shown."""
+    """One of the sources of a setting's value. `value` is None if it is not shown."""
 
     name: str
     value: str | None
@@ -51,7 +51,9 @@ class Synonym(NamedTuple):
 
 
 class DescribedSetting(NamedTuple):
-    """A DescribeConfigsResourceResult. `value` None if it has none or is not shown; `source` and `type_id` are Kafka's numbers."""
+    """A DescribeConfigsResourceResult. `value` is None if the setting has none or it is not shown. `source` and `type_id` are Kafka's
+    numbers.
+    """
 
     name: str
     value: str | None
@@ -63,7 +65,7 @@ class DescribedSetting(NamedTuple):
 
 
 def describe_broker(config: DynamicConfig, names: Collection[str] | None = None) -> list[DescribedSetting]:
-    """All settings of a node that are not internal, and all that are given for it; `names`: only these."""
+    """Describe all settings of a node that are not internal, and all settings given to it. `names` limits the result."""
     current = config.current
     shown: dict[str, Value] = {name: text for name, text in current.originals.items() if _is_hidden(KAFKA_CONFIG_DEF.keys.get(name))}
     shown.update((name, current.values[name]) for name, key in KAFKA_CONFIG_DEF.keys.items() if not key.internal)
@@ -71,12 +73,14 @@ def describe_broker(config: DynamicConfig, names: Collection[str] | None = None)
 
 
 def describe_cluster(config: DynamicConfig, names: Collection[str] | None = None) -> list[DescribedSetting]:
-    """The settings that are given for all nodes at run time; `names`: only these."""
+    """Describe the settings that were set for all nodes at run time. `names` limits the result."""
     return [_describe_broker_setting(config, name, text, False) for name, text in config.cluster.items() if not names or name in names]
 
 
 def describe_topic(config: DynamicConfig, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[DescribedSetting]:
-    """All settings of a topic that has these of its own; `names`: only these. Raises ApiError INVALID_CONFIG if one is not allowed."""
+    """Describe all settings of a topic with the given overrides. `names` limits the result. Raises ApiError INVALID_CONFIG if one is not
+    allowed.
+    """
     values = config.current.default_topic_config.with_overrides(settings).values
     shown: dict[str, Value] = {name: text for name, text in settings.items() if _is_hidden(TOPIC_CONFIG_DEF.keys.get(name))}
     shown.update((name, values[name]) for name, key in TOPIC_CONFIG_DEF.keys.items() if not key.internal)
@@ -84,13 +88,17 @@ def describe_topic(config: DynamicConfig, settings: Mapping[str, str], names: Co
 
 
 def describe_group(config: DynamicConfig, settings: Mapping[str, str], names: Collection[str] | None = None) -> list[DescribedSetting]:
-    """All settings of a group that has these of its own; `names`: only these. Raises ApiError INVALID_CONFIG if one is not allowed."""
+    """Describe all settings of a group with the given overrides. `names` limits the result. Raises ApiError INVALID_CONFIG if one is not
+    allowed.
+    """
     values = GROUP_CONFIG_DEF.accept({**group_defaults(config.current.values), **settings})
     return [_describe_group_setting(config, name, value, settings) for name, value in values.items() if not names or name in names]
 
 
 def describe_client_metrics(settings: Mapping[str, str], names: Collection[str] | None = None) -> list[DescribedSetting]:
-    """All settings of a subscription that has these of its own; `names`: only these. Raises ApiError as `describe_group` does."""
+    """Describe all settings of a subscription with the given overrides. `names` limits the result. Raises ApiError as `describe_group`
+    does.
+    """
     told = []
     for name, value in CLIENT_METRICS_CONFIG_DEF.accept(settings).items():
         if not names or name in names:
@@ -137,7 +145,7 @@ def _described(name: str, value: Value, key: ConfigKey | None, found: tuple[Syno
 
 
 def _synonyms(config: DynamicConfig, name: str, *, is_sensitive: bool) -> tuple[Synonym, ...]:
-    """All places that count for a setting, in order; what comes before the setting's own name counts for a listener only."""
+    """Return all sources of a setting in order. Names before the setting's own name apply to a listener only."""
     names = synonyms(name)
     layers: tuple[tuple[Mapping[str, str], int], ...] = (
         (config.broker, BROKER_SOURCE),
@@ -156,17 +164,17 @@ def _synonyms(config: DynamicConfig, name: str, *, is_sensitive: bool) -> tuple[
 
 
 def _is_hidden(key: ConfigKey | None) -> bool:
-    """Whether a setting is shown only where it is given: Kafka does not know it, or keeps it to itself."""
+    """Whether a setting is described only if it is given, because Kafka does not know it or treats it as internal."""
     return key is None or key.internal
 
 
 def _is_sensitive(key: ConfigKey | None) -> bool:
-    """A password, or what is not known and so may be one."""
+    """Whether a setting is a password, or unknown and so possibly one."""
     return key is None or key.kind == "password"
 
 
 def _text(value: Value) -> str | None:
-    """ConfigDef.convertToString."""
+    """Return the text of a value (ConfigDef.convertToString)."""
     if value is None:
         return None
     return ",".join(value) if isinstance(value, list) else java_text(value)

@@ -1,6 +1,6 @@
-"""Settings of nodes that change while they run: which stored ones count, and what the settings are after a change.
+"""Settings of nodes that change at run time: which stored settings are valid, and the resulting settings.
 
-A setting is looked for at this node, then at the whole cluster (both kept in the cluster's metadata), then in server.properties.
+A setting is looked up for this node first, then for the whole cluster (the metadata contains both), and then in server.properties.
 
 Source: Kafka's DynamicBrokerConfig (the one of server.config and the one of core), DynamicConfig.Broker (KIP-226).
 """
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-# Kafka makes the exception by the constructor for a name and a value.
+# Kafka creates the exception with the constructor that takes a name and a value.
 _INVALID: Final = "Invalid value org.apache.kafka.common.config.ConfigException: {} for configuration Invalid dynamic configuration"
 
 
 def check_dynamic(settings: Mapping[str, str], *, per_broker: bool) -> None:
-    """Whether all of these may change at run time and are of their types. Raises ApiError INVALID_CONFIG with Kafka's text."""
+    """Check that all settings may change at run time and have valid types. Raises ApiError INVALID_CONFIG with Kafka's text."""
     _refuse_names(_fixed(settings), "Cannot update these configs dynamically")
     _refuse_names(
         _tls_stores(settings),
@@ -37,7 +37,7 @@ def check_dynamic(settings: Mapping[str, str], *, per_broker: bool) -> None:
 
 
 def usable(settings: Mapping[str, str], *, per_broker: bool) -> tuple[dict[str, str], list[str]]:
-    """The stored settings that count, and what there is to say of those that don't (DynamicBrokerConfig.fromPersistentProps)."""
+    """Return the valid stored settings, and warnings about the others (DynamicBrokerConfig.fromPersistentProps)."""
     kept = {name: text for name, text in settings.items() if not _is_wrong(name, text)}
     notes = []
     if len(kept) < len(settings):
@@ -60,7 +60,7 @@ def usable(settings: Mapping[str, str], *, per_broker: bool) -> tuple[dict[str, 
 
 
 class Change(NamedTuple):
-    """The settings before and after, the names whose texts differ, and what there is to say about settings that don't count."""
+    """The settings before and after a change, the names whose texts differ, and warnings about invalid settings."""
 
     old: BrokerConfig
     new: BrokerConfig
@@ -69,7 +69,7 @@ class Change(NamedTuple):
 
 
 class DynamicConfig:
-    """A node's settings over time: `static` as it was started with, `current` with those of `cluster` and then of `broker` over them."""
+    """The changing settings of a node. `static` is from its start. `current` adds those of `cluster` and then those of `broker`."""
 
     __slots__ = ("broker", "cluster", "current", "static")
 
@@ -80,17 +80,17 @@ class DynamicConfig:
         self.cluster: dict[str, str] = {}
 
     def update_broker(self, settings: Mapping[str, str]) -> Change:
-        """What the metadata has for this node is now this. Raises ApiError INVALID_CONFIG; `current` is then what it was."""
+        """Replace this node's settings from the metadata. Raises ApiError INVALID_CONFIG, and then `current` is unchanged."""
         self.broker, notes = usable(settings, per_broker=True)
         return self._update(notes)
 
     def update_cluster(self, settings: Mapping[str, str]) -> Change:
-        """What the metadata has for all nodes is now this. Raises ApiError INVALID_CONFIG; `current` is then what it was."""
+        """Replace the settings for all nodes from the metadata. Raises ApiError INVALID_CONFIG, and then `current` is unchanged."""
         self.cluster, notes = usable(settings, per_broker=False)
         return self._update(notes)
 
     def validate(self, settings: Mapping[str, str], *, per_broker: bool) -> None:
-        """Whether these may be what the metadata has for this node, or for all nodes.
+        """Check whether the metadata may have these settings for this node, or for all nodes.
 
         Raises ApiError INVALID_REQUEST, as brokers answer (KAFKA-13609), with Kafka's text.
         """
@@ -114,7 +114,7 @@ class DynamicConfig:
         return Change(old, self.current, changed, notes)
 
     def _check(self, proposed: BrokerConfig) -> frozenset[str]:
-        """The names whose texts change."""
+        """Return the names whose texts change."""
         before, after = self.current.originals, proposed.originals
         changed = frozenset(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
         try:
@@ -125,7 +125,9 @@ class DynamicConfig:
 
 
 def _merged(static: Mapping[str, str], cluster: Mapping[str, str], broker: Mapping[str, str]) -> dict[str, str]:
-    """A setting replaces its synonyms: a dynamic `log.retention.ms` that of the file, and also the file's hours."""
+    """Merge the settings. A setting replaces its synonyms: a dynamic `log.retention.ms` replaces that of the file, and also the file's
+    hours.
+    """
     found = dict(static)
     for layer in (cluster, broker):
         for name, text in layer.items():
@@ -136,7 +138,7 @@ def _merged(static: Mapping[str, str], cluster: Mapping[str, str], broker: Mappi
 
 
 def _clamped(settings: dict[str, str]) -> dict[str, str]:
-    """Intervals of assignments are brought within their limits, which may have moved since they were set."""
+    """Bring assignment intervals within their limits, which may have changed since they were set."""
     for kind in ("consumer", "share", "streams"):
         own, low, high = (f"group.{kind}.{limit}assignment.interval.ms" for limit in ("", "min.", "max."))
         if own in settings:

@@ -1,4 +1,4 @@
-"""Which settings of a node may change while it runs, and under which names a setting is looked for.
+"""Which settings of a node may change at run time, and the names under which a setting is looked up.
 
 Source: Kafka's DynamicBrokerConfig of server.config (ALL_DYNAMIC_CONFIGS, PER_BROKER_CONFIGS, brokerConfigSynonyms), DynamicConfig.Broker,
 QuotaConfig.brokerQuotaConfigs, the RECONFIGURABLE_CONFIGS of SslConfigs, LogCleaner, SocketServer, DynamicThreadPool,
@@ -61,7 +61,7 @@ _OF_LISTENERS: Final = frozenset(
         "ssl.trustmanager.algorithm",
     }
 )
-# Limits that a listener may have of its own, and that may be set for all listeners of all brokers.
+# Limits that can be set for a single listener, or for all listeners of all brokers.
 LISTENER_LIMITS: Final = frozenset({"max.connections", "max.connection.creation.rate", "num.network.threads"})
 _OTHER: Final = frozenset(
     {
@@ -107,7 +107,7 @@ QUOTA_KEYS: Final = tuple(
     )
 )
 """Limits that are in no file: they are set at run time only. In bytes a second."""
-# Of several broker settings that are a topic setting's default, the first may change.
+# If a topic setting's default comes from several broker settings, the first of them may change.
 LOG_DEFAULTS: Final = frozenset(synonyms[0][0] for synonyms in (synonyms_with_factors(name) for name in TOPIC_CONFIG_DEF.keys) if synonyms)
 
 PER_BROKER: Final = TLS_STORES | _OF_LISTENERS
@@ -123,7 +123,7 @@ _SYNONYMS: Final = (
 )
 _FLUSH: Final = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
 _LISTENER_KEY = re.compile(r"listener\.name\.[^.]*\.(.*)")
-# These follow listener and SASL mechanism: `listener.name.<listener>.<mechanism>.<key>`.
+# These names follow listener and SASL mechanism: `listener.name.<listener>.<mechanism>.<key>`.
 _OF_MECHANISMS: Final = (
     "sasl.jaas.config",
     "sasl.login.callback.handler.class",
@@ -135,7 +135,9 @@ _PROVIDERS: Final = "config.providers"
 
 
 def synonyms(name: str, *, listeners: bool = True) -> tuple[str, ...]:
-    """The names under which a setting is looked for, the first that is set counts; `listeners`: a listener's key is also the key itself."""
+    """Return the names under which a setting is looked up; the first one that is set counts. With `listeners`, the names of a listener's
+    key include the key without the listener.
+    """
     if name == _FLUSH[0]:
         return _FLUSH
     for names in _SYNONYMS:
@@ -148,7 +150,7 @@ def synonyms(name: str, *, listeners: bool = True) -> tuple[str, ...]:
 
 
 def config_key(name: str) -> ConfigKey | None:
-    """The definition behind the name of a node's setting (KafkaConfig.configType), None where Kafka knows no such setting."""
+    """Return the definition for the name of a node's setting, or None if Kafka does not know it (KafkaConfig.configType)."""
     for known in (name, *synonyms(name)):
         key = KAFKA_CONFIG_DEF.keys.get(known) or (DYNAMIC_CONFIG_DEF.keys.get(known) if known == name else None)
         if key is not None:
@@ -157,6 +159,6 @@ def config_key(name: str) -> ConfigKey | None:
 
 
 def base_name(name: str) -> str | None:
-    """The key behind the listener's name in `listener.name.<listener>.<key>`, None for any other name."""
+    """Return the key after the listener's name in `listener.name.<listener>.<key>`, or None for any other name."""
     found = _LISTENER_KEY.fullmatch(name)
     return None if found is None else found[1]

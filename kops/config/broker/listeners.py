@@ -1,7 +1,7 @@
-"""Where a node listens, what it advertises, and which security protocol each listener speaks.
+"""The addresses on which a node listens, those that it advertises, and the security protocol of each listener.
 
 Sources: Kafka's AbstractKafkaConfig (the map of protocols, rules of listeners), SocketServerConfigs.listenerListToEndPoints,
-Csv.parseCsvMap, KafkaConfig (controller and advertised listeners). Everything wrong raises ApiError INVALID_CONFIG with Kafka's text.
+Csv.parseCsvMap, KafkaConfig (controller and advertised listeners). All errors are ApiError INVALID_CONFIG with Kafka's text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COMMA: Final = rf"(?:{SPACES})?,(?:{SPACES})?"
 
 
 class Endpoint(NamedTuple):
-    """A listener. `name` as in the protocols' map, in upper case; `host` "" is every interface, `port` 0 any that is free."""
+    """A listener. `name` is in upper case, as in the map of protocols. `host` "" is every interface, and `port` 0 any free port."""
 
     name: str
     host: str
@@ -41,7 +41,7 @@ def refuse(text: str) -> NoReturn:
 
 
 def parse_map(name: str, text: str) -> dict[str, str]:
-    """`key:value` pairs between commas, parted at the last colon."""
+    """Parse comma-separated `key:value` pairs, split at the last colon."""
     found = {}
     for pair in split(_COMMA, text) if text else []:
         key, colon, value = pair.rpartition(":")
@@ -52,23 +52,23 @@ def parse_map(name: str, text: str) -> dict[str, str]:
 
 
 def security_protocol(name: str, key: str) -> str:
-    """The security protocol of a name in any case."""
+    """Return the security protocol for a name in upper or lower case."""
     if name.upper() not in PROTOCOLS:
         refuse(f"Invalid security protocol `{name}` defined in {key}")
     return name.upper()
 
 
 def listener_name(name: str) -> str:
-    """A listener's name as Kafka compares them."""
+    """Return a listener's name in the form in which Kafka compares names."""
     if not trim(name):
         refuse("The provided listener name is null or empty string")
     return name.upper()
 
 
 def effective_protocols(values: Mapping[str, Value], *, is_given: bool) -> dict[str, str]:
-    """Security protocols by listener name; `is_given`: the node's properties have the map.
+    """Return the security protocols by listener name. `is_given` says whether the node's properties have the map.
 
-    Without it the controller's listeners are PLAINTEXT, unless some listener is named after a protocol that is safer.
+    Without it, the controller's listeners are PLAINTEXT, unless a listener is named after a more secure protocol.
     """
     protocols: dict[str, str] = {}
     for name, protocol in parse_map(PROTOCOL_MAP, str(values[PROTOCOL_MAP])).items():
@@ -85,7 +85,7 @@ def effective_protocols(values: Mapping[str, Value], *, is_given: bool) -> dict[
 
 
 def parse_listeners(entries: Sequence[str], protocols: Mapping[str, str], *, distinct_ports: bool = True) -> tuple[Endpoint, ...]:
-    """The endpoints of `name://host:port` entries."""
+    """Parse entries of the form `name://host:port`."""
     try:
         endpoints = tuple(_endpoint(entry, protocols) for entry in entries)
         _check_distinct(endpoints, entries, distinct_ports)
@@ -97,9 +97,10 @@ def parse_listeners(entries: Sequence[str], protocols: Mapping[str, str], *, dis
 def advertised_to_quorum(
     names: Sequence[str], advertised: Sequence[Endpoint], listening: Sequence[Endpoint], voter: Callable[[], HostPort | None]
 ) -> tuple[Endpoint, ...]:
-    """What is advertised of the controller's listeners `names`: as given, else as listened on.
+    """Return the advertised addresses of the controller's listeners `names`: the given ones, else those on which it listens.
 
-    For the first of them an address of every interface becomes the one that the quorum's voters have for this node, if any.
+    If the first listener has the address of every interface, its address is replaced by the one that the quorum's voters have for this
+    node, if any.
     """
     found = []
     for index, name in enumerate(map(listener_name, names)):
@@ -120,7 +121,7 @@ def _routable(endpoint: Endpoint, voter: Callable[[], HostPort | None]) -> Endpo
 
 
 def words(values: Mapping[str, Value], name: str) -> list[str]:
-    """A list among the values."""
+    """Return a list among the values."""
     found = values[name]
     assert isinstance(found, list), name
     return found
@@ -153,7 +154,7 @@ def _check_distinct(endpoints: Sequence[Endpoint], entries: Sequence[str], disti
 
 
 def _check_same_port(port: int, hosts: Sequence[str], shown: str) -> None:
-    """Two listeners may share a port where one has an IPv4 address and the other an IPv6 address."""
+    """Check that two listeners with the same port have an IPv4 and an IPv6 address."""
     versions = [version for version in map(_ip_version, hosts) if version]
     named = len(hosts) - len(versions)
     if named > 1:
@@ -168,7 +169,7 @@ def _check_same_port(port: int, hosts: Sequence[str], shown: str) -> None:
 
 
 def _ip_version(host: str) -> int:
-    """4 or 6 for an address, 0 for a name."""
+    """Return 4 or 6 for an address, and 0 for a name."""
     import ipaddress
 
     try:
@@ -189,7 +190,7 @@ def _name_of(entry: str) -> str:
 
 
 def connection_overrides(values: Mapping[str, Value]) -> dict[str, int]:
-    """`max.connections.per.ip.overrides`: counts by host name or address."""
+    """Parse `max.connections.per.ip.overrides`: limits by host name or address."""
     name = "max.connections.per.ip.overrides"
     try:
         return {host: parse_int(count) for host, count in parse_map(name, str(values[name])).items()}
@@ -198,7 +199,7 @@ def connection_overrides(values: Mapping[str, Value]) -> dict[str, int]:
 
 
 def number(values: Mapping[str, Value], name: str) -> int:
-    """A number among the values."""
+    """Return a number among the values."""
     found = values[name]
     assert isinstance(found, int), name
     return found

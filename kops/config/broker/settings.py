@@ -1,6 +1,6 @@
-"""The settings of a node by name, and what follows from them: roles, listeners, log directories, the quorum, defaults of topics.
+"""The settings of a node by name, and the values derived from them: roles, listeners, log directories, the quorum, defaults of topics.
 
-Sources: Kafka's KafkaConfig and AbstractKafkaConfig. Nothing is checked here beyond the types: see `kops.config.broker.config`.
+Sources: Kafka's KafkaConfig and AbstractKafkaConfig. This module checks only types. `kops.config.broker.config` has all other checks.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
     from kops.config.values.definition import ConfigDef, Value
 
-# What may be set for one listener: `listener.name.<name>.<key>`.
+# The settings that a listener can override: `listener.name.<name>.<key>`.
 LISTENER_PREFIX: Final = "listener.name."
 
 
 class BrokerSettings:
-    """A node's settings as texts, as values by name, and as what follows from them. Raises ApiError INVALID_CONFIG with Kafka's text."""
+    """A node's settings as texts, values by name, and derived values. Raises ApiError INVALID_CONFIG with Kafka's text."""
 
     definition: Final[ConfigDef] = KAFKA_CONFIG_DEF
 
@@ -49,7 +49,7 @@ class BrokerSettings:
 
     @cached_property
     def node_id(self) -> int:
-        """`node.id`, or `broker.id` where only that is given."""
+        """`node.id`, or `broker.id` if only that is given."""
         return number(self.values, "node.id")
 
     @cached_property
@@ -75,18 +75,18 @@ class BrokerSettings:
 
     @cached_property
     def log_dirs(self) -> tuple[str, ...]:
-        """`log.dirs`, or `log.dir` where that is not set; as written."""
+        """`log.dirs`, or `log.dir` if that is not set, as written."""
         return tuple(self["log.dir"] if self["log.dirs"] is None else self["log.dirs"])
 
     @cached_property
     def cordoned_log_dirs(self) -> tuple[str, ...]:
-        """The log directories that get no new partitions; `*` is all of them."""
+        """The log directories that get no new partitions. `*` stands for all of them."""
         cordoned = words(self.values, "cordoned.log.dirs")
         return self.log_dirs if "*" in cordoned else tuple(cordoned)
 
     @cached_property
     def metadata_log_dir(self) -> str:
-        """Where the log of the cluster's metadata is."""
+        """The directory of the metadata log."""
         directory: str | None = self["metadata.log.dir"]
         return self.log_dirs[0] if directory is None else directory
 
@@ -97,33 +97,33 @@ class BrokerSettings:
 
     @cached_property
     def listeners(self) -> tuple[Endpoint, ...]:
-        """All that the node listens on."""
+        """All listeners of the node."""
         return parse_listeners(words(self.values, "listeners"), self.protocols)
 
     @cached_property
     def controller_listener_names(self) -> tuple[str, ...]:
-        """`controller.listener.names`; a broker reaches the quorum by the first."""
+        """`controller.listener.names`. A broker connects to the quorum with the first of them."""
         return tuple(words(self.values, "controller.listener.names"))
 
     @cached_property
     def controller_listeners(self) -> tuple[Endpoint, ...]:
-        """Those of `listeners` that are the controller's."""
+        """The listeners of the controller."""
         return tuple(endpoint for endpoint in self.listeners if endpoint.name in self.controller_listener_names)
 
     @cached_property
     def broker_listeners(self) -> tuple[Endpoint, ...]:
-        """Those of `listeners` that are the broker's."""
+        """The listeners of the broker."""
         return tuple(endpoint for endpoint in self.listeners if endpoint.name not in self.controller_listener_names)
 
     @cached_property
     def advertised_listeners(self) -> tuple[Endpoint, ...]:
-        """The broker's listeners as clients and other brokers see them; host "": this machine's own name."""
+        """The addresses of the broker's listeners for clients and other brokers. Host "" stands for this machine's name."""
         given = self._given_advertised
         return tuple(endpoint for endpoint in given or self.listeners if endpoint.name not in self.controller_listener_names)
 
     @cached_property
     def advertised_controller_listeners(self) -> tuple[Endpoint, ...]:
-        """The controller's listeners as the quorum and brokers see them, in the order of their names; host "" as above."""
+        """The addresses of the controller's listeners for the quorum and brokers, in the order of their names. Host "" is as above."""
         names = self.controller_listener_names
         given = [endpoint for endpoint in self._given_advertised if endpoint.name in names]
 
@@ -140,12 +140,12 @@ class BrokerSettings:
 
     @property
     def inter_broker_listener_name(self) -> str:
-        """The listener by which brokers talk to each other."""
+        """The listener for connections between brokers."""
         return self._inter_broker[0]
 
     @property
     def inter_broker_security_protocol(self) -> str:
-        """The security protocol that brokers speak with each other."""
+        """The security protocol between brokers."""
         return self._inter_broker[1]
 
     @cached_property
@@ -173,21 +173,21 @@ class BrokerSettings:
 
     @cached_property
     def max_connections_per_ip_overrides(self) -> dict[str, int]:
-        """The most connections by host name or address."""
+        """The maximum number of connections by host name or address."""
         return connection_overrides(self.values)
 
     def listener_value(self, listener: str, name: str) -> Any:
-        """The value of a key for one listener: `listener.name.<listener>.<name>`, else that of the key."""
+        """The value of a key for one listener: that of `listener.name.<listener>.<name>`, else that of the key itself."""
         own = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
         return self.definition.keys[name].accept(self.properties[own]) if own in self.properties else self[name]
 
     def topic_defaults(self) -> dict[str, str]:
-        """The settings, as given, that are defaults of topics' settings: what `kops.config.topic_config` takes as `broker`."""
+        """The given settings that are defaults of topic settings: the argument `broker` of `kops.config.topic_config`."""
         names = {synonym for name in TOPIC_CONFIG_DEF.keys for synonym, _ in synonyms_with_factors(name)}
         return {name: text for name, text in self.properties.items() if name in names}
 
     def topic_values(self) -> dict[str, Value]:
-        """The defaults of topics' settings by topic names (KafkaConfig.extractLogConfigMap)."""
+        """The defaults of topic settings by topic names (KafkaConfig.extractLogConfigMap)."""
         found: dict[str, Value] = {}
         for name in TOPIC_CONFIG_DEF.keys:
             for synonym, factor in synonyms_with_factors(name):
@@ -201,12 +201,12 @@ class BrokerSettings:
 
     @cached_property
     def default_topic_config(self) -> TopicConfig:
-        """The settings of a topic that has none of its own. Raises ApiError INVALID_CONFIG for a default that no topic may have."""
+        """The settings of a topic without overrides. Raises ApiError INVALID_CONFIG for a default that no topic may have."""
         return TopicConfig().with_values(self.topic_values())
 
 
 def _with_synonyms(properties: Mapping[str, str]) -> dict[str, str]:
-    """`broker.id` and `node.id` are the same number: each is what the other one is where only one is given."""
+    """Copy `broker.id` to `node.id`, or the other way round, if only one of them is given."""
     found = dict(properties)
     if "node.id" in found:
         found.setdefault("broker.id", found["node.id"])

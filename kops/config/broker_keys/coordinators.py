@@ -1,4 +1,4 @@
-"""Kafka's settings of the coordinators of groups, share groups and transactions; each with what it does here.
+"""Kafka's settings of the coordinators of groups, share groups and transactions, and the effect of each in kops.
 
 Sources (names, types, defaults, limits): Kafka's GroupCoordinatorConfig, ShareGroupConfig, ShareCoordinatorConfig, TransactionLogConfig,
 TransactionStateManagerConfig, AddPartitionsToTxnConfig.

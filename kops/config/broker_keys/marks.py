@@ -1,6 +1,6 @@
-"""What each of Kafka's node settings does in kops: used, accepted without effect, or refused, and why.
+"""The effect of each of Kafka's node settings in kops: used, accepted without effect, or rejected with a reason.
 
-A refused setting may be in the file with its default value. Any other value would ask for something that kops does not have.
+The file may contain a rejected setting with its default value. Any other value would require a feature that kops does not have.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Effect = Literal["used", "none", "refused"]
 
 
 class Mark(NamedTuple):
-    """What a setting does; `why` where that is not what Kafka does."""
+    """The effect of a setting. `why` explains a difference from Kafka."""
 
     effect: Effect
     why: str = ""
@@ -47,7 +47,7 @@ NO_SELECTOR: Final = Mark("refused", "replica selectors are Java classes; only K
 
 
 class Required(NamedTuple):
-    """The default of a setting that has none and must be set."""
+    """The default of a setting that has no default and must be set."""
 
 
 REQUIRED: Final = Required()

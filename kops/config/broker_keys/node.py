@@ -1,4 +1,4 @@
-"""Kafka's settings of a node itself: sockets, logs, replication, metadata, quorum, quotas; each with what it does here.
+"""Kafka's settings of the node itself (sockets, logs, replication, metadata, quorum, quotas), and the effect of each in kops.
 
 Sources (names, types, defaults, limits): Kafka's RemoteLogManagerConfig, ServerConfigs, KRaftConfigs, MetadataLogConfig,
 SocketServerConfigs, ReplicationConfigs, CleanerConfig, ServerLogConfigs, QuorumConfig, MetricConfigs, QuotaConfig.

@@ -25,7 +25,7 @@ HostPort = tuple[str, int]
 
 
 def parse_voters(entries: Iterable[str], *, routable: bool = True) -> dict[int, HostPort]:
-    """The voters' addresses by node id. Raises ApiError INVALID_CONFIG; `routable`: also for the address 0.0.0.0."""
+    """Return the voters' addresses by node id. Raises ApiError INVALID_CONFIG, and with `routable` also for the address 0.0.0.0."""
     voters = {}
     for entry in entries:
         form = "Each entry should be in the form `{id}@{host}:{port}`."
@@ -46,7 +46,7 @@ def parse_voters(entries: Iterable[str], *, routable: bool = True) -> dict[int, 
 
 
 def parse_bootstrap_servers(entries: Iterable[str]) -> list[HostPort]:
-    """Hosts and ports. Raises ApiError INVALID_CONFIG."""
+    """Return hosts and ports. Raises ApiError INVALID_CONFIG."""
     servers = []
     for entry in entries:
         found = _host_port(entry)
@@ -58,7 +58,7 @@ def parse_bootstrap_servers(entries: Iterable[str]) -> list[HostPort]:
 
 
 def _host_port(address: str) -> HostPort | None:
-    """Host and port. Raises ApiError INVALID_CONFIG for a port that no socket can have."""
+    """Return host and port. Raises ApiError INVALID_CONFIG for a port that no socket can have."""
     found = _HOST_PORT.fullmatch(address)
     if found is None:
         return None

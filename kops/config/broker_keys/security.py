@@ -1,4 +1,4 @@
-"""Kafka's settings of TLS, SASL and delegation tokens; each with what it does here.
+"""Kafka's settings of TLS, SASL and delegation tokens, and the effect of each in kops.
 
 Sources (names, types, defaults, limits): Kafka's BrokerSecurityConfigs, SslConfigs, SaslConfigs, DelegationTokenManagerConfigs.
 """

@@ -1,6 +1,6 @@
-"""All settings of a node in Kafka 4.3, in the order of KafkaConfig.configDef(): the first that is wrong is the one that is reported.
+"""All settings of a node in Kafka 4.3, in the order of KafkaConfig.configDef(). The first invalid setting in this order is reported.
 
-Source: Kafka's AbstractKafkaConfig.CONFIG_DEF. The tables are in `broker_keys_node`, `broker_keys_coordinators` and `broker_keys_security`.
+Source: Kafka's AbstractKafkaConfig.CONFIG_DEF. The tables are in the modules `node`, `coordinators` and `security`.
 """
 
 from __future__ import annotations

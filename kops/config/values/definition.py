@@ -1,7 +1,7 @@
 """A small ConfigDef: names, types, defaults and limits of settings, and parsing of their text.
 
-A value that is not allowed is reported in two ways: for a command line (`parse`, UsageError that says what is allowed), and as a broker
-answers (`accept`, ApiError INVALID_CONFIG with Kafka's text). Source: Kafka's org.apache.kafka.common.config.ConfigDef.
+A value that is not allowed is reported in two ways. For a command line, `parse` raises UsageError, which names the allowed values. For a
+broker's answer, `accept` raises ApiError INVALID_CONFIG with Kafka's text. Source: Kafka's org.apache.kafka.common.config.ConfigDef.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ALLOWED: Final[dict[Kind, str]] = {
 HIDDEN: Final = "[hidden]"
 """What is shown of a password."""
 
-# What Kafka says of a text that is not of the type; nothing is wrong with any text as such, or as a list.
+# Kafka's error for a text that is not of the type. Any text is a valid string or list.
 _NOT_PARSED: Final[dict[Kind, str]] = {
     "boolean": "Expected value to be either true or false",
     "int": "Not a number of type INT",
@@ -50,9 +50,9 @@ _NOT_PARSED: Final[dict[Kind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """A limit: `refuse(name, value)` is Kafka's text about a value that it does not allow, or None; `words` says what it allows.
+    """A limit. `refuse(name, value)` returns Kafka's error for a value that is not allowed, or None. `words` describes the allowed values.
 
-    `distinct` takes repeated elements out of a list first.
+    `distinct` removes repeated elements of a list first.
     """
 
     refuse: Callable[[str, Value], str | None]
@@ -62,7 +62,7 @@ class Validator:
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One setting. `default` None means that there is none, and the setting may stay unset unless it is `required`."""
+    """One setting. `default` None means no default: the setting may stay unset unless it is `required`."""
 
     name: str
     kind: Kind
@@ -74,11 +74,11 @@ class ConfigKey:
 
     @property
     def allowed(self) -> str:
-        """What a value may be, in words."""
+        """The allowed values in words."""
         return _ALLOWED[self.kind] if self.validator is None else self.validator.words
 
     def parse(self, text: str) -> Value:
-        """The value of a text. Raises UsageError that names key, value and what is allowed."""
+        """Return the value of a text. Raises UsageError with key, value and the allowed values."""
         try:
             value = _parse(text, self.kind)
         except ValueError as error:
@@ -86,14 +86,14 @@ class ConfigKey:
         return self.check(value, text)
 
     def check(self, value: Value, text: str | None = None) -> Value:
-        """The value where the limit allows it. Raises UsageError as `parse` does."""
+        """Return the value if the limit allows it. Raises UsageError as `parse` does."""
         value = self._distinct(value)
         if self._refusal(value) is not None:
             raise UsageError(f"{self.name}={value if text is None else text}: not allowed; allowed: {self.allowed}")
         return value
 
     def accept(self, given: Value) -> Value:
-        """ConfigDef.parseValue: the value of a text, or a value that was parsed before. Raises ApiError INVALID_CONFIG."""
+        """Return the value of a text, or a value that was parsed before (ConfigDef.parseValue). Raises ApiError INVALID_CONFIG."""
         try:
             value = self._distinct(_parse(given, self.kind) if isinstance(given, str) else given)
         except ValueError as error:
@@ -104,7 +104,7 @@ class ConfigKey:
         return value
 
     def value_when_unset(self) -> Value:
-        """The default. Raises ApiError INVALID_CONFIG if the setting is required."""
+        """Return the default. Raises ApiError INVALID_CONFIG if the setting is required."""
         if self.required:
             raise ApiError("INVALID_CONFIG", f'Missing required configuration "{self.name}" which has no default value.')
         return self.default
@@ -129,7 +129,7 @@ class ConfigDef:
         self.keys: dict[str, ConfigKey] = {key.name: key for key in keys}
 
     def __getitem__(self, name: str) -> ConfigKey:
-        """The setting. Raises UsageError that lists the nearest names if there is none."""
+        """Return the setting. Raises UsageError with the nearest names if there is none."""
         key = self.keys.get(name)
         if key is None:
             near = self.near(name)
@@ -139,39 +139,39 @@ class ConfigDef:
         return key
 
     def near(self, name: str, *, cutoff: float = 0.6) -> list[str]:
-        """Up to three names that somebody who wrote `name` may have meant, the nearest first."""
+        """Return up to three names that resemble `name`, the nearest first."""
         import difflib
 
         return difflib.get_close_matches(name, self.keys, 3, cutoff)
 
     def parse(self, values: Mapping[str, str], *, ignore_unknown: bool = False) -> dict[str, Value]:
-        """The values of the settings that are given. Raises UsageError for an unknown name or a value that is not allowed."""
+        """Return the values of the given settings. Raises UsageError for an unknown name or a value that is not allowed."""
         return {name: self[name].parse(text) for name, text in values.items() if not ignore_unknown or name in self.keys}
 
     def accept(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """ConfigDef.parse: every setting's value, its default where none is given; unknown names are passed over.
+        """Return every setting's value, or its default if it is not given (ConfigDef.parse). Unknown names are ignored.
 
-        Raises ApiError INVALID_CONFIG about the first in order of definition that is not allowed.
+        Raises ApiError INVALID_CONFIG for the first invalid setting in the order of definition.
         """
         return {name: key.accept(values[name]) if name in values else key.value_when_unset() for name, key in self.keys.items()}
 
     def defaults(self) -> dict[str, Value]:
-        """Every setting's default."""
+        """Return every setting's default."""
         return {name: key.default for name, key in self.keys.items()}
 
 
 def invalid(name: str, value: Value, reason: str | None = None) -> str:
-    """The text of a ConfigException."""
+    """Return the text of a ConfigException."""
     return f"Invalid value {java_text(value)} for configuration {name}{'' if reason is None else f': {reason}'}"
 
 
 def at_least(low: int) -> Validator:
-    """A number not below `low`."""
+    """Allow a number not below `low`."""
     return Validator(partial(_out_of_range, low, None), f"{low} or more")
 
 
 def between(low: int, high: float) -> Validator:
-    """A number from `low` to `high`."""
+    """Allow a number from `low` to `high`."""
     return Validator(partial(_out_of_range, low, high), f"{low} to {high}")
 
 
@@ -186,7 +186,7 @@ def _out_of_range(low: int, high: float | None, name: str, value: Value) -> str 
 
 
 def one_of(*values: str) -> Validator:
-    """One of some words."""
+    """Allow one of the given words."""
     return Validator(partial(_other_word, values), " or ".join(values))
 
 
@@ -195,7 +195,7 @@ def _other_word(values: tuple[str, ...], name: str, value: Value) -> str | None:
 
 
 def one_of_ignoring_case(*values: str) -> Validator:
-    """One of some words, which are given in upper case, in any case."""
+    """Allow one of the given upper-case words in upper or lower case."""
     return Validator(partial(_other_word_ignoring_case, values), f"{' or '.join(values)}, in any case")
 
 
@@ -206,12 +206,12 @@ def _other_word_ignoring_case(values: tuple[str, ...], name: str, value: Value) 
 
 
 def list_of(*values: str, empty: bool = True) -> Validator:
-    """A list of some words; `empty`: it may have none."""
+    """Allow a list of the given words. `empty` allows an empty list."""
     return Validator(partial(_other_words, values, empty, False), "a list of " + ", ".join(values), True)
 
 
 def any_list(*, empty: bool, null: bool) -> Validator:
-    """A list of words; `empty`: it may have none; `null`: it may be unset."""
+    """Allow a list of any words. `empty` allows an empty list, `null` an unset value."""
     return Validator(partial(_other_words, (), empty, null), "a list" if empty else "a list that is not empty", True)
 
 
@@ -252,7 +252,7 @@ GZIP_LEVEL: Final = Validator(_no_gzip_level, "1 to 9, or -1")
 
 
 def java_text(value: Value) -> str:
-    """A value as Java's string concatenation writes it."""
+    """Return a value as Java's string concatenation writes it."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -263,7 +263,7 @@ def java_text(value: Value) -> str:
 
 
 def _parse(text: str, kind: Kind) -> Value:
-    """ConfigDef.parseType. Raises ValueError."""
+    """Parse a text as ConfigDef.parseType does. Raises ValueError."""
     text = trim(text)
     if kind in ("string", "class", "password"):
         return text
@@ -283,7 +283,7 @@ def _parse(text: str, kind: Kind) -> Value:
 
 
 def _parse_double(text: str) -> float:
-    """Double.parseDouble: also hexadecimal, also a letter d or f behind it; no underscores, no `inf`."""
+    """Parse as Double.parseDouble does: hexadecimal numbers and a final letter d or f are allowed; underscores and `inf` are not."""
     if _DOUBLE.fullmatch(text):
         return float(text if text.endswith(("NaN", "Infinity")) else text.rstrip("fFdD"))
     found = _HEX_DOUBLE.fullmatch(text)

@@ -1,7 +1,7 @@
 """Java's numbers and lines: Integer.parseInt, Long.parseLong, Double.toString, BufferedReader.readLine, `\\s+` of a Pattern.
 
-Where a sum of damaged numbers overflows, what Kafka does next depends on the 32 or 64 bits that are left (`to_int`, `to_long`). Its text
-files are well-formed exactly where Java's readers say so: `+7` is a number, ` 7` and `7_0` are not, a carriage return ends a line, a
+If a sum of damaged numbers overflows, the remaining 32 or 64 bits decide what Kafka does next (`to_int`, `to_long`). Kafka's text files are
+well-formed exactly if Java's readers accept them: `+7` is a number, ` 7` and `7_0` are not, a carriage return ends a line, and a
 non-breaking space does not separate fields.
 """
 
@@ -20,11 +20,11 @@ INT_MAX: Final = 2**31 - 1
 LONG_MIN: Final = -(2**63)
 LONG_MAX: Final = 2**63 - 1
 
-# `\s` without UNICODE_CHARACTER_CLASS; Python's would take Unicode's spaces, too.
+# `\s` without UNICODE_CHARACTER_CLASS. Python's would also match Unicode's spaces.
 SPACES: Final = r"[ \t\n\x0b\f\r]+"
 _LINE_ENDS: Final = r"\r\n|\n|\r"
 _CHUNK: Final = 8192
-# What String.trim removes: everything up to the space.
+# The characters that String.trim removes: everything up to the space.
 _TRIMMED: Final = "".join(map(chr, range(33)))
 
 
@@ -33,7 +33,7 @@ JAVA_UTF8: Final = "kops-java"
 
 
 def _utf8_error(error: UnicodeError) -> tuple[str, int]:
-    """A malformed sequence becomes U+FFFD as in Python, but an encoded surrogate (ED A0..BF) becomes one character."""
+    """Replace a malformed sequence by U+FFFD, as Python does. An encoded surrogate (ED A0..BF) becomes a single character."""
     assert isinstance(error, UnicodeDecodeError)
     data, start = error.object, error.start
     if data[start] == 0xED and start + 1 < len(data) and 0xA0 <= data[start + 1] <= 0xBF:
@@ -47,25 +47,26 @@ codecs.register_error(JAVA_UTF8, _utf8_error)
 
 
 def to_long(value: int) -> int:
-    """An integer wrapped to 64 bits, as Java's long arithmetic does."""
+    """Wrap an integer to 64 bits, as Java's long arithmetic does."""
     if LONG_MIN <= value <= LONG_MAX:
         return value
     return (value - LONG_MIN) % 2**64 + LONG_MIN
 
 
 def to_int(value: int) -> int:
-    """An integer cut to its low 32 bits, as `(int)` does."""
+    """Cut an integer to its low 32 bits, as `(int)` does."""
     return (value - INT_MIN) % 2**32 + INT_MIN
 
 
 class NumberFormatError(ValueError):
-    """Text that is no number to Java; the message is that of its NumberFormatException."""
+    """A text that Java does not accept as a number. The message is that of Java's NumberFormatException."""
 
 
 def parse_int(text: str, low: int = INT_MIN, high: int = INT_MAX) -> int:
-    """Integer.parseInt: one sign, decimal digits of any script, nothing around them, in range. Raises NumberFormatError."""
+    """Parse as Integer.parseInt does: one sign, decimal digits of any script, nothing around them, in range. Raises NumberFormatError."""
     digits = text[1:] if text[:1] in ("+", "-") else text
-    # A digit outside of the basic plane is two chars to Java, and none of them a digit. Beyond 20 digits only zeros could lead.
+    # Java sees a digit outside the basic plane as two chars, which are not digits. With more than 20 digits, only leading zeros could be in
+    # range.
     if digits and digits.isdecimal() and max(digits) <= "\uffff":
         value = int(digits) if len(digits) <= 20 else _many_digits(digits, high)
         value = -value if text[0] == "-" else value
@@ -75,12 +76,12 @@ def parse_int(text: str, low: int = INT_MIN, high: int = INT_MAX) -> int:
 
 
 def parse_long(text: str) -> int:
-    """Long.parseLong: as `parse_int` with 64 bits."""
+    """Parse as Long.parseLong does: as `parse_int` with 64 bits."""
     return parse_int(text, LONG_MIN, LONG_MAX)
 
 
 def double_text(value: float) -> str:
-    """Double.toString, with the fewest digits that identify the number: plain from a thousandth to ten million, else with an exponent."""
+    """Return Double.toString, the fewest digits that identify the number: plain from a thousandth to ten million, else with an exponent."""
     from decimal import Decimal
 
     if value != value:
@@ -96,12 +97,14 @@ def double_text(value: float) -> str:
 
 
 def trim(text: str) -> str:
-    """String.trim: control characters and spaces at both ends."""
+    """Remove control characters and spaces at both ends, as String.trim does."""
     return text.strip(_TRIMMED)
 
 
 def split(pattern: str, text: str) -> list[str]:
-    """`Pattern.split`: an empty field first where the text starts with a separator, none at the end."""
+    """Split as `Pattern.split` does: the first field is empty if the text starts with a separator, and empty fields at the end are
+    removed.
+    """
     fields = re.split(pattern, text)
     if len(fields) > 1:
         while fields and not fields[-1]:
@@ -110,15 +113,14 @@ def split(pattern: str, text: str) -> list[str]:
 
 
 def split_spaces(line: str) -> list[str]:
-    """`Pattern.compile("\\\\s+").split(line)`."""
+    """Split as `Pattern.compile("\\\\s+").split(line)` does."""
     return split(SPACES, line)
 
 
 def read_lines(data: bytes) -> Iterator[str]:
-    """The lines of UTF-8 text as Files.newBufferedReader and readLine give them, ended by LF, CR or CR LF.
+    """Yield the lines of UTF-8 text as Files.newBufferedReader and readLine return them, ended by LF, CR or CR LF.
 
-    Raises UnicodeDecodeError when it comes to the block of 8 KiB that holds the malformed byte, as Java does: what goes wrong in
-    lines before it goes wrong first.
+    Raises UnicodeDecodeError when it reads the block of 8 KiB with the malformed byte, as Java does, so errors in earlier lines come first.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     pending = ""
@@ -127,7 +129,7 @@ def read_lines(data: bytes) -> Iterator[str]:
         pending += decoder.decode(data[start : start + _CHUNK], final)
         if final:
             break
-        # A CR at the end may be half of a CR LF.
+        # A CR at the end may be the first half of a CR LF.
         keep = len(pending) - 1 if pending.endswith("\r") else len(pending)
         *lines, rest = re.split(_LINE_ENDS, pending[:keep])
         pending = rest + pending[keep:]
@@ -139,7 +141,7 @@ def read_lines(data: bytes) -> Iterator[str]:
 
 
 def _many_digits(digits: str, high: int) -> int:
-    """A number of very many digits: its value where zeros lead, else just out of range (Python limits int() of text)."""
+    """Return a number of very many digits: its value if zeros lead, else a value just out of range (Python limits int() of text)."""
     zeros = 0
     while zeros < len(digits) and int(digits[zeros]) == 0:
         zeros += 1

@@ -1,9 +1,10 @@
-"""Java's hash codes, and the order in which its hash maps are iterated: of the producers in a snapshot, of the keys in meta.properties.
+"""Java's hash codes and the iteration order of its hash maps, for the producers in a snapshot and the keys in meta.properties.
 
-HashMap (`HashOrder`): buckets in turn; within a bucket the order of insertion at its end (`put`) or its beginning (`computeIfAbsent`). A
-bucket of more than eight keys becomes a red-black tree in a table of at least 64 buckets (a smaller table doubles instead): then a new
-key stands behind its parent in the tree, and the root in front. So the trees are built, too. ConcurrentHashMap, which Properties is made
-of, orders otherwise (`store_order`). Sources: the JDK's HashMap, ConcurrentHashMap, String.hashCode, Long.hashCode, the same since Java 9.
+HashMap (`HashOrder`) is iterated bucket by bucket. A bucket is in order of insertion, at its end (`put`) or its beginning
+(`computeIfAbsent`). In a table of at least 64 buckets, a bucket of more than eight keys becomes a red-black tree (a smaller table doubles
+instead). A new key is then behind its parent in the tree, and the root is first, so this module builds the trees, too. ConcurrentHashMap,
+the base of Properties, has another order (`store_order`). Sources: the JDK's HashMap, ConcurrentHashMap, String.hashCode, Long.hashCode,
+the same since Java 9.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _UNTREEIFY_THRESHOLD = 6
 
 
 def string_hash(text: str) -> int:
-    """String.hashCode, as the 32 bits of it."""
+    """Return the 32 bits of String.hashCode."""
     value = 0
     for unit in utf16(text):
         value = (value * 31 + unit) & 0xFFFFFFFF
@@ -32,19 +33,19 @@ def string_hash(text: str) -> int:
 
 
 def long_hash(value: int) -> int:
-    """Long.hashCode, as the 32 bits of it."""
+    """Return the 32 bits of Long.hashCode."""
     bits = value & 0xFFFF_FFFF_FFFF_FFFF
     return (bits ^ bits >> 32) & 0xFFFF_FFFF
 
 
 def utf16(text: str) -> list[int]:
-    """The text's UTF-16 units, which are Java's chars."""
+    """Return the text's UTF-16 units, which are Java's chars."""
     data = text.encode("utf-16-le", "surrogatepass")
     return [data[i] | data[i + 1] << 8 for i in range(0, len(data), 2)]
 
 
 def _spread(key: int | str) -> int:
-    """What a hash map makes of a key's hash code."""
+    """Return the hash that a hash map computes from a key's hash code."""
     code = string_hash(key) if isinstance(key, str) else long_hash(key)
     return to_int(code ^ code >> 16)
 
@@ -68,7 +69,7 @@ class _Node(Generic[K]):
 
 
 class _Bin(Generic[K]):
-    """A bucket: its nodes in the order of iteration, and the tree's root where it is a tree."""
+    """A bucket: its nodes in iteration order, and the root if it is a tree."""
 
     __slots__ = ("nodes", "root")
 
@@ -89,7 +90,7 @@ class _Bin(Generic[K]):
         self._root_to_front()
 
     def _hang(self, node: _Node[K]) -> _Node[K] | None:
-        """Put the node under its parent and balance the tree; -> the parent it was put under."""
+        """Insert the node, balance the tree, and return the node's parent."""
         parent: _Node[K] | None = None
         below = self.root
         while below is not None:
@@ -110,7 +111,7 @@ class _Bin(Generic[K]):
             self.nodes.insert(0, self.root)
 
     def _balance(self, node: _Node[K]) -> None:
-        """Red-black insertion as in Cormen, Leiserson, Rivest, Stein."""
+        """Balance after an insertion, as in the red-black tree of Cormen, Leiserson, Rivest, Stein."""
         node.is_red = True
         while (parent := node.parent) is not None and parent.is_red and (grand := parent.parent) is not None:
             on_left = parent is grand.left
@@ -151,7 +152,7 @@ class _Bin(Generic[K]):
         node.parent = child
 
     def split(self, bit: int) -> tuple[_Bin[K], _Bin[K]]:
-        """The two buckets that this one becomes in a table twice as large."""
+        """Return the two buckets that replace this one in a table of twice the size."""
         low = _Bin([node for node in self.nodes if not node.hash & bit])
         high = _Bin([node for node in self.nodes if node.hash & bit])
         if self.root is not None:
@@ -166,7 +167,7 @@ class _Bin(Generic[K]):
 
 
 class HashOrder(Generic[K]):
-    """The keys of the map, of one type: Long or String; what `put` and `compute_if_absent` are given is not in it yet."""
+    """The keys of the map, all Long or all String. A key passed to `put` or `compute_if_absent` must not be in the map."""
 
     __slots__ = ("_count", "_table")
 
@@ -196,11 +197,11 @@ class HashOrder(Generic[K]):
         self._grow_if_full()
 
     def before_compute_if_absent(self) -> None:
-        """What HashMap.computeIfAbsent does first, whether the key is in the map or not."""
+        """Do the first step of HashMap.computeIfAbsent, whether the key is in the map or not."""
         self._grow_if_full()
 
     def compute_if_absent(self, key: K) -> None:
-        """HashMap.computeIfAbsent, behind `before_compute_if_absent`."""
+        """Do the second step of HashMap.computeIfAbsent, after `before_compute_if_absent`."""
         node = _Node(key)
         found = self._bin(node)
         if found.root is not None:
@@ -212,9 +213,9 @@ class HashOrder(Generic[K]):
         self._count += 1
 
     def remove(self, key: K) -> None:
-        """HashMap.remove, of a key that is in the map.
+        """Remove a key of the map, as HashMap.remove does.
 
-        In a tree the rest is hung anew in the order in which it stands; Java mends the tree instead, which may order later keys otherwise.
+        A tree is rebuilt from its remaining keys in their order. Java repairs the tree instead, which may order later keys differently.
         """
         found = self._bin(_Node(key))
         found.nodes = [node for node in found.nodes if node.key != key]
@@ -226,7 +227,7 @@ class HashOrder(Generic[K]):
         self._count -= 1
 
     def clear(self) -> None:
-        """HashMap.clear: the table keeps its size."""
+        """Remove all keys. As with HashMap.clear, the table keeps its size."""
         if self._count:
             self._table = [_Bin() for _ in self._table]
             self._count = 0
@@ -251,7 +252,7 @@ class HashOrder(Generic[K]):
 
 
 def hash_map_order(keys: Iterable[K]) -> list[K]:
-    """The different keys in the order of a HashMap that was filled by computeIfAbsent, one after the other."""
+    """Return the distinct keys in the order of a HashMap that was filled with computeIfAbsent, one after the other."""
     order: HashOrder[K] = HashOrder()
     seen = set()
     for key in keys:
@@ -263,10 +264,10 @@ def hash_map_order(keys: Iterable[K]) -> list[K]:
 
 
 def put_order(keys: Iterable[K], size: int = 16) -> list[K]:
-    """The different keys in the order of a HashMap that was filled by put: bin by bin, in a bin by insertion.
+    """Return the distinct keys in the order of a HashMap that was filled with put: bin by bin, and within a bin by insertion.
 
-    `size` is the number of bins at the beginning, a power of two. More than seven keys in one bin, which would become a tree, are not
-    foreseen.
+    `size` is the number of bins at the beginning, a power of two. More than seven keys in one bin would become a tree, which is not
+    supported.
     """
     found = list(dict.fromkeys(keys))
     while len(found) > size * 3 // 4:
@@ -275,10 +276,10 @@ def put_order(keys: Iterable[K], size: int = 16) -> list[K]:
 
 
 def store_order(keys: Iterable[str]) -> list[str]:
-    """The order in which Properties.store (Java 9 and later) writes keys that were set in the order given.
+    """Return the order in which Properties.store (Java 9 and later) writes keys that were set in the given order.
 
-    It is that of a ConcurrentHashMap whose table starts with 16 bins and doubles at three quarters: bin by bin, in a bin by insertion until
-    a doubling turns parts of it around. (More than seven keys in one bin, which would become a tree, are not foreseen.)
+    It is that of a ConcurrentHashMap whose table starts with 16 bins and doubles at three quarters: bin by bin, and within a bin by
+    insertion, until a doubling reverses parts of it. More than seven keys in one bin would become a tree, which is not supported.
     """
     bins: list[list[tuple[int, str]]] = [[] for _ in range(16)]
     for count, key in enumerate(dict.fromkeys(keys), 1):
@@ -291,7 +292,9 @@ def store_order(keys: Iterable[str]) -> list[str]:
 
 
 def _split_bin(nodes: list[tuple[int, str]], bit: int) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
-    """A bin's two halves when the table doubles: the last run of one half keeps its order, all before it are put in front one by one."""
+    """Return a bin's two halves after the table doubled. The last run of one half keeps its order, and all nodes before it are added at the
+    front one by one.
+    """
     run = len(nodes)
     while run and (run == len(nodes) or nodes[run - 1][0] & bit == nodes[run][0] & bit):
         run -= 1

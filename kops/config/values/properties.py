@@ -25,9 +25,10 @@ _HEX: Final = frozenset("0123456789abcdefABCDEF")
 
 
 def read_properties(data: bytes | str, *, file: str | None = None) -> dict[str, str]:
-    """Keys and values in the file's order, the last of a repeated key. Bytes are taken as ISO-8859-1, as Properties.load(InputStream) does.
+    """Return keys and values in the file's order. The last value of a repeated key counts.
 
-    Raises DecodeError (`properties`) where Java throws IllegalArgumentException: a `\\u` without four hexadecimal digits.
+    Every byte is a character of ISO-8859-1, as in Properties.load(InputStream). Raises DecodeError (`properties`) where Java throws
+    IllegalArgumentException: a `\\u` without four hexadecimal digits.
     """
     found: dict[str, str] = {}
     text = data if isinstance(data, str) else data.decode("latin-1")
@@ -43,9 +44,10 @@ def read_properties(data: bytes | str, *, file: str | None = None) -> dict[str, 
 
 
 def write_properties(values: Mapping[str, str], *, comments: Iterable[str] = (), escape_unicode: bool = False) -> str:
-    """The text that Properties.store writes: comment lines (without their `#`; Java's second one is the date), then the values as ordered.
+    """Return the text that Properties.store writes: comment lines (without their `#`; Java's second one is the date), then the values in
+    order.
 
-    `escape_unicode`: what is not printable ASCII becomes `\\uXXXX`, as store(OutputStream) does and store(Writer) does not.
+    With `escape_unicode`, characters other than printable ASCII become `\\uXXXX`, as in store(OutputStream) but not in store(Writer).
     """
     lines = [f"#{comment}" for comment in comments]
     for key, value in values.items():
@@ -54,7 +56,7 @@ def write_properties(values: Mapping[str, str], *, comments: Iterable[str] = (),
 
 
 def java_date(time_ms: int) -> str:
-    """java.util.Date.toString in UTC, as Properties.store writes it: `Sat Nov 21 11:43:46 UTC 2026`."""
+    """Return java.util.Date.toString in UTC, as Properties.store writes it: `Sat Nov 21 11:43:46 UTC 2026`."""
     import time
 
     parts = time.gmtime(time_ms // 1000)
@@ -64,7 +66,7 @@ def java_date(time_ms: int) -> str:
 
 
 def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
-    """Each logical line with the number of its first natural line (from 1); comments and blank lines left out."""
+    """Yield each logical line with the number of its first natural line (from 1), without comments and blank lines."""
     natural = _LINE_ENDS.split(text)
     last = len(natural) - 1
     pending = ""
@@ -72,7 +74,7 @@ def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
     continued = False
     for number, line in enumerate(natural):
         line = line.lstrip(_BLANKS)
-        # An empty last piece is the end of the file, not a line. A blank line ends a continued one, but is nothing by itself.
+        # An empty last piece is the end of the file and not a line. A blank line ends a continued line, but is not a line itself.
         if not pending and (not line or line[0] in "#!"):
             continued = False
             continue
@@ -81,7 +83,7 @@ def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
         backslashes = len(line) - len(line.rstrip("\\"))
         if backslashes % 2:
             pending += line[:-1]
-            # Where the file ends there is nothing to continue with; a CR LF there hides that from Java.
+            # At the end of the file there is nothing to continue with. If it ends with CR LF, Java does not notice that.
             ends = number == last or (number == last - 1 and not natural[last] and not text.endswith("\r\n"))
             if not ends:
                 continued = True
@@ -96,7 +98,7 @@ def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
 
 
 def _split(line: str) -> tuple[int, int]:
-    """Where the key ends and where the value starts."""
+    """Return where the key ends and where the value starts."""
     escaped = False
     end = 0
     while end < len(line) and (escaped or line[end] not in "=: \t\f"):
@@ -136,7 +138,7 @@ def _unescape(text: str) -> str:
             position += 4
         else:
             parts.append(_ESCAPES.get(escaped, escaped))
-    # Two escapes may be the halves of one character beyond the basic plane.
+    # Two escapes may be the halves of one character outside the basic plane.
     return "".join(parts).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
