@@ -8,6 +8,7 @@ the same in every run. The slow ring takes the rest.
 
 from __future__ import annotations
 
+import functools
 import re
 import zlib
 from collections import defaultdict
@@ -37,11 +38,11 @@ def mark(items: Iterable[pytest.Item]) -> None:
             item.add_marker("slow")
         if item.nodeid.startswith(HOT) and item not in left and item.get_closest_marker("once") is None:
             item.add_marker("hot")
-        fixtures = getattr(item, "fixturenames", ())
-        if not JVM.isdisjoint(fixtures):
+        if not JVM.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("java")
-            if any(starts_brokers(function) for function in functions_of(item)):
-                item.add_marker("kafka")
+        if any(starts_brokers(function) for function in functions_of(item)):
+            item.add_marker("java")
+            item.add_marker("kafka")
 
 
 def functions_of(item: pytest.Item) -> list[Callable[..., Any]]:
@@ -51,6 +52,7 @@ def functions_of(item: pytest.Item) -> list[Callable[..., Any]]:
     return [item.function, *(definition.func for found in item._fixtureinfo.name2fixturedefs.values() for definition in found)]
 
 
+@functools.cache
 def starts_brokers(function: Callable[..., Any]) -> bool:
     """Whether a function names one of the classes `REAL`, or a function of its own module does that it names."""
     found: list[Callable[..., Any]] = [function]

@@ -26,11 +26,10 @@ from kops.protocol.messages.list_offsets_request import ListOffsetsPartition, Li
 from kops.protocol.messages.offset_for_leader_epoch_request import OffsetForLeaderPartition, OffsetForLeaderTopic
 from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
 from kops.records.build import BatchBuilder
-from tests.support.kafka.kafka_nodes import KafkaNodes
+from tests.differential.conftest import RealThree
 from tests.support.kafka.two_brokers import Side, differences
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.raw_client import PATIENCE_S, RawClient
-from tests.support.requests.api_steps import SETTINGS
 
 Steps = Iterator[tuple[str, Any]]
 TOPIC, ASKED, LEADER = "led", 1, 2
@@ -151,18 +150,15 @@ SCENARIOS = (
 
 
 @pytest.mark.slow
-def test_brokers_that_do_not_lead(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_brokers_that_do_not_lead(kops_three: KopsNodes, real_three: RealThree) -> None:
     found = []
-    work = tmp_path_factory.mktemp("three")
-    for name in ("kops", "kafka"):
-        (work / name).mkdir()
-    with KopsNodes(work / "kops", settings=SETTINGS) as ours, KafkaNodes(work / "kafka", settings=SETTINGS) as theirs:
-        sides = [Asked("kops", ours), Asked("kafka", theirs)]
-        for steps, versions in SCENARIOS:
-            for version in versions:
-                kops, kafka = (list(steps(side, version)) for side in sides)
-                found += [f"{steps.__name__}, version {version}: {each}" for each in differences(kops, kafka)]
-        for side in sides:
-            side.client.close()
-            side.leader.close()
+    sides = [Asked("kops", kops_three), Asked("kafka", real_three.nodes)]
+    for steps, versions in SCENARIOS:
+        for version in versions:
+            kops, kafka = (list(steps(side, version)) for side in sides)
+            found += [f"{steps.__name__}, version {version}: {each}" for each in differences(kops, kafka)]
+    for side in sides:
+        side.delete(TOPIC)
+        side.client.close()
+        side.leader.close()
     assert not found, "\n".join(["", *found])

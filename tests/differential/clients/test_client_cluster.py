@@ -15,6 +15,7 @@ import pytest
 
 from kops.cli.main import main
 from tests.cli.conftest import PROJECT
+from tests.differential.conftest import RealThree
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.real_broker import RealCluster
@@ -64,21 +65,20 @@ class Cluster:
             time.sleep(0.3)
 
 
-def test_three_nodes_of_kafka(oracle: Oracle, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    nodes = KopsNodes(tmp_path / "nodes")
-    nodes.work.mkdir()
-    with RealCluster(oracle, nodes.work / "run", [nodes.prepare(node_id) for node_id in nodes.ids]) as real:
-        cluster = Cluster(nodes, real, capsysbinary)
-        cluster.on("topic", "create", "orders", "--partitions", "6", "--replication-factor", "3", "--config", "min.insync.replicas=2")
-        quorum = json.loads(cluster.on("quorum", "describe", "--format", "json"))
-        assert sorted(quorum["voters"]) == [1, 2, 3]
-        same_facts(cluster, KafkaTools(oracle))
-        killed = kill_a_leader_under_load(cluster)
-        expected = [{"partition": index, "not_in_sync": [killed]} for index in range(6)]
-        cluster.until(lambda: cluster.picked(["partition", "not_in_sync"], "partition", "under-replicated", "orders") == expected)
-        same_facts(cluster, KafkaTools(oracle))
-        bring_back(cluster, killed)
-        move(cluster, tmp_path)
+def test_three_nodes_of_kafka(oracle: Oracle, real_three: RealThree, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    cluster = Cluster(real_three.nodes, real_three.cluster, capsysbinary)
+    cluster.on("topic", "create", "orders", "--partitions", "6", "--replication-factor", "3", "--config", "min.insync.replicas=2")
+    quorum = json.loads(cluster.on("quorum", "describe", "--format", "json"))
+    assert sorted(quorum["voters"]) == [1, 2, 3]
+    same_facts(cluster, KafkaTools(oracle))
+    killed = kill_a_leader_under_load(cluster)
+    expected = [{"partition": index, "not_in_sync": [killed]} for index in range(6)]
+    cluster.until(lambda: cluster.picked(["partition", "not_in_sync"], "partition", "under-replicated", "orders") == expected)
+    same_facts(cluster, KafkaTools(oracle))
+    bring_back(cluster, killed)
+    move(cluster, tmp_path)
+    cluster.on("topic", "delete", "orders", "small")
+    cluster.until(lambda: cluster.rows("topic", "list") == [])
 
 
 def same_facts(cluster: Cluster, tools: KafkaTools) -> None:

@@ -9,19 +9,18 @@ import difflib
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.differential.conftest import RealThree
 from tests.support.kafka.kafka_jars import KAFKA_VERSION
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.real_broker import RealCluster
 from tests.support.nodes.kops_nodes import KopsNodes
 
 PATIENCE_S = 60
-SETTINGS = {"log.segment.bytes": 1_048_576}
 
 
 class Scenario:
@@ -264,22 +263,6 @@ MASKS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def kops_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
-    """Three nodes of kops."""
-    with KopsNodes(tmp_path_factory.mktemp("kops"), settings=SETTINGS) as nodes:
-        yield nodes
-
-
-@pytest.fixture(scope="module")
-def real_nodes(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
-    """Three nodes of Apache Kafka, on directories that kops has formatted."""
-    nodes = KopsNodes(tmp_path_factory.mktemp("real"), settings=SETTINGS)
-    cluster = RealCluster(oracle, nodes.work / "run", [nodes.prepare(node_id) for node_id in nodes.ids]).start()
-    yield nodes
-    cluster.kill()  # told to stop, the last ones would wait for a quorum
-
-
 def check_same(tools: KafkaTools, kops_nodes: KopsNodes, real_nodes: KopsNodes, work: Path) -> None:
     """Go through the scenario on both; step by step the same."""
     ours, theirs = (Scenario(tools, nodes, work) for nodes in (kops_nodes, real_nodes))
@@ -310,9 +293,9 @@ def check_served(ours: dict[str, dict[str, str]], theirs: dict[str, dict[str, st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["4.3.0", "3.9.1"])
-def test_tools(oracle: Oracle, kops_nodes: KopsNodes, real_nodes: KopsNodes, tmp_path: Path, version: str) -> None:
+def test_tools(oracle: Oracle, kops_three: KopsNodes, real_three: RealThree, tmp_path: Path, version: str) -> None:
     if version == oracle.version:
-        check_same(KafkaTools(oracle), kops_nodes, real_nodes, tmp_path)
+        check_same(KafkaTools(oracle), kops_three, real_three.nodes, tmp_path)
         return
     with Oracle(version) as other:
-        check_same(KafkaTools(other), kops_nodes, real_nodes, tmp_path)
+        check_same(KafkaTools(other), kops_three, real_three.nodes, tmp_path)

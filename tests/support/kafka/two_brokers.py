@@ -11,12 +11,15 @@ from kops.protocol.errors import by_code
 from kops.protocol.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     MetadataRequest,
     MetadataResponse,
 )
 from kops.protocol.messages.create_topics_request import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
+from kops.protocol.messages.delete_topics_request import DeleteTopicState
 from kops.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsTopic
 from kops.protocol.messages.metadata_request import MetadataRequestTopic
 from tests.support.nodes.raw_client import PATIENCE_S, RawClient, plain
@@ -51,6 +54,16 @@ class Side:
         deadline = time.monotonic() + PATIENCE_S
         while not (self._is_led(topic, partitions) and (replicas or self._leads(topic, partitions))):
             assert time.monotonic() < deadline, f"{self.name}: no leader of {topic}"
+            time.sleep(0.02)
+
+    def delete(self, topic: str) -> None:
+        """A topic is gone; done when the broker that is asked knows it."""
+        response = self.client.ask(DeleteTopicsRequest([DeleteTopicState(topic)], timeout_ms=30_000), 6)
+        assert isinstance(response, DeleteTopicsResponse), self.name
+        assert [one.error_code for one in response.responses] == [0], (self.name, response)
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._is_led(topic, 0):
+            assert time.monotonic() < deadline, f"{self.name}: {topic} is still there"
             time.sleep(0.02)
 
     def _is_led(self, topic: str, partitions: int) -> bool:

@@ -1,0 +1,42 @@
+"""Three nodes of Apache Kafka and three of kops, shared by the tests that leave them as they were: all nodes up, no topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.real_broker import RealCluster
+from tests.support.nodes.kops_nodes import KopsNodes
+
+SETTINGS = {
+    "log.segment.bytes": 1_048_576,
+    "log.retention.ms": -1,
+    "auto.leader.rebalance.enable": "false",  # Kafka would do so every five minutes, in the midst of a test
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RealThree:
+    """The nodes' ports and directories, and their processes."""
+
+    nodes: KopsNodes
+    cluster: RealCluster
+
+
+@pytest.fixture(scope="session")
+def kops_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
+    """Three nodes of kops."""
+    with KopsNodes(tmp_path_factory.mktemp("kops"), settings=SETTINGS) as nodes:
+        yield nodes
+
+
+@pytest.fixture(scope="session")
+def real_three(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealThree]:
+    """Three nodes of Apache Kafka, on directories that kops has formatted."""
+    nodes = KopsNodes(tmp_path_factory.mktemp("real"), settings=SETTINGS)
+    cluster = RealCluster(oracle, nodes.work / "run", [nodes.prepare(node_id) for node_id in nodes.ids]).start()
+    yield RealThree(nodes, cluster)
+    cluster.kill()  # told to stop, the last ones would wait for a quorum
