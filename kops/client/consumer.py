@@ -227,7 +227,7 @@ class Consumer:
             partition.failures += 1
             partition.retry_ms = self.client.now_ms() + self.client.backoff.delay_ms(partition.failures - 1)
             if error.name in ("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID") and partition.failures > _GONE_TRIES:
-                raise NotFoundError(f"{name} is not there any more")
+                raise NotFoundError(f"{name} does not exist any more")
             if not kind.retriable:
                 raise ApiError(error.name, f"{name}: {error}")
             if kind.reaction is Reaction.METADATA or error.name in ("REQUEST_TIMED_OUT", "UNKNOWN_LEADER_EPOCH"):

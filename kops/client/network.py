@@ -494,7 +494,7 @@ class NetworkClient:
             try:
                 response = protocol.next_event()
             except DecodeError as error:
-                self._disconnected(connection, f"what came is no response of a Kafka server: {error}")
+                self._disconnected(connection, f"the answer is not a response of a Kafka server: {error}")
                 return
             if response is None:
                 return

@@ -40,7 +40,7 @@ _NAMES: Final = {
     "latest-tiered": LATEST_TIERED,
     "earliest-pending-upload": EARLIEST_PENDING_UPLOAD,
 }
-_ALLOWED: Final = "earliest, latest, max-timestamp, an offset N, -N (so many before the end), @MS or an ISO date and time"
+_ALLOWED: Final = "earliest, latest, max-timestamp, an offset N, -N (that many before the end), @MS or an ISO date and time"
 K = TypeVar("K")
 
 
@@ -266,14 +266,14 @@ def json_entries(text: str, file: str, name: str) -> list[dict[str, Any]]:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise DecodeError(f"no JSON: {error}", code="bad-json", file=file) from None
+        raise DecodeError(f"not JSON: {error}", code="bad-json", file=file) from None
     if not isinstance(document, dict) or not isinstance(document.get(name), list):
-        raise DecodeError(f'no JSON object with an array "{name}"', code="bad-json", file=file)
+        raise DecodeError(f'not a JSON object with an array "{name}"', code="bad-json", file=file)
     if document.get("version", 1) != 1:
         raise DecodeError(f"version {document['version']} is not known; allowed: 1", code="bad-json", file=file)
     for entry in document[name]:
         if not isinstance(entry, dict):
-            raise DecodeError(f'an element of "{name}" is no object', code="bad-json", file=file)
+            raise DecodeError(f'an element of "{name}" is not an object', code="bad-json", file=file)
     return list(document[name])
 
 

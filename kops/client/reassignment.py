@@ -111,7 +111,7 @@ def parse_plan(text: str, file: str) -> Plan:
         if key in partitions:
             raise _bad(file, f"{name} is there twice")
         if not replicas or not all(type(one) is int for one in replicas):
-            raise _bad(file, f'"replicas" of {name} is no list of broker ids')
+            raise _bad(file, f'"replicas" of {name} is not a list of broker ids')
         if len(set(replicas)) < len(replicas):
             raise _bad(file, f"a broker is there twice among the replicas of {name}: {replicas}")
         if len(paths) != len(replicas) or not all(type(one) is str for one in paths):

@@ -218,7 +218,7 @@ def parse_address(text: str) -> tuple[str, int]:
         host, colon, rest = address.partition(":")
         port = rest if colon else None
     if not host or (port is not None and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
-        raise UsageError(f"{text!r} is no address of a server; allowed: host:port, or host for port {DEFAULT_PORT}")
+        raise UsageError(f"{text!r} is not the address of a server; allowed: host:port, or host for port {DEFAULT_PORT}")
     return host, DEFAULT_PORT if port is None else int(port)
 
 

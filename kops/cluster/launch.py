@@ -85,7 +85,7 @@ class Supervision:
 def locate(data_dir: str | None, *, look_around: bool = False) -> ClusterDirectory:
     """The directory that a command means: the given one, else `./kops-data`.
 
-    With `look_around`, for commands that only tell, if there is none else that of the only cluster that runs. Raises NotFoundError,
+    With `look_around`, for read-only commands, the directory of the only running cluster comes next. Raises NotFoundError,
     UsageError.
     """
     if data_dir is not None:
@@ -97,10 +97,10 @@ def locate(data_dir: str | None, *, look_around: bool = False) -> ClusterDirecto
     if look_around and len(running) == 1:
         return ClusterDirectory(running[0])
     if look_around and running:
-        raise UsageError(f"several clusters run ({', '.join(running)}): --data-dir says which one is meant")
-    others = "none runs (kops cluster up makes one)"
+        raise UsageError(f"several clusters run ({', '.join(running)}): choose one with --data-dir")
+    others = "none is running (kops cluster up starts one)"
     if running:
-        others = f"these run, --data-dir says which one is meant: {', '.join(running)}"
+        others = f"running elsewhere, choose one with --data-dir: {', '.join(running)}"
     raise NotFoundError(f"no cluster in {default.path}; {others}")
 
 
@@ -274,7 +274,7 @@ def _already_up(running: Supervision, request: UpRequest) -> UpResult:
     directory = running.directory
     node_ids = directory.node_ids()
     if request.node_count is not None and request.node_count != len(node_ids):
-        raise UsageError(f"{directory.path} is up with {len(node_ids)} brokers: kops cluster broker add makes one more")
+        raise UsageError(f"{directory.path} is up with {len(node_ids)} brokers: kops cluster broker add adds one")
     if request.settings or request.base_port is not None:
         raise UsageError(f"{directory.path} is up: settings and ports change when it is down (kops cluster down)")
     notes = [f"{directory.path} is up already (supervisor: process {running.identity.pid})"]
@@ -333,7 +333,7 @@ def _make(directory: ClusterDirectory, request: UpRequest, undo: Undo) -> None:
 def _update(directory: ClusterDirectory, request: UpRequest) -> None:
     node_ids = directory.node_ids()
     if request.node_count is not None and request.node_count != len(node_ids):
-        raise UsageError(f"{directory.path} has {len(node_ids)} brokers: kops cluster broker add makes one more")
+        raise UsageError(f"{directory.path} has {len(node_ids)} brokers: kops cluster broker add adds one")
     if request.base_port is not None:
         ports.check_base(request.base_port, max(node_ids))
         move_ports(directory, request.base_port)
@@ -397,7 +397,7 @@ def _wait_for(directory: ClusterDirectory, process: subprocess.Popen[bytes], tok
             said = "".join(f"\n  {line}" for line in directory.last_lines(directory.supervisor_output_path))
             raise KopsError(f"the supervisor ended with exit code {process.returncode}:{said}")
         time.sleep(_POLL_S)
-    raise KopsError(f"the supervisor was not there after {START_TIMEOUT_S:g} s")
+    raise KopsError(f"the supervisor did not start within {START_TIMEOUT_S:g} s")
 
 
 # down ---------------------------------------------------------------------------------------------------------------------------------

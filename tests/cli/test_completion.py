@@ -69,4 +69,4 @@ def test_quotes_are_balanced(shell: str) -> None:
 
 def test_another_shell_is_refused(kops: Kops) -> None:
     ran = kops("completion", "tcsh")
-    assert (ran.code, ran.err) == (2, "kops: error: no completion for tcsh; there is one for bash, zsh, fish\n")
+    assert (ran.code, ran.err) == (2, "kops: error: no completion for tcsh; supported: bash, zsh, fish\n")

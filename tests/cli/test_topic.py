@@ -83,10 +83,10 @@ def test_topics_are_made_listed_described_and_deleted(on: Kops) -> None:
     assert (failed.startswith("kops: error: life: "), failed.endswith("(TOPIC_ALREADY_EXISTS)\n")) == (True, True)
     assert on("topic", "create", "life", "live", code=1).err.startswith("kops: warning: life: ")
     on("topic", "delete", "live")
-    assert on("topic", "create", "life", "--if-not-exists").err == "life is there already\n"
+    assert on("topic", "create", "life", "--if-not-exists").err == "life exists already\n"
     on("topic", "delete", "life")
     on("topic", "delete", "life", code=3)
-    assert on("topic", "delete", "life", "--if-exists").err == "life is not there\n"
+    assert on("topic", "delete", "life", "--if-exists").err == "life does not exist\n"
 
 
 def test_what_a_regular_expression_finds_is_deleted_only_when_that_is_meant(on: Kops) -> None:
@@ -213,7 +213,7 @@ def test_replicas_move_and_leaders_are_elected(on: Kops, topic: str, tmp_path: P
     assert described["overrides"] == {}
     assert [one["replicas"] for one in described["partitions"]] == [one["replicas"] for one in swapped]
     assert {row["state"] for row in rows(on("partition", "reassign", "verify", "-f", back, "--format", "jsonl", code=1))} >= {"differs"}
-    assert on("partition", "reassign", "cancel", "-f", plan).err == "nothing of it was under way\n"
+    assert on("partition", "reassign", "cancel", "-f", plan).err == "none of its moves was under way\n"
     assert on("partition", "reassign", "list").err == "nothing is being moved\n"
     elected = rows(on("partition", "elect", "--topic", topic, "--partition", "0-2", "--format", "jsonl"))
     assert {row["result"] for row in elected} <= {"elected", "not needed"}
@@ -247,10 +247,10 @@ def test_log_dirs_and_the_quorum(on: Kops, topic: str, cluster: Cluster) -> None
         (["topic", "offsets", "nowhere"], 3, "no such topic: nowhere"),
         (["topic", "trim", "nowhere", "--offset", "1"], 3, "no such topic: nowhere"),
         (["topic", "trim", "nowhere"], 2, "either TOPIC and --offset, or --offset-json-file"),
-        (["topic", "create"], 2, "no topic is named"),
+        (["topic", "create"], 2, "name a topic"),
         (["topic", "create", "x", "--replica-assignment", "1:1"], 2, "--replica-assignment 1:1: not allowed; allowed: different brokers"),
         (["topic", "create", "x", "--config", "nonsense"], 2, "--config nonsense: not a setting; allowed: key=value"),
-        (["topic", "alter", "x"], 2, "nothing is to be changed"),
+        (["topic", "alter", "x"], 2, "nothing to change"),
         (["topic", "consume", "x", "--offset", "sometime"], 2, "--offset sometime: not allowed; allowed: earliest, latest"),
         (["topic", "consume", "x", "--partition", "-1"], 2, "--partition -1: not allowed; allowed: a partition's number"),
         (["topic", "produce", "x", "-z", "rar"], 2, "compression.type=rar: not allowed; allowed: none or gzip"),
@@ -358,7 +358,7 @@ def test_who_does_not_say_where_the_cluster_is_hears_how(kops: Kops, monkeypatch
     quick = ["--command-property", "default.api.timeout.ms=100"]
     ran = kops("topic", "list", *quick)
     assert (ran.code, ran.err.count("\n")) == (4, 1)
-    assert ran.err.endswith(" (-b or $BOOTSTRAP_SERVERS says where the servers are; kops cluster up starts some)\n")
+    assert ran.err.endswith(" (name a server with -b or $BOOTSTRAP_SERVERS, or start a cluster with kops cluster up)\n")
     place = ClusterDirectory("kops-data")
     os.mkdir(place.path)
     place.write_properties(1, {"process.roles": "broker", "listeners": "PLAINTEXT://127.0.0.1:10092"})

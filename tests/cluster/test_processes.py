@@ -100,7 +100,7 @@ def test_what_changes_a_cluster_means_the_one_that_is_named(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(launch, "running_directories", lambda: {directory.path})
     assert locate(None, look_around=True).path == directory.path
-    with pytest.raises(NotFoundError, match=f"these run, --data-dir says which one is meant: {re.escape(directory.path)}"):
+    with pytest.raises(NotFoundError, match=f"running elsewhere, choose one with --data-dir: {re.escape(directory.path)}"):
         locate(None)
 
 

@@ -330,7 +330,7 @@ def test_a_nearer_replica_is_read_from(cluster: ScriptedCluster) -> None:
 
 def test_a_topic_that_is_deleted_ends_it(cluster: ScriptedCluster) -> None:
     Served(cluster, {}, *[UNKNOWN_TOPIC] * 1000)
-    with pytest.raises(NotFoundError, match="a-0 is not there any more"):
+    with pytest.raises(NotFoundError, match="a-0 does not exist any more"):
         read(cluster, 0, 1)
 
 

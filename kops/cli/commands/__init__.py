@@ -36,7 +36,7 @@ def ls(
     return PROBLEMS                                                    # the exit code, or None for 0
 ```
 
-Then one line in `kops/cli/running/tree.py`, `COMMANDS`: `Entry("log ls", "log.ls:ls", "Segments and their states, ranges, epochs")`.
+Then one line in `kops/cli/running/tree.py`, `COMMANDS`: `Entry("log ls", "log.ls:ls", "List segments")`.
 That is all: help, manual page (`make man`), completion, common options and exit codes follow from it.
 
 What a command may count on, and has to do:

@@ -27,5 +27,5 @@ def completion(out: Output, shell: Annotated[str, typer.Argument(metavar="bash|z
     from kops.cli.running.completion import SHELLS, script
 
     if shell not in SHELLS:
-        raise UsageError(f"no completion for {shell}; there is one for {', '.join(SHELLS)}")
+        raise UsageError(f"no completion for {shell}; supported: {', '.join(SHELLS)}")
     out.write(script(shell))

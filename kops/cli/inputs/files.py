@@ -27,4 +27,4 @@ def read_text(path: str, option: str) -> str:
     try:
         return read_bytes(path, option).decode()
     except UnicodeDecodeError as error:
-        raise KopsError(f"{option} {path}: no text in UTF-8 (byte {error.start})") from None
+        raise KopsError(f"{option} {path}: not UTF-8 text (byte {error.start})") from None

@@ -93,9 +93,9 @@ def common_parameters(spec: Spec) -> list[inspect.Parameter]:
                 "format_", kind, default=spec.formats[0], annotation=Annotated[str, typer.Option("--format", metavar="FORMAT", help=help)]
             )
         )
-    file = typer.Option("-o", "--output", metavar="FILE", help="Print into this file; it appears when it is whole.", show_default=False)
-    quiet = typer.Option("-q", "--quiet", help="No words but warnings and errors, no progress bar.", show_default=False)
-    verbose = typer.Option("-v", "--verbose", help="More words.", count=True, show_default=False)
+    file = typer.Option("-o", "--output", metavar="FILE", help="Write to this file; it appears when it is complete.", show_default=False)
+    quiet = typer.Option("-q", "--quiet", help="Print only warnings and errors, no progress bar.", show_default=False)
+    verbose = typer.Option("-v", "--verbose", help="Print more messages.", count=True, show_default=False)
     no_color = typer.Option("--no-color", help="No colour (also: NO_COLOR in the environment).", show_default=False)
     return [
         *parameters,

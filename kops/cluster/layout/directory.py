@@ -102,7 +102,7 @@ class ClusterDirectory:
     def require(self) -> None:
         """NotFoundError unless there are nodes."""
         if not self.is_cluster:
-            raise NotFoundError(f"{self.path}: no cluster here (kops cluster up --data-dir {self.path} makes one)")
+            raise NotFoundError(f"{self.path}: no cluster here (kops cluster up --data-dir {self.path} creates one)")
 
     def require_node(self, node_id: int) -> None:
         """NotFoundError unless there is this node."""
@@ -211,7 +211,7 @@ def check_usable(directory: ClusterDirectory) -> None:
     if not os.path.exists(path):
         return
     if not os.path.isdir(path):
-        raise UsageError(f"{path} is no directory")
+        raise UsageError(f"{path} is not a directory")
     names = [name for name in os.listdir(path) if name != STATE_DIR]
     if "meta.properties" in names:
         raise UsageError(

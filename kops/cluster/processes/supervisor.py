@@ -105,7 +105,7 @@ class Supervisor:
             self.say(f"{self.directory.path} was removed")
             self.shut_down(kill=True)
         elif not self._was_asked_to_start and os.getppid() != self._starter:
-            self.say("the command that was to start the brokers has gone")
+            self.say("the command that was to start the brokers has ended")
             self.shut_down(kill=True)
         self.loop.call_later(LOOK_MS, self._look_after_directory)
 
@@ -201,7 +201,7 @@ class Supervisor:
         brokers = self._asked_for(request)
         for broker in brokers:
             broker.resume()
-            self.say(f"broker {broker.node_id} goes on")
+            self.say(f"broker {broker.node_id} continues")
         self._poll()
         caller.answer(ok=[broker.document() for broker in brokers])
 

@@ -133,7 +133,7 @@ class ConfigDef:
         key = self.keys.get(name)
         if key is None:
             near = self.near(name)
-            allowed = f"allowed: {', '.join(self.keys)}" if len(self.keys) <= LISTED else f"none of the {len(self.keys)} is like it"
+            allowed = f"allowed: {', '.join(self.keys)}" if len(self.keys) <= LISTED else f"none of the {len(self.keys)} known is similar"
             hint = f"did you mean {' or '.join(near)}?" if near else allowed
             raise UsageError(f"unknown setting {name}; {hint}")
         return key

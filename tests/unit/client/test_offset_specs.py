@@ -47,11 +47,11 @@ def test_the_file_of_offsets_to_delete_up_to() -> None:
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        ("{", "f: no JSON"),
-        ([], 'f: no JSON object with an array "partitions"'),
-        ({"partitions": 1}, 'f: no JSON object with an array "partitions"'),
+        ("{", "f: not JSON"),
+        ([], 'f: not a JSON object with an array "partitions"'),
+        ({"partitions": 1}, 'f: not a JSON object with an array "partitions"'),
         ({"partitions": [], "version": 2}, "f: version 2 is not known; allowed: 1"),
-        ({"partitions": [1]}, 'f: an element of "partitions" is no object'),
+        ({"partitions": [1]}, 'f: an element of "partitions" is not an object'),
         ({"partitions": [{"topic": "a", "partition": "0", "offset": 1}]}, 'f: "partition" of .* is not a number'),
         ({"partitions": [{"partition": 0, "offset": 1}]}, 'f: "topic" of .* is not a text'),
         ({"partitions": [{"topic": "a", "partition": True, "offset": 1}]}, "is not a number"),

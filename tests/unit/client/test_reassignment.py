@@ -65,8 +65,8 @@ def test_log_dirs_may_be_left_out() -> None:
     ("partitions", "words"),
     [
         ([], "no partitions are in it"),
-        ([{"topic": "a", "partition": 0, "replicas": []}], '"replicas" of a-0 is no list of broker ids'),
-        ([{"topic": "a", "partition": 0, "replicas": ["1"]}], '"replicas" of a-0 is no list of broker ids'),
+        ([{"topic": "a", "partition": 0, "replicas": []}], '"replicas" of a-0 is not a list of broker ids'),
+        ([{"topic": "a", "partition": 0, "replicas": ["1"]}], '"replicas" of a-0 is not a list of broker ids'),
         ([{"topic": "a", "partition": 0, "replicas": [1, 1]}], "a broker is there twice among the replicas of a-0"),
         ([{"topic": "a", "partition": 0, "replicas": [1], "log_dirs": []}], '"log_dirs" of a-0 needs one path'),
         ([{"topic": "a", "partition": 0, "replicas": [1]}] * 2, "a-0 is there twice"),

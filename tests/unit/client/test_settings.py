@@ -84,7 +84,7 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("text", ["", ":1", "a:", "a:x", "a:0", "a:65536", "[::1", "[::1]x", "a:1²"])
 def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(UsageError, match="is no address of a server; allowed: host:port, or host for port 9092"):
+    with pytest.raises(UsageError, match="is not the address of a server; allowed: host:port, or host for port 9092"):
         parse_address(text)
 
 

@@ -58,7 +58,7 @@ def test_only_an_empty_directory_becomes_a_cluster(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"is not empty and holds no cluster of kops's \(file\)"):
         check_usable(ClusterDirectory(str(tmp_path)))
-    with pytest.raises(UsageError, match="is no directory"):
+    with pytest.raises(UsageError, match="is not a directory"):
         check_usable(ClusterDirectory(str(tmp_path / "file")))
     (tmp_path / "meta.properties").write_text("")
     with pytest.raises(UsageError, match="kops cluster adopt"):

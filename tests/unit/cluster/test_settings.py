@@ -73,7 +73,7 @@ def test_what_was_given_is_judged_with_the_name_of_where_it_was() -> None:
         settings.check_given({"num.partitions": "many"}, source="--config")
     with pytest.raises(UsageError, match=r"^--config: unknown setting num\.partition; did you mean num\.partitions"):
         settings.check_given({"num.partition": "1"}, source="--config")
-    with pytest.raises(UsageError, match=r"none of the \d+ is like it \(the setting of a plug-in goes into a properties file\)$"):
+    with pytest.raises(UsageError, match=r"none of the \d+ known is similar \(the setting of a plug-in goes into a properties file\)$"):
         settings.check_given({"foo.bar": "1"}, source="--config")
 
 

@@ -36,7 +36,7 @@ def adopt(
     config: Settings = None,
     server_properties: ServerProperties = None,
 ) -> int:
-    """Make a cluster of log directories of Apache Kafka's, or of kops's, that lie elsewhere; kops cluster up starts it.
+    """Make a cluster from existing log directories of Apache Kafka or of kops; kops cluster up starts it.
 
     meta.properties says which node a directory belongs to, and the metadata log says who votes. Several directories of one node belong
     together. All voters have to be there. The directories are not touched until the cluster is started. D gets an N.properties for each

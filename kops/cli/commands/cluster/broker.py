@@ -53,11 +53,11 @@ def pause(out: Output, ids: BrokerIds, data_dir: DataDir = None) -> int:
     return 0
 
 
-@command(examples=[("Broker 2 goes on.", "kops cluster broker resume 2")])
+@command(examples=[("Broker 2 continues.", "kops cluster broker resume 2")])
 def resume(out: Output, ids: BrokerIds, data_dir: DataDir = None) -> int:
     """Resume paused brokers."""
     running = supervision_of(data_dir)
-    say_brokers(out.say, running.ask("resume", ids=asked_brokers(running, ids)), "goes on")
+    say_brokers(out.say, running.ask("resume", ids=asked_brokers(running, ids)), "continues")
     return 0
 
 

@@ -46,7 +46,7 @@ def format_(
         bool, typer.Option("-N", "--no-initial-controllers", help="A dynamic quorum that another node has.", show_default=False)
     ] = False,
     ignore_formatted: Annotated[
-        bool, typer.Option("-g", "--ignore-formatted", help="Pass over directories that are formatted.", show_default=False)
+        bool, typer.Option("-g", "--ignore-formatted", help="Ignore directories that are already formatted.", show_default=False)
     ] = False,
 ) -> int:
     """Format log directories, as kafka-storage format does: meta.properties, bootstrap.checkpoint, the voters of a dynamic quorum.

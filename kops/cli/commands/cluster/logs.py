@@ -19,7 +19,7 @@ from kops.cli.running.options import command
 )
 def logs(
     out: Output,
-    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID...]", help="Brokers; all without one.")] = None,
+    ids: Annotated[list[int] | None, typer.Argument(metavar="[ID...]", help="Broker ids (default: all).")] = None,
     data_dir: AnyDataDir = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Print new lines as they come, until Ctrl-C.", show_default=False)] = False,
     lines: Annotated[

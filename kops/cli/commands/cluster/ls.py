@@ -49,5 +49,5 @@ def ls(
     if rows or out.format != "table":
         out.rows(rows, COLUMNS, schema=SCHEMA, key="clusters")
     else:
-        out.say("no clusters (kops cluster up makes one)")
+        out.say("no clusters (kops cluster up creates one)")
     return 0

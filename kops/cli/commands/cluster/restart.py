@@ -26,7 +26,7 @@ def restart(
 ) -> int:
     """Stop a cluster cleanly and start it again, with the settings that its properties files have now.
 
-    Also where its supervisor was killed: its brokers are found and stopped, and everything is started anew.
+    If the supervisor was killed, its brokers are found and stopped, and everything is started again.
     """
     from kops.cluster.launch import STOP_TIMEOUT_S, UpRequest, bring_up, locate, start_brokers, take_down
 

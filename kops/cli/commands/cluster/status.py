@@ -49,5 +49,5 @@ def status(out: Output, data_dir: AnyDataDir = None) -> int:
         for broker in brokers:
             _explain(out, broker)
     if found["state"] == "orphaned":
-        out.say("the supervisor was killed: kops cluster restart starts everything anew, kops cluster down stops the brokers")
+        out.say("the supervisor was killed: kops cluster restart starts everything again, kops cluster down stops the brokers")
     return 0 if found["state"] == "up" else PLAIN_FAILED

@@ -46,13 +46,13 @@ def up(
     config: Settings = None,
     server_properties: ServerProperties = None,
     seed_topic: Annotated[
-        list[str] | None, typer.Option("--seed-topic", metavar="NAME:PARTITIONS:RF", help="A topic to make, unless it is there.")
+        list[str] | None, typer.Option("--seed-topic", metavar="NAME:PARTITIONS:RF", help="A topic to create, unless it exists.")
     ] = None,
     foreground: Annotated[bool, typer.Option("--foreground/--detach", help="Stay until Ctrl-C, then stop the cluster.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when the cluster answers, or at once.")] = True,
     timeout: Annotated[int, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait at most.")] = 60,
 ) -> int:
-    """Make a cluster in a directory, or start the one that is there, and print its bootstrap address.
+    """Create a cluster in a directory, or start the existing one, and print its bootstrap address.
 
     Each broker is a process of its own, a node of both roles with an id from 1; a supervisor keeps them. D/broker-N is broker N's log
     directory and D/N.properties its server.properties, with which Apache Kafka itself starts. Without --port-base a new cluster takes 9092

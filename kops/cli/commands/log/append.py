@@ -42,7 +42,7 @@ Epoch = Annotated[int | None, typer.Option("--leader-epoch", "--partition-epoch"
 def append(
     out: Output,
     file: Annotated[str, typer.Argument(metavar="FILE", help="Records as jsonl; - is stdin.")],
-    to: Annotated[str, typer.Option("--to", metavar="DIR", help="The partition's folder, in a log directory.")],
+    to: Annotated[str, typer.Option("--to", metavar="DIR", help="The partition directory, in a log directory.")],
     leader_epoch: Epoch = None,
     config: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A topic setting, as segment.bytes.")] = None,
     compression: Annotated[str, typer.Option(metavar="|".join(CODECS), help="How batches are compressed.")] = "none",
@@ -52,14 +52,14 @@ def append(
         str, typer.Option(metavar="utf8|hex|base64", help="How values and headers are encoded in the file.")
     ] = "base64",
 ) -> int:
-    """Append records to a partition's folder as its leader would, while no broker runs.
+    """Append records to a partition directory as its leader would, while no broker runs.
 
-    A line is a record as kops prints them ({"timestamp", "key", "value", "headers"}; the offset is the log's own, a record without a time
-    gets that of now); other lines of an export and control records are passed over. The log is opened, written and closed by the log
-    engine: settings, rolling, indexes, producer snapshots and leader epochs are those of a broker. The lock of the log directory is taken.
-    A log that a broker's start would cut is refused; repair it first.
+    A line is a record as kops prints it: {"timestamp", "key", "value", "headers"}. The log assigns the offset; a record without a timestamp
+    gets the present time. Other lines of an export and control records are ignored. The log is opened, written and closed by the log
+    engine: settings, rolling, indexes, producer snapshots and leader epochs are those of a broker. The lock of the log directory is held
+    meanwhile. A log that a broker's start would cut is refused; repair it first.
 
-    Where a line is no record, or a record is refused, those before it are appended.
+    If a line is not a record, or a record is refused, the records before it are appended.
     """
     from kops.files import OsFiles
     from kops.forensics.dump.filters import check_encoding

@@ -45,27 +45,26 @@ COLUMNS = [
 )
 def compact(
     out: Output,
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Log directories, or partitions' folders.")],
-    out_dir: Annotated[str, typer.Option("--out", metavar="DIR", help="Where to write; an empty directory, or a new one.")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Log directories or partition directories.")],
+    out_dir: Annotated[str, typer.Option("--out", metavar="DIR", help="Where to write: an empty directory or a new one.")],
     config: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A topic setting, as delete.retention.ms.")] = None,
     dirty_from: Annotated[
         int | None,
         typer.Option("--dirty-from", metavar="OFFSET", min=0, help="Where the dirty part begins, instead of the checkpoint's offset."),
     ] = None,
     roll: Annotated[bool, typer.Option("--roll", help="Close the active segment first, so that it is cleaned, too.")] = False,
-    now: Annotated[
-        int | None, typer.Option("--now", metavar="MS", help="The time (ms) that tombstones are judged by; else the clock's.")
-    ] = None,
+    now: Annotated[int | None, typer.Option("--now", metavar="MS", help="The time (ms) by which tombstones expire (default: now).")] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also into a directory that is not empty; partitions of the same name are replaced.")
+        bool, typer.Option("--force", help="Write even if the directory is not empty; partitions of the same name are replaced.")
     ] = False,
 ) -> int:
     """Keep the latest record of each key, as a broker's cleaner does, and write the logs to a new directory.
 
-    What is read is never written. Each log is copied, opened as a broker opens it, and cleaned from the offset of cleaner-offset-checkpoint
-    (else its start) up to its active segment, an open transaction, or what is younger than min.compaction.lag.ms; how dirty it is does not
-    matter. Tombstones and transaction markers go when delete.retention.ms is over since they were first cleaned. Batches that keep all
-    their records stay byte for byte; segments and indexes are what Kafka writes. DIR gets the checkpoints that a broker goes on from.
+    The input is never written to. Each log is copied, opened as a broker opens it, and cleaned from the offset of cleaner-offset-checkpoint
+    (else its start) up to its active segment, an open transaction, or records younger than min.compaction.lag.ms. It does not matter how
+    dirty the log is. Tombstones and transaction markers are removed when delete.retention.ms has passed since they were first cleaned.
+    Batches that keep all their records stay the same byte for byte; segments and indexes are what Kafka writes. DIR gets the checkpoints
+    from which a broker continues.
 
     0: every log was compacted. 4: a log was left out, because of damage or because it can't be compacted.
     """

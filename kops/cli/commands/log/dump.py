@@ -31,14 +31,16 @@ Paths = Annotated[list[str] | None, typer.Argument(metavar="[PATH...]", help="Fi
 Files = Annotated[str | None, typer.Option(metavar="A,B", help="Files, separated by commas, as Kafka's tool takes them.")]
 PrintDataLog = Annotated[bool, typer.Option("--print-data-log", help="Show records with their contents.")]
 DeepIteration = Annotated[
-    bool, typer.Option("--deep-iteration", help="A line a record; in Kafka format with --print-data-log its contents.")
+    bool, typer.Option("--deep-iteration", help="Print a line for each record; in Kafka format with --print-data-log its contents.")
 ]
 SkipMetadata = Annotated[bool, typer.Option("--skip-record-metadata", help="Kafka format: keys and payloads only, no control records.")]
 VerifyIndexOnly = Annotated[bool, typer.Option("--verify-index-only", help="Kafka format: compare indexes, don't print them.")]
 SanityCheck = Annotated[bool, typer.Option("--index-sanity-check", help="Kafka format: check indexes as a broker's start does, no more.")]
-MaxBytes = Annotated[int, typer.Option(metavar="N", min=0, max=INT_MAX, help="Read so many bytes of each log.", show_default=False)]
+MaxBytes = Annotated[
+    int, typer.Option(metavar="N", min=0, max=INT_MAX, help="Read at most this many bytes of each log.", show_default=False)
+]
 MaxMessageSize = Annotated[
-    int, typer.Option(metavar="N", min=0, max=INT_MAX, help="Kafka format: the largest batch looked for at an index entry.")
+    int, typer.Option(metavar="N", min=0, max=INT_MAX, help="Kafka format: the largest batch to expect at an index entry.")
 ]
 MaxRecordBytes = Annotated[
     int,
@@ -126,9 +128,9 @@ def dump(
 ) -> int:
     """Show what is in segments, indexes, snapshots, checkpoints and the other files of Kafka's directories.
 
-    Logs show their batches, with --print-data-log their records; everything else is decoded, too. Damage is shown where it is, what is
-    intact behind it follows, and the exit code is 4. With --format kafka the text is that of Apache Kafka 4.3's kafka-dump-log; where that
-    tool ends with an exception, this one goes on. Nothing is ever written to the files. The ends of ranges are included.
+    Logs show their batches, with --print-data-log their records; all other files are decoded, too. Damage is shown in its place, the intact
+    data behind it follows, and the exit code is 4. With --format kafka the text is that of Apache Kafka 4.3's kafka-dump-log; if that tool
+    ends with an exception, this one continues. Nothing is ever written to the files. The ends of ranges are included.
     """
     from kops.files import OsFiles
     from kops.forensics.inventory.tree import open_paths

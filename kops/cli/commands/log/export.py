@@ -10,7 +10,7 @@ from kops.cli.printing.output import Output
 from kops.cli.running.exit_codes import CLEAN, LOST, PROBLEMS
 from kops.cli.running.options import command
 
-RAW_HELP = "Put the bytes of compressed batches in, too, so that an import gives them back as they are."
+RAW_HELP = "Include the bytes of compressed batches, so that an import restores them exactly."
 
 
 @command(
@@ -22,15 +22,15 @@ RAW_HELP = "Put the bytes of compressed batches in, too, so that an import gives
 )
 def export(
     out: Output,
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Log directories, partitions' folders or segments.")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Log directories, partition directories or segments.")],
     raw: Annotated[bool, typer.Option("--raw", help=RAW_HELP, show_default=False)] = False,
 ) -> int:
-    """Write logs as jsonl, with all that is needed to make the same segments again.
+    """Write logs as jsonl, with all that is needed to rebuild the same segments.
 
     A line is a partition, a segment, a batch's header (format, codec, flags, producer, sequence, leader epoch, delete horizon) or a record.
-    kops log import makes segments of it, byte for byte the same where nothing is compressed; compressed batches come back with the same
-    records and headers, with --raw byte for byte, too. Of a partition only live segments are taken. Damage is reported, and is not in
-    the export: kops log recover is for that.
+    kops log import rebuilds the segments. Batches that are not compressed come back byte for byte; compressed ones come back with the same
+    records and headers, with --raw byte for byte, too. Of a partition only the live segments are exported. Damage is reported and not
+    exported: kops log recover is for that.
 
     68 (4 + 64): there was damage.
     """

@@ -45,7 +45,7 @@ def forecast(
     ] = None,
     assume: Annotated[
         str | None,
-        typer.Option(metavar="clean|crash", help="With or without .kafka_cleanshutdown, whatever lies there.", show_default=False),
+        typer.Option(metavar="clean|crash", help="With or without .kafka_cleanshutdown, whatever is on disk.", show_default=False),
     ] = None,
     recovery_point: Annotated[
         int | None, typer.Option(metavar="N", help="The recovery point of each partition, instead of the checkpoint's.", show_default=False)
@@ -60,13 +60,13 @@ def forecast(
         typer.Option(metavar="FILE", help="The broker's settings: node.id, log.dirs, metadata.log.dir, log.*.", show_default=False),
     ] = None,
 ) -> int:
-    """Tell what the start of a Kafka 4.3 broker would truncate, delete or refuse, and what that loses.
+    """Predict what the start of a Kafka 4.3 broker would truncate, delete or refuse, and what that loses.
 
-    The broker's own loading code runs on a copy of the directories that exists in memory only; nothing is written to them. Log directories
-    are taken together, as one broker starts on them: meta.properties, checkpoints, the clean-shutdown marker, stray and doubled partitions
-    count. Partition directories are taken each alone, as the log loader takes them. What lies on disk says whether it is a start after a
-    clean stop; --assume, --recovery-point and --log-start-offset ask about another state. Of the lost offsets, those marked intact still
-    are intact in the files: kops log recover brings them back.
+    The broker's own loading code runs on a copy of the directories in memory; nothing is written to them. Log directories are loaded
+    together, as one broker starts on them: meta.properties, checkpoints, the clean-shutdown marker, stray and duplicate partitions count.
+    Partition directories are loaded one by one, as the log loader does. The marker on disk says whether the last stop was clean; --assume,
+    --recovery-point and --log-start-offset ask about another state. Lost offsets marked intact are still intact in the files: kops log
+    recover brings them back.
     """
     from kops.files import OsFiles
     from kops.forensics.forecast.run import SCHEMA

@@ -22,7 +22,7 @@ COLUMNS = [
     Column("last_offset", kind="int"),
     Column("output", wide=True),
 ]
-OUT_HELP = "The log directory to put the partitions in; made where it is missing."
+OUT_HELP = "The log directory to put the partitions in; created if missing."
 
 
 @command(
@@ -38,14 +38,14 @@ def import_(
     out_dir: Annotated[str, typer.Option("--out", metavar="DIR", help=OUT_HELP)],
     config: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A topic setting, as index.interval.bytes.")] = None,
 ) -> int:
-    """Make segments, indexes, producer snapshots and leader epochs from an export.
+    """Build segments, indexes, producer snapshots and leader epochs from an export.
 
     Every batch keeps its offset, its header and its flags; segments begin where those of the export did. The log engine writes them as a
-    replica of Kafka's does, so that files of a log without compression come out byte for byte as they were, given the topic's
-    index.interval.bytes. A partition that exists is not touched. The lock of DIR is held meanwhile; after Ctrl-C, or where a line makes no
-    sense, what was imported before stands there, closed as after a clean stop.
+    replica of Kafka's does. So the files of a log without compression come out byte for byte as they were, given the topic's
+    index.interval.bytes. A partition that exists is not touched. The lock of DIR is held meanwhile. After Ctrl-C or an invalid line, what
+    was imported before is kept, closed as after a clean stop.
 
-    64: the export says that something damaged is not in it.
+    64: the export says that damaged data is not in it.
     """
     import os
 

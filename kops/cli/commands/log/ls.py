@@ -33,8 +33,8 @@ def ls(
 ) -> int:
     """List segments with their states, offsets, sizes, times and leader epochs.
 
-    Shown as well: what was renamed for deletion or left by a cleaner (.deleted .cleaned .swap), and partitions that are about to be
-    deleted, are stray or on their way to another log directory (-delete -stray -future). Without --deep only the beginning and the end of
+    Files that were renamed for deletion or left by a cleaner (.deleted .cleaned .swap) are listed, too, as are partitions that are about to
+    be deleted, are stray, or are moving to another log directory (-delete -stray -future). Without --deep only the beginning and the end of
     a log are read.
     """
     from kops.files import OsFiles

@@ -41,30 +41,32 @@ COLUMNS = [
 def recover(
     out: Output,
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATH...", help="Log directories, partitions' folders or segments; also several copies.")
+        list[str], typer.Argument(metavar="PATH...", help="Log directories, partition directories or segments; also several copies.")
     ],
-    out_dir: Annotated[str, typer.Option("--out", metavar="DIR", help="Where to write; an empty directory, or a new one.")],
+    out_dir: Annotated[str, typer.Option("--out", metavar="DIR", help="Where to write: an empty directory or a new one.")],
     as_: Annotated[
-        str, typer.Option("--as", metavar="segment|jsonl|parquet", help="What to write: folders of segments, or records.")
+        str, typer.Option("--as", metavar="segment|jsonl|parquet", help="What to write: directories of segments, or records.")
     ] = "segment",
     keep_gaps: Annotated[
         bool, typer.Option("--keep-gaps", help="Keep each batch at its offset (the default).", show_default=False)
     ] = False,
-    renumber: Annotated[bool, typer.Option("--renumber", help="Close the gaps: offsets without holes.", show_default=False)] = False,
-    no_leftovers: Annotated[
-        bool, typer.Option("--no-leftovers", help="Leave .swap, .cleaned and .deleted files aside.", show_default=False)
+    renumber: Annotated[
+        bool, typer.Option("--renumber", help="Renumber the records, so that offsets have no gaps.", show_default=False)
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run ended.", show_default=False)] = False,
+    no_leftovers: Annotated[
+        bool, typer.Option("--no-leftovers", help="Ignore .swap, .cleaned and .deleted files.", show_default=False)
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue where an earlier run ended.", show_default=False)] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Also into a directory that is not empty; partitions of the same name are replaced.")
+        bool, typer.Option("--force", help="Write even if the directory is not empty; partitions of the same name are replaced.")
     ] = False,
 ) -> int:
-    """Salvage every intact batch, past any damage, at its offset.
+    """Copy every intact batch into a new directory, past any damage, keeping its offset.
 
-    What is read is never written. Batches come from the live segments first; their holes are filled from .swap, .cleaned and .deleted
-    files, from -future and -stray directories and from every other copy that is named; where two batches claim the same offsets, that of
-    the later leader epoch stays. Segments come out as a broker has them after a clean stop, in DIR/topic-partition/, with indexes,
-    producer snapshots, leader-epoch-checkpoint and partition.metadata; records as DIR/topic-partition.jsonl or .parquet.
+    The input is never written to. Batches come from the live segments first. Holes are filled from .swap, .cleaned and .deleted files, from
+    -future and -stray directories and from every other copy that is named. If two batches claim the same offsets, the one of the later
+    leader epoch is kept. Segments are written to DIR/topic-partition/ as a broker has them after a clean stop, with indexes, producer
+    snapshots, leader-epoch-checkpoint and partition.metadata; records are written to DIR/topic-partition.jsonl or .parquet.
     DIR/kops-recover.json lists what was kept, what is lost, and from which files. Lost offsets stay gaps: a broker reads across them, and
     kops log verify reports them as offset-gap.
 

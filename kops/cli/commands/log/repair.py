@@ -22,7 +22,7 @@ DRY_RUN_HELP = "Show the plan only, don't ask."
 PREEN_HELP = "Do only what loses nothing: indexes, snapshots, checkpoints, leftovers, a torn tail."
 JOURNAL_HELP = "Where journal and backup go (default: DIR.kops-journal beside the log directory)."
 ROLLBACK_HELP = "Undo the repair that wrote this journal, byte for byte."
-FORCE_HELP = "With --rollback: also when files changed since the repair."
+FORCE_HELP = "With --rollback: even if files have changed since the repair."
 HOLES_HELP = "Leave holes in the offsets open: brokers before 0.11 cannot read empty batches."
 INTERVAL_HELP = "index.interval.bytes of the topics (default: inferred from their indexes)."
 
@@ -46,7 +46,7 @@ IndexInterval = Annotated[int | None, typer.Option("--index-interval-bytes", met
 )
 def repair(
     out: Output,
-    paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH...]", help="Log directories, or partitions' folders.")] = None,
+    paths: Annotated[list[str] | None, typer.Argument(metavar="[PATH...]", help="Log directories or partition directories.")] = None,
     dry_run: DryRun = False,
     preen: Preen = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do everything.", show_default=False)] = False,
@@ -56,31 +56,31 @@ def repair(
     keep_holes: KeepHoles = False,
     index_interval_bytes: IndexInterval = None,
 ) -> int:
-    """Mend what verify finds, keeping every intact batch at its offset.
+    """Repair what verify finds, keeping every intact batch at its offset.
 
-    Damaged batches, repeated ones and garbage are taken out of the logs, base offsets and leader epochs that their neighbours pin down are
-    set right, holes are closed by empty batches as compaction leaves them, and indexes, producer snapshots, leader epochs, checkpoints and
-    partition.metadata are made anew where they are wrong. So a broker's start, after a clean stop or a crash, loses nothing that is still
-    intact. Without -p or -y only the plan is shown, and at a terminal you are asked whether to do it. The lock of the log directory is
-    taken; while a broker runs nothing is done.
+    Damaged batches, repeated ones and garbage are removed from the logs. Base offsets and leader epochs are corrected if their neighbours
+    determine them. Holes are closed by empty batches, as compaction leaves them. Indexes, producer snapshots, leader epochs, checkpoints
+    and partition.metadata are rebuilt if they are wrong. So a broker's start, after a clean stop or a crash, loses nothing that is still
+    intact. Without -p or -y only the plan is shown; at a terminal the command then asks whether to do it. The lock of the log directory is
+    held meanwhile; while a broker runs nothing is done.
 
-    Everything that is replaced or removed is kept in the journal, beside the log directory and not in it. A repair that was interrupted is
-    brought to its end by the next one, or undone with --rollback.
+    Everything that is replaced or removed is kept in the journal, which is beside the log directory, not in it. The next repair finishes an
+    interrupted one; --rollback undoes it.
 
-    A repair gives 1, and the next verify 0. It never adds 64: what it takes out of a log was unreadable before, and is kept in the journal;
-    kops log recover lists the records that are gone.
+    A repair exits with 1, and the next verify with 0. It never adds 64: what it removes from a log was unreadable before, and is kept in
+    the journal; kops log recover lists the records that are gone.
     """
     if sum((dry_run, preen, yes)) > 1:
         raise UsageError("-n, -p and -y: one of them at most")
     if rollback is not None:
         return _rollback(out, rollback, paths, dry_run or preen or yes, force)
     if not paths:
-        raise UsageError("name the log directories or partitions' folders to repair, or --rollback a journal")
+        raise UsageError("name the log directories or partition directories to repair, or --rollback a journal")
     from kops.forensics.repair.run import repair as run
 
     def go(mode: Mode) -> RepairReport:
         if mode != "plan":
-            out.resume = "the next kops log repair -y goes on with it (--journal DIR: on another disk), --rollback JOURNAL undoes it"
+            out.resume = "the next kops log repair -y continues it (--journal DIR: on another disk); --rollback JOURNAL undoes it"
         return run(
             paths,
             mode=mode,
@@ -139,7 +139,7 @@ def _say_plan(out: Output, report: RepairReport, plan: Plan) -> None:
     for note in plan.notes:
         out.warn(note)
     if plan.lossy_held_back and report.mode == "preen":
-        out.say(f"{plan.log_dir}: held back what -p does not do; -y does it")
+        out.say(f"{plan.log_dir}: left what -p does not do; -y does it")
     if plan.empty and not plan.findings:
         out.say(f"{plan.log_dir}: nothing to do")
 

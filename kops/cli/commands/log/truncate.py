@@ -32,8 +32,8 @@ COLUMNS = [Column("action"), Column("path"), Column("lossless", wide=True), Colu
 )
 def truncate(
     out: Output,
-    path: Annotated[str, typer.Argument(metavar="DIR", help="The partition's folder, in a log directory.")],
-    to: Annotated[int, typer.Option("--to", metavar="OFFSET", min=0, help="The first offset that goes.")],
+    path: Annotated[str, typer.Argument(metavar="DIR", help="The partition directory, in a log directory.")],
+    to: Annotated[int, typer.Option("--to", metavar="OFFSET", min=0, help="The first offset to remove.")],
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do it without asking.", show_default=False)] = False,
     journal: JournalDir = None,
@@ -42,11 +42,12 @@ def truncate(
     """Cut a partition's log at an offset, as a follower cuts its own, while no broker runs.
 
     Segments, indexes, producer snapshots, leader epochs and the checkpoints of the log directory are what Kafka's own truncation leaves.
-    Batches go whole: if one holds OFFSET in its middle, the log ends before it. What goes is listed first. Without --yes you are asked at
-    a terminal; elsewhere only the plan is shown. Everything that goes is kept in a journal beside the log directory; kops log repair
-    --rollback JOURNAL puts it back. The lock of the log directory is taken; while a broker runs nothing is done.
+    Batches are removed whole: if one holds OFFSET in its middle, the log ends before it. What will be removed is listed first. Without
+    --yes the command asks at a terminal; without a terminal it only shows the plan. Everything removed is kept in a journal beside the log
+    directory; kops log repair --rollback JOURNAL puts it back. The lock of the log directory is held meanwhile; while a broker runs nothing
+    is done.
 
-    64: records were taken out of the log.
+    64: records were removed from the log.
     """
     if dry_run and yes:
         raise UsageError("-n and --yes: one of them")
@@ -60,7 +61,7 @@ def truncate(
         _say_loss(out, report)
     ask = not (yes or dry_run) and bool(plan.steps) and out.format in ("table", "wide") and can_ask()
     if plan.steps and (yes or (ask and out.confirm(f"Cut {path} at {to}?"))):
-        out.resume = "kops log repair -y goes on with it (--journal DIR: on another disk), kops log repair --rollback JOURNAL undoes it"
+        out.resume = "kops log repair -y continues it (--journal DIR: on another disk); kops log repair --rollback JOURNAL undoes it"
         plan, report = run(path, to, settings, journal=journal, now_ms=clock_ms)
         _say_loss(out, report)
     out.status |= LOST if report.journal is not None and report.records else CLEAN
@@ -93,4 +94,4 @@ def _say_loss(out: Output, report: TruncateReport) -> None:
         f"batches, {human_bytes(report.bytes)}{newest}; the log ends at {report.new_end_offset} instead of {report.log_end_offset}"
     )
     if report.damaged:
-        out.say(f"damaged places that go with them: {report.damaged}")
+        out.say(f"damaged places removed with them: {report.damaged}")

@@ -45,8 +45,12 @@ def verify(
     out: Output,
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Log directories, partition directories or files.")],
     level: Annotated[str, typer.Option("--level", metavar="quick|crc|deep|full", help="How thoroughly to look.")] = "crc",
-    jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", min=0, help="Processes; 0: as many as pay off.")] = 0,
-    sample: Annotated[str | None, typer.Option("--sample", metavar="N/T|X%", help="Only a share of the segments, always the same.")] = None,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", metavar="N", min=0, help="How many processes; 0 decides by the size of the logs.")
+    ] = 0,
+    sample: Annotated[
+        str | None, typer.Option("--sample", metavar="N/T|X%", help="Read only a part of the segments; the same part each time.")
+    ] = None,
     max_duration: Annotated[
         str | None, typer.Option("--max-duration", metavar="TIME", help="Begin no segment after this time: 90, 90s, 15m, 2h.")
     ] = None,
@@ -58,8 +62,8 @@ def verify(
     indexes by themselves; "crc" checks every checksum; "deep" decompresses and parses every record; "full" checks files against each other:
     index entries against the log, producers and their snapshots, leader epochs, transaction indexes, checkpoints, meta.properties.
 
-    Nothing is opened for writing. What is found is explained in kops-findings(7). The exit code is 4 when there is an error or a warning;
-    an info (a preallocated index after a crash, a directory that waits for its removal) is no problem.
+    Nothing is opened for writing. kops-findings(7) explains the findings. The exit code is 4 when there is an error or a warning; an info
+    (a preallocated index after a crash, a directory that waits for its removal) does not count.
     """
     from kops.forensics.verify.run import VerifyInterrupted
     from kops.forensics.verify.run import verify as run

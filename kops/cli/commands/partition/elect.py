@@ -42,7 +42,8 @@ COLUMNS = [Column("topic"), Column("partition", kind="int"), Column("result"), *
 def elect(
     out: Output,
     election_type: Annotated[
-        str, typer.Option("--election-type", metavar="|".join(TYPES), help="The first replica, or any where none is in sync.")
+        str,
+        typer.Option("--election-type", metavar="|".join(TYPES), help="preferred: the first replica; unclean: any, where none is in sync."),
     ] = "preferred",
     topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="The topic.")] = None,
     partitions: Annotated[
@@ -59,7 +60,7 @@ def elect(
 ) -> int:
     """Elect leaders of partitions.
 
-    An unclean election gives up what the new leader does not have. A partition that has the right leader needs none: that is no error.
+    An unclean election loses the records that the new leader does not have. A partition whose leader is right already is not an error.
 
     1: an election failed.
     """

@@ -57,14 +57,12 @@ def log_dirs(
     out: Output,
     topics: Topics = None,
     topic: TopicOption = None,
-    brokers: Annotated[
-        str | None, typer.Option("--broker-list", metavar="ID,...", help="Brokers to ask (default: all that are there).")
-    ] = None,
+    brokers: Annotated[str | None, typer.Option("--broker-list", metavar="ID,...", help="Brokers to ask (default: all).")] = None,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """List replicas by broker and log directory with their sizes, and how much room there is.
+    """List replicas by broker and log directory, with their sizes and the free space.
 
     A directory without replicas, or one that failed, has a row of its own. lag: records behind the high watermark, or, of a replica that is
     being moved to the directory (moving here), behind the one it replaces.

@@ -53,11 +53,17 @@ LIST_COLUMNS = [
 STATE_COLORS = {"completed": "green", "in-progress": "yellow", "differs": "red", "missing": "red"}
 
 PlanFile = Annotated[
-    str, typer.Option("-f", "--reassignment-json-file", metavar="FILE", help="The plan, as Kafka's tool has it; - is stdin.")
+    str, typer.Option("-f", "--reassignment-json-file", metavar="FILE", help="The plan, in the format of Kafka's tool; - is stdin.")
 ]
 KeepThrottles = Annotated[bool, typer.Option("--preserve-throttles", help="Leave the throttles as they are.")]
 Timeout = Annotated[
-    int, typer.Option("--timeout", metavar="MS", min=0, help="How long replicas may take to be where log directories can be changed.")
+    int,
+    typer.Option(
+        "--timeout",
+        metavar="MS",
+        min=0,
+        help="How long to wait until replicas are on their brokers, where their log directories can be changed.",
+    ),
 ]
 
 
@@ -74,15 +80,15 @@ Timeout = Annotated[
 )
 def generate(
     out: Output,
-    brokers: Annotated[str, typer.Option("--broker-list", metavar="ID,...", help="Where partitions shall be.")],
+    brokers: Annotated[str, typer.Option("--broker-list", metavar="ID,...", help="The brokers to move partitions to.")],
     topics: Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="A topic to move.")] = None,
     file: Annotated[
         str | None, typer.Option("--topics-to-move-json-file", metavar="FILE", help="Topics in Kafka's own file; - is stdin.")
     ] = None,
-    disable_rack_aware: Annotated[bool, typer.Option("--disable-rack-aware", help="Don't look at racks.")] = False,
+    disable_rack_aware: Annotated[bool, typer.Option("--disable-rack-aware", help="Ignore racks.")] = False,
     proposed_to: Annotated[str | None, typer.Option("--proposed-to", metavar="FILE", help="Write the plan into this file.")] = None,
     current_to: Annotated[
-        str | None, typer.Option("--current-to", metavar="FILE", help="Write how it is now into this file: the way back.")
+        str | None, typer.Option("--current-to", metavar="FILE", help="Write the present assignment into this file, as the way back.")
     ] = None,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
@@ -125,7 +131,9 @@ def generate(
 def execute(
     out: Output,
     file: PlanFile,
-    additional: Annotated[bool, typer.Option("--additional", help="Also beside one under way, or to change the throttle.")] = False,
+    additional: Annotated[
+        bool, typer.Option("--additional", help="Allow it while another reassignment is under way, or change the throttle.")
+    ] = False,
     throttle: Annotated[
         int | None, typer.Option("--throttle", metavar="BYTES", min=0, help="Bytes a second between brokers (default: no limit).")
     ] = None,
@@ -135,18 +143,18 @@ def execute(
     ] = None,
     timeout: Timeout = 10_000,
     fixed_factor: Annotated[
-        bool, typer.Option("--disallow-replication-factor-change", help="Refuse what changes how many replicas there are.")
+        bool, typer.Option("--disallow-replication-factor-change", help="Refuse a plan that changes the number of replicas.")
     ] = False,
     current_to: Annotated[
-        str | None, typer.Option("--current-to", metavar="FILE", help="Write how it is now into this file: the way back.")
+        str | None, typer.Option("--current-to", metavar="FILE", help="Write the present assignment into this file, as the way back.")
     ] = None,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Begin to move partitions as a plan says. The moves go on by themselves; verify says how far they are and takes throttles off.
+    """Start to move partitions as a plan says. The moves continue by themselves; verify shows their progress and removes the throttles.
 
-    1: a partition could not be begun with, or another reassignment is under way.
+    1: the move of a partition could not be started, or another reassignment is under way.
     """
     from kops.client.reassignment import execute as run
     from kops.client.reassignment import parse_plan, plan_text
@@ -166,7 +174,7 @@ def execute(
         with open(current_to, "x", encoding="utf-8") as target:
             target.write(plan_text(done.before) + "\n")
     if throttle is not None or log_dirs_throttle is not None:
-        out.say(f"throttled: run kops partition reassign verify -f {file} until all is done, it takes the throttles off")
+        out.say(f"throttled: run kops partition reassign verify -f {file} until all is done; it removes the throttles")
     return _print(out, "execute", "begun", plan, done)
 
 
@@ -182,9 +190,9 @@ def verify(
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Say how far a plan is: completed, in-progress, or differs where nothing is under way and the partition is elsewhere.
+    """Show the progress of a plan: completed, in-progress, or differs (nothing is under way and the partition is elsewhere).
 
-    When nothing is under way any more in the cluster, throttles are taken off its brokers and the plan's topics.
+    When no move is under way in the cluster, the throttles of its brokers and of the plan's topics are removed.
 
     1: something differs from the plan, or is missing.
     """
@@ -203,7 +211,7 @@ def verify(
         for replica, one in sorted(found.log_dirs.items())
     ]
     if found.throttles_cleared:
-        out.detail("throttles were taken off")
+        out.detail("throttles were removed")
     status = 1 if any(row["state"] in ("differs", "missing") for row in rows) else 0
     out.status = status
     columns = [column for column in ITEM_COLUMNS if column not in OUTCOME_COLUMNS]
@@ -227,7 +235,7 @@ def cancel(
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Stop what is under way of a plan: partitions stay on, or go back to, the replicas that they had; throttles are taken off.
+    """Cancel the moves of a plan that are under way: partitions stay on, or go back to, the replicas that they had. Throttles are removed.
 
     1: something could not be stopped.
     """
@@ -238,7 +246,7 @@ def cancel(
     with connect(out, bootstrap, config, properties, controllers=controllers) as client:
         done = run(client, plan, preserve_throttles=preserve_throttles, timeout_ms=timeout)
     if not done.partitions and not done.log_dirs:
-        out.say("nothing of it was under way")
+        out.say("none of its moves was under way")
     return _print(out, "cancel", "cancelled", plan, done)
 
 

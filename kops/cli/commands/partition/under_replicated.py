@@ -34,7 +34,7 @@ def under_replicated(
     out: Output,
     topics: Topics = None,
     topic: TopicOption = None,
-    exclude_internal: Annotated[bool, typer.Option("--exclude-internal", help="No topics of Kafka's own.")] = False,
+    exclude_internal: Annotated[bool, typer.Option("--exclude-internal", help="Leave out Kafka's internal topics.")] = False,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,

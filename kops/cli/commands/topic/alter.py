@@ -40,29 +40,29 @@ def alter(
     out: Output,
     topics: Topics = None,
     topic: TopicOption = None,
-    partitions: Annotated[int | None, typer.Option("--partitions", metavar="N", min=1, help="How many there shall be.")] = None,
+    partitions: Annotated[int | None, typer.Option("--partitions", metavar="N", min=1, help="The new number of partitions.")] = None,
     replica_assignment: Annotated[
         str | None,
-        typer.Option("--replica-assignment", metavar="1:2,2:3", help="Brokers of all partitions; those of the new ones count."),
+        typer.Option("--replica-assignment", metavar="1:2,2:3", help="Brokers of all partitions; only those of the new ones are used."),
     ] = None,
     settings: Annotated[list[str] | None, typer.Option("--config", "--add-config", metavar="K=V", help="A setting of the topic.")] = None,
     delete_settings: Annotated[
-        list[str] | None, typer.Option("--delete-config", metavar="K", help="A setting that shall be the broker's again.")
+        list[str] | None, typer.Option("--delete-config", metavar="K", help="A setting to remove; the broker's applies again.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("-n", "--validate-only", help="Only ask whether it would be possible.")] = False,
+    dry_run: Annotated[bool, typer.Option("-n", "--validate-only", help="Only check whether it would be possible.")] = False,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Give topics more partitions, or other settings.
+    """Add partitions to topics, or change their settings.
 
-    Partitions can't become fewer, and records with keys go elsewhere once there are more.
+    The number of partitions can't be reduced. Once it grows, records with keys may go to other partitions than before.
     """
     from kops.client.topics import DELETE, SET, ResourceType, alter_configs, create_partitions, list_topics, match_topics
     from kops.config.topic import parse_settings
 
     if partitions is None and not settings and not delete_settings:
-        raise UsageError("nothing is to be changed: --partitions, --config or --delete-config")
+        raise UsageError("nothing to change: give --partitions, --config or --delete-config")
     if replica_assignment is not None and partitions is None:
         raise UsageError("--replica-assignment needs --partitions")
     wanted = need_topics(topics, topic)

@@ -32,7 +32,7 @@ COLUMNS = [
     Column("headers", kind="list"),
     Column("leaderEpoch", "epoch", "int", wide=True),
 ]
-OFFSET_HELP = "Where to begin: earliest, latest, max-timestamp, N, -N (so many before the end), @MS or an ISO time."
+OFFSET_HELP = "Where to begin: earliest, latest, max-timestamp, N, -N (that many before the end), @MS or an ISO time."
 FORMATTER_HELP = "With --format kafka: a property of Kafka's formatter, as print.key=true, print.offset=true, key.separator=:"
 
 
@@ -58,17 +58,20 @@ def consume(
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="The same as --offset earliest.")] = False,
     until_end: Annotated[bool, typer.Option("-e", "--until-end", help="Stop where the partitions ended at the start.")] = False,
     max_messages: Annotated[
-        int | None, typer.Option("-c", "--max-messages", metavar="N", min=0, help="Stop after so many records.")
+        int | None, typer.Option("-c", "--max-messages", metavar="N", min=0, help="Stop after this many records.")
     ] = None,
     timeout_ms: Annotated[
-        int | None, typer.Option("--timeout-ms", metavar="MS", min=0, help="Stop when nothing has come for so long.")
+        int | None, typer.Option("--timeout-ms", metavar="MS", min=0, help="Stop when no record has arrived for this long.")
     ] = None,
     isolation: Annotated[
-        str | None, typer.Option("--isolation-level", metavar="|".join(ISOLATION), help="Whether undecided and aborted records count.")
+        str | None,
+        typer.Option(
+            "--isolation-level", metavar="|".join(ISOLATION), help="Whether records of open and aborted transactions are returned."
+        ),
     ] = None,
     key_encoding: Annotated[str, typer.Option(metavar="utf8|hex|base64", help="How keys are printed.")] = "base64",
     value_encoding: Annotated[str, typer.Option(metavar="utf8|hex|base64", help="How values and headers are printed.")] = "base64",
-    batch: Annotated[bool, typer.Option("--batch", help="Say of each record which batch it came in.")] = False,
+    batch: Annotated[bool, typer.Option("--batch", help="Show for each record the batch it came in.")] = False,
     formatter: Annotated[list[str] | None, typer.Option("--formatter-property", "--property", metavar="K=V", help=FORMATTER_HELP)] = None,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
@@ -95,7 +98,7 @@ def consume(
         positions, ends = _offsets(client, keys, spec, until_end)
 
         def reset(key: TopicPartition, start: int) -> None:
-            out.warn(f"{key.topic}-{key.partition}: what was to be read next is gone; going on at {start}, where the log starts now")
+            out.warn(f"{key.topic}-{key.partition}: the next records were deleted; continuing at {start}, where the log starts now")
 
         consumer = Consumer(client, positions, on_reset=reset)
         batches = _limited(_fetched(out, consumer, ends, timeout_ms), max_messages)

@@ -55,15 +55,15 @@ def create(
         str | None, typer.Option("--replica-assignment", metavar="1:2,2:3", help="Brokers of each partition, the leader first.")
     ] = None,
     settings: Annotated[list[str] | None, typer.Option("--config", metavar="K=V", help="A setting of the topic.")] = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="A topic that is there is no error.")] = False,
-    dry_run: Annotated[bool, typer.Option("-n", "--validate-only", help="Only ask whether it would be possible.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do not fail when the topic exists.")] = False,
+    dry_run: Annotated[bool, typer.Option("-n", "--validate-only", help="Only check whether it would be possible.")] = False,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Make topics, each with these partitions, replicas and settings.
+    """Create topics, each with these partitions, replicas and settings.
 
-    1: a topic could not be made; the others were.
+    1: a topic could not be created; the others were.
     """
     from kops.client.topics import NewTopic, create_topics
     from kops.config.topic import parse_settings
@@ -75,7 +75,7 @@ def create(
     own = parse_settings(settings or (), source="--config")
     for name in names:
         if "." in name or "_" in name:
-            out.detail(f"{name}: names of metrics have a _ for . and _, so topics that differ in these only collide there")
+            out.detail(f"{name}: metric names have _ in place of . and _, so topics that differ only in these collide there")
     with connect(out, bootstrap, config, properties) as client:
         wanted = [NewTopic(name, partitions, replication_factor, assignment, own) for name in dict.fromkeys(names)]
         results = create_topics(client, wanted, validate_only=dry_run)
@@ -85,7 +85,7 @@ def create(
         result = results[name]
         error = result if isinstance(result, ApiError) else None
         if error is not None and error.name == "TOPIC_ALREADY_EXISTS" and if_not_exists:
-            out.say(f"{name} is there already")
+            out.say(f"{name} exists already")
             continue
         errors.append((name, error))
         made = None if isinstance(result, ApiError) else result

@@ -36,17 +36,17 @@ COLUMNS = [Column("topic"), *OUTCOME_COLUMNS]
 def delete(
     out: Output,
     topics: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Topics by name, or by regular expression where none has that name.")
+        list[str] | None, typer.Argument(metavar="[TOPIC...]", help="Topics by name, or by regular expression if no topic has that name.")
     ] = None,
     topic: TopicOption = None,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that is not there is no error.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do not fail when a topic does not exist.")] = False,
     dry_run: Annotated[bool, typer.Option("-n", "--dry-run", help="Only show what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Don't ask, even if a name is a regular expression.")] = False,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Delete topics and all records in them. There is no way back.
+    """Delete topics and all records in them. This cannot be undone.
 
     What a regular expression finds is deleted only after a question at the terminal, or with --yes.
     """
@@ -63,11 +63,11 @@ def delete(
             except NotFoundError:
                 if not if_exists:
                     raise
-                out.say(f"{text} is not there")
+                out.say(f"{text} does not exist")
         found = [name for name in names if name not in wanted]
         if found and not yes and not dry_run:
             if not can_ask():
-                raise NotFoundError(f"no topic is named exactly so; {', '.join(found)} would match: --yes deletes them")
+                raise NotFoundError(f"no topic has exactly this name; {', '.join(found)} would match: --yes deletes them")
             if not out.confirm(f"Delete {len(names)} topics ({', '.join(names)})?"):
                 return 1
         results = dict.fromkeys(names) if dry_run else delete_topics(client, list(names)) if names else {}

@@ -54,11 +54,11 @@ def describe(
     topics: Topics = None,
     topic: TopicOption = None,
     topic_id: Annotated[str | None, typer.Option("--topic-id", metavar="ID", help="The topic of this id.")] = None,
-    exclude_internal: Annotated[bool, typer.Option("--exclude-internal", help="No topics of Kafka's own.")] = False,
+    exclude_internal: Annotated[bool, typer.Option("--exclude-internal", help="Leave out Kafka's internal topics.")] = False,
     under_replicated: Annotated[
         bool, typer.Option("--under-replicated-partitions", help="Only partitions with a replica that is not in sync.")
     ] = False,
-    unavailable: Annotated[bool, typer.Option("--unavailable-partitions", help="Only partitions whose leader is not there.")] = False,
+    unavailable: Annotated[bool, typer.Option("--unavailable-partitions", help="Only partitions without an available leader.")] = False,
     under_min_isr: Annotated[
         bool, typer.Option("--under-min-isr-partitions", help="Only partitions with fewer in-sync replicas than min.insync.replicas.")
     ] = False,
@@ -89,7 +89,7 @@ def describe(
         if is_set
     ]
     if filters and with_overrides:
-        raise UsageError("--topics-with-overrides asks about topics, the other filters about partitions: they exclude each other")
+        raise UsageError("--topics-with-overrides filters topics, the others filter partitions: they exclude each other")
     with connect(out, bootstrap, config, properties) as client:
         infos = _find(client, wanted, topic_id, exclude_internal)
         settings = _settings(client, infos)
@@ -109,7 +109,7 @@ def _find(client: Client, wanted: list[str], topic_id: str | None, exclude_inter
     if topic_id is not None:
         names = [name for name, info in found.items() if info.topic_id == topic_id]
         if not names:
-            raise NotFoundError(f"no topic of id {topic_id}")
+            raise NotFoundError(f"no topic with id {topic_id}")
     else:
         names = match_infos(found, wanted, exclude_internal=exclude_internal)
     infos = []
@@ -190,7 +190,7 @@ def _print(out: Output, documents: list[dict[str, Any]], topics_only: bool) -> N
         out.rows(documents, [], schema=SCHEMA, key="topics")
         return
     if not documents:
-        out.say("no topics, or no partitions, that this holds for")
+        out.say("no topic or partition matches")
     if out.format == "csv":
         out.rows(_partition_rows(documents), CSV_COLUMNS, schema=SCHEMA)
         return

@@ -34,12 +34,12 @@ def list_(
     out: Output,
     topics: Topics = None,
     topic: TopicOption = None,
-    exclude_internal: Annotated[bool, typer.Option("--exclude-internal", help="No topics of Kafka's own.")] = False,
+    exclude_internal: Annotated[bool, typer.Option("--exclude-internal", help="Leave out Kafka's internal topics.")] = False,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> None:
-    """List topics with partitions, replication and what is not well.
+    """List topics with partitions, replication factor and unhealthy partitions.
 
     under-replicated: partitions with a replica that is not in sync. offline: partitions without a leader.
     """

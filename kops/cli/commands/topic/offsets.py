@@ -67,15 +67,15 @@ def offsets(
         list[str] | None, typer.Option("--partition", "--partitions", metavar="N", help="Partitions: 0, a list 0,2 or a range 1-3.")
     ] = None,
     time: Annotated[str | None, typer.Option("--time", "--offset", metavar="OFFSET", help=TIME_HELP)] = None,
-    exclude_internal: Annotated[bool, typer.Option("--exclude-internal-topics", help="No topics of Kafka's own.")] = False,
+    exclude_internal: Annotated[bool, typer.Option("--exclude-internal-topics", help="Leave out Kafka's internal topics.")] = False,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
     """Show where partitions start and end, or the offset that a time, a name or a number means.
 
-    What isolation.level=read_committed (--command-property) asks for ends where a transaction is undecided. No offset (-): there is no such
-    record. Compaction and transaction markers leave gaps, so there are as many records as offsets at most.
+    With isolation.level=read_committed (--command-property) the end is where the first open transaction starts. No offset (-): there is no
+    such record. Compaction and transaction markers leave gaps, so there are as many records as offsets at most.
     """
     from kops.client.offsets import parse_offset
     from kops.client.topics import list_topics, match_infos

@@ -59,7 +59,7 @@ def produce(
     ] = None,
     acks: Annotated[
         str | None,
-        typer.Option("--acks", "--request-required-acks", metavar="all|1|0", help="Who has to have it (default: all)."),
+        typer.Option("--acks", "--request-required-acks", metavar="all|1|0", help="Which replicas must acknowledge (default: all)."),
     ] = None,
     key_encoding: Annotated[str, typer.Option(metavar="utf8|hex|base64", help="How keys are encoded in lines of JSON.")] = "base64",
     value_encoding: Annotated[
@@ -71,8 +71,8 @@ def produce(
 ) -> int:
     """Write records to a topic: idempotent and to all in-sync replicas, unless settings say otherwise.
 
-    A line of JSON is a record as kops topic consume prints them: its key, value, headers and timestamp count. Ctrl-C: what was read
-    is still written. At the end a row a partition says what it got.
+    A line of JSON is a record as kops topic consume prints it; its key, value, headers and timestamp are used. On Ctrl-C, records that were
+    read are still written. At the end one row for each partition shows what it got.
 
     1: records were not written.
     """
@@ -184,7 +184,7 @@ class _Job:
                 key, value, own = content(document, *encodings)
                 timestamp = int(document.get("timestamp", -1))
             except (AttributeError, TypeError, ValueError) as error:
-                raise DecodeError(f"line {number} is no record: {error}", code=MALFORMED, file=file) from error
+                raise DecodeError(f"line {number} is not a record: {error}", code=MALFORMED, file=file) from error
             if "control" not in document:
                 self.send(key, value, own + headers, timestamp if timestamp >= 0 else None)
 

@@ -35,7 +35,7 @@ COLUMNS = [
     Column("low_watermark", "starts at", "int"),
     *OUTCOME_COLUMNS,
 ]
-OFFSET_HELP = "Records below it go: N, -N (keep so many), latest (all), @MS or an ISO time (all older ones)."
+OFFSET_HELP = "Delete the records below it: N, -N (keep that many), latest (all), @MS or an ISO time (all older ones)."
 
 
 @command(
@@ -54,14 +54,14 @@ def trim(
     ] = None,
     offset: Annotated[str | None, typer.Option("--offset", metavar="OFFSET", help=OFFSET_HELP)] = None,
     file: Annotated[str | None, typer.Option("--offset-json-file", metavar="FILE", help="Kafka's file of offsets; - is stdin.")] = None,
-    dry_run: Annotated[bool, typer.Option("-n", "--dry-run", help="Only show up to where records would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("-n", "--dry-run", help="Only show up to which offset records would be deleted.")] = False,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Delete the records below an offset (Kafka's delete-records). There is no way back.
+    """Delete the records below an offset (Kafka's delete-records). This cannot be undone.
 
-    The log starts at the offset from then on, on all replicas; files go when all that is in them is below it.
+    From then on the log starts at the offset on all replicas. A file is deleted when everything in it is below the offset.
     """
     from kops.client.offsets import HIGH_WATERMARK, delete_records, parse_delete_records
 

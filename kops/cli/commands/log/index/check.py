@@ -28,8 +28,8 @@ def check(
     """Check offset, time and transaction indexes against their logs; read-only.
 
     Every entry is compared with the batches: order, positions, offsets, timestamps, what is missing at the end, aborted transactions. An
-    entry need not be the one that another replica has: it is right when a look-up through it finds what it should.
-    The exit code is 4 when there is a problem, and 8 more when a file could not be read.
+    entry may differ from that of another replica: it is right if a look-up through it finds the right batch. The exit code is 4 when there
+    is a problem, and 8 more when a file could not be read.
     """
     from kops.cli.printing.text import human_bytes
     from kops.forensics.index.check import check_indexes

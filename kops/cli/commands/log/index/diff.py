@@ -35,9 +35,9 @@ def diff(
     """Show the index entries that differ from those that a broker would write now; read-only.
 
     An entry is (offset, position) in an .index, (offset, timestamp) in a .timeindex, (producer id, first offset, last offset, last stable
-    offset, version) in a .txnindex; "existing" is in the file only, "rebuilt" would be. A difference need not be a mistake: followers and
-    older versions write other entries that are as good ("kops log index check" finds out). The exit code is 0 either way, and 8 when a file
-    could not be read.
+    offset, version) in a .txnindex; "existing" entries are only in the file, "rebuilt" ones only in the rebuilt index. A difference need
+    not be an error: followers and older versions write other entries that are just as good ("kops log index check" tells). The exit code is
+    0 either way, and 8 when a file could not be read.
     """
     from kops.forensics.index.diff import diff_indexes
 

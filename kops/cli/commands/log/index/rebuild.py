@@ -24,7 +24,7 @@ COLUMNS = [Column("action"), Column("path"), Column("why")]
     formats=("table", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("What would be written; nothing is.", "kops log index rebuild -n /var/lib/kafka/orders-0"),
-        ("Mend what is wrong, without being asked.", "kops log index rebuild --yes /var/lib/kafka"),
+        ("Repair what is wrong, without being asked.", "kops log index rebuild --yes /var/lib/kafka"),
         ("All indexes, as a 4.3 broker would write them.", "kops log index rebuild --all --yes /var/lib/kafka/orders-0"),
     ],
 )
@@ -47,12 +47,12 @@ def rebuild(
         typer.Option(metavar="DIR", help="Where journal and backup go (default: DIR.kops-journal beside the log directory)."),
     ] = None,
 ) -> int:
-    """Make wrong or missing indexes anew, byte for byte as a broker writes them.
+    """Rebuild wrong or missing indexes, byte for byte as a broker writes them.
 
-    Only what "index check" finds wrong is written, unless --all is given. The lock of the log directory is taken; while a broker runs
-    nothing is done (exit code 8). Each index is written beside the old one, forced to the disk and renamed into its place, with a journal
-    that "kops log repair --rollback" undoes. The exit code is 1 when something was mended, and the next check gives 0; 8 is added when a
-    file could not be read, 4 when anything is left.
+    Only what "index check" finds wrong is written, unless --all is given. The lock of the log directory is held meanwhile; while a broker
+    runs nothing is done (exit code 8). Each index is written beside the old one, forced to the disk and renamed into its place, with a
+    journal that "kops log repair --rollback" undoes. The exit code is 1 when something was repaired, and the next check gives 0; 8 is added
+    when a file could not be read, 4 when anything is left.
     """
     from kops.errors import UsageError
     from kops.forensics.index.rebuild import apply_rebuild, plan_rebuild
@@ -63,7 +63,7 @@ def rebuild(
     if report.steps and not dry_run:
         if not yes:
             if not can_ask():
-                raise UsageError("say --yes to write, or -n to see the plan only (there is no terminal to ask on)")
+                raise UsageError("no terminal to ask at: give --yes to write, or -n to show the plan only")
             for step in report.steps:
                 out.say(f"{step.action} {step.path}: {step.why}")
             yes = out.confirm(f"Write {_indexes(len(report.steps))}?")
@@ -72,7 +72,7 @@ def rebuild(
             def on_step(number: int, total: int, step: Step) -> None:
                 out.detail(f"{number}/{total} {step.action} {step.path}")
 
-            out.resume = "the next kops log repair goes on with it; kops log repair --rollback JOURNAL undoes it"
+            out.resume = "the next kops log repair continues it; kops log repair --rollback JOURNAL undoes it"
             apply_rebuild(report, paths, journal=journal, on_step=on_step)
     _print(out, report)
     if report.applied:
