@@ -1,7 +1,7 @@
-"""Calls to a cluster: who is asked, again and again until there is an answer or no time is left.
+"""Calls to a cluster: the choice of the broker, and retries until there is an answer or the time is over.
 
-Source: Kafka's KafkaAdminClient (Call, NodeProvider, retries with back-off, default.api.timeout.ms), CommonClientConfigs. What differs on
-purpose: a server that never answers is reported after `UNREACHABLE_MS`, with its address, where Kafka's clients wait a minute.
+Source: Kafka's KafkaAdminClient (Call, NodeProvider, retries with back-off, default.api.timeout.ms), CommonClientConfigs. One difference is
+intended: a server that never answers is reported after `UNREACHABLE_MS`, with its address. Kafka's clients wait a minute.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 UNREACHABLE_MS: Final = 8000
-WAITING_MS: Final = 2000  # after which `on_wait` hears what the client waits for
+WAITING_MS: Final = 2000  # the delay until `on_wait` is called
 _LONGEST_TURN_MS: Final = 200
 _CONTROLLER_ENDPOINTS: Final = 2
 
 
 class To(Enum):
-    """Who is asked where it is no certain broker."""
+    """The recipient of a request that is not for a certain broker."""
 
     ANY = auto()
     CONTROLLER = auto()
 
 
 def check(code: int, message: str | None = None) -> None:
-    """ApiError for the code of an error."""
+    """Raise ApiError for an error code."""
     if code:
         error = by_code(code)
         raise ApiError(error.name, message or error.words)
 
 
 class Call(Generic[T]):
-    """One request and what becomes of it.
+    """One request and its outcome.
 
-    `build(timeout_ms)` makes the request, with the time that is left for it; `handle` makes the outcome of the response, or raises
-    ApiError, after which a retriable one is tried again. `to`: a broker's id, or To.
+    `build(timeout_ms)` creates the request with the remaining time. `handle` turns the response into the outcome, or raises ApiError; a
+    retriable error repeats the call. `to` is a broker's id or To.
     """
 
     def __init__(
@@ -76,32 +76,32 @@ class Call(Generic[T]):
         self.deadline_ms = 0.0
         self.retry_ms = 0.0
         self.tries = 0
-        self.node: Node | None = None  # while it is on its way
-        self.done: Done | None = None  # what takes its answer
+        self.node: Node | None = None  # while the request is in flight
+        self.done: Done | None = None  # the callback for its answer
         self.answer: Message | ApiError | None = None
         self.last_error: ApiError | None = None
-        self.failing_since_ms: float | None = None  # that the node could not be reached, or is not in the metadata
+        self.failing_since_ms: float | None = None  # since when the node can't be reached, or is not in the metadata
 
     def succeed(self, value: T) -> None:
-        """It is done."""
+        """End the call with a value."""
         self._value = value
         self.is_done = True
 
     def fail(self, error: KopsError) -> None:
-        """It is done, and went wrong."""
+        """End the call with an error."""
         self.error = error
         self.is_done = True
 
     @property
     def value(self) -> T:
-        """What `handle` made of the response. Raises what went wrong."""
+        """Return the result of `handle`. Raises the error of a failed call."""
         if self.error is not None:
             raise self.error
         return cast(T, self._value)
 
 
 class Client:
-    """A client of one cluster. Not for more than one thread."""
+    """A client of one cluster. Only one thread may use it."""
 
     def __init__(
         self, settings: ClientSettings, *, network: NetworkClient | None = None, draw: Callable[[], float] = random.random
@@ -114,12 +114,12 @@ class Client:
         self.backoff = ExponentialBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, draw)
         self.draw = draw
         self._started_ms: float | None = None
-        self._metadata_node: Node | None = None  # who is being asked
+        self._metadata_node: Node | None = None  # the node of the metadata request in flight
         self._metadata_failures = 0
         self._metadata_retry_ms = 0.0
         self._metadata_failing_since_ms: float | None = None
         self._metadata_error: ApiError | None = None
-        self.on_wait: Callable[[str], object] = lambda text: None  # called with what the client waits for, once a text
+        self.on_wait: Callable[[str], object] = lambda text: None  # called with the reason of a wait, once for each text
         self._told: set[str] = set()
         self._quiet_until_ms = 0.0
 
@@ -128,7 +128,7 @@ class Client:
         return min(UNREACHABLE_MS, self.settings.default_api_timeout_ms)
 
     def now_ms(self) -> float:
-        """The clock of deadlines."""
+        """The clock for deadlines."""
         return self.network.now_ms()
 
     def close(self) -> None:
@@ -153,13 +153,16 @@ class Client:
         timeout_ms: int | None = None,
         versions: range | None = None,
     ) -> T:
-        """One call to its end. Raises ApiError, or UnreachableError if there is no answer in time."""
+        """Run one call to its end. Raises ApiError, or UnreachableError if there is no answer in time."""
         call = Call(name, to, build, handle, timeout_ms=timeout_ms, versions=versions)
         self.run([call])
         return call.value
 
     def run(self, calls: Sequence[Call[T]]) -> None:
-        """Calls side by side until each is done. Raises UnreachableError if no server answers at all; else a call keeps its own error."""
+        """Run several calls at the same time to their end.
+
+        Raises UnreachableError if no server answers at all. Any other error belongs to its call.
+        """
         now_ms = self.now_ms()
         for call in calls:
             call.deadline_ms = now_ms + (self.settings.default_api_timeout_ms if call.timeout_ms is None else call.timeout_ms)
@@ -178,9 +181,9 @@ class Client:
             self.turn(self._wait_ms(calls))
 
     def turn(self, timeout_ms: float) -> None:
-        """One turn: ask for metadata where it is due, let the connections work.
+        """Run one turn: request metadata if it is due, and process the connections.
 
-        Raises UnreachableError if no server has ever answered, ApiError if servers refuse to tell what the cluster is.
+        Raises UnreachableError if no server has ever answered, and ApiError if servers refuse to describe the cluster.
         """
         now_ms = self.now_ms()
         if self._started_ms is None:
@@ -193,7 +196,7 @@ class Client:
             raise self._metadata_error
 
     def tell(self, text: str) -> None:
-        """Report why the client waits: each reason once, and not all at once."""
+        """Report why the client waits. Each reason is reported once, and not all at the same time."""
         now_ms = self.now_ms()
         if text and text not in self._told and now_ms >= self._quiet_until_ms:
             self._told.add(text)
@@ -201,7 +204,7 @@ class Client:
             self.on_wait(text)
 
     def _why(self, call: Call[T]) -> str:
-        """Why a call has no answer yet."""
+        """Return why a call has no answer yet."""
         if not self.network.has_answer:
             return self._unreachable_text()
         if call.node is not None:
@@ -235,12 +238,12 @@ class Client:
         return f"{call.name}: no answer in time from {where}{reason}"
 
     def _check_reachable(self, call: Call[T], node: Node) -> None:
-        """A broker that was never reached is not waited for as long as one that has answered before."""
+        """Fail the call if its broker was never reached. Such a broker gets less time than one that has answered before."""
         if self.network.has_answer and self.network.failing_ms(node) >= self._unreachable_ms:
             call.fail(UnreachableError(f"broker {node.id} at {node.address} cannot be reached: {self.network.reason(node)}"))
 
     def _check_there(self, call: Call[T], now_ms: float) -> None:
-        """Nor is a broker waited for that the cluster does not know."""
+        """Fail the call if the cluster does not know its broker."""
         if isinstance(call.to, To) or self.metadata.is_bootstrap or call.to in self.metadata.nodes:
             return
         if call.failing_since_ms is None:
@@ -263,7 +266,7 @@ class Client:
         self.network.send(node, call.build(int(timeout_ms)), done, timeout_ms=timeout_ms, versions=call.versions)
 
     def _take_back(self, node: Node, done: Done) -> bool:
-        """Where a node has not taken a request for a while and another one may be quicker: take the request back; whether that was so."""
+        """Withdraw a request that a node has not accepted for a while if another node may be faster. Returns whether it was withdrawn."""
         if not self.network.is_slow(node):
             return False
         other = self.network.least_loaded(self.metadata.nodes.values())
@@ -310,7 +313,7 @@ class Client:
     # metadata
 
     def fetch_metadata(self, topics: Sequence[str] | None, *, auto_create: bool = False, timeout_ms: int | None = None) -> MetadataResponse:
-        """Ask for topics, or all of them (None); their leaders are known then, too. Errors stay in the response."""
+        """Request the metadata of topics, or of all (None), and take over their leaders. Errors stay in the response."""
         from kops.protocol.messages import MetadataRequest, MetadataResponse
         from kops.protocol.messages.metadata_request import MetadataRequestTopic
 
@@ -327,7 +330,7 @@ class Client:
         return self.call("metadata", To.ANY, build, handle, timeout_ms=timeout_ms)
 
     def _refresh(self, now_ms: float) -> None:
-        """Ask for the nodes, if that is due and nobody is being asked."""
+        """Request the nodes if that is due and no request for them is in flight."""
         metadata = self.metadata
         if self._metadata_node is not None and self._take_back(self._metadata_node, self._metadata_came):
             self._metadata_node = None
@@ -346,7 +349,7 @@ class Client:
             self.network.send(node, self._metadata_request(), self._metadata_came)
 
     def _metadata_wait_ms(self, now_ms: float) -> float:
-        """How long until nodes may be asked for again, where they have to be."""
+        """Return the time until nodes may be requested again, if they have to be."""
         if self._metadata_node is not None or not self.metadata.is_due(now_ms):
             return _LONGEST_TURN_MS
         return max(self._metadata_retry_ms - now_ms, self.settings.reconnect_backoff_ms, 1)
@@ -383,6 +386,6 @@ class Client:
             self.metadata.update_from_controllers(answer, now_ms)
         self._metadata_failures = 0
         self._metadata_failing_since_ms = None
-        # Whoever misses something in it asks again, but not at once.
+        # A caller that misses something in it asks again, but not at once.
         self._metadata_retry_ms = now_ms + self.settings.retry_backoff_ms
         self.network.forget(self.metadata.nodes.values())

@@ -1,7 +1,7 @@
-"""Records of a cluster, partition by partition: fetched from leaders (or nearer replicas), batches as a reader of that isolation gets them.
+"""A consumer of partitions: fetches from leaders or nearer replicas, and returns batches according to the isolation level.
 
 Source: Kafka's KafkaConsumer without groups (AbstractFetch, FetchCollector, CompletedFetch, SubscriptionState), KIP-392 (preferred read
-replicas), KIP-951 (leaders with errors). Requests have no fetch session: each names all its partitions.
+replicas), KIP-951 (leaders with errors). Requests have no fetch session: each one lists all its partitions.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from kops.records.record import Record
 
 _FIRST_VERSION_WITH_IDS: Final = 13
-_GONE_TRIES: Final = 5  # how often a partition may be unknown before it counts as deleted
+_GONE_TRIES: Final = 5  # a partition that is unknown so often counts as deleted
 
 
 class Fetched(NamedTuple):
-    """A batch, and those of its records that were asked for. A batch of many records comes in several of these."""
+    """A batch and the requested records of it. A batch with many records is returned in several parts."""
 
     key: TopicPartition
     batch: Batch
@@ -55,9 +55,9 @@ class _Partition:
 
 
 class Consumer:
-    """Reads from the given offsets on. Not for more than one thread.
+    """Reads from the given offsets on. Only one thread may use it.
 
-    `on_reset(key, offset)` is called when the records at a position are gone (retention, a trim) and reading goes on at the log's start.
+    `on_reset(key, offset)` is called if the records at a position are gone (retention, a trim) and reading continues at the log's start.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class Consumer:
         return {key: one.position for key, one in self._partitions.items()}
 
     def drop(self, key: TopicPartition) -> None:
-        """Read no more of a partition."""
+        """Stop reading a partition."""
         self._partitions.pop(key, None)
 
     def poll(self, timeout_ms: float) -> Iterator[Fetched]:
-        """What has come, else what comes within so many ms. Positions move on as the batches are taken.
+        """Return the fetched batches, or wait up to `timeout_ms` for some. Positions advance as the batches are taken.
 
         Raises ApiError, UnreachableError, NotFoundError (a topic was deleted), DecodeError (damaged records).
         """
@@ -237,7 +237,7 @@ class Consumer:
             partition.replica = None
 
     def _fails(self, partition: _Partition, why: str) -> None:
-        """Tell why a partition can't be read, where that lasts."""
+        """Report why a partition can't be read, if that lasts."""
         now_ms = self.client.now_ms()
         if partition.failing_since_ms is None:
             partition.failing_since_ms = now_ms
@@ -250,7 +250,7 @@ class Consumer:
             raise UnreachableError(f"broker {node.id} at {node.address} cannot be reached: {self.client.network.reason(node)}")
 
     def _reset(self, partition: _Partition) -> None:
-        """What is asked for is not there: a follower may be behind, so ask the leader first; else go on at the log's start."""
+        """Handle a missing offset. A follower may be behind, so ask the leader first. Otherwise continue at the log's start."""
         if partition.replica is not None:
             partition.replica = None
             return
@@ -261,7 +261,7 @@ class Consumer:
         self._on_reset(partition.key, found.offset)
 
     def _refresh(self) -> None:
-        """Find leaders anew where that is needed."""
+        """Find the leaders of partitions that need it."""
         now_ms = self.client.now_ms()
         if not self._stale or now_ms < self._stale_ms:
             return
@@ -287,7 +287,7 @@ class Consumer:
             partition.position = max(partition.position, batch.next_offset)
 
     def _records(self, partition: _Partition, batch: Batch) -> Iterator[Fetched]:
-        """The records of a batch, some at a time where they are many."""
+        """Yield the records of a batch, in parts if there are many."""
         held: list[Record] = []
         try:
             for records in chunks(batch):
@@ -304,7 +304,7 @@ class Consumer:
             yield Fetched(partition.key, batch, held)
 
     def _read(self, partition: _Partition, data: PartitionData) -> Iterator[Batch]:
-        """The whole batches; the last one of an answer may be cut."""
+        """Yield the complete batches. The last one of an answer may be cut off."""
         assert isinstance(data.records, bytes | bytearray | memoryview)
         buffer = bytes(data.records)
         index = 0

@@ -1,7 +1,7 @@
-"""What a client knows about the cluster: nodes, controller, leaders, and when that has to be asked for again.
+"""A client's knowledge of the cluster (nodes, controller, leaders), and when it must be refreshed.
 
-Source: Kafka's Metadata, AdminMetadataManager (the admin client's nodes and controller), NetworkClient.DefaultMetadataUpdater;
-KIP-899 and KIP-1102 (back to the bootstrap servers), KIP-951 (leaders in a response's error). Times in ms of the client's clock.
+Source: Kafka's Metadata, AdminMetadataManager (the admin client's nodes and controller), NetworkClient.DefaultMetadataUpdater; KIP-899 and
+KIP-1102 (back to the bootstrap servers), KIP-951 (leaders in a response's error). Times are ms of the client's clock.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ NO_NODE = -1
 
 
 class Leader(NamedTuple):
-    """Who leads a partition; id -1 where nobody does, epoch -1 where it is not known."""
+    """The leader of a partition. The id is -1 without a leader, the epoch -1 if it is unknown."""
 
     node_id: int
     epoch: int
 
 
 class Metadata:
-    """`bootstrap`: addresses to begin with, and to come back to."""
+    """The metadata of one cluster. `bootstrap` are the addresses to begin with, and to return to."""
 
     def __init__(self, bootstrap: Sequence[tuple[str, int]], *, max_age_ms: int) -> None:
         self._bootstrap = list(bootstrap)
@@ -47,22 +47,22 @@ class Metadata:
 
     @property
     def bootstrap_text(self) -> str:
-        """The bootstrap servers as a person writes them."""
+        """The bootstrap servers as a user writes them."""
         return ",".join(Node(0, host, port).address for host, port in self._bootstrap)
 
     def rebootstrap(self) -> None:
-        """Know nothing but the bootstrap servers."""
+        """Forget everything except the bootstrap servers."""
         self.nodes = {-index: Node(-index, host, port) for index, (host, port) in enumerate(self._bootstrap, 1)}
         self.controller_id = NO_NODE
         self.is_bootstrap = True
         self.is_wanted = True
 
     def is_due(self, now_ms: float) -> bool:
-        """Whether it was asked for, or is too old."""
+        """Whether a refresh was requested, or the metadata is too old."""
         return self.is_wanted or now_ms - self._updated_ms >= self._max_age_ms
 
     def update(self, response: MetadataResponse, now_ms: float) -> None:
-        """Nodes, and the topics that the response is about."""
+        """Take over the nodes and the topics of a response."""
         self._set_nodes((Node(one.node_id, one.host, one.port, one.rack) for one in response.brokers), response.controller_id, now_ms)
         self.cluster_id = response.cluster_id
         for topic in response.topics:
@@ -83,12 +83,12 @@ class Metadata:
                 )
 
     def update_from_controllers(self, response: DescribeClusterResponse, now_ms: float) -> None:
-        """Nodes of a client of controllers (KIP-919)."""
+        """Take over the nodes for a client of controllers (KIP-919)."""
         self._set_nodes((Node(one.broker_id, one.host, one.port, one.rack) for one in response.brokers), response.controller_id, now_ms)
         self.cluster_id = response.cluster_id
 
     def update_leader(self, key: TopicPartition, leader: Leader) -> bool:
-        """A partition's leader, unless one of a later epoch is known; whether that is news."""
+        """Set a partition's leader, unless a later epoch is known. Returns whether that changed anything."""
         known = self.leaders.get(key)
         if known == leader or (known is not None and known.epoch > leader.epoch >= 0):
             return False
@@ -96,12 +96,12 @@ class Metadata:
         return True
 
     def leader_node(self, key: TopicPartition) -> Node | None:
-        """Where a partition's leader is, if that is known."""
+        """The node of a partition's leader, or None if it is unknown."""
         leader = self.leaders.get(key)
         return None if leader is None else self.nodes.get(leader.node_id)
 
     def add_nodes(self, nodes: Iterable[Node]) -> None:
-        """Addresses that came with the leaders in a response."""
+        """Add the addresses of leaders from a response."""
         for node in nodes:
             self.nodes[node.id] = node
 
@@ -110,7 +110,7 @@ class Metadata:
         self._updated_ms = now_ms
         self.is_wanted = False
         self.controller_id = controller_id
-        # A broker that has just started may know no broker at all: then there is nothing better than what was known.
+        # A broker that has just started may know no broker at all. Then the former nodes are still the best knowledge.
         if found:
             self.nodes = found
             self.is_bootstrap = False

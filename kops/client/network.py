@@ -1,7 +1,7 @@
-"""Connections to the nodes of a cluster, driven by whoever waits: `send` queues a request, `poll` lets things happen.
+"""Connections to the nodes of a cluster. `send` queues a request, and `poll` processes the connections of the caller.
 
 Source: Kafka's NetworkClient (least loaded node, time-outs that end the connection, idle connections), ClusterConnectionStates,
-InFlightRequests, NodeApiVersions; KIP-511 (ApiVersions first). One thread, no locks; names are resolved in place, as in Kafka.
+InFlightRequests, NodeApiVersions; KIP-511 (ApiVersions first). There is one thread and no lock. As in Kafka, resolving a name blocks.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 _READ_SIZE: Final = 256 * 1024
 _MAX_BUFFERS: Final = 256
-SLOW_MS: Final = 2000  # after which another node is worth a try
+SLOW_MS: Final = 2000  # the time after which another node is tried
 Done = Callable[["Message | ApiError"], object]
 
 
 class Node(NamedTuple):
-    """Where a node is. Bootstrap servers have ids below 0."""
+    """The address of a node. Bootstrap servers have negative ids."""
 
     id: int
     host: str
@@ -68,7 +68,7 @@ class _Request:
 
 
 class _Connection:
-    """One node's. `failing_since_ms` is when it first could not be used since it last answered (or ever), `reason` why."""
+    """The connection to a node. `failing_since_ms` is when it first failed after its last answer (or ever), and `reason` is why."""
 
     __slots__ = (
         "addresses",
@@ -111,7 +111,7 @@ class _Connection:
 
 
 class NetworkClient:
-    """`now_ms()` is a clock that never goes back, `draw()` gives random numbers from 0 up to 1."""
+    """The connections of a client. `now_ms()` is a monotonic clock, and `draw()` returns random numbers from 0 up to 1."""
 
     def __init__(
         self,
@@ -144,42 +144,42 @@ class NetworkClient:
         versions: range | None = None,
         expects_response: bool = True,
     ) -> None:
-        """Send a request in the latest version that both know (and `versions` has), as soon as there is a connection.
+        """Send a request as soon as there is a connection, in the latest version that both sides support (and that `versions` contains).
 
-        `done` is called by `poll`: with the response, or with ApiError NETWORK_EXCEPTION (no connection, or it ended), REQUEST_TIMED_OUT
-        (`timeout_ms`, else `request.timeout.ms`; the connection is ended, too), UNSUPPORTED_VERSION, or what writing the message raises.
-        Without `expects_response` it is called with the request itself once that is written.
+        `poll` calls `done` with the response or with an ApiError: NETWORK_EXCEPTION (no connection, or it ended), REQUEST_TIMED_OUT
+        (`timeout_ms`, else `request.timeout.ms`; the connection is closed, too), UNSUPPORTED_VERSION, or the error of writing the message.
+        Without `expects_response`, it is called with the request once that is written.
         """
         connection = self._connection(node)
         delay_ms = self._settings.request_timeout_ms if timeout_ms is None else timeout_ms
         connection.waiting.append(_Request(message, done, self.now_ms() + delay_ms, versions, expects_response))
 
     def versions(self, node: Node) -> NodeVersions | None:
-        """What a node serves, while there is a connection."""
+        """The API versions of a node while there is a connection."""
         connection = self._connections.get(node.id)
         return None if connection is None or connection.node[:3] != node[:3] else connection.versions
 
     def load(self, node: Node) -> int:
-        """Requests to this node whose `done` is still to be called."""
+        """The number of requests to this node whose `done` has not been called yet."""
         connection = self._connections.get(node.id)
         return 0 if connection is None else len(connection.in_flight) + len(connection.waiting)
 
     def failing_ms(self, node: Node) -> float:
-        """For how long a node that has never answered has been tried; 0 for one that has answered or was not asked."""
+        """How long the client has tried to reach a node that has never answered, or 0 for a node that has answered or was not used."""
         connection = self._connections.get(node.id)
         if connection is None or connection.has_answered or connection.failing_since_ms is None:
             return 0
         return self.now_ms() - connection.failing_since_ms
 
     def is_slow(self, node: Node) -> bool:
-        """Whether a connection is being made, or its other end asked for versions, for longer than that takes."""
+        """Whether connecting, or the answer about versions, takes longer than usual."""
         connection = self._connections.get(node.id)
         if connection is None or connection.state not in (_State.CONNECTING, _State.CHECKING_VERSIONS):
             return False
         return connection.failing_since_ms is not None and self.now_ms() - connection.failing_since_ms >= SLOW_MS
 
     def withdraw(self, node: Node, done: Done) -> bool:
-        """Take back the request with this `done`; whether that was possible: it had not been sent."""
+        """Withdraw the request with this `done`. Returns False if it was sent already."""
         connection = self._connections.get(node.id)
         if connection is None:
             return False
@@ -198,13 +198,15 @@ class NetworkClient:
         return connection is not None and connection.state is _State.DISCONNECTED and connection.attempts.delay_ms(self.now_ms()) > 0
 
     def is_failing(self, node: Node) -> bool:
-        """Whether the last try to connect to it has failed."""
+        """Whether the last attempt to connect has failed."""
         connection = self._connections.get(node.id)
         return connection is not None and connection.state is _State.DISCONNECTED and connection.failed_attempts > 0
 
     def least_loaded(self, nodes: Iterable[Node]) -> Node | None:
-        """The node with the fewest requests in flight among those with a connection, else one that is connecting, else the one that was not
-        tried for the longest time, else one that is slow. None if each has failed and may not be tried again yet.
+        """Return the best node for a request, or None if every node has failed and may not be tried again yet.
+
+        The order is: the connected node with the fewest requests in flight, a connecting one, the one that was not tried for the longest
+        time, a slow one.
         """
         candidates = list(nodes)
         offset = int(self._draw() * len(candidates))
@@ -224,17 +226,17 @@ class NetworkClient:
         return chosen
 
     def watch(self, fd: int, callback: Callable[[], object]) -> None:
-        """Call back from `poll` whenever a descriptor can be read. PermissionError for one that can't be waited for (a plain file)."""
+        """Let `poll` call back whenever a descriptor is readable. Raises PermissionError for one that can't be polled (a plain file)."""
         self._selector.register(fd, selectors.EVENT_READ)
         self._callbacks[fd] = callback
 
     def unwatch(self, fd: int) -> None:
-        """No more."""
+        """Stop watching a descriptor."""
         self._selector.unregister(fd)
         del self._callbacks[fd]
 
     def forget(self, keep: Iterable[Node]) -> None:
-        """Close the connections to nodes that are not among these, where nobody waits for an answer."""
+        """Close the connections to all other nodes that have no request in flight."""
         wanted = {node.id: node[:3] for node in keep}
         for connection in list(self._connections.values()):
             node = connection.node
@@ -243,7 +245,7 @@ class NetworkClient:
                 del self._connections[node.id]
 
     def close(self) -> None:
-        """Close all connections; what is unanswered is never called back."""
+        """Close all connections. Requests in flight are never called back."""
         for connection in self._connections.values():
             self._drop(connection)
         self._connections.clear()
@@ -252,7 +254,7 @@ class NetworkClient:
     # one turn
 
     def poll(self, timeout_ms: float) -> None:
-        """Connect, send, receive and call back; waits up to `timeout_ms` where nothing happens."""
+        """Connect, send, receive and call back. Waits up to `timeout_ms` if nothing happens."""
         for connection in list(self._connections.values()):
             self._drive(connection)
         wait_ms = 0.0 if self._finished else max(min(timeout_ms, self._next_event_ms() - self.now_ms()), 0)
@@ -273,7 +275,7 @@ class NetworkClient:
             done(result)
 
     def _next_event_ms(self) -> float:
-        """When something is due that no socket event announces."""
+        """The time of the next event that no socket announces."""
         times = [float("inf")]
         now_ms = self.now_ms()
         for connection in self._connections.values():
@@ -365,7 +367,7 @@ class NetworkClient:
         sock = connection.sock
         assert sock is not None
         status = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        # Where nobody listens on a port that the system may give to clients, a connection can come to meet itself.
+        # If nobody listens on an ephemeral port, a connection to it can end up connected to itself.
         if not status and sock.getsockname() == sock.getpeername():
             status = errno.ECONNREFUSED
         if status:
@@ -489,7 +491,7 @@ class NetworkClient:
 
     def _read_responses(self, connection: _Connection) -> None:
         protocol = connection.protocol
-        # What an answer leads to may end this connection.
+        # A callback may close this connection.
         while connection.protocol is protocol:
             try:
                 response = protocol.next_event()

@@ -1,6 +1,6 @@
-"""Offsets of partitions, from their leaders: the start and end of a log, the offset of a time; and trimming the beginning of a log.
+"""Offsets of partitions from their leaders: start and end of a log, the offset of a time. Also deleting the beginning of a log.
 
-Source: Kafka's ListOffsetsHandler and DeleteRecordsHandler (both ask leaders by PartitionLeaderStrategy, again where the leader has moved),
+Source: Kafka's ListOffsetsHandler and DeleteRecordsHandler (both use PartitionLeaderStrategy and ask again after the leader has moved),
 OffsetSpec, GetOffsetShell, DeleteRecordsCommand (the JSON file).
 """
 
@@ -26,10 +26,10 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
-# The first version of ListOffsets that knows each of them.
+# The first version of ListOffsets that supports each of them.
 _SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _TOLD: Final = 3
-HIGH_WATERMARK: Final = -1  # the offset to delete up to: all that is replicated
+HIGH_WATERMARK: Final = -1  # delete everything that is replicated
 _NAMES: Final = {
     "earliest": EARLIEST,
     "beginning": EARLIEST,
@@ -45,14 +45,16 @@ K = TypeVar("K")
 
 
 class OffsetSpec(NamedTuple):
-    """Which offset: `kind` is `named` (value: EARLIEST …), `offset`, `before-end` (value: how many) or `time` (value: ms)."""
+    """The specification of an offset. `kind` is `named` (value: EARLIEST …), `offset`, `before-end` (value: how many) or `time` (value:
+    ms).
+    """
 
     kind: str
     value: int
 
 
 class ListedOffset(NamedTuple):
-    """An offset with the time and the leader epoch of the record there, -1 if they are not known; offset -1: there is none."""
+    """An offset with the time and the leader epoch of its record, -1 if they are unknown. Offset -1 means that there is none."""
 
     offset: int
     timestamp: int
@@ -60,7 +62,9 @@ class ListedOffset(NamedTuple):
 
 
 def parse_offset(text: str, option: str = "--offset") -> OffsetSpec:
-    """`earliest | latest | max-timestamp | N | -N | @timestamp | ISO date-time`. UsageError names the option and what is allowed."""
+    """Parse `earliest | latest | max-timestamp | N | -N | @timestamp | ISO date-time`. Raises UsageError with the option and the allowed
+    values.
+    """
     word = text.strip()
     if word in _NAMES:
         return OffsetSpec("named", _NAMES[word])
@@ -77,7 +81,7 @@ def parse_offset(text: str, option: str = "--offset") -> OffsetSpec:
 
 
 def _iso_ms(text: str) -> int | None:
-    """Milliseconds of an ISO date and time (UTC unless it says otherwise), None for any other text."""
+    """Return the milliseconds of an ISO date and time (UTC unless it has an offset), or None for any other text."""
     from datetime import UTC, datetime, timedelta
 
     if not re.match(r"[0-9]{4}-", text):
@@ -99,8 +103,10 @@ def by_leader(
     *,
     versions: range | None = None,
 ) -> dict[TopicPartition, T | ApiError]:
-    """Ask the leader of each partition, all leaders side by side, and ask anew where leadership has moved. What is left when
-    `default.api.timeout.ms` is over has the last error; UnreachableError if a leader can't be reached."""
+    """Ask the leader of each partition, all leaders at the same time, and ask again after a leader has moved.
+
+    A partition without an answer within `default.api.timeout.ms` has its last error. Raises UnreachableError if a leader can't be reached.
+    """
     began_ms = client.now_ms()
     deadline_ms = began_ms + client.settings.default_api_timeout_ms
     pending = list(dict.fromkeys(keys))
@@ -131,7 +137,7 @@ def by_leader(
 
 
 def _of_call(call: Call[dict[TopicPartition, T | ApiError]], group: list[TopicPartition]) -> dict[TopicPartition, T | ApiError]:
-    """What came of a call to one leader. Raises UnreachableError if it was never reached."""
+    """Return the outcomes of a call to one leader. Raises UnreachableError if it was never reached."""
     if isinstance(call.error, UnreachableError):
         raise call.error
     if isinstance(call.error, ApiError):
@@ -142,7 +148,7 @@ def _of_call(call: Call[dict[TopicPartition, T | ApiError]], group: list[TopicPa
 def _find_leaders(
     client: Client, keys: list[TopicPartition], outcomes: dict[TopicPartition, T | ApiError]
 ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, ApiError]]:
-    """-> (partitions by leader, those to look for again); what has no chance goes to `outcomes`."""
+    """Return (partitions by leader, partitions whose leader is still unknown). Partitions that can't succeed are added to `outcomes`."""
     response = client.fetch_metadata(sorted({key.topic for key in keys}))
     errors = {topic.name or "": error_of(topic.error_code) for topic in response.topics}
     leaders: dict[int, list[TopicPartition]] = {}
@@ -176,7 +182,9 @@ def _pause(client: Client, pause_ms: float) -> None:
 def list_offsets(
     client: Client, targets: Mapping[TopicPartition, int], *, committed: bool = False
 ) -> dict[TopicPartition, ListedOffset | ApiError]:
-    """For each partition what its leader says of a time in ms, or of EARLIEST, LATEST …; `committed`: as a reader of decided records."""
+    """Ask the leader of each partition for the offset of a time in ms, or of EARLIEST, LATEST …. `committed` reads as with
+    read_committed.
+    """
     from kops.protocol.messages import ListOffsetsRequest, ListOffsetsResponse
     from kops.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsTopic
 
@@ -206,8 +214,10 @@ def list_offsets(
 def resolve_offsets(
     client: Client, specs: Mapping[TopicPartition, OffsetSpec], *, committed: bool = False
 ) -> dict[TopicPartition, ListedOffset | ApiError]:
-    """The offset that each specification means now. A time behind the last record, and the time of a log without records, mean the end;
-    numbers are brought within the log."""
+    """Return the current offset for each specification.
+
+    A time after the last record, and any time in a log without records, stand for the end. Numbers are limited to the log's range.
+    """
     targets = {key: spec.value if spec.kind in ("named", "time") else LATEST for key, spec in specs.items()}
     found = list_offsets(client, targets, committed=committed)
     nothing = {key: LATEST for key, listed in found.items() if isinstance(listed, ListedOffset) and listed.offset < 0}
@@ -228,7 +238,7 @@ def resolve_offsets(
 
 
 def delete_records(client: Client, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | ApiError]:
-    """Let logs begin at these offsets (HIGH_WATERMARK: at the end of what is replicated). -> the new low watermarks."""
+    """Move the start of logs to these offsets (HIGH_WATERMARK: the end of the replicated part), and return the new low watermarks."""
     from kops.protocol.messages import DeleteRecordsRequest, DeleteRecordsResponse
     from kops.protocol.messages.delete_records_request import DeleteRecordsPartition, DeleteRecordsTopic
 
@@ -251,7 +261,7 @@ def delete_records(client: Client, offsets: Mapping[TopicPartition, int]) -> dic
 
 
 def parse_delete_records(text: str, file: str) -> dict[TopicPartition, int]:
-    """Kafka's offset JSON file: `{"partitions": [{"topic", "partition", "offset"}…], "version": 1}`. DecodeError names what is wrong."""
+    """Parse Kafka's offset JSON file: `{"partitions": [{"topic", "partition", "offset"}…], "version": 1}`. Raises DecodeError."""
     found: dict[TopicPartition, int] = {}
     for entry in json_entries(text, file, "partitions"):
         key = TopicPartition(json_field(entry, "topic", str, file), json_field(entry, "partition", int, file))
@@ -262,7 +272,7 @@ def parse_delete_records(text: str, file: str) -> dict[TopicPartition, int]:
 
 
 def json_entries(text: str, file: str, name: str) -> list[dict[str, Any]]:
-    """The objects in the array `name` of one of Kafka's JSON files of version 1. DecodeError (`bad-json`)."""
+    """Return the objects in the array `name` of one of Kafka's JSON files of version 1. Raises DecodeError (`bad-json`)."""
     try:
         document = json.loads(text)
     except ValueError as error:
@@ -278,7 +288,7 @@ def json_entries(text: str, file: str, name: str) -> list[dict[str, Any]]:
 
 
 def json_field(entry: Mapping[str, Any], name: str, kind: type[K], file: str) -> K:
-    """A field of such an object. Raises DecodeError if it is missing or of another type."""
+    """Return a field of such an object. Raises DecodeError if it is missing or has another type."""
     value = entry.get(name)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         wanted = {str: "a text", int: "a number", list: "an array"}[kind]

@@ -1,4 +1,4 @@
-"""Which partition a record goes to: by its key's hash, or where records without a key stick for a while.
+"""The choice of a record's partition: by the hash of its key, or for a while the same partition for records without a key.
 
 Source: Kafka's Utils.murmur2, BuiltInPartitioner (KIP-480, KIP-794).
 """
@@ -18,7 +18,7 @@ _POSITIVE: Final = 0x7FFF_FFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The 32 bits of Kafka's hash, as a number from 0 on (Java's int is its two's complement)."""
+    """Return the 32 bits of Kafka's hash as an unsigned number (Java's int is its two's complement)."""
     size = len(data)
     value = _SEED ^ size
     whole = size & ~3
@@ -39,7 +39,9 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
 
 
 class StickyPartitioner:
-    """The partition of records without a key: one until `batch_size` bytes are in it, then another, drawn by `draw` (0 up to 1)."""
+    """The partition of records without a key: the same one until it has `batch_size` bytes, then another one, drawn by `draw` (0 up to
+    1).
+    """
 
     __slots__ = ("_batch_size", "_draw", "_partition", "_produced_size")
 
@@ -50,14 +52,14 @@ class StickyPartitioner:
         self._produced_size = 0
 
     def partition(self, choose: Callable[[float], int]) -> int:
-        """Where the next record goes; `choose(draw)` says where to go on when it is time for another one."""
+        """Return the partition of the next record. `choose(draw)` returns another partition when it is time."""
         if self._partition is None:
             self._partition = choose(self._draw())
             self._produced_size = 0
         return self._partition
 
     def added(self, size: int, *, batch_is_ready: bool) -> None:
-        """So many bytes went there. Another partition is next once it is enough and the batch is ready, or at twice as much."""
+        """Count bytes for the current partition. It changes after `batch_size` bytes if the batch is ready, or after twice as many."""
         self._produced_size += size
         enough = self._produced_size >= self._batch_size
         if (enough and batch_is_ready) or self._produced_size >= 2 * self._batch_size:
@@ -65,7 +67,7 @@ class StickyPartitioner:
 
 
 def choose_partition(draw: float, available: Sequence[int], queue_sizes: Mapping[int, int] | None) -> int:
-    """One of the partitions with a leader: at random, or, with the batches that wait for each, the more likely the fewer these are."""
+    """Choose a partition with a leader at random. With the sizes of the queues, partitions with fewer waiting batches are more likely."""
     if queue_sizes is None or len(available) < 2:
         return available[int(draw * len(available))]
     sizes = [queue_sizes.get(partition, 0) for partition in available]

@@ -1,4 +1,4 @@
-"""What is done with partitions and their replicas: elections, reassignments, log directories.
+"""Operations on partitions and their replicas: elections, reassignments, log directories.
 
 Source: Kafka's KafkaAdminClient (electLeaders, alterPartitionReassignments, listPartitionReassignments, describeLogDirs,
 alterReplicaLogDirs), LeaderElectionCommand (the JSON file), LogDirsCommand.
@@ -35,7 +35,7 @@ class Replica(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """One that is under way: all replicas, those on the way in and those on the way out."""
+    """A reassignment in progress: all replicas, those to be added and those to be removed."""
 
     replicas: list[int]
     adding: list[int]
@@ -43,8 +43,9 @@ class Reassignment:
 
 
 class ReplicaInLogDir(NamedTuple):
-    """A replica in a log directory; sizes in bytes. `offset_lag`: by how much it is behind the high watermark, or, where it is a future
-    replica, behind the current one."""
+    """A replica in a log directory. Sizes are bytes. `offset_lag` is the distance to the high watermark, or for a future replica to the
+    current one.
+    """
 
     key: TopicPartition
     size: int
@@ -54,7 +55,7 @@ class ReplicaInLogDir(NamedTuple):
 
 @dataclass(slots=True)
 class LogDirInfo:
-    """A log directory of a broker; bytes are None if the broker does not tell them."""
+    """A log directory of a broker. Sizes in bytes are None if the broker does not report them."""
 
     path: str
     error: str | None
@@ -75,7 +76,7 @@ def _grouped(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def elect_leaders(client: Client, election_type: int, keys: Sequence[TopicPartition] | None) -> PartitionOutcomes:
-    """Elect leaders of these partitions (None: of all). ELECTION_NOT_NEEDED is an outcome as others are."""
+    """Elect leaders of these partitions (None: of all). ELECTION_NOT_NEEDED is an outcome like any other."""
     from kops.protocol.messages import ElectLeadersRequest, ElectLeadersResponse
     from kops.protocol.messages.elect_leaders_request import TopicPartitions
 
@@ -98,7 +99,7 @@ def elect_leaders(client: Client, election_type: int, keys: Sequence[TopicPartit
 
 
 def parse_election(text: str, file: str) -> list[TopicPartition]:
-    """Kafka's election file: `{"partitions": [{"topic", "partition"}…]}`. DecodeError names what is wrong."""
+    """Parse Kafka's election file: `{"partitions": [{"topic", "partition"}…]}`. Raises DecodeError."""
     keys = [
         TopicPartition(json_field(entry, "topic", str, file), json_field(entry, "partition", int, file))
         for entry in json_entries(text, file, "partitions")
@@ -115,7 +116,7 @@ def parse_election(text: str, file: str) -> list[TopicPartition]:
 def alter_reassignments(
     client: Client, targets: Mapping[TopicPartition, Sequence[int] | None], *, allow_replication_factor_change: bool = True
 ) -> PartitionOutcomes:
-    """Begin to move partitions to these replicas; None cancels what is under way."""
+    """Start reassignments of partitions to these replicas. None cancels the current one."""
     from kops.protocol.messages import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
     from kops.protocol.messages.alter_partition_reassignments_request import ReassignablePartition, ReassignableTopic
 
@@ -149,7 +150,7 @@ def alter_reassignments(
 
 
 def list_reassignments(client: Client, keys: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, Reassignment]:
-    """Those that are under way, of these partitions or of all."""
+    """Return the reassignments in progress, of these partitions or of all."""
     from kops.protocol.messages import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
     from kops.protocol.messages.list_partition_reassignments_request import ListPartitionReassignmentsTopics
 
@@ -174,7 +175,7 @@ def list_reassignments(client: Client, keys: Iterable[TopicPartition] | None = N
 
 
 def mark_reassignments(client: Client, infos: Iterable[TopicInfo]) -> None:
-    """Note at the partitions what is being moved; nothing where the client may not ask, as Kafka's tool does it."""
+    """Add the reassignments in progress to the partitions. As in Kafka's tool, nothing is added if the client is not authorized."""
     try:
         ongoing = list_reassignments(client)
     except ApiError as error:
@@ -194,7 +195,7 @@ def mark_reassignments(client: Client, infos: Iterable[TopicInfo]) -> None:
 def describe_log_dirs(
     client: Client, brokers: Sequence[int], keys: Iterable[TopicPartition] | None = None
 ) -> dict[int, list[LogDirInfo] | KopsError]:
-    """The log directories of brokers with the replicas of these partitions (None: of all) in them. Brokers are asked side by side."""
+    """Return the log directories of brokers with their replicas of these partitions (None: of all). Asks the brokers at the same time."""
     from kops.protocol.messages import DescribeLogDirsRequest
     from kops.protocol.messages.describe_log_dirs_request import DescribableLogDirTopic
 
@@ -230,7 +231,7 @@ def _log_dirs(response: Message) -> list[LogDirInfo]:
 
 
 def find_log_dirs(client: Client, replicas: Iterable[Replica]) -> dict[Replica, tuple[str | None, str | None]]:
-    """Where replicas are: (log directory, directory that they are moved to). Raises KopsError if a broker can't tell."""
+    """Return (log directory, directory that it is moved to) of each replica. Raises KopsError if a broker can't answer."""
     wanted = list(replicas)
     brokers = sorted({replica.broker for replica in wanted})
     dirs = describe_log_dirs(client, brokers, {TopicPartition(replica.topic, replica.partition) for replica in wanted}) if brokers else {}
@@ -248,7 +249,7 @@ def find_log_dirs(client: Client, replicas: Iterable[Replica]) -> dict[Replica, 
 
 
 def alter_replica_log_dirs(client: Client, moves: Mapping[Replica, str]) -> dict[Replica, KopsError | None]:
-    """Begin to move replicas to log directories of their brokers."""
+    """Start moving replicas to log directories of their brokers."""
     by_broker: dict[int, dict[TopicPartition, str]] = {}
     for replica, path in moves.items():
         by_broker.setdefault(replica.broker, {})[TopicPartition(replica.topic, replica.partition)] = path

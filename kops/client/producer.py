@@ -1,8 +1,8 @@
-"""Records to a cluster: gathered into batches, sent to leaders, sent again where that helps.
+"""A producer: collects records in batches, sends them to leaders, and retries.
 
-Source: Kafka's KafkaProducer, RecordAccumulator, Sender, ProducerBatch, TransactionManager (the idempotent part). What differs on
-purpose: one batch a partition is on its way at a time, so order holds whatever fails, with or without idempotence; a producer whose batch
-could not be delivered goes on with a new producer id.
+Source: Kafka's KafkaProducer, RecordAccumulator, Sender, ProducerBatch, TransactionManager (the idempotent part). Two differences are
+intended. Each partition has one batch in flight at a time, so the order holds after any failure, with or without idempotence. A producer
+continues with a new producer id if a batch could not be delivered.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from kops.protocol.declaration import Message
     from kops.protocol.messages.produce_response import PartitionProduceResponse
 
-_RECORD_OVERHEAD: Final = 21  # at most, of a v2 record's lengths and deltas
+_RECORD_OVERHEAD: Final = 21  # the largest size of a v2 record's lengths and deltas
 _REQUESTS_PER_NODE: Final = 5
-_TOPIC_MS: Final = 5000  # how long a topic that is not there may take to be made by the broker
+_TOPIC_MS: Final = 5000  # the time that a broker has to create a missing topic
 _NEW_ID: Final = ("UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_EPOCH", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_ID_MAPPING")
 _AGAIN_WITH_NEW_ID: Final = ("UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING")
 
 
 class Sent(NamedTuple):
-    """A record that the cluster has; offset -1 if the answer does not have it (acks=0, a duplicate)."""
+    """A record that the cluster has. The offset is -1 if the answer does not contain it (acks=0, a duplicate)."""
 
     topic: str
     partition: int
@@ -67,12 +67,12 @@ class _Batch:
         self.sent_ms = created_ms
         self.attempts = 0
         self.data: bytes | None = None
-        self.identity: tuple[int, int, int] | None = None  # producer id, epoch, base sequence: kept when it is sent again
+        self.identity: tuple[int, int, int] | None = None  # producer id, epoch, base sequence; a retry keeps them
         self.last_error: ApiError | None = None
 
 
 class _Queue:
-    """A partition's batches, the one that is being filled last."""
+    """A partition's batches. The last one is being filled."""
 
     __slots__ = ("batches", "in_flight", "key", "sequence")
 
@@ -84,19 +84,19 @@ class _Queue:
 
 
 class Producer:
-    """Not for more than one thread: `send` only queues, `poll` and `flush` let things happen and call back."""
+    """Only one thread may use it. `send` only queues records. `poll` and `flush` send them and call back."""
 
     def __init__(self, client: Client, *, wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self.client = client
         self.settings = client.settings
-        self.buffered_size = 0  # bytes of records that are not done
+        self.buffered_size = 0  # bytes of unfinished records
         self._acks = int(self.settings.acks)
         self._wall_ms = wall_ms
         self._queues: dict[TopicPartition, _Queue] = {}
         self._sticky: dict[str, StickyPartitioner] = {}
         self._producer: tuple[int, int] | None = None
         self._is_flushing = False
-        self._stale: set[str] = set()  # topics whose leaders have to be asked for
+        self._stale: set[str] = set()  # topics whose leaders must be requested
         self._stale_ms = 0.0
 
     # records in
@@ -112,9 +112,7 @@ class Producer:
         partition: int | None = None,
         done: Done | None = None,
     ) -> None:
-        """Queue a record; `done` gets where it is, or what went wrong. Raises NotFoundError for a topic or a partition that is not
-        there.
-        """
+        """Queue a record. `done` is called with its place or with an error. Raises NotFoundError for a missing topic or partition."""
         count = self._partition_count(topic)
         if partition is not None and not 0 <= partition < count:
             raise NotFoundError(f"{topic} has no partition {partition}, it has {count}")
@@ -136,7 +134,7 @@ class Producer:
             sticky.added(size, batch_is_ready=len(queue.batches) > 1 or queue.batches[-1].size >= self.settings.batch_size)
 
     def poll(self, timeout_ms: float) -> None:
-        """Send what is ready, take answers, call back; waits at most so long."""
+        """Send batches that are ready, receive answers and call back. Waits at most `timeout_ms`."""
         self._refresh_leaders()
         self._tell(self.client.now_ms())
         self._expire()
@@ -144,7 +142,7 @@ class Producer:
         self.client.turn(min(timeout_ms, self._next_ms()))
 
     def flush(self) -> None:
-        """Until nothing is left to be sent or answered."""
+        """Wait until every record is sent and answered."""
         self._is_flushing = True
         try:
             while self.is_busy:
@@ -154,7 +152,7 @@ class Producer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a record is not done."""
+        """Whether any record is unfinished."""
         return any(queue.batches or queue.in_flight for queue in self._queues.values())
 
     def _partition_count(self, topic: str) -> int:
@@ -214,7 +212,7 @@ class Producer:
         return bool(is_full or is_late or batch.attempts or self._is_flushing or self.buffered_size >= self.settings.buffer_memory)
 
     def _next_ms(self) -> float:
-        """How long until a batch is due."""
+        """The time until a batch is due."""
         now_ms = self.client.now_ms()
         due = [
             max(
@@ -282,7 +280,7 @@ class Producer:
         entries = [
             TopicProduceData(name=name, topic_id=ids.get(name, ZERO_UUID), partition_data=partitions) for name, partitions in topics.items()
         ]
-        # Ids are known from brokers that send them.
+        # Only some brokers send topic ids.
         last = ProduceRequest.VERSIONS.stop if all(ids.get(name, ZERO_UUID) != ZERO_UUID for name in topics) else 13
         request = ProduceRequest(acks=self._acks, timeout_ms=self.settings.request_timeout_ms, topic_data=entries)
         names = {ids.get(name, ZERO_UUID): name for name in topics}
@@ -344,7 +342,7 @@ class Producer:
         leader = Leader(one.current_leader.leader_id, one.current_leader.leader_epoch)
         if leader.node_id in hosts and self.client.metadata.update_leader(queue.key, leader):
             self.client.metadata.add_nodes([hosts[leader.node_id]])
-            batch.attempts -= 1  # it is known where to go: without a pause
+            batch.attempts -= 1  # the new leader is known, so there is no pause
             self._again(queue, batch, 0)
             return
         if error.name == "MESSAGE_TOO_LARGE" and len(batch.records) > 1:
@@ -362,7 +360,7 @@ class Producer:
                 record.done(Sent(queue.key.topic, queue.key.partition, offset, timestamp))
 
     def _failed(self, queue: _Queue, batch: _Batch, error: KopsError) -> None:
-        """Send it again if that may help and there is time. Otherwise its records have failed."""
+        """Send the batch again if that may help and there is time. Otherwise its records fail."""
         queue.in_flight = None
         now_ms = self.client.now_ms()
         if isinstance(error, ApiError):
@@ -387,7 +385,7 @@ class Producer:
 
     def _give_up(self, batch: _Batch, error: KopsError) -> None:
         if batch.identity is not None:
-            # Whether the cluster has it is not known: what follows must not depend on its sequence numbers.
+            # The cluster may have the batch or not, so later batches must not depend on its sequence numbers.
             self._producer = None
         self.buffered_size -= batch.size - BATCH_OVERHEAD
         for record in batch.records:
@@ -398,7 +396,7 @@ class Producer:
             record.done(error)
 
     def _split(self, queue: _Queue, batch: _Batch) -> None:
-        """The broker takes smaller batches only: two halves in its place, with sequence numbers that go on behind each other."""
+        """Replace a batch that is too large for the broker by two halves with consecutive sequence numbers."""
         queue.in_flight = None
         middle = len(batch.records) // 2
         sequence = None if batch.identity is None else batch.identity[2]
@@ -431,7 +429,7 @@ class Producer:
                 self._give_up(batch, UnreachableError(words))
 
     def _tell(self, now_ms: float) -> None:
-        """Tell what records wait for, where they do so for a while."""
+        """Report what records are waiting for, if they have waited for a while."""
         for key, queue in self._queues.items():
             batch = queue.in_flight or (queue.batches[0] if queue.batches else None)
             if batch is None or self.client.metadata.is_bootstrap:
@@ -444,7 +442,7 @@ class Producer:
                 self.client.tell(f"{key.topic}-{key.partition}: {why}")
 
     def _metadata_timeout_ms(self, now_ms: float) -> int:
-        """No longer than a request may take, nor than the first record may wait."""
+        """The time-out for metadata: at most that of a request and the remaining time of the first record."""
         waiting_ms = max((now_ms - queue.batches[0].created_ms for queue in self._queues.values() if queue.batches), default=0.0)
         return max(int(min(self.settings.request_timeout_ms, self.settings.delivery_timeout_ms - waiting_ms)), 1)
 
@@ -456,7 +454,7 @@ class Producer:
             try:
                 response = self.client.fetch_metadata(topics, timeout_ms=self._metadata_timeout_ms(now_ms))
             except UnreachableError:
-                # Records have their own time-out: until then the cluster may come back.
+                # Records have their own time-out. Until then, the cluster may return.
                 self._stale |= set(topics)
                 return
             for found in response.topics:

@@ -1,4 +1,4 @@
-"""The quorum of controllers as its leader describes it. Source: Kafka's KafkaAdminClient.describeMetadataQuorum, MetadataQuorumCommand."""
+"""The controller quorum as its leader describes it. Source: Kafka's KafkaAdminClient.describeMetadataQuorum, MetadataQuorumCommand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """A voter or an observer; times in ms, None if the leader does not know them, `directory_id` None in a static quorum."""
+    """A voter or an observer. Times are ms, None if the leader does not know them. `directory_id` is None in a static quorum."""
 
     node_id: int
     directory_id: str | None
@@ -31,7 +31,7 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True)
 class QuorumInfo:
-    """`endpoints`: node id → [(listener, host, port)] of the voters, where they are known."""
+    """The quorum. `endpoints` maps node ids to [(listener, host, port)] of the voters whose endpoints are known."""
 
     cluster_id: str | None
     leader_id: int
@@ -43,17 +43,17 @@ class QuorumInfo:
 
     @property
     def leader_end_offset(self) -> int:
-        """Where the leader's log ends."""
+        """The end offset of the leader's log."""
         return next((one.log_end_offset for one in self.voters if one.node_id == self.leader_id), 0)
 
     @property
     def max_follower_lag(self) -> int:
-        """Records by which the slowest voter is behind the leader."""
+        """The number of records that the slowest voter is behind the leader."""
         return max((self.leader_end_offset - one.log_end_offset for one in self.voters), default=0)
 
     @property
     def max_follower_lag_time_ms(self) -> int | None:
-        """How long ago that voter had caught up, seen from the leader; None if that is not known."""
+        """How long ago the slowest voter had last caught up with the leader, or None if that is unknown."""
         leader = next((one for one in self.voters if one.node_id == self.leader_id), None)
         slowest = min(self.voters, key=lambda one: one.log_end_offset, default=None)
         if slowest is leader:
@@ -64,7 +64,7 @@ class QuorumInfo:
 
 
 def describe_quorum(client: Client) -> QuorumInfo:
-    """Ask any broker, which asks the leader. Raises ApiError."""
+    """Describe the quorum through any broker, which asks the leader. Raises ApiError."""
     from kops.protocol.messages import DescribeQuorumRequest, DescribeQuorumResponse
     from kops.protocol.messages.describe_quorum_request import PartitionData, TopicData
 

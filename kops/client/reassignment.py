@@ -1,7 +1,8 @@
-"""Moving partitions to other brokers and log directories as kafka-reassign-partitions does it: plans as JSON, begun, watched, cancelled.
+"""Moving partitions to other brokers and log directories as kafka-reassign-partitions does: JSON plans, execution, verification,
+cancellation.
 
-Source: Kafka's ReassignPartitionsCommand (the JSON files, the throttles and which replicas they are put on, what counts as done) and
-StripedReplicaPlacer (where `generate` puts replicas).
+Source: Kafka's ReassignPartitionsCommand (the JSON files, the throttles and the replicas they apply to, the conditions for completion) and
+StripedReplicaPlacer (the placement of replicas by `generate`).
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ Assignment = dict[TopicPartition, list[int]]
 
 
 class Plan(NamedTuple):
-    """Where partitions shall be, and replicas that shall be in a certain log directory."""
+    """The target replicas of partitions, and the replicas that must be in a certain log directory."""
 
     partitions: Assignment
     log_dirs: dict[Replica, str]
 
 
 class Move(NamedTuple):
-    """Brokers that a partition's records come from, and those that they go to."""
+    """The source brokers of a partition's records, and the target brokers."""
 
     sources: set[int]
     destinations: set[int]
@@ -57,7 +58,7 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """How far a partition is. `state`: `completed`, `in-progress`, `differs` (nothing is under way, and it is elsewhere)."""
+    """The progress of a partition. `state`: `completed`, `in-progress`, `differs` (no reassignment, but other replicas)."""
 
     state: str
     replicas: list[int]
@@ -66,7 +67,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class LogDirState:
-    """How far a replica is. `state`: `completed`, `in-progress`, `differs`, `missing` (the broker has no such replica)."""
+    """The progress of a replica. `state`: `completed`, `in-progress`, `differs`, `missing` (the broker has no such replica)."""
 
     state: str
     log_dir: str | None
@@ -75,7 +76,7 @@ class LogDirState:
 
 @dataclass(slots=True)
 class Verified:
-    """How far a plan is; `ongoing`: whether anything in the cluster is still under way."""
+    """The progress of a plan. `ongoing` is whether any reassignment in the cluster is in progress."""
 
     partitions: dict[TopicPartition, PartitionState]
     log_dirs: dict[Replica, LogDirState]
@@ -85,7 +86,7 @@ class Verified:
 
 @dataclass(slots=True)
 class Executed:
-    """What was begun. `before`: where the partitions were, a plan to go back with."""
+    """The outcome of starting a plan. `before` is the plan that restores the former replicas."""
 
     before: Plan
     partitions: PartitionOutcomes
@@ -97,9 +98,9 @@ class Executed:
 
 
 def parse_plan(text: str, file: str) -> Plan:
-    """`{"version": 1, "partitions": [{"topic", "partition", "replicas": […], "log_dirs": [path or "any"…]}…]}`.
+    """Parse `{"version": 1, "partitions": [{"topic", "partition", "replicas": […], "log_dirs": [path or "any"…]}…]}`.
 
-    DecodeError (`bad-json`) names what is wrong: also an empty list, duplicates, lists of different lengths.
+    Raises DecodeError (`bad-json`), also for an empty list, duplicates, and lists of different lengths.
     """
     partitions: Assignment = {}
     log_dirs: dict[Replica, str] = {}
@@ -126,7 +127,7 @@ def parse_plan(text: str, file: str) -> Plan:
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """The document of such a file, as Kafka's tool writes it."""
+    """Return the document of such a file, as Kafka's tool writes it."""
     return {
         "version": 1,
         "partitions": [
@@ -142,12 +143,12 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def plan_text(plan: Plan) -> str:
-    """The text of such a file, as Kafka's tool writes it."""
+    """Return the text of such a file, as Kafka's tool writes it."""
     return json.dumps(plan_document(plan), separators=(",", ":"), ensure_ascii=False)
 
 
 def parse_topics_to_move(text: str, file: str) -> list[str]:
-    """`{"topics": [{"topic": name}…], "version": 1}`. Raises DecodeError."""
+    """Parse `{"topics": [{"topic": name}…], "version": 1}`. Raises DecodeError."""
     names = [json_field(entry, "topic", str, file) for entry in json_entries(text, file, "topics")]
     if len(set(names)) < len(names):
         raise _bad(file, "a topic is there twice")
@@ -175,7 +176,7 @@ class _Draws:
 def generate(
     client: Client, topics: Sequence[str], brokers: Sequence[int], *, rack_aware: bool = True, rng: random.Random | None = None
 ) -> tuple[Plan, Plan]:
-    """-> (the plan of how topics are now, a plan that spreads them over these brokers). Raises NotFoundError, ApiError."""
+    """Return (the current plan of the topics, a plan that spreads them over these brokers). Raises NotFoundError, ApiError."""
     infos = known_topics(client, topics)
     nodes = [node for node in sorted(client.metadata.nodes.values()) if node.id in set(brokers)]
     missing = sorted(set(brokers) - {node.id for node in nodes})
@@ -193,7 +194,7 @@ def generate(
 
 
 def known_topics(client: Client, names: Iterable[str]) -> list[TopicInfo]:
-    """Topics by name. NotFoundError for one that is not there, ApiError for another error."""
+    """Return topics by name. Raises NotFoundError for a missing topic, ApiError for any other error."""
     found = []
     for name, info in describe_topics(client, names).items():
         if isinstance(info, ApiError):
@@ -203,7 +204,7 @@ def known_topics(client: Client, names: Iterable[str]) -> list[TopicInfo]:
 
 
 def _current_log_dirs(client: Client, assignment: Assignment) -> dict[Replica, str]:
-    """Where the replicas on brokers that are there lie."""
+    """Return the log directories of the replicas on live brokers."""
     alive = client.metadata.nodes
     replicas = [Replica(key.topic, key.partition, broker) for key, brokers in assignment.items() for broker in brokers if broker in alive]
     return {replica: current for replica, (current, _) in find_log_dirs(client, replicas).items() if current is not None}
@@ -222,8 +223,10 @@ def execute(
     timeout_ms: int = 10_000,
     allow_replication_factor_change: bool = True,
 ) -> Executed:
-    """Begin a plan. Throttles in bytes a second are set before, `timeout_ms` is how long replicas may take to be where they can be moved to
-    another log directory. Raises NotFoundError, ApiError, KopsError if something is under way and it is not `additional`.
+    """Start a plan. Throttles in bytes a second are set first.
+
+    `timeout_ms` is the time that replicas have to appear on their brokers before they can be moved to another log directory. Raises
+    NotFoundError, ApiError, and KopsError if a reassignment is in progress and this one is not `additional`.
     """
     ongoing = list_reassignments(client)
     if ongoing and not additional:
@@ -258,7 +261,7 @@ def _current_assignment(client: Client, plan: Plan) -> Assignment:
 
 
 def _begin_log_dir_moves(client: Client, wanted: Mapping[Replica, str], timeout_ms: int) -> dict[Replica, KopsError | None]:
-    """Replicas that are not on their brokers yet are asked for again until there is no time left."""
+    """Start the moves. Replicas that are not on their brokers yet are tried again until the time is over."""
     deadline_ms = client.now_ms() + timeout_ms
     outcomes: dict[Replica, KopsError | None] = {}
     left = dict(wanted)
@@ -286,7 +289,7 @@ def _wait(client: Client, pause_ms: float) -> None:
 
 
 def moves(ongoing: Mapping[TopicPartition, Reassignment], proposed: Assignment, current: Assignment) -> dict[TopicPartition, Move]:
-    """From where to where records go, with what is under way already."""
+    """Return the source and target brokers of each partition, including reassignments in progress."""
     found = {key: Move(set(one.replicas) - set(one.adding), set(one.adding)) for key, one in ongoing.items()}
     for key, replicas in proposed.items():
         sources = set(found[key].sources) if key in found else set(current[key])
@@ -295,7 +298,7 @@ def moves(ongoing: Mapping[TopicPartition, Reassignment], proposed: Assignment, 
 
 
 def throttled_replicas(found: Mapping[TopicPartition, Move]) -> dict[str, tuple[str, str]]:
-    """Topic → texts of the settings `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas`."""
+    """Return the texts of `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` by topic."""
     texts = {}
     for topic in sorted({key.topic for key in found}):
         of_topic = [(key.partition, move) for key, move in found.items() if key.topic == topic]
@@ -306,7 +309,7 @@ def throttled_replicas(found: Mapping[TopicPartition, Move]) -> dict[str, tuple[
 
 
 def _set_throttle(client: Client, found: Mapping[TopicPartition, Move], rate: int) -> list[int]:
-    """Limit what moves to so many bytes a second. -> the brokers that are limited"""
+    """Limit the moves to `rate` bytes a second, and return the throttled brokers."""
     changes: dict[tuple[ResourceType, str], list[tuple[str, int, str | None]]] = {}
     for topic, (leaders, followers) in throttled_replicas(found).items():
         changes[ResourceType.TOPIC, topic] = [(LEADER_REPLICAS, SET, leaders), (FOLLOWER_REPLICAS, SET, followers)]
@@ -318,7 +321,7 @@ def _set_throttle(client: Client, found: Mapping[TopicPartition, Move], rate: in
 
 
 def clear_throttles(client: Client, topics: Iterable[str]) -> None:
-    """Take the throttles off all brokers that are there, and off these topics."""
+    """Remove the throttles of all live brokers and of these topics."""
     rates: list[tuple[str, int, str | None]] = [(name, DELETE, None) for name in (LEADER_RATE, FOLLOWER_RATE, LOG_DIRS_RATE)]
     replicas: list[tuple[str, int, str | None]] = [(name, DELETE, None) for name in (LEADER_REPLICAS, FOLLOWER_REPLICAS)]
     there = {name for name, info in describe_topics(client, topics).items() if isinstance(info, TopicInfo)}
@@ -336,10 +339,10 @@ def _alter(client: Client, changes: Mapping[tuple[ResourceType, str], Sequence[t
 
 
 def verify(client: Client, plan: Plan, *, preserve_throttles: bool = False) -> Verified:
-    """How far a plan is; once nothing is under way any more the throttles are taken off."""
+    """Return the progress of a plan. If no reassignment is in progress, remove the throttles."""
     deadline_ms = client.now_ms() + _LAG_MS
     ongoing, states = _partition_states(client, plan)
-    # The controller knows what is under way, a broker knows where replicas are. The broker may be a moment behind.
+    # The controller knows the reassignments, and a broker knows its replicas. The broker may be slightly behind.
     while any(one.state == "differs" for one in states.values()) and client.now_ms() < deadline_ms:
         _wait(client, _LOOK_AGAIN_MS)
         ongoing, states = _partition_states(client, plan)
@@ -352,7 +355,7 @@ def verify(client: Client, plan: Plan, *, preserve_throttles: bool = False) -> V
 
 
 def _partition_states(client: Client, plan: Plan) -> tuple[Mapping[TopicPartition, Reassignment], dict[TopicPartition, PartitionState]]:
-    """-> (all that is under way, the plan's partitions)"""
+    """Return (all reassignments in progress, the states of the plan's partitions)."""
     ongoing = list_reassignments(client)
     infos = describe_topics(client, {key.topic for key in plan.partitions if key not in ongoing})
     states = {}
@@ -386,7 +389,7 @@ def _log_dir_states(client: Client, plan: Plan) -> dict[Replica, LogDirState]:
 
 
 def cancel(client: Client, plan: Plan, *, preserve_throttles: bool = False, timeout_ms: int = 10_000) -> Executed:
-    """Stop what is under way of a plan, and take the throttles off. What was not under way has no outcome."""
+    """Cancel the plan's reassignments and remove the throttles. A partition without a reassignment has no outcome."""
     ongoing = list_reassignments(client, plan.partitions)
     active = [key for key, one in ongoing.items() if one.adding or one.removing]
     outcomes = alter_reassignments(client, dict.fromkeys(active)) if active else {}

@@ -1,8 +1,8 @@
-"""A client's settings: Kafka's keys of admin clients, producers and consumers in one table, from a .properties file or `key=value`.
+"""A client's settings: Kafka's keys of admin clients, producers and consumers, from a .properties file or `key=value`.
 
-Source: Kafka's AdminClientConfig, ProducerConfig and ConsumerConfig (4.3.0: names, types, limits; where the three disagree about a
-default, the admin client's). Three kinds of keys: those that do something here; those that Kafka's clients know and that have nothing to
-act on here (`UNUSED`); and those that ask for what kops does not do (TLS, SASL, transactions, classes of Java): errors that say so.
+Source: Kafka's AdminClientConfig, ProducerConfig and ConsumerConfig (4.3.0: names, types, limits). If the three have different defaults,
+the admin client's counts. There are three kinds of keys. Some have an effect here. Some are known to Kafka's clients and have no effect
+here (`UNUSED`). Some require a feature that kops does not have (TLS, SASL, transactions, Java classes), and raise an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MINUTES: Final = 60 * _SECONDS
 _ANY_SIZE: Final = at_least(-1)
 _NOT_NEGATIVE: Final = at_least(0)
 
-# Name, kind, default, limit.
+# Name, type, default, limit.
 _ROWS: Final[tuple[tuple[str, Kind, Value, Validator | None], ...]] = (
     ("bootstrap.servers", "list", [], None),
     ("bootstrap.controllers", "list", [], None),
@@ -115,7 +115,7 @@ CLIENT_CONFIG_DEF: Final = ConfigDef(
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What a client goes by. Times in ms, sizes in bytes (-1: the system's), names as Kafka's with underscores."""
+    """The settings of a client. Times are ms, sizes bytes (-1: the system's default). Names are Kafka's with underscores."""
 
     bootstrap_servers: tuple[str, ...]
     bootstrap_controllers: tuple[str, ...]
@@ -160,7 +160,7 @@ class ClientSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ClientSettings:
-        """The settings of these texts, defaults for the rest. UsageError names key, value and what is allowed."""
+        """Return the settings for these texts, with defaults for the rest. Raises UsageError with key, value and the allowed values."""
         for name in properties:
             if name in _NOT_SERVED:
                 raise UsageError(f"{name}: not served: {_NOT_SERVED[name]}")
@@ -172,19 +172,19 @@ class ClientSettings:
 
     @property
     def compression_level(self) -> int | None:
-        """The level of the codec that is chosen, None for the codec's own."""
+        """The level of the chosen codec, or None for the codec's default."""
         levels = {"gzip": self.compression_gzip_level, "lz4": self.compression_lz4_level, "zstd": self.compression_zstd_level}
         level = levels.get(self.compression_type)
         return None if level == -1 and self.compression_type == "gzip" else level
 
 
 def unused(properties: Mapping[str, str]) -> list[str]:
-    """The keys that are known and have no effect here."""
+    """Return the known keys that have no effect here."""
     return [name for name in properties if name in UNUSED]
 
 
 def _check(values: dict[str, Value], properties: Mapping[str, str]) -> None:
-    """What holds between settings, and words that may be in any case."""
+    """Check settings against each other, and words that may be in upper or lower case."""
     protocol = str(values["security.protocol"])
     if protocol.upper() != "PLAINTEXT":
         known = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -207,7 +207,7 @@ def _check(values: dict[str, Value], properties: Mapping[str, str]) -> None:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`, `host` (port 9092), `[::1]:port`, with or without a protocol in front, as kcat takes them. Raises UsageError."""
+    """Parse `host:port`, `host` (port 9092) or `[::1]:port`, with or without a leading protocol, as kcat does. Raises UsageError."""
     address = text.strip().rpartition("://")[2]
     if address.startswith("["):
         host, bracket, rest = address[1:].partition("]")
@@ -223,7 +223,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def parse_addresses(texts: Sequence[str]) -> list[tuple[str, int]]:
-    """The addresses of a list, without what stands there twice. Raises UsageError if there is none."""
+    """Return the addresses of a list without duplicates. Raises UsageError if there is none."""
     found = list(dict.fromkeys(parse_address(part) for text in texts for part in text.split(",") if part.strip()))
     if not found:
         raise UsageError("no address of a server; allowed: host:port[,host:port…]")

@@ -1,5 +1,8 @@
-"""Topics: what there is, made, changed, deleted. Source: Kafka's KafkaAdminClient (listTopics, describeTopics, createTopics, deleteTopics,
-createPartitions, describeConfigs, incrementalAlterConfigs), TopicCommand, IncludeList (names as regular expressions)."""
+"""Topics: list, describe, create, change, delete.
+
+Source: Kafka's KafkaAdminClient (listTopics, describeTopics, createTopics, deleteTopics, createPartitions, describeConfigs,
+incrementalAlterConfigs), TopicCommand, IncludeList (names as regular expressions).
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ if TYPE_CHECKING:
     from kops.protocol.messages.describe_topic_partitions_response import DescribeTopicPartitionsResponseTopic
     from kops.protocol.messages.metadata_response import MetadataResponseTopic
 
-_PAGE_SIZE: Final = 2000  # partitions a response of DescribeTopicPartitions
+_PAGE_SIZE: Final = 2000  # partitions in a response of DescribeTopicPartitions
 Outcomes = dict[str, ApiError | None]
 
 
 @dataclass(slots=True)
 class PartitionInfo:
-    """A partition as the brokers tell it; leader None if there is none, `elr` None if the broker does not tell (KIP-966)."""
+    """A partition as the brokers report it. The leader is None if there is none, `elr` None if the broker does not report it (KIP-966)."""
 
     partition: int
     leader: int | None
@@ -40,7 +43,7 @@ class PartitionInfo:
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether fewer replicas are in sync than there shall be: those that a reassignment adds don't count yet."""
+        """Whether fewer replicas are in sync than intended. Replicas that a reassignment adds do not count yet."""
         return len(self.isr) < len(self.replicas) - len(self.adding)
 
 
@@ -55,13 +58,13 @@ class TopicInfo:
 
     @property
     def replication_factor(self) -> int:
-        """Replicas of the first partition, as Kafka's tool says it."""
+        """The number of replicas of the first partition, which Kafka's tool reports."""
         return len(self.partitions[0].replicas) - len(self.partitions[0].adding) if self.partitions else 0
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be made: partitions and replicas by number (None: the broker's defaults), or by assignment."""
+    """A topic to be created: partitions and replicas by number (None: the broker's defaults), or by assignment."""
 
     name: str
     partitions: int | None = None
@@ -72,7 +75,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """What was made."""
+    """A topic that was created."""
 
     name: str
     topic_id: str | None
@@ -82,7 +85,7 @@ class CreatedTopic:
 
 
 class ResourceType(IntEnum):
-    """What settings belong to (ConfigResource.Type)."""
+    """The kinds of resources that have settings (ConfigResource.Type)."""
 
     TOPIC = 2
     BROKER = 4
@@ -91,7 +94,7 @@ class ResourceType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A setting as DescribeConfigs describes it; `source` is Kafka's ConfigSource."""
+    """A setting from DescribeConfigs. `source` is Kafka's ConfigSource."""
 
     name: str
     value: str | None
@@ -108,7 +111,7 @@ DEFAULT_CONFIG: Final = 5
 
 
 def list_topics(client: Client) -> list[TopicInfo]:
-    """All topics, in order of their names."""
+    """Return all topics in the order of their names."""
     return sorted((_from_metadata(topic) for topic in client.fetch_metadata(None).topics), key=lambda topic: topic.name)
 
 
@@ -123,7 +126,7 @@ def _from_metadata(topic: MetadataResponseTopic) -> TopicInfo:
 
 
 def describe_topics(client: Client, names: Iterable[str]) -> dict[str, TopicInfo | ApiError]:
-    """Topics by name, with eligible leader replicas if the brokers report them."""
+    """Return topics by name, with eligible leader replicas if the brokers report them."""
     wanted = sorted(set(names))
     if not wanted:
         return {}
@@ -188,9 +191,10 @@ def _partitions(topic: DescribeTopicPartitionsResponseTopic) -> list[PartitionIn
 
 
 def match_topics(there: Iterable[str], wanted: Sequence[str]) -> list[str]:
-    """The names that are wanted: a topic of that very name, else all that the text matches as a regular expression, as in Kafka's tools.
+    """Return the names that match: a topic with exactly that name, else all that match the text as a regular expression, as in Kafka's
+    tools.
 
-    None wanted: all. Raises NotFoundError, UsageError (no regular expression).
+    Without `wanted`, all names match. Raises NotFoundError, and UsageError for an invalid regular expression.
     """
     names = sorted(there)
     found: dict[str, None] = dict.fromkeys(names) if not wanted else {}
@@ -210,12 +214,12 @@ def match_topics(there: Iterable[str], wanted: Sequence[str]) -> list[str]:
 
 
 def match_infos(there: Mapping[str, TopicInfo], wanted: Sequence[str], *, exclude_internal: bool) -> list[str]:
-    """The same of topics that are known, without Kafka's own where these are excluded."""
+    """Do the same for known topics. `exclude_internal` omits Kafka's own topics."""
     return [name for name in match_topics(there, wanted) if not (exclude_internal and there[name].is_internal)]
 
 
 def error_of(code: int, message: str | None = None) -> ApiError | None:
-    """The ApiError of an item's error code, None for none."""
+    """Return the ApiError for an item's error code, or None."""
     if not code:
         return None
     error = by_code(code)
@@ -226,7 +230,7 @@ def error_of(code: int, message: str | None = None) -> ApiError | None:
 
 
 def create_topics(client: Client, topics: Sequence[NewTopic], *, validate_only: bool = False) -> dict[str, CreatedTopic | ApiError]:
-    """Make topics; each has an outcome of its own."""
+    """Create topics. Each has its own outcome."""
     from kops.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
     from kops.protocol.messages.create_topics_request import CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig
 
@@ -273,12 +277,12 @@ def create_topics(client: Client, topics: Sequence[NewTopic], *, validate_only: 
 
 
 def _asks_again(error: ApiError) -> bool:
-    """What KafkaAdminClient sends again for, when it stands at one item of several."""
+    """Whether KafkaAdminClient retries after this error of one item among several."""
     return error.name in ("NOT_CONTROLLER", "THROTTLING_QUOTA_EXCEEDED")
 
 
 def delete_topics(client: Client, names: Sequence[str]) -> Outcomes:
-    """Delete topics; each has an outcome of its own."""
+    """Delete topics. Each has its own outcome."""
     from kops.protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse
     from kops.protocol.messages.delete_topics_request import DeleteTopicState
 
@@ -297,7 +301,7 @@ def delete_topics(client: Client, names: Sequence[str]) -> Outcomes:
 
 
 def _take(outcomes: Outcomes, results: Iterable[tuple[str, ApiError | None]]) -> None:
-    """Note what became of each; ApiError if some have to be sent again."""
+    """Store the outcome of each item. Raises ApiError if some must be sent again."""
     again: ApiError | None = None
     for name, error in results:
         if error is not None and _asks_again(error):
@@ -311,7 +315,7 @@ def _take(outcomes: Outcomes, results: Iterable[tuple[str, ApiError | None]]) ->
 def create_partitions(
     client: Client, counts: Mapping[str, int], assignments: Mapping[str, Sequence[Sequence[int]]], *, validate_only: bool = False
 ) -> Outcomes:
-    """Give topics more partitions, up to these counts; `assignments` are the replicas of the new ones."""
+    """Increase the number of partitions of topics to these counts. `assignments` are the replicas of the new partitions."""
     from kops.protocol.messages import CreatePartitionsRequest, CreatePartitionsResponse
     from kops.protocol.messages.create_partitions_request import CreatePartitionsAssignment, CreatePartitionsTopic
 
@@ -338,7 +342,9 @@ def create_partitions(
 
 
 def describe_configs(client: Client, resources: Iterable[tuple[ResourceType, str]]) -> dict[tuple[ResourceType, str], list[ConfigEntry]]:
-    """The settings of topics and brokers. A broker's own are asked of that broker. Raises ApiError if one of them fails."""
+    """Return the settings of topics and brokers. A broker's settings are requested from that broker. Raises ApiError if one request
+    fails.
+    """
     calls = []
     everyone: list[tuple[ResourceType, str]] = []
     for kind, name in resources:
@@ -377,12 +383,12 @@ def _describe_call(to: To | int, resources: list[tuple[ResourceType, str]]) -> C
 
 
 def overrides(entries: Iterable[ConfigEntry]) -> dict[str, str | None]:
-    """The settings that a topic has of its own, in order of their names."""
+    """Return the settings of the topic itself, in the order of their names."""
     return {entry.name: entry.value for entry in sorted(entries, key=lambda entry: entry.name) if entry.source == DYNAMIC_TOPIC_CONFIG}
 
 
 def not_default(entries: Iterable[ConfigEntry]) -> dict[str, str | None]:
-    """The settings that somebody has set, for the topic or for brokers, in order of their names: what Kafka's tool shows of a topic."""
+    """Return the settings that were set for the topic or for brokers, in the order of their names, as Kafka's tool shows them."""
     return {entry.name: entry.value for entry in sorted(entries, key=lambda entry: entry.name) if entry.source != DEFAULT_CONFIG}
 
 
@@ -395,7 +401,7 @@ def alter_configs(
     *,
     validate_only: bool = False,
 ) -> dict[tuple[ResourceType, str], ApiError | None]:
-    """Change settings: for each resource (name, SET | DELETE | APPEND | SUBTRACT, value). Each resource has an outcome of its own."""
+    """Change settings: for each resource (name, SET | DELETE | APPEND | SUBTRACT, value). Each resource has its own outcome."""
     calls = []
     everyone = {}
     for key, operations in changes.items():
