@@ -1,7 +1,7 @@
-"""Real Kafka directories: formatted as `kafka-storage format` does, or taken over as they are, with all that was written in them.
+"""Log directories of real Kafka: formatted as `kafka-storage format` does, or taken over with all their data.
 
-Source: Kafka's StorageTool, MetaPropertiesEnsemble, FileQuorumStateStore, KIP-853. What a directory says of itself decides: its node and
-cluster, whether that node votes, and in a dynamic quorum where the voters listen, which nothing outside of the metadata log may change.
+Source: Kafka's StorageTool, MetaPropertiesEnsemble, FileQuorumStateStore, KIP-853. The contents of a directory decide its node and cluster,
+and whether the node votes. In a dynamic quorum, they also decide where the voters listen: only the metadata log has these addresses.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SEGMENT: Final = re.compile(r"[0-9]{20}\.log\Z")
 
 @dataclass(slots=True)
 class FoundNode:
-    """A node's directories as they were found. `voter_ids` and `voters` are what its metadata log says of the quorum, as far as it does."""
+    """A node's directories as they were found. `voter_ids` and `voters` come from its metadata log, if that contains them."""
 
     node_id: int
     cluster_id: str
@@ -52,10 +52,10 @@ def adopt(
     own_settings: Mapping[str, str] | None = None,
     source: str = "--config",
 ) -> list[FoundNode]:
-    """Make a cluster of log directories that lie elsewhere; they are not touched, `N.properties` names them.
+    """Make a cluster of log directories that are somewhere else. They are not changed, and `N.properties` refers to them.
 
-    `source` names where `own_settings` come from, for messages.
-    Raises NotFoundError and UsageError for directories that are no cluster, LockHeldError if a broker runs on one, OSError.
+    `source` names the origin of `own_settings` in messages. Raises NotFoundError and UsageError for directories that are not a cluster,
+    LockHeldError if a broker runs on one, OSError.
     """
     check_usable(directory)
     nodes = find_nodes(log_dirs)
@@ -86,7 +86,7 @@ def adopt(
 
 def _properties(node: FoundNode, voters: Sequence[settings.Voter], port: int) -> dict[str, str]:
     made = settings.node_properties(node.node_id, voters, port=port, log_dir=",".join(node.log_dirs), broker_count=len(voters), settings={})
-    # The defaults of a new cluster are not for one that exists.
+    # The defaults of a new cluster do not apply to an existing one.
     kept = {key: value for key, value in made.items() if key in settings.OWNED}
     if node.metadata_dir is not None and node.metadata_dir != node.log_dirs[0]:
         kept["metadata.log.dir"] = node.metadata_dir
@@ -99,7 +99,7 @@ def _properties(node: FoundNode, voters: Sequence[settings.Voter], port: int) ->
 
 
 def find_nodes(log_dirs: Sequence[str]) -> list[FoundNode]:
-    """The nodes whose log directories these are, in the order of their ids. Raises NotFoundError, UsageError, LockHeldError."""
+    """Return the nodes of these log directories in the order of their ids. Raises NotFoundError, UsageError, LockHeldError."""
     files = OsFiles(read_only=True)
     nodes: dict[int, FoundNode] = {}
     for name in log_dirs:
@@ -134,7 +134,7 @@ def _owner(files: Files, path: str) -> tuple[int, str]:
 
 
 def _look_into_quorum(files: Files, node: FoundNode) -> None:
-    """What the metadata log says: who votes, and whether this node is registered as a broker."""
+    """Read from the metadata log who votes, and whether this node is registered as a broker."""
     from kops.files.tree import OverlayFiles
     from kops.forensics.forecast.metadata_log import load_metadata_log
     from kops.storage.start.log_dirs import StartRefusedError
@@ -155,13 +155,13 @@ def _look_into_quorum(files: Files, node: FoundNode) -> None:
         image = load_metadata_log(OverlayFiles(files), node.metadata_dir, now_ms=0).image
     except StartRefusedError as error:
         raise KopsError(str(error)) from error
-    # Without any registration the cluster was never started, and the node may be what it likes.
+    # Without any registration, the cluster was never started, and the node may have any role.
     registered = set() if image is None else set(image.brokers)
     node.is_broker = not registered or node.node_id in registered or node.node_id not in node.voter_ids
 
 
 def _last_voters(files: Files, path: str) -> VoterSet | None:
-    """The voters of a dynamic quorum: the last that a snapshot or the log has; None in a static one."""
+    """Return the last voters of a dynamic quorum in a snapshot or the log, or None for a static quorum."""
     from kops.metadata.raft.log.control_records import quorum_changes
     from kops.records import Batch, scan
 
@@ -178,10 +178,10 @@ def _last_voters(files: Files, path: str) -> VoterSet | None:
 
 
 def _voter_ids(nodes: Sequence[FoundNode]) -> frozenset[int]:
-    """Who votes, as the nodes agree on; UsageError if voters are missing or nothing is known."""
+    """Return the voters on which the nodes agree. Raises UsageError if voters are missing or nothing is known."""
     known = max((node.voter_ids for node in nodes), key=len, default=frozenset())
     if not known:
-        # Formatted and never started: a node that is to be the cluster alone votes, or all do.
+        # The directories were formatted and never started. Either the only node votes, or all nodes do.
         known = frozenset(node.node_id for node in nodes)
     missing = sorted(known - {node.node_id for node in nodes})
     if missing:
@@ -191,7 +191,7 @@ def _voter_ids(nodes: Sequence[FoundNode]) -> frozenset[int]:
 
 
 def _voter_port(voters: VoterSet, node_id: int) -> int:
-    """Where a voter of a dynamic quorum listens: that stands in the metadata log. Raises UsageError if it is not on this machine."""
+    """Return the port of a voter of a dynamic quorum from the metadata log. Raises UsageError if it is not on this machine."""
     address = voters.listeners(node_id).address(settings.CONTROLLER_LISTENER)
     if address is None:
         raise UsageError(f"node {node_id} has no listener {settings.CONTROLLER_LISTENER} in its metadata log")
@@ -202,7 +202,7 @@ def _voter_port(voters: VoterSet, node_id: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FormatRequest:
-    """What `kops cluster format` was asked for; see `kops.broker.quorum.format.FormatOptions`."""
+    """The options of `kops cluster format`. See `kops.broker.quorum.format.FormatOptions`."""
 
     log_dirs: Sequence[str]
     properties: Mapping[str, str] | None
@@ -217,8 +217,9 @@ class FormatRequest:
 
 
 def format_directories(request: FormatRequest, *, now_ms: int) -> tuple[str, list[str]]:
-    """Format log directories as kafka-storage does -> the cluster's id and what there is to say. Raises KopsError, OSError; nothing is
-    left.
+    """Format log directories as kafka-storage does. Returns the cluster's id and messages for the user.
+
+    Raises KopsError, OSError, and then nothing is left.
     """
     from kops.broker.quorum.draws import random_uuid
     from kops.broker.quorum.format import FormatOptions, format_node

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
-# A program that has not set up logging sees nothing of a cluster. One that has sees the loggers below `kops`.
+# Without logging set up, a program sees no output of a cluster. Otherwise it sees the loggers below `kops`.
 logging.getLogger("kops").addHandler(logging.NullHandler())
 
 Result = TypeVar("Result")
@@ -41,7 +41,7 @@ _TRIES: Final = 5
 
 
 class LoopThread:
-    """A loop in a background thread, and calls into it from others. `fault` is what ended it by itself."""
+    """A loop in a background thread, and calls into it from other threads. `fault` is the error that ended it."""
 
     def __init__(self) -> None:
         self.loop = Loop()
@@ -62,8 +62,8 @@ class LoopThread:
             raise
 
     def ask(self, begin: Callable[[Future[Result]], object], timeout_s: float) -> Result:
-        """Call `begin(future)` on the loop and wait for what it puts into the future. Raises KopsError if that takes too long, or the loop
-        has failed.
+        """Call `begin(future)` on the loop and wait for the future's result. Raises KopsError if that takes too long, or the loop has
+        failed.
         """
         future: Future[Result] = Future()
 
@@ -87,7 +87,7 @@ class LoopThread:
                 self._waiting.discard(future)
 
     def stop(self) -> None:
-        """End the thread and let go of the loop."""
+        """End the thread and close the loop."""
         if self._thread.is_alive():
             self.loop.call_from_thread(self.loop.stop)
             self._thread.join()
@@ -95,7 +95,7 @@ class LoopThread:
 
 
 def settle(future: Future[Any], error: BaseException | None) -> None:
-    """End a future, unless it has ended."""
+    """Complete a future, unless it is done."""
     if future.done():
         return
     if error is None:
@@ -105,12 +105,12 @@ def settle(future: Future[Any], error: BaseException | None) -> None:
 
 
 class Cluster:
-    """A cluster of `brokers` nodes, ready when the `with` block is entered (or `start()` returns), and gone behind it.
+    """A cluster of `brokers` nodes. It is ready when the `with` block is entered (or `start()` returns), and gone after the block.
 
-    `config` are settings of all brokers with Kafka's names, `topics` are made at the start (`"orders:3:2"`: name, partitions, replicas).
-    Without `data_dir` everything is in a temporary directory that is removed at the end. A cluster that still runs when the interpreter
-    ends is killed, and its temporary directory removed. Methods may be called from any thread; within
-    `async with` the cluster is an `AsyncCluster`. Errors: UsageError for what makes no sense, KopsError.
+    `config` are settings of all brokers with Kafka's names. `topics` are created at the start (`"orders:3:2"`: name, partitions, replicas).
+    Without `data_dir`, all files are in a temporary directory that is removed at the end. A cluster that still runs when the interpreter
+    ends is killed, and its temporary directory is removed. Methods may be called from any thread. With `async with`, the cluster is an
+    `AsyncCluster`. Errors: UsageError for arguments that make no sense, KopsError.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Cluster:
 
     @property
     def directory(self) -> ClusterDirectory:
-        """Where its files are. KopsError before the start and behind the end."""
+        """The cluster's directory. Raises KopsError before the start and after the end."""
         if self._directory is None or self._thread is None:
             raise KopsError("the cluster does not run")
         return self._directory
@@ -155,7 +155,7 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients call `bootstrap.servers`: all brokers, also those that are stopped."""
+        """The clients' setting `bootstrap.servers`: all brokers, including stopped ones."""
         return self.directory.bootstrap_servers()
 
     @property
@@ -165,19 +165,19 @@ class Cluster:
 
     @property
     def running_ids(self) -> list[int]:
-        """The ids of the brokers that run."""
+        """The ids of the running brokers."""
         return sorted(self._nodes)
 
     @property
     def controller_id(self) -> int | None:
-        """The active controller; None while there is none."""
+        """The active controller, or None while there is none."""
         running = [
             settings.listener_address(self.directory.properties(node_id)) for node_id in self.running_ids if node_id in self.broker_ids
         ]
         return active_controller(",".join(f"{host}:{port}" for host, port in running)) if running else None
 
     def address(self, broker_id: int) -> str:
-        """Host and port of a broker. Raises NotFoundError."""
+        """Return host and port of a broker. Raises NotFoundError."""
         self.directory.require_node(broker_id)
         host, port = settings.listener_address(self.directory.properties(broker_id))
         return f"{host}:{port}"
@@ -185,7 +185,7 @@ class Cluster:
     # life -------------------------------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Make or open the directory, start all brokers, and wait until they serve. What fails leaves nothing."""
+        """Create or open the directory, start all brokers, and wait until they serve. A failed start leaves nothing."""
         with self._guard:
             if self._thread is not None:
                 raise KopsError("the cluster runs already")
@@ -194,10 +194,10 @@ class Cluster:
                     self._begin()
                     break
                 except KopsError as error:
-                    # A port that was free when it was chosen may be taken by the time it is listened on.
+                    # A port that was free when it was chosen may be taken by now.
                     if self._data_dir is not None or not tries_left or not _is_about_a_port(error):
                         raise
-            # At the interpreter's end there is no time left for a clean stop, but for leaving nothing behind.
+            # The end of the interpreter is too late for a clean stop, but nothing may be left.
             atexit.register(self.kill)
         return self
 
@@ -253,13 +253,13 @@ class Cluster:
             directory.write_properties(node_id, properties)
 
     def stop(self) -> None:
-        """Stop all brokers, cleanly where the directory stays; the temporary directory is removed. A second call does nothing."""
+        """Stop all brokers, cleanly if the directory stays. A temporary directory is removed. A second call does nothing."""
         with self._guard:
             if self._thread is not None:
                 self._end(kill=self._data_dir is None)
 
     def kill(self) -> None:
-        """End everything as `kill -9` does; a `data_dir` stays as a crash would leave it."""
+        """End everything as `kill -9` does. A `data_dir` stays as a crash would leave it."""
         with self._guard:
             if self._thread is not None:
                 self._end(kill=True)
@@ -279,7 +279,7 @@ class Cluster:
                 shutil.rmtree(self._directory.path, ignore_errors=True)
 
     def _bury(self) -> None:
-        """The loop has failed and its thread has ended: close what the nodes have open from here."""
+        """Close the nodes' files and sockets after the loop has failed and its thread has ended."""
         for node in self._nodes.values():
             node.kill()
         self._nodes.clear()
@@ -301,7 +301,7 @@ class Cluster:
     # brokers ----------------------------------------------------------------------------------------------------------------------
 
     def stop_broker(self, broker_id: int) -> None:
-        """Stop a broker cleanly: what it leads is handed over first. Raises KopsError if it does not run."""
+        """Stop a broker cleanly, after it has handed over its leaderships. Raises KopsError if it does not run."""
         self._stop_running(broker_id, kill=False)
 
     def kill_broker(self, broker_id: int) -> None:
@@ -328,7 +328,7 @@ class Cluster:
     def create_topic(
         self, name: str, partitions: int = 1, replication_factor: int | None = None, *, config: Mapping[str, str] | None = None
     ) -> None:
-        """Make a topic, with as many replicas as there are brokers up to 3; one that is there stays as it is. Raises ApiError."""
+        """Create a topic, with up to 3 replicas by default. An existing topic does not change. Raises ApiError."""
         copies = min(len(self.broker_ids), 3) if replication_factor is None else replication_factor
         create_topics(self.bootstrap_servers, [settings.SeedTopic(name, partitions, copies)], config)
 
@@ -403,7 +403,7 @@ def _is_about_a_port(error: BaseException | None) -> bool:
 
 
 class AsyncCluster:
-    """The same cluster for coroutines: what waits is awaited. Nothing of the cluster runs on the event loop."""
+    """The same cluster for coroutines, which await the blocking calls. Nothing of the cluster runs on the event loop."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -413,7 +413,7 @@ class AsyncCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients call `bootstrap.servers`."""
+        """The clients' setting `bootstrap.servers`."""
         return self.cluster.bootstrap_servers
 
     @property
@@ -428,15 +428,15 @@ class AsyncCluster:
 
     @property
     def running_ids(self) -> list[int]:
-        """The ids of the brokers that run."""
+        """The ids of the running brokers."""
         return self.cluster.running_ids
 
     def address(self, broker_id: int) -> str:
-        """Host and port of a broker. Raises NotFoundError."""
+        """Return host and port of a broker. Raises NotFoundError."""
         return self.cluster.address(broker_id)
 
     async def controller_id(self) -> int | None:
-        """The active controller; None while there is none."""
+        """The active controller, or None while there is none."""
         return await _in_thread(lambda: self.cluster.controller_id)
 
     async def start(self) -> Self:
@@ -444,7 +444,7 @@ class AsyncCluster:
         try:
             await _in_thread(self.cluster.start)
         except BaseException:
-            # One that was cancelled has started all the same.
+            # A cancelled start has started the cluster anyway.
             self.cluster.stop()
             raise
         return self
@@ -473,7 +473,7 @@ class AsyncCluster:
 
 
 async def _in_thread(work: Callable[[], Result]) -> Result:
-    """Run blocking work in a thread that is gone when it is done; also a call that is cancelled ends first."""
+    """Run blocking work in a thread that ends with it. A cancelled call also waits for its end."""
     import asyncio
 
     with ThreadPoolExecutor(1, thread_name_prefix="kops-cluster-call") as pool:

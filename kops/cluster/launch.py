@@ -1,4 +1,4 @@
-"""What the commands do to a cluster: bring it up, take it down, find it, clean what a killed supervisor left."""
+"""The work of the commands on a cluster: start it, stop it, find it, and clean up after a killed supervisor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 90.0
 _ORPHAN_STOP_S: Final = 30.0
 _POLL_S: Final = 0.005
-# In one line: a command line that is listed by ps is one.
+# It is one line, so that `ps` lists it as one.
 _PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); from kops.cluster.processes.supervisor import main; "
     "sys.exit(main(sys.argv[4:], starter=int(sys.argv[2])))"
@@ -36,9 +36,9 @@ _PROGRAM: Final = (
 
 @dataclass(frozen=True, slots=True)
 class UpRequest:
-    """What `up` was asked for. None: as it is in the directory, or the default for a new one. `attached`: it ends with its caller.
+    """The options of `up`. None: as in the directory, or the default of a new one. `attached`: the cluster ends with its caller.
 
-    `source` names where `settings` come from, for messages.
+    `source` names the origin of `settings` in messages.
     """
 
     node_count: int | None = None
@@ -51,9 +51,9 @@ class UpRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpResult:
-    """How `up` went: `was_up` where the cluster was up before, `notes` what a person should know.
+    """The result of `up`. `was_up` is true if the cluster was up before. `notes` are messages for the user.
 
-    `attachment`, where that was asked for: the cluster is stopped when this connection is closed.
+    `attachment` is a connection, if it was requested. The cluster is stopped when it is closed.
     """
 
     bootstrap_servers: str
@@ -72,21 +72,21 @@ class Supervision:
         self.ephemeral = ephemeral
 
     def connect(self) -> ControlClient:
-        """A connection. Raises KopsError."""
+        """Open a connection. Raises KopsError."""
         return ControlClient(self.socket_path, timeout_s=ANSWER_TIMEOUT_S)
 
     def ask(self, do: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **values: object) -> list[dict[str, Any]]:
-        """One request on a connection of its own; the brokers it is about."""
+        """Send one request on a new connection, and return the brokers that it concerns."""
         with self.connect() as control:
             answer = control.ask(do, timeout_s=timeout_s, **values)["ok"]
         return answer if isinstance(answer, list) else []
 
 
 def locate(data_dir: str | None, *, look_around: bool = False) -> ClusterDirectory:
-    """The directory that a command means: the given one, else `./kops-data`.
+    """Return the directory of a command: the given one, else `./kops-data`.
 
-    With `look_around`, for read-only commands, the directory of the only running cluster comes next. Raises NotFoundError,
-    UsageError.
+    With `look_around`, for commands that change nothing, the only running cluster is used if there is none in these directories. Raises
+    NotFoundError, UsageError.
     """
     if data_dir is not None:
         return ClusterDirectory(data_dir)
@@ -105,10 +105,10 @@ def locate(data_dir: str | None, *, look_around: bool = False) -> ClusterDirecto
 
 
 def running_directories() -> set[str]:
-    """The directories of all clusters of this user's that have a process running."""
+    """Return the directories of all clusters of this user that have a running process."""
     found = set()
     for _, line in supervised():
-        # MARK TOKEN DIRECTORY [ephemeral], where the directory may hold blanks.
+        # MARK TOKEN DIRECTORY [ephemeral]; the directory may contain blanks.
         path = line.partition(f"{MARK} ")[2].partition(" ")[2].removesuffix(" ephemeral")
         if ClusterDirectory(path).is_cluster:
             found.add(path)
@@ -116,7 +116,7 @@ def running_directories() -> set[str]:
 
 
 def supervision(directory: ClusterDirectory) -> Supervision | None:
-    """The directory's supervisor, None if none runs."""
+    """Return the directory's supervisor, or None if none runs."""
     document = directory.read_state(directory.supervisor_path)
     identity = identity_of(document)
     if identity is None or not identity.is_alive:
@@ -125,7 +125,9 @@ def supervision(directory: ClusterDirectory) -> Supervision | None:
 
 
 def require_supervision(directory: ClusterDirectory) -> Supervision:
-    """The directory's supervisor. Raises NotFoundError if there is no cluster, KopsError if it is down or its supervisor was killed."""
+    """Return the directory's supervisor. Raises NotFoundError if there is no cluster, KopsError if it is down or its supervisor was
+    killed.
+    """
     directory.require()
     found = supervision(directory)
     if found is None:
@@ -138,7 +140,7 @@ def require_supervision(directory: ClusterDirectory) -> Supervision:
 
 
 def orphans(directory: ClusterDirectory) -> dict[int, ProcessIdentity]:
-    """Brokers that still run although their supervisor is gone."""
+    """Return the brokers that still run although their supervisor is gone."""
     if supervision(directory) is not None:
         return {}
     found = {}
@@ -150,7 +152,7 @@ def orphans(directory: ClusterDirectory) -> dict[int, ProcessIdentity]:
 
 
 def clean_up(directory: ClusterDirectory, *, kill: bool = False) -> list[str]:
-    """What a killed supervisor left: its brokers are stopped (or killed), its files removed. Gives what was done, a sentence each."""
+    """Stop (or kill) the brokers of a killed supervisor, and remove its files. Returns a sentence for each action."""
     if not os.path.isdir(directory.state_dir) or supervision(directory) is not None:
         return []
     notes = []
@@ -183,7 +185,7 @@ def _remove_socket(directory: ClusterDirectory, socket_path: str) -> None:
 
 @contextmanager
 def exclusive(directory: ClusterDirectory) -> Iterator[None]:
-    """One command at a time changes a directory. Raises KopsError if another one is at it."""
+    """Let only one command at a time change a directory. Raises KopsError if another one is running."""
     os.makedirs(directory.state_dir, mode=0o700, exist_ok=True)
     path = os.path.join(directory.state_dir, "command.lock")
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -202,10 +204,10 @@ def exclusive(directory: ClusterDirectory) -> Iterator[None]:
 
 
 def bring_up(directory: ClusterDirectory, request: UpRequest, *, wait: bool = True, timeout_s: float = START_TIMEOUT_S) -> UpResult:
-    """Make the cluster if there is none, start it, and wait until it answers: all brokers registered, a controller elected.
+    """Create the cluster if there is none, start it, and wait until all brokers are registered and a controller is elected.
 
-    What fails leaves no process, and nothing of a cluster that was not there before. Raises UsageError, KopsError with the last lines of a
-    broker that ended, OSError.
+    A failed start leaves no process, and no files of a new cluster. Raises UsageError, KopsError with the last lines of a broker that
+    ended, OSError.
     """
     running = supervision(directory)
     if running is not None:
@@ -233,7 +235,7 @@ def bring_up(directory: ClusterDirectory, request: UpRequest, *, wait: bool = Tr
 
 
 def attach(running: Supervision) -> ControlClient:
-    """A connection over which a supervisor tells of events, and with whose end it stops its cluster. Raises KopsError."""
+    """Return a connection on which a supervisor reports events. The supervisor stops its cluster when it is closed. Raises KopsError."""
     control = running.connect()
     try:
         control.ask("attach", timeout_s=ANSWER_TIMEOUT_S)
@@ -246,8 +248,10 @@ def attach(running: Supervision) -> ControlClient:
 def start_brokers(
     running: Supervision, node_ids: Sequence[int] | None = None, *, wait: bool = True, timeout_s: float = START_TIMEOUT_S
 ) -> list[dict[str, Any]]:
-    """Start brokers, all without a list, and wait until they serve. KopsError with the last lines of one that ended, UnreachableError with
-    those of one that is too slow."""
+    """Start the given brokers, or all, and wait until they serve.
+
+    Raises KopsError with the last lines of a broker that ended, and UnreachableError with those of one that is too slow.
+    """
     ids = running.directory.node_ids() if node_ids is None else list(node_ids)
     try:
         return running.ask("start", ids=ids, timeout_s=timeout_s, wait=wait)
@@ -262,7 +266,7 @@ def start_brokers(
 
 
 def _missing_parents(path: str) -> list[str]:
-    """The directories above that are not there yet, the uppermost first, and the path itself."""
+    """Return the missing directories above the path, the uppermost first, and the path itself."""
     missing = []
     while path and not os.path.exists(path):
         missing.append(path)
@@ -286,7 +290,7 @@ def _already_up(running: Supervision, request: UpRequest) -> UpResult:
 
 
 def prepare(directory: ClusterDirectory, request: UpRequest, undo: Undo) -> list[str]:
-    """Settings and log directories of all nodes, ready to start."""
+    """Make settings and log directories of all nodes ready for a start."""
     notes = follow_a_move(directory)
     if directory.is_cluster:
         _update(directory, request)
@@ -342,7 +346,9 @@ def _update(directory: ClusterDirectory, request: UpRequest) -> None:
 
 
 def change_settings(directory: ClusterDirectory, changes: Mapping[str, str], *, source: str) -> None:
-    """Write settings into the files of all nodes, or into none. UsageError that names the source, or a file that is wrong without them."""
+    """Write settings to the files of all nodes, or to none. Raises UsageError with the source, or with the file that is invalid without
+    them.
+    """
     changed = {}
     for node_id in directory.node_ids():
         path = directory.properties_path(node_id)
@@ -352,7 +358,10 @@ def change_settings(directory: ClusterDirectory, changes: Mapping[str, str], *, 
 
 
 def format_nodes(directory: ClusterDirectory, cluster_id: str | None, undo: Undo) -> str:
-    """Format the log directories that are not yet; the cluster's id, which is made where it is None. Raises KopsError, OSError."""
+    """Format the log directories that are not formatted yet. Returns the cluster's id, which is created if it is None.
+
+    Raises KopsError, OSError.
+    """
     from kops.broker.quorum.draws import random_uuid
     from kops.broker.quorum.format import FormatOptions, format_node
     from kops.config import BrokerConfig
@@ -365,14 +374,14 @@ def format_nodes(directory: ClusterDirectory, cluster_id: str | None, undo: Undo
             continue
         undo.making(log_dirs)
         config = BrokerConfig.from_properties(directory.properties(node_id))
-        # A dynamic quorum is never made here: only kops cluster format does that.
+        # Only kops cluster format creates a dynamic quorum.
         options = FormatOptions(cluster_id, ignore_formatted=True, no_initial_controllers=not config.quorum_voters)
         format_node(directory.files, config, options, now_ms=time.time_ns() // 1_000_000)
     return cluster_id
 
 
 def launch(directory: ClusterDirectory, *, ephemeral: bool = False) -> Supervision:
-    """Start a supervisor for the directory and wait until it can be talked to. KopsError with what it said where it ends at once."""
+    """Start a supervisor for the directory and wait until it answers. If it ends at once, raises KopsError with its output."""
     token = secrets.token_hex(8)
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     own = [MARK, token, directory.path, *(["ephemeral"] if ephemeral else [])]
@@ -404,7 +413,7 @@ def _wait_for(directory: ClusterDirectory, process: subprocess.Popen[bytes], tok
 
 
 def take_down(directory: ClusterDirectory, *, kill: bool = False) -> list[str]:
-    """Stop all brokers and the supervisor, cleanly or as `kill -9` does. Gives what was done, a sentence each; none where it was down."""
+    """Stop all brokers and the supervisor, cleanly or as `kill -9` does. Returns a sentence for each action, and none if it was down."""
     directory.require()
     running = supervision(directory)
     if running is None:
@@ -414,7 +423,7 @@ def take_down(directory: ClusterDirectory, *, kill: bool = False) -> list[str]:
 
 
 def stop_supervisor(running: Supervision, *, kill: bool) -> list[dict[str, Any]]:
-    """Have it stop its brokers and end; killed, and the brokers with it, where it does not."""
+    """Let the supervisor stop its brokers and end. If it does not, kill it and the brokers."""
     was_alive: list[dict[str, Any]] = []
     try:
         was_alive = [broker for broker in running.ask("status") if broker["pid"] is not None]
@@ -430,14 +439,16 @@ def stop_supervisor(running: Supervision, *, kill: bool) -> list[dict[str, Any]]
 
 
 def require_down(directory: ClusterDirectory) -> None:
-    """Raise NotFoundError if there is no cluster, KopsError if it runs."""
+    """Raise NotFoundError if there is no cluster, and KopsError if it runs."""
     directory.require()
     if supervision(directory) is not None or orphans(directory):
         raise KopsError(f"{directory.path} is up: kops cluster down first")
 
 
 def purge(directory: ClusterDirectory) -> list[str]:
-    """Remove a cluster that is down, data and all; what was left because it is not kops's. KopsError while it runs."""
+    """Remove a cluster that is down, with its data. Returns the files that were left because they are not kops's. Raises KopsError if it
+    runs.
+    """
     directory.require()
     if supervision(directory) is not None:
         raise KopsError(f"{directory.path} is up: kops cluster down first")

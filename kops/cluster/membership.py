@@ -1,4 +1,4 @@
-"""Brokers that come to a running cluster and leave it. They don't vote: the quorum of a cluster stays as it was made."""
+"""Adding brokers to a running cluster, and removing them. They do not vote: the quorum of a cluster never changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _NAMED = 5
 
 
 def add_broker(running: Supervision, own_settings: Mapping[str, str], *, timeout_s: float) -> int:
-    """One more broker, with the settings of the first and its own; its id. What fails leaves nothing. Raises KopsError, OSError."""
+    """Add a broker with the settings of the first one and its own, and return its id. A failure leaves nothing. Raises KopsError,
+    OSError.
+    """
     directory = running.directory
     with exclusive(directory), Undo() as undo:
         node_ids = directory.node_ids()
@@ -56,7 +58,7 @@ def add_broker(running: Supervision, own_settings: Mapping[str, str], *, timeout
 
 
 def _shared(first: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the first node that are not its own alone."""
+    """Return the settings of the first node without those that belong only to it."""
     return {key: value for key, value in first.items() if key != "controller.quorum.election.timeout.ms"}
 
 
@@ -70,7 +72,7 @@ def _free_port(port: int, voters: list[settings.Voter]) -> int:
 
 
 def remove_broker(running: Supervision, node_id: int, *, force: bool = False) -> None:
-    """Stop a broker, unregister it and remove what it has on disk. Raises UsageError for a voter, KopsError if replicas stand on it."""
+    """Stop a broker, unregister it and remove its files. Raises UsageError for a voter, and KopsError if it has replicas."""
     directory = running.directory
     if node_id in directory.voter_ids():
         raise UsageError(f"broker {node_id} votes in the quorum: only a broker that was added can be removed")

@@ -1,4 +1,4 @@
-"""What the brokers said: their outputs as one, in the order of time, and followed."""
+"""The output of the brokers, merged in order of time, and followed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POLL_S: Final = 0.1
 
 
 class Said(NamedTuple):
-    """A line of a broker; `stamp` is its time as text, that of the line before it where it has none (a traceback)."""
+    """A line of a broker. `stamp` is its time as text. A line without one (a traceback) has the stamp of the line before it."""
 
     stamp: str
     node_id: int
@@ -27,7 +27,7 @@ class Said(NamedTuple):
 
 
 def said(directory: ClusterDirectory, node_ids: Sequence[int]) -> list[Said]:
-    """All lines so far, in the order of time."""
+    """Return all lines so far, in order of time."""
     return list(merge(*(_lines_of(directory.output_path(node_id), node_id) for node_id in node_ids)))
 
 
@@ -49,7 +49,7 @@ def _stamped(lines: Sequence[str], node_id: int, stamp: str) -> list[Said]:
 
 
 def follow(directory: ClusterDirectory, node_ids: Sequence[int]) -> Iterator[list[Said]]:
-    """Lines as they come, without an end; none where a while passed without any."""
+    """Yield new lines without an end, and an empty list after a while without any."""
     positions = {node_id: _size(directory.output_path(node_id)) for node_id in node_ids}
     while True:
         came: list[Said] = []
@@ -66,7 +66,7 @@ def _size(path: str) -> int:
 
 
 def new_lines(path: str, position: int) -> tuple[list[str], int]:
-    """Whole lines behind a position, and where they end."""
+    """Return the complete lines after a position, and the position after them."""
     if _size(path) <= position:
         return [], min(position, _size(path))
     with open(path, "rb") as file:

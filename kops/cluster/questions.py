@@ -1,4 +1,4 @@
-"""Questions to a cluster over the wire, through kops's own client: its controller, new topics, the replicas on a broker."""
+"""Requests to a cluster through kops's own client: its controller, new topics, the replicas of a broker."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _CHANGE_TIMEOUT_MS: Final = 30_000
 
 
 def client_of(bootstrap_servers: str, *, timeout_ms: int) -> Client:
-    """A client that gives up after so long."""
+    """Return a client with this time-out."""
     from kops.client.client import Client
     from kops.client.settings import ClientSettings
 
-    # A broker that is paused does not answer: another one is to be asked in time.
+    # A paused broker does not answer, so another one must be asked in time.
     times = {"default.api.timeout.ms": str(timeout_ms), "request.timeout.ms": str(timeout_ms // 3)}
     return Client(ClientSettings.from_properties({"bootstrap.servers": bootstrap_servers, "client.id": "kops-cluster", **times}))
 
 
 def active_controller(bootstrap_servers: str) -> int | None:
-    """The node that leads the quorum; None if nobody says."""
+    """Return the node that leads the quorum, or None if no broker answers."""
     from kops.client.quorum import describe_quorum
 
     try:
@@ -39,7 +39,7 @@ def active_controller(bootstrap_servers: str) -> int | None:
 
 
 def create_topics(bootstrap_servers: str, topics: Sequence[SeedTopic], config: Mapping[str, str] | None = None) -> None:
-    """Make topics; those that are there already stay as they are. ApiError for the first that can't be made, UnreachableError."""
+    """Create topics. Existing ones do not change. Raises ApiError for the first one that can't be created, and UnreachableError."""
     from kops.client import topics as admin
 
     wanted = [admin.NewTopic(topic.name, topic.partition_count, topic.replication_factor, config=config or {}) for topic in topics]
@@ -50,7 +50,7 @@ def create_topics(bootstrap_servers: str, topics: Sequence[SeedTopic], config: M
 
 
 def partitions_on(bootstrap_servers: str, node_id: int) -> list[str]:
-    """The partitions (`orders-0`) that have a replica on a broker. Raises UnreachableError."""
+    """Return the partitions (`orders-0`) with a replica on a broker. Raises UnreachableError."""
     from kops.client.topics import list_topics
 
     with client_of(bootstrap_servers, timeout_ms=_CHANGE_TIMEOUT_MS) as client:
@@ -59,7 +59,7 @@ def partitions_on(bootstrap_servers: str, node_id: int) -> list[str]:
 
 
 def unregister_broker(bootstrap_servers: str, node_id: int) -> None:
-    """Take a stopped broker out of the cluster. Raises ApiError, UnreachableError."""
+    """Unregister a stopped broker from the cluster. Raises ApiError, UnreachableError."""
     from kops.client.client import To, check
     from kops.protocol.messages import UnregisterBrokerRequest, UnregisterBrokerResponse
 

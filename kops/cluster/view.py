@@ -1,4 +1,4 @@
-"""A cluster as it is now, as values: what `kops cluster status`, `ls` and `env` show."""
+"""The current state of a cluster as values, for `kops cluster status`, `ls` and `env`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _ENDS_WITHIN_S: Final = 5.0
 
 
 def describe(directory: ClusterDirectory, *, ask_controller: bool = True) -> dict[str, Any]:
-    """`state` is up (all brokers run), partly, down, or orphaned (brokers run, their supervisor was killed). Raises NotFoundError."""
+    """Describe a cluster. Raises NotFoundError.
+
+    `state` is up (all brokers run), partly, down, or orphaned (brokers run, but their supervisor was killed).
+    """
     directory.require()
     running = supervision(directory)
     processes: dict[int, dict[str, Any]] = {}
@@ -23,7 +26,7 @@ def describe(directory: ClusterDirectory, *, ask_controller: bool = True) -> dic
         try:
             processes = {broker["id"]: broker for broker in running.ask("status")}
         except KopsError:
-            # One that was killed is there a moment longer than its socket.
+            # A killed supervisor exists slightly longer than its socket.
             if not running.identity.wait(_ENDS_WITHIN_S):
                 raise
             running = None
@@ -84,7 +87,7 @@ def _formatted_cluster_id(directory: ClusterDirectory, node_id: int) -> str | No
 
 
 def summary(directory: ClusterDirectory) -> dict[str, Any]:
-    """One row of `ls`."""
+    """Return the cluster's row of `ls`."""
     found = describe(directory, ask_controller=False)
     brokers = found["brokers"]
     running = [broker for broker in brokers if broker["pid"] is not None]

@@ -1,7 +1,7 @@
-"""The directory of a cluster: `broker-N` is the log directory of node N, `N.properties` its settings, `.kops` what kops adds.
+"""The directory of a cluster: `broker-N` is the log directory of node N, `N.properties` its settings, `.kops` the additions of kops.
 
-Broker directories and settings are plain Kafka: nothing that a stopped cluster needs lies in `.kops`, so Apache Kafka takes over without
-touching a file, and back. `.kops` holds output, status and process of each broker and the supervisor's socket.
+Broker directories and settings are plain Kafka. A stopped cluster needs nothing from `.kops`, so Apache Kafka can take over without any
+change to a file, and kops can take over again. `.kops` contains output, status and process of each broker, and the supervisor's socket.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _NODE_FILE: Final = re.compile(r"([0-9]+)\.properties\Z")
 _KEY: Final = re.compile(r"(?:[^=\\]|\\.)*=")
 _ESCAPED: Final = re.compile(r"((?<!\\)(?:\\\\)*)\\([:=#!])")
 _COMMENT: Final = " A node of a cluster; Apache Kafka starts with this file as it is."
-_MAX_SOCKET_PATH: Final = 100  # of the 104 (macOS) or 108 bytes that the address of a Unix socket has
+_MAX_SOCKET_PATH: Final = 100  # the address of a Unix socket has 104 (macOS) or 108 bytes
 
 
 class ClusterDirectory:
-    """Names and files below one directory. `files` is the way to what Kafka reads; `.kops` is always on this machine's disk."""
+    """Names and files below one directory. Kafka's files are read through `files`. `.kops` is always on a disk of this machine."""
 
     def __init__(self, path: str, *, files: Files | None = None) -> None:
         if not path:
@@ -45,42 +45,42 @@ class ClusterDirectory:
 
     @property
     def state_dir(self) -> str:
-        """Where kops keeps what is its own."""
+        """The directory of kops's own files."""
         return os.path.join(self.path, STATE_DIR)
 
     def log_dir(self, node_id: int) -> str:
-        """A node's log directory, as kops makes it (its file may name others)."""
+        """A node's log directory as kops creates it. (The node's file may have others.)"""
         return os.path.join(self.path, f"broker-{node_id}")
 
     def properties_path(self, node_id: int) -> str:
-        """A node's settings."""
+        """The path of a node's settings."""
         return os.path.join(self.path, f"{node_id}.properties")
 
     def output_path(self, node_id: int) -> str:
-        """What a broker says, all its lives."""
+        """The path of a broker's output, from all its runs."""
         return os.path.join(self.state_dir, f"broker-{node_id}.out")
 
     def status_path(self, node_id: int) -> str:
-        """The status that a node reports (`kops.broker.controller_link.status`)."""
+        """The path of the status that a node reports (`kops.broker.controller_link.status`)."""
         return os.path.join(self.state_dir, f"broker-{node_id}.json")
 
     def process_path(self, node_id: int) -> str:
-        """Which process a broker is."""
+        """The path of the file that identifies a broker's process."""
         return os.path.join(self.state_dir, f"broker-{node_id}.process")
 
     @property
     def supervisor_path(self) -> str:
-        """Which process the supervisor is, and where its socket."""
+        """The path of the file with the supervisor's process and socket."""
         return os.path.join(self.state_dir, "supervisor.json")
 
     @property
     def supervisor_output_path(self) -> str:
-        """What the supervisor says."""
+        """The path of the supervisor's output."""
         return os.path.join(self.state_dir, "supervisor.out")
 
     @property
     def socket_path(self) -> str | None:
-        """Where the supervisor's socket belongs; None if the path is too long for one."""
+        """The path of the supervisor's socket, or None if it would be too long."""
         path = os.path.join(self.state_dir, "control")
         return path if len(os.fsencode(path)) <= _MAX_SOCKET_PATH else None
 
@@ -88,7 +88,7 @@ class ClusterDirectory:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether there are nodes."""
+        """Whether the directory contains nodes."""
         return bool(self.node_ids())
 
     def node_ids(self) -> list[int]:
@@ -100,18 +100,18 @@ class ClusterDirectory:
         return sorted(int(found[1]) for name in names if (found := _NODE_FILE.match(name)))
 
     def require(self) -> None:
-        """NotFoundError unless there are nodes."""
+        """Raise NotFoundError if there are no nodes."""
         if not self.is_cluster:
             raise NotFoundError(f"{self.path}: no cluster here (kops cluster up --data-dir {self.path} creates one)")
 
     def require_node(self, node_id: int) -> None:
-        """NotFoundError unless there is this node."""
+        """Raise NotFoundError if there is no such node."""
         ids = self.node_ids()
         if node_id not in ids:
             raise NotFoundError(f"{self.path}: no broker {node_id}; there are {', '.join(map(str, ids)) or 'none'}")
 
     def properties(self, node_id: int) -> dict[str, str]:
-        """A node's settings. Raises UsageError for a file that is none."""
+        """Return a node's settings. Raises UsageError for a file that can't be parsed."""
         path = self.properties_path(node_id)
         try:
             return read_properties(self.files.read_all(path), file=path)
@@ -124,12 +124,12 @@ class ClusterDirectory:
         self.files.write_atomic(self.properties_path(node_id), text.encode("latin-1"))
 
     def bootstrap_servers(self) -> str:
-        """Where clients reach the brokers."""
+        """The addresses of the brokers for clients."""
         addresses = (settings.listener_address(self.properties(node_id)) for node_id in self.broker_ids())
         return ",".join(f"{host}:{port}" for host, port in addresses)
 
     def broker_ids(self) -> list[int]:
-        """The nodes that are brokers (those of a real Kafka may be controllers only)."""
+        """The nodes that are brokers. (Nodes of a real Kafka may be controllers only.)"""
         return [node_id for node_id in self.node_ids() if "broker" in _roles(self.properties(node_id))]
 
     def voter_ids(self) -> list[int]:
@@ -137,7 +137,7 @@ class ClusterDirectory:
         return [node_id for node_id in self.node_ids() if "controller" in _roles(self.properties(node_id))]
 
     def log_dirs(self, node_id: int) -> list[str]:
-        """The log directories that a node's settings name."""
+        """The log directories in a node's settings."""
         properties = self.properties(node_id)
         named = properties.get("log.dirs") or properties.get("log.dir") or ""
         return [name.strip() for name in named.split(",") if name.strip()]
@@ -145,7 +145,7 @@ class ClusterDirectory:
     # state ------------------------------------------------------------------------------------------------------------------------
 
     def read_state(self, path: str) -> dict[str, Any]:
-        """A file of `.kops` that holds a JSON object; empty where it is not there or half-written."""
+        """Read a JSON object from a file of `.kops`. Returns an empty one if the file is missing or incomplete."""
         try:
             with open(path, "rb") as file:
                 document = json.loads(file.read())
@@ -154,14 +154,14 @@ class ClusterDirectory:
         return document if isinstance(document, dict) else {}
 
     def write_state(self, path: str, document: Mapping[str, Any]) -> None:
-        """Write a file of `.kops`, whole or not at all."""
+        """Write a file of `.kops` atomically."""
         temporary = f"{path}.tmp"
         with open(temporary, "w") as file:
             json.dump(document, file)
         os.replace(temporary, path)
 
     def last_lines(self, path: str, count: int = 10) -> list[str]:
-        """The last lines of an output; none where it is not there."""
+        """Return the last lines of an output, or none if it does not exist."""
         try:
             with open(path, "rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -172,7 +172,9 @@ class ClusterDirectory:
         return text.splitlines()[-count:]
 
     def remove(self) -> list[str]:
-        """Remove the cluster: nodes' settings, their directories here, `.kops`. Gives what was left because it is not kops's own."""
+        """Remove the cluster: the nodes' settings, their directories here, and `.kops`. Returns the files that were left because they are
+        not kops's.
+        """
         for node_id in self.node_ids():
             shutil.rmtree(self.log_dir(node_id), ignore_errors=not os.path.exists(self.log_dir(node_id)))
             os.unlink(self.properties_path(node_id))
@@ -185,7 +187,7 @@ class ClusterDirectory:
 
 
 def _readable(text: str) -> str:
-    """Properties as a person writes them: Java escapes `:`, `=`, `#` and `!` in values as well, where they mean nothing."""
+    """Return properties as a user writes them. Java also escapes `:`, `=`, `#` and `!` in values, where that is not necessary."""
     lines = []
     for line in text.split("\n"):
         end = _KEY.match(line)
@@ -199,13 +201,15 @@ def _roles(properties: Mapping[str, str]) -> set[str]:
 
 
 def check_name(path: str) -> None:
-    """Raise UsageError if `log.dirs` can't name a directory: it is a list, and blanks around its names don't count."""
+    """Raise UsageError if `log.dirs` can't contain a directory: it is a list, and blanks around the names are ignored."""
     if "," in path or path != path.strip():
         raise UsageError(f"'{path}': log.dirs can't name a directory with a comma, or with a blank at the end; choose another name")
 
 
 def check_usable(directory: ClusterDirectory) -> None:
-    """Raise UsageError if a new cluster can't be made: it is no directory, a log directory itself, or holds what is somebody else's."""
+    """Raise UsageError if no new cluster can be created there: it is not a directory, or a log directory itself, or contains other
+    files.
+    """
     path = directory.path
     check_name(directory.log_dir(1))
     if not os.path.exists(path):
@@ -223,9 +227,9 @@ def check_usable(directory: ClusterDirectory) -> None:
 
 
 def check_nodes(directory: ClusterDirectory) -> str | None:
-    """The cluster's id, None if nothing is formatted yet.
+    """Return the cluster's id, or None if nothing is formatted yet.
 
-    Raises UsageError if nodes belong to different clusters, or a directory to another node.
+    Raises UsageError if nodes belong to different clusters, or a directory belongs to another node.
     """
     from kops.storage.formats.meta_properties import read_meta_properties
 
@@ -249,9 +253,9 @@ def check_nodes(directory: ClusterDirectory) -> str | None:
 
 
 def follow_a_move(directory: ClusterDirectory) -> list[str]:
-    """Where the whole directory was moved or copied, settings still name `broker-N` at the old place: name it here. Gives what was changed.
+    """Update settings that still refer to `broker-N` at the old place after the whole directory was moved or copied. Returns the changes.
 
-    A `log.dirs` of another shape was set by a person and stays.
+    A `log.dirs` of another form was set by the user and does not change.
     """
     changed = []
     for node_id in directory.node_ids():
@@ -265,7 +269,7 @@ def follow_a_move(directory: ClusterDirectory) -> list[str]:
 
 
 def move_ports(directory: ClusterDirectory, base_port: int) -> None:
-    """Give all nodes ports above `base_port`, in the order of their ids."""
+    """Give all nodes ports from `base_port` on, in the order of their ids."""
     node_ids = directory.node_ids()
     if not settings.quorum_voters(directory.properties(node_ids[0])):
         raise UsageError(f"{directory.path}: the quorum is dynamic, so its ports are in the metadata log and can't be changed here")
@@ -285,7 +289,7 @@ def move_ports(directory: ClusterDirectory, base_port: int) -> None:
 
 
 class Undo:
-    """What was made since; unless it is kept, it is removed again: so a start that fails leaves nothing behind.
+    """Files that were created. Unless they are kept, they are removed again, so that a failed start leaves nothing.
 
     with Undo() as undo:
         undo.made(path)
@@ -297,15 +301,15 @@ class Undo:
         self._paths: list[str] = []
 
     def making(self, paths: Iterable[str]) -> None:
-        """These are going to be made; those that are there already are not kops's to remove."""
+        """Announce paths that will be created. Existing ones are not kops's to remove."""
         self._paths += [path for path in paths if not os.path.lexists(path)]
 
     def made(self, path: str) -> None:
-        """This was made just now."""
+        """Note a path that was created."""
         self._paths.append(path)
 
     def keep(self) -> None:
-        """All went well."""
+        """Keep all files, because there was no error."""
         self._paths.clear()
 
     def __enter__(self) -> Undo:

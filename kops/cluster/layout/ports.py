@@ -1,4 +1,4 @@
-"""Ports on this machine: which are free, and a run of free ones where none was asked for."""
+"""Ports on this machine: which ones are free, and a range of free ports if the user gave none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TAKEN: Final = (errno.EADDRINUSE, errno.EACCES)
 
 
 def is_free(port: int, host: str = HOST) -> bool:
-    """Whether a listener could be bound there now. Raises OSError if the address is not this machine's."""
+    """Whether a listener could bind the port now. Raises OSError if the address does not belong to this machine."""
     family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     with socket.socket(family, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -34,14 +34,14 @@ def is_free(port: int, host: str = HOST) -> bool:
 
 
 def check_base(base_port: int, node_count: int) -> None:
-    """Raise UsageError if the ports of so many nodes don't fit above `base_port`."""
+    """Raise UsageError if the ports of so many nodes do not fit above `base_port`."""
     highest = MAX_PORT - CONTROLLER_PORT_OFFSET - node_count + 1
     if not 1 <= base_port <= highest:
         raise UsageError(f"--port-base {base_port}: allowed are 1 to {highest} for {node_count} brokers")
 
 
 def ports_above(base_port: int, node_count: int) -> list[int]:
-    """The ports that a cluster of so many nodes listens on: clients', then the quorum's."""
+    """Return the ports of a cluster with so many nodes: those for clients, then those of the quorum."""
     return [
         *range(base_port, base_port + node_count),
         *range(base_port + CONTROLLER_PORT_OFFSET, base_port + CONTROLLER_PORT_OFFSET + node_count),
@@ -49,7 +49,7 @@ def ports_above(base_port: int, node_count: int) -> list[int]:
 
 
 def find_base(node_count: int, *, avoid: Iterable[int] = ()) -> int:
-    """A base whose ports are all free: 9092, else 10092 and so on. Raises KopsError if there is none."""
+    """Return a base whose ports are all free: 9092, else 10092 and so on. Raises KopsError if there is none."""
     shunned = set(avoid)
     for base_port in range(DEFAULT_PORT, MAX_PORT - CONTROLLER_PORT_OFFSET - node_count, _STEP):
         ports = ports_above(base_port, node_count)
@@ -59,7 +59,7 @@ def find_base(node_count: int, *, avoid: Iterable[int] = ()) -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Any ports that are free now and unlikely to be given to another program soon."""
+    """Return any free ports that other programs are unlikely to get soon."""
     sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
     try:
         return [sock.getsockname()[1] for sock in sockets]
@@ -69,7 +69,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def check_free(addresses: Iterable[tuple[str, int]], *, advice: str) -> None:
-    """KopsError that names the first taken port and, if the system says, the process that listens on it."""
+    """Raise KopsError with the first taken port and, if the system reports it, the process that listens on it."""
     for host, port in addresses:
         if not is_free(port, host or HOST):
             owner = listener_process(port)
@@ -78,7 +78,7 @@ def check_free(addresses: Iterable[tuple[str, int]], *, advice: str) -> None:
 
 
 def listener_process(port: int) -> tuple[int, str] | None:
-    """Id and name of the process that listens on a port, as far as Linux tells about processes of this user; None if it does not."""
+    """Return id and name of the process that listens on a port, or None. Linux reports this for processes of the same user."""
     inodes = _listening_inodes(port)
     if not inodes:
         return None
@@ -112,5 +112,5 @@ def _open_files(pid: str) -> set[str]:
         for name in os.listdir(f"/proc/{pid}/fd"):
             found.add(os.readlink(f"/proc/{pid}/fd/{name}"))
     except OSError:
-        return found  # another user's, or gone in the meantime
+        return found  # another user's process, or one that has ended
     return found

@@ -1,8 +1,8 @@
-"""The settings of a cluster's nodes: what a `server.properties` of each looks like, so that Apache Kafka itself starts with it.
+"""The settings of a cluster's nodes: a `server.properties` for each, with which Apache Kafka itself can start.
 
-Source: Kafka's config/server.properties and KafkaConfig. Nodes have ids 1 to N and both roles, clients reach node N at port P+N-1, the
-quorum at P+100+N-1. The quorum is static (`controller.quorum.voters`), so a port may change between two starts. A node that is added
-later is a broker only.
+Source: Kafka's config/server.properties and KafkaConfig. Nodes have the ids 1 to N and both roles. Clients connect to node N at port P+N-1,
+the quorum at P+100+N-1. The quorum is static (`controller.quorum.voters`), so a port may change between two starts. A node that is added
+later is only a broker.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ OWNED: Final = (
     "log.dir",
     "metadata.log.dir",
 )
-"""What the cluster sets for each node; of a file that was given these are left out, in `--config` they are refused."""
+"""The settings that the cluster sets for each node. They are ignored in a given file, and rejected in `--config`."""
 
 _SESSION_TIMEOUT_MS: Final = 2_000
 _HEARTBEAT_MS: Final = 250
 _IDLE_RECORD_MS: Final = 5_000
 _FIRST_ELECTION_MS: Final = 50
-# Names that are as near as this differ by a letter or two.
+# Names with this similarity differ by one or two letters.
 _TYPING_ERROR: Final = 0.85
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class SeedTopic:
-    """A topic that is made as soon as the cluster answers."""
+    """A topic that is created as soon as the cluster answers."""
 
     name: str
     partition_count: int
@@ -62,26 +62,26 @@ class SeedTopic:
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """A node of the quorum and where it listens."""
+    """A node of the quorum and its address."""
 
     node_id: int
     port: int
 
 
 def combined_ids(count: int) -> range:
-    """The ids of a cluster's first nodes. Raises UsageError for a number that makes no sense."""
+    """Return the ids of a cluster's first nodes. Raises UsageError for a number that makes no sense."""
     if not 1 <= count <= MAX_NODES:
         raise UsageError(f"{count} brokers: allowed are 1 to {MAX_NODES}")
     return range(1, count + 1)
 
 
 def client_port(base_port: int, node_id: int) -> int:
-    """Where clients reach a node."""
+    """The port of a node for clients."""
     return base_port + node_id - 1
 
 
 def controller_port(base_port: int, node_id: int) -> int:
-    """Where the quorum reaches a node."""
+    """The port of a node for the quorum."""
     return base_port + CONTROLLER_PORT_OFFSET + node_id - 1
 
 
@@ -94,7 +94,9 @@ def node_properties(
     broker_count: int,
     settings: Mapping[str, str],
 ) -> dict[str, str]:
-    """A node's properties in the order of its file. `settings` win over what kops would choose, but never over what makes the cluster."""
+    """Return a node's properties in the order of its file. `settings` override kops's defaults, but not the settings that form the
+    cluster.
+    """
     own_voter = next((voter for voter in voters if voter.node_id == node_id), None)
     listeners = f"{CLIENT_LISTENER}://{HOST}:{port}"
     if own_voter is not None:
@@ -116,7 +118,7 @@ def node_properties(
 
 
 def defaults(broker_count: int, *, is_first_voter: bool) -> dict[str, str]:
-    """What a small cluster on one machine wants otherwise than Kafka's defaults, time-outs among it."""
+    """Return the settings in which a small cluster on one machine differs from Kafka's defaults, including time-outs."""
     copies = str(min(broker_count, 3))
     in_sync = str(min(broker_count, 2))
     chosen = {
@@ -128,19 +130,21 @@ def defaults(broker_count: int, *, is_first_voter: bool) -> dict[str, str]:
         "share.coordinator.state.topic.min.isr": in_sync,
         "broker.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
         "broker.heartbeat.interval.ms": str(_HEARTBEAT_MS),
-        # What comes while one fsync runs shares the next one anyway.
+        # Appends during one fsync share the next one anyway.
         "controller.quorum.append.linger.ms": "0",
-        # Each no-op record costs every node an fsync, which its clients wait for.
+        # Each no-op record costs every node an fsync, for which its clients wait.
         "metadata.max.idle.interval.ms": str(_IDLE_RECORD_MS),
     }
     if is_first_voter and broker_count > 1:
-        # One node wants to lead long before the others do, so a new cluster has its leader at once and no vote is split.
+        # One node starts an election long before the others, so a new cluster has its leader at once and no split vote.
         chosen["controller.quorum.election.timeout.ms"] = str(_FIRST_ELECTION_MS)
     return chosen
 
 
 def parse_settings(pairs: Iterable[str], *, source: str = "--config") -> dict[str, str]:
-    """`K=V`s of a command line. Raises UsageError, with the source's name, for another shape, and for what the cluster sets itself."""
+    """Parse `K=V`s of a command line. Raises UsageError, with the source's name, for another form and for settings that the cluster sets
+    itself.
+    """
     settings: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -154,10 +158,10 @@ def parse_settings(pairs: Iterable[str], *, source: str = "--config") -> dict[st
 
 
 def check_given(given: Mapping[str, str], *, source: str, is_file: bool = False) -> None:
-    """Check each setting by itself. UsageError that names the source, for values that are not allowed, and for unknown settings.
+    """Check each setting by itself. Raises UsageError with the source for values that are not allowed, and for unknown settings.
 
-    In a file an unknown setting is allowed, as in Kafka, where plug-ins read such settings (`unknown_settings` lists them). On a command
-    line it is refused: there it is most likely a typing error.
+    A file may contain an unknown setting, as in Kafka, where plug-ins read such settings (`unknown_settings` lists them). A command line
+    may not, because it is most likely a typing error.
     """
     from kops.config import BrokerConfig
     from kops.config.broker.settings import LISTENER_PREFIX
@@ -175,7 +179,7 @@ def check_given(given: Mapping[str, str], *, source: str, is_file: bool = False)
 
 
 def unknown_settings(properties: Mapping[str, str], *, file: str) -> list[str]:
-    """A warning about each setting that no Kafka node has: Kafka and kops keep it, and only a plug-in could read it."""
+    """Return a warning about each setting that Kafka's nodes do not have. Kafka and kops keep it, and only a plug-in could read it."""
     from kops.config import BrokerConfig
     from kops.config.broker.settings import LISTENER_PREFIX
 
@@ -189,7 +193,9 @@ def unknown_settings(properties: Mapping[str, str], *, file: str) -> list[str]:
 
 
 def parse_seed_topics(texts: Iterable[str], broker_count: int, *, source: str = "--seed-topic") -> list[SeedTopic]:
-    """`NAME:PARTITIONS:RF`s; both numbers may be left out (1, and the number of brokers up to 3). UsageError with the source's name."""
+    """Parse `NAME:PARTITIONS:RF`s. Both numbers may be omitted (1, and the number of brokers up to 3). Raises UsageError with the source's
+    name.
+    """
     return [_seed_topic(text, broker_count, source) for text in texts]
 
 
@@ -209,9 +215,7 @@ def _seed_topic(text: str, broker_count: int, source: str) -> SeedTopic:
 
 
 def parse_server_properties(data: bytes, *, file: str) -> tuple[dict[str, str], list[str]]:
-    """A `server.properties` as settings of all nodes, and the keys in it that the cluster sets itself and so leaves out. Raises
-    UsageError.
-    """
+    """Return a `server.properties` as settings of all nodes, and the ignored keys, which the cluster sets itself. Raises UsageError."""
     try:
         found = read_properties(data, file=file)
     except DecodeError as error:
@@ -220,7 +224,7 @@ def parse_server_properties(data: bytes, *, file: str) -> tuple[dict[str, str], 
 
 
 def check_properties(properties: Mapping[str, str], *, file: str) -> None:
-    """UsageError with the file's name for settings with which no node can start. Unknown ones are allowed (`unknown_settings`)."""
+    """Raise UsageError with the file's name for settings with which no node can start. Unknown ones are allowed (`unknown_settings`)."""
     from kops.config import BrokerConfig
 
     try:
@@ -230,7 +234,9 @@ def check_properties(properties: Mapping[str, str], *, file: str) -> None:
 
 
 def changed_properties(properties: Mapping[str, str], changes: Mapping[str, str], *, file: str, source: str) -> dict[str, str]:
-    """Properties with changes over them. UsageError that names the source of the changes, or the file that is wrong without them."""
+    """Return properties with changes applied. Raises UsageError with the source of the changes, or the file that is invalid without
+    them.
+    """
     changed = {**properties, **changes}
     try:
         check_properties(changed, file=source)
@@ -241,7 +247,7 @@ def changed_properties(properties: Mapping[str, str], changes: Mapping[str, str]
 
 
 def listener_address(properties: Mapping[str, str]) -> tuple[str, int]:
-    """Host and port that clients reach a node at: the first advertised listener that is not for controllers. Raises UsageError."""
+    """Return host and port of a node for clients: the first advertised listener that is not for controllers. Raises UsageError."""
     controllers = {name.strip() for name in properties.get("controller.listener.names", "").split(",")}
     text = properties.get("advertised.listeners") or properties.get("listeners") or f"{CLIENT_LISTENER}://{HOST}:{DEFAULT_PORT}"
     for endpoint in text.split(","):
@@ -253,7 +259,7 @@ def listener_address(properties: Mapping[str, str]) -> tuple[str, int]:
 
 
 def node_address(properties: Mapping[str, str]) -> tuple[str, int]:
-    """Where a node is reached: by clients, or where it is a controller only, by the others of the quorum. Raises UsageError."""
+    """Return the address of a node: for clients, or for the quorum if it is only a controller. Raises UsageError."""
     if "broker" in properties.get("process.roles", "broker"):
         return listener_address(properties)
     found = listening_ports(properties)
@@ -263,7 +269,7 @@ def node_address(properties: Mapping[str, str]) -> tuple[str, int]:
 
 
 def listening_ports(properties: Mapping[str, str]) -> list[tuple[str, int]]:
-    """Host and port of each listener that a node binds."""
+    """Return host and port of each listener that a node binds."""
     found = []
     for endpoint in properties.get("listeners", "").split(","):
         host, _, port = endpoint.strip().partition("://")[2].rpartition(":")
@@ -273,7 +279,7 @@ def listening_ports(properties: Mapping[str, str]) -> list[tuple[str, int]]:
 
 
 def quorum_voters(properties: Mapping[str, str]) -> dict[int, tuple[str, int]]:
-    """Node id → host and port of the static quorum; empty where it is dynamic."""
+    """Return node id → host and port of the static quorum, or nothing if the quorum is dynamic."""
     voters = {}
     for text in filter(None, properties.get("controller.quorum.voters", "").split(",")):
         node_id, _, address = text.strip().partition("@")

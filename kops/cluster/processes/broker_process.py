@@ -1,4 +1,4 @@
-"""One broker as its supervisor sees it: a child process, its state, who waits for it."""
+"""One broker as its supervisor sees it: a child process, its state, and the callbacks that wait for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LINES: Final = 10
 
 
 class State(Enum):
-    """What a broker's process is doing. ENDED: by itself; STOPPED: because it was asked to, or never started."""
+    """The state of a broker's process. ENDED: it ended by itself. STOPPED: it was stopped, or never started."""
 
     STOPPED = "stopped"
     STARTING = "starting"
@@ -35,7 +35,7 @@ ALIVE: Final = frozenset((State.STARTING, State.RUNNING, State.PAUSED, State.STO
 
 
 def exit_words(code: int) -> str:
-    """An exit code as Python gives it, in words."""
+    """Describe an exit code of Python in words."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -45,7 +45,9 @@ def exit_words(code: int) -> str:
 
 
 class BrokerProcess:
-    """A broker of the directory, running or not. Only the supervisor that forked it may use this: it waits for its own children."""
+    """A broker of the directory, running or not. Only the supervisor that forked it may use this, because only a parent can wait for its
+    child.
+    """
 
     def __init__(self, directory: ClusterDirectory, node_id: int) -> None:
         self.node_id = node_id
@@ -71,7 +73,7 @@ class BrokerProcess:
         return self._directory.status_path(self.node_id)
 
     def document(self) -> dict[str, Any]:
-        """For an answer."""
+        """The broker as JSON for an answer."""
         return {"id": self.node_id, "state": self.state.value, "pid": self.pid, "exit_code": self.exit_code}
 
     @property
@@ -82,7 +84,7 @@ class BrokerProcess:
     # start ------------------------------------------------------------------------------------------------------------------------
 
     def prepare(self) -> int:
-        """Before the fork: the descriptor of its output; what its last life left is gone."""
+        """Open its output before the fork, and remove the files of its last run. Returns the descriptor."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.status_path)
         output = os.open(self._directory.output_path(self.node_id), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -90,7 +92,7 @@ class BrokerProcess:
         return output
 
     def started(self, pid: int, token: str) -> None:
-        """It was forked."""
+        """Note that it was forked."""
         self.state = State.STARTING
         self._is_in_haste = False
         self.pid = pid
@@ -100,7 +102,7 @@ class BrokerProcess:
             self._directory.write_state(self._directory.process_path(self.node_id), identity.document())
 
     def look_whether_started(self) -> bool:
-        """Read the status that it reports; whether it is still starting."""
+        """Read its reported status, and return whether it is still starting."""
         if self.state is not State.STARTING:
             return False
         if self._directory.read_state(self.status_path).get("state") != "RUNNING":
@@ -110,7 +112,7 @@ class BrokerProcess:
         return False
 
     def when_started(self, told: Callable[[KopsError | None], object]) -> None:
-        """Called with None when it runs, with what went wrong when it ends instead."""
+        """Register a callback. It is called with None when the broker runs, or with an error when it ends instead."""
         if self.state in (State.RUNNING, State.PAUSED):
             told(None)
         else:
@@ -124,7 +126,7 @@ class BrokerProcess:
     # the end ----------------------------------------------------------------------------------------------------------------------
 
     def terminate(self) -> bool:
-        """Have it stop cleanly, also where it is paused; whether it was asked now."""
+        """Request a clean stop, also of a paused broker. Returns whether this is the first request."""
         if self.state is State.STOPPING:
             return False
         if self.state is State.PAUSED:
@@ -134,7 +136,7 @@ class BrokerProcess:
         return True
 
     def hurry(self) -> None:
-        """A shutdown that has begun waits for no other node any more. A second call does nothing."""
+        """Let a shutdown in progress wait for no other node. A second call does nothing."""
         if self.state is State.STOPPING and not self._is_in_haste:
             self._is_in_haste = True
             self._signal(signal.SIGTERM)
@@ -145,11 +147,11 @@ class BrokerProcess:
         self._signal(signal.SIGKILL)
 
     def when_ended(self, told: Callable[[KopsError | None], object]) -> None:
-        """Called when its process is gone."""
+        """Register a callback for the end of its process."""
         self._when_ended.append(told)
 
     def reap(self) -> bool:
-        """Look whether it has ended, and if so, call the waiting callbacks."""
+        """Check whether it has ended, and if so, call the waiting callbacks."""
         assert self.pid is not None
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if pid == 0:
@@ -170,13 +172,13 @@ class BrokerProcess:
         return True
 
     def tell_ended(self, error: KopsError | None) -> None:
-        """Tell who waits that its process is gone."""
+        """Call the callbacks that wait for its end."""
         waiting, self._when_ended = self._when_ended, []
         for told in waiting:
             told(error)
 
     def _what_it_said(self) -> str:
-        """Why it did not start: how it ended and its last lines."""
+        """Describe why it did not start: how it ended, and its last lines."""
         path = self._directory.output_path(self.node_id)
         with open(path, "rb") as file:
             file.seek(self._output_start)
@@ -191,7 +193,7 @@ class BrokerProcess:
     # pause ------------------------------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Hold it where it is (SIGSTOP). KopsError unless it runs."""
+        """Pause it (SIGSTOP). Raises KopsError unless it runs."""
         if self.state not in (State.RUNNING, State.STARTING):
             raise KopsError(f"broker {self.node_id} is {self.state.value}: only a running one can be paused")
         self._before_pause = self.state
@@ -199,13 +201,13 @@ class BrokerProcess:
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on (SIGCONT). KopsError unless it is paused."""
+        """Resume it (SIGCONT). Raises KopsError unless it is paused."""
         if self.state is not State.PAUSED:
             raise KopsError(f"broker {self.node_id} is {self.state.value}, not paused")
         self.state = self._before_pause
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        # It is a child that was not waited for: the id can't be another process's.
+        # It is a child that was not waited for, so no other process can have its id.
         assert self.pid is not None
         os.kill(self.pid, number)

@@ -1,7 +1,7 @@
-"""The way to a supervisor: lines of JSON over a Unix socket.
+"""The connection to a supervisor: lines of JSON over a Unix socket.
 
-A request is one line, `{"do": name, …}`, its answer another, `{"ok": …}` or `{"error": sentence, "kind": "usage" | "not-found" |
-"failed"}`; who attaches gets events as lines, too.
+A request is one line, `{"do": name, …}`. Its answer is another line, `{"ok": …}` or
+`{"error": sentence, "kind": "usage" | "not-found" | "failed"}`. An attached caller also receives events as lines.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ class Caller:
             self.on_gone()
 
     def abandon(self) -> None:
-        """In a forked child: close the descriptor and touch nothing that is shared with the parent."""
+        """Close the descriptor in a forked child, without touching anything that the parent shares."""
         self._sock.close()
 
 
 class ControlServer:
-    """Listens at `path`, for this user only; `on_request(caller, request)` is called for each line."""
+    """Listens at `path`, for this user only. `on_request(caller, request)` is called for each line."""
 
     def __init__(self, loop: Loop, path: str, on_request: Callable[[Caller, dict[str, Any]], object]) -> None:
         self.path = path
@@ -110,13 +110,13 @@ class ControlServer:
         try:
             sock, _ = self._sock.accept()
         except OSError:
-            return  # gone again
+            return  # the caller is gone already
         caller = Caller(self._loop, sock, self._on_request)
         self._callers.append(caller)
         caller.on_gone = lambda: self._callers.remove(caller)
 
     def close(self, *, remove: bool = True) -> None:
-        """Listen no more, close all connections, remove the socket's file, unless that is another's by now."""
+        """Stop listening, close all connections, and remove the socket's file unless it belongs to another server by now."""
         self._watch.close()
         self._sock.close()
         for caller in list(self._callers):
@@ -126,14 +126,14 @@ class ControlServer:
                 os.unlink(self.path)
 
     def abandon(self) -> None:
-        """In a forked child: close the descriptors, leave the file."""
+        """Close the descriptors in a forked child. The file stays."""
         self._sock.close()
         for caller in self._callers:
             caller.abandon()
 
 
 class ControlClient:
-    """The command's end. Raises KopsError if the supervisor does not answer."""
+    """The command's end of a connection. Raises KopsError if the supervisor does not answer."""
 
     def __init__(self, path: str, *, timeout_s: float) -> None:
         self._received = b""
@@ -146,9 +146,7 @@ class ControlClient:
             raise KopsError(f"the supervisor does not answer at {path}: {error.strerror or error}") from error
 
     def ask(self, do: str, *, timeout_s: float, **values: object) -> dict[str, Any]:
-        """Send a request and wait for its answer; what the supervisor answers as an error is raised. Raises UnreachableError if none
-        comes.
-        """
+        """Send a request and wait for its answer. An error in the answer is raised. Raises UnreachableError if no answer comes."""
         self._sock.settimeout(timeout_s)
         try:
             self._sock.sendall(json.dumps({"do": do, **values}).encode() + b"\n")
@@ -163,7 +161,7 @@ class ControlClient:
         return answer
 
     def next_line(self, timeout_s: float | None) -> dict[str, Any] | None:
-        """The next answer or event, None when the supervisor has closed. Raises TimeoutError, OSError."""
+        """Return the next answer or event, or None after the supervisor has closed the connection. Raises TimeoutError, OSError."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while b"\n" not in self._received:
             self._sock.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))
@@ -176,12 +174,12 @@ class ControlClient:
         return document if isinstance(document, dict) else {}
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Events until the supervisor closes."""
+        """Yield events until the supervisor closes the connection."""
         while (line := self.next_line(None)) is not None:
             yield line
 
     def forget_events(self) -> None:
-        """Pass over what has come until now."""
+        """Discard the events received so far."""
         self._received = b""
         self._sock.setblocking(False)
         with contextlib.suppress(BlockingIOError):

@@ -1,7 +1,7 @@
-"""Which processes are kops's own: by id, start time and a token in the command line, so that no other one is ever signalled.
+"""The processes that belong to kops, recognised by id, start time and a token in the command line, so that no other one is ever signalled.
 
-An id alone says nothing: the system uses it again when its process is gone. The start time distinguishes two processes with one id. The
-token, which a forked broker inherits in its command line, says which cluster it belongs to.
+An id alone is not enough, because the system uses it again after its process has ended. The start time distinguishes two processes with one
+id. The token identifies the cluster. A forked broker inherits it in its command line.
 """
 
 from __future__ import annotations
@@ -25,25 +25,27 @@ MARK: Final = "--kops-supervisor"
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """One process. `started` is its start time as the system reports it, only to be compared; `token` is in its command line."""
+    """One process. `started` is its start time as the system reports it, which serves only for comparison. `token` is in its command
+    line.
+    """
 
     pid: int
     started: str
     token: str
 
     def document(self) -> dict[str, Any]:
-        """As JSON keeps it."""
+        """The identity as a JSON object."""
         return {"pid": self.pid, "started": self.started, "token": self.token}
 
     @property
     def is_alive(self) -> bool:
-        """Whether this very process still runs (one that has ended and was not waited for does not)."""
+        """Whether exactly this process still runs. A process that has ended and was not waited for does not count."""
         line = command_line(self.pid)
-        # One that is about to end has no command line any more, but may have ports and locks.
+        # A process that is about to end has no command line any more, but it may still hold ports and locks.
         return (not line or self.token in line) and start_time(self.pid) == self.started
 
     def signal(self, number: signal.Signals) -> bool:
-        """Send a signal, if it is still this process; whether it was sent."""
+        """Send a signal if it is still this process. Returns whether it was sent."""
         if not self.is_alive:
             return False
         try:
@@ -53,7 +55,7 @@ class ProcessIdentity:
         return True
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until it is gone; whether it is."""
+        """Wait until the process is gone, and return whether it is."""
         deadline = time.monotonic() + timeout_s
         while self.is_alive:
             if time.monotonic() >= deadline:
@@ -63,7 +65,7 @@ class ProcessIdentity:
 
 
 def identity_of(document: Mapping[str, Any]) -> ProcessIdentity | None:
-    """What `document()` gave, read again; None if it is something else."""
+    """Return the identity for a result of `document()`, or None for anything else."""
     pid, started, token = document.get("pid"), document.get("started"), document.get("token")
     if isinstance(pid, int) and isinstance(started, str) and isinstance(token, str) and token:
         return ProcessIdentity(pid, started, token)
@@ -71,18 +73,18 @@ def identity_of(document: Mapping[str, Any]) -> ProcessIdentity | None:
 
 
 def identify(pid: int, token: str) -> ProcessIdentity | None:
-    """The process that has this id now, None if there is none."""
+    """Return the process that has this id now, or None."""
     started = start_time(pid)
     return None if started is None else ProcessIdentity(pid, started, token)
 
 
 def start_time(pid: int) -> str | None:
-    """When a process started, as text that is only good for comparing; None if none runs under this id."""
+    """Return the start time of a process as text, which serves only for comparison, or None if there is no such process."""
     if not _HAS_PROC:
         return _ask_ps(pid, "lstart") if "Z" not in _ask_ps(pid, "stat") else None
     try:
         with open(f"{_PROC}/{pid}/stat", "rb") as file:
-            # The name in brackets may hold anything; the state follows and, as the 20th field, the start in clock ticks.
+            # The name in brackets may contain anything. After it follow the state and, as the 20th field, the start in clock ticks.
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
@@ -90,7 +92,7 @@ def start_time(pid: int) -> str | None:
 
 
 def command_line(pid: int) -> str:
-    """Its arguments, with spaces between; empty where none runs."""
+    """Return the arguments of a process separated by spaces, or "" if there is no such process."""
     if not _HAS_PROC:
         return _ask_ps(pid, "command")
     try:
@@ -106,7 +108,7 @@ def _ask_ps(pid: int, field: str) -> str:
 
 
 def supervised() -> Iterator[tuple[int, str]]:
-    """Id and command line of each process of this user that is a supervisor of kops's or one of its brokers."""
+    """Yield id and command line of each of this user's processes that is a supervisor of kops or one of its brokers."""
     if _HAS_PROC:
         for name in os.listdir(_PROC):
             if name.isdigit():

@@ -1,9 +1,8 @@
-"""The supervisor: one process a cluster, from which its brokers are forked, and which knows what became of each.
+"""The supervisor: one process for each cluster, which forks the brokers and knows their state.
 
-It is the warm parent: it has imported what a broker needs, so a broker starts in milliseconds and shares that memory. It has one loop and
-no thread, so forking is safe. A broker that ends by itself stays down: the person who killed it wants to see what happens.
-The supervisor holds a lock on `.kops/supervisor.lock`. When it is killed, its brokers go on, and the next command finds them through the
-files in `.kops`.
+It imports everything that a broker needs, so a forked broker starts in milliseconds and shares that memory. It has one loop and no threads,
+so forking is safe. A broker that ends by itself stays down, because the user who killed it wants to see what happens. The supervisor holds
+a lock on `.kops/supervisor.lock`. If it is killed, its brokers continue, and the next command finds them through the files in `.kops`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 POLL_MS: Final = 20
 LOOK_MS: Final = 2_000
 STOP_TIMEOUT_MS: Final = 30_000
-# Host names, messages: what a broker's first seconds would import.
+# Host names and messages: modules that a broker would import in its first seconds.
 _IMPORTED_LATER: Final = (
     "encodings.idna",
     "kops.protocol.read_compiler",
@@ -43,12 +42,12 @@ _IMPORTED_LATER: Final = (
 )
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 RunBroker = Callable[[dict[str, str], str], int]
-"""What a forked child does: `(properties, status_path)` to its exit code."""
+"""The function of a forked child: `(properties, status_path)` to its exit code."""
 
 
 class Supervisor:
-    """Keeps the brokers of one directory. Raises KopsError if another supervisor has it. `starter`: the process that is going to ask it
-    to.
+    """Keeps the brokers of one directory. Raises KopsError if another supervisor has it. `starter` is the process that will request the
+    start.
     """
 
     def __init__(self, directory: ClusterDirectory, token: str, run_broker: RunBroker, *, ephemeral: bool = False, starter: int) -> None:
@@ -71,7 +70,7 @@ class Supervisor:
     # life -------------------------------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Serve until a shutdown; the exit code."""
+        """Serve until a shutdown, and return the exit code."""
         gc.collect()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self.loop.call_from_thread(lambda: self.shut_down(kill=False)))
@@ -100,7 +99,7 @@ class Supervisor:
         return self.directory.read_state(self.directory.supervisor_path).get("token") == self.token
 
     def _look_after_directory(self) -> None:
-        """A directory that was removed takes its processes along; and who was started by a command that has gone since is of no use."""
+        """End if the directory was removed, or if the command that started the supervisor is gone before it requested anything."""
         if not self._owns_directory:
             self.say(f"{self.directory.path} was removed")
             self.shut_down(kill=True)
@@ -116,14 +115,14 @@ class Supervisor:
         if self._socket_dir is not None:
             shutil.rmtree(self._socket_dir, ignore_errors=True)
         self.loop.close()
-        if owns_directory:  # else there may be another cluster at its place
+        if owns_directory:  # otherwise another cluster may be there now
             os.unlink(self.directory.supervisor_path)
             if self._ephemeral:
                 shutil.rmtree(self.directory.path, ignore_errors=True)
         os.close(self._lock)
 
     def say(self, text: str, **event: object) -> None:
-        """A line for the supervisor's output, and an event for attached callers."""
+        """Write a line to the supervisor's output, and send it as an event to attached callers."""
         print(time.strftime("[%Y-%m-%d %H:%M:%S]"), text, file=sys.stderr, flush=True)
         for caller in self._attached:
             caller.answer(event=text, **event)
@@ -151,7 +150,7 @@ class Supervisor:
             caller.fail(KopsError(f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")))
 
     def _asked_for(self, request: dict[str, Any]) -> list[BrokerProcess]:
-        """The brokers that a request names, all without names."""
+        """Return the brokers that a request names, or all if it names none."""
         node_ids = request.get("ids")
         if node_ids is None:
             node_ids = self.directory.node_ids()
@@ -206,7 +205,7 @@ class Supervisor:
         caller.answer(ok=[broker.document() for broker in brokers])
 
     def _forget(self, caller: Caller, request: dict[str, Any]) -> None:
-        """Brokers that were removed."""
+        """Forget brokers that were removed."""
         for node_id in request.get("ids", ()):
             if node_id in self.brokers and not self.brokers[node_id].is_alive:
                 del self.brokers[node_id]
@@ -231,7 +230,7 @@ class Supervisor:
     # brokers ----------------------------------------------------------------------------------------------------------------------
 
     def shut_down(self, *, kill: bool) -> None:
-        """End all brokers, then the supervisor. A second call changes nothing, but one that kills."""
+        """End all brokers, then the supervisor. A second call has an effect only if it kills."""
         self._is_shutting_down = True
         alive = [broker for broker in self.brokers.values() if broker.is_alive]
         for broker in alive:
@@ -246,7 +245,7 @@ class Supervisor:
         self.loop.stop()
 
     def _end(self, broker: BrokerProcess, *, kill: bool) -> None:
-        """Have a broker end: as `kill -9` does, or cleanly, and after a while killed."""
+        """End a broker: as `kill -9` does, or cleanly and with a kill after a while."""
         if not broker.is_alive:
             broker.tell_ended(None)
             return
@@ -275,7 +274,7 @@ class Supervisor:
         self.say(f"broker {broker.node_id} is process {pid}")
 
     def _become_broker(self, properties: dict[str, str], status_path: str, output: int, mask: Iterable[int]) -> None:
-        """In the child: let go of what is the supervisor's, then be a broker. Never returns."""
+        """Run as a broker in the child, after closing what belongs to the supervisor. Never returns."""
         exit_code = 1
         try:
             for number in _SIGNALS:
@@ -288,7 +287,7 @@ class Supervisor:
                 self._control.abandon()
             self.loop.close()
             os.closerange(3, max(map(int, os.listdir("/dev/fd"))) + 1)
-            random.seed()  # else all brokers would draw the same numbers
+            random.seed()  # otherwise all brokers would draw the same numbers
             exit_code = self._run_broker(properties, status_path)
         except BaseException:
             import traceback
@@ -315,7 +314,7 @@ class Supervisor:
                 self._hurry_the_rest()
 
     def _hurry_the_rest(self) -> None:
-        """Without a majority no controller lets a broker go and none can be elected: those that are left are to wait for nobody."""
+        """Let the remaining brokers wait for no one. Without a majority, there is no controller that could let a broker go."""
         voters = self.directory.voter_ids()
         left = [broker for broker in self.brokers.values() if broker.is_alive]
         if len([broker for broker in left if broker.node_id in voters]) * 2 <= len(voters):
@@ -323,7 +322,7 @@ class Supervisor:
                 broker.hurry()
 
     def _poll(self) -> None:
-        """Look after brokers that start, until none does."""
+        """Check the brokers that are starting, until none is."""
         if self._is_polling:
             return
         still = [broker for broker in self.brokers.values() if broker.look_whether_started()]
@@ -337,7 +336,7 @@ class Supervisor:
 
 
 class Gathered:
-    """Answers a caller when all brokers have done what was asked, or with the first error."""
+    """Answers a caller when all brokers have finished its request, or at the first error."""
 
     def __init__(self, caller: Caller, brokers: Sequence[BrokerProcess]) -> None:
         self._caller = caller
@@ -347,7 +346,7 @@ class Gathered:
         self._answer_if_done()
 
     def one(self, error: KopsError | None) -> None:
-        """One has done it, or failed."""
+        """Note that one broker has finished, or failed."""
         self._left -= 1
         if error is not None and not self._is_answered:
             self._is_answered = True
@@ -361,7 +360,7 @@ class Gathered:
 
 
 def take_lock(directory: ClusterDirectory) -> int:
-    """The descriptor whose lock says that a supervisor lives. Raises KopsError if another has it."""
+    """Return the descriptor with the lock that marks a live supervisor. Raises KopsError if another one has it."""
     fd = os.open(os.path.join(directory.state_dir, "supervisor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -372,7 +371,7 @@ def take_lock(directory: ClusterDirectory) -> int:
 
 
 def warm_up() -> RunBroker:
-    """Import what a broker needs, also what it would import later; gives what a forked child does."""
+    """Import what a broker needs, including later imports. Returns the function of a forked child."""
     from kops.broker.life.process import run_node
 
     for name in _IMPORTED_LATER:
@@ -385,7 +384,7 @@ def warm_up() -> RunBroker:
 
 
 def main(arguments: Sequence[str], *, starter: int) -> int:
-    """`TOKEN DIRECTORY [ephemeral]`: be the supervisor of this directory, which the process `starter` is going to ask for brokers."""
+    """Run the supervisor for `TOKEN DIRECTORY [ephemeral]`. The process `starter` will request the brokers."""
     token, path, *more = arguments
     directory = ClusterDirectory(path)
     try:
