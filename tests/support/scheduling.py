@@ -72,6 +72,7 @@ SECONDS: dict[str, float] = {
     "tests/differential/broker/test_node_settings.py": 20,
     "tests/differential/metadata/test_controller_server.py": 20,
     "tests/differential/broker/test_broker_config.py": 18,
+    "tests/unit/records/test_large.py": 17,
     "tests/cluster/test_embedded.py": 16,
     "tests/network/test_controller_server.py": 15,
     "tests/cli/test_topic.py": 15,

@@ -22,13 +22,16 @@ CODECS = ("gzip", "snappy", "lz4", "zstd")
 TOTAL = 160 * MIB
 """More than 128 MiB, which was a limit once, and than `MOST`."""
 MOST = 120 * MIB
+BOMB = 200 * MIB
+FEW_STEPS = ("append", "append_recompressed", "load", "read")
+"""The steps for all codecs but one, which takes all steps. A codec changes only the pieces that a step gets."""
 LEGACY_STEPS = ("append", "append_recompressed", "follow", "load", "verify", "dump_documents", "dump_text", "recover", "read", "compact")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", CODECS)
 def test_many_records(tmp_path: Path, codec: str) -> None:
-    steps = [step for step in STEPS if step != "spark_rows"]
+    steps = [step for step in STEPS if step != "spark_rows"] if codec == "zstd" else FEW_STEPS
     for step, (last, peak) in in_process(steps, tmp_path, codec, 2, TOTAL, 50_000).items():
         assert last == count_of(TOTAL, 50_000) - 1 and peak < MOST, step
 
@@ -42,16 +45,16 @@ def test_rows_for_spark(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_set_of_an_old_format(tmp_path: Path) -> None:
-    for step, (last, peak) in in_process(LEGACY_STEPS, tmp_path, "gzip", 1, TOTAL, 50_000).items():
+    for step, (last, peak) in in_process(LEGACY_STEPS, tmp_path, "lz4", 1, TOTAL, 50_000).items():
         assert last == count_of(TOTAL, 50_000) - 1 and peak < MOST, step
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("magic", [1, 2])
 def test_a_bomb(tmp_path: Path, magic: int) -> None:
-    """One record of a GiB of zeroes in a batch of a MiB."""
+    """One record of 200 MiB of zeroes in a batch of 200 KiB."""
     steps = ["append", "append_recompressed", "verify"] if magic == 2 else ["load"]
-    for step, (last, peak) in in_process(steps, tmp_path, "gzip", magic, 1024 * MIB, 1024 * MIB).items():
+    for step, (last, peak) in in_process(steps, tmp_path, "gzip", magic, BOMB, BOMB).items():
         assert last == 0 and peak < MOST, step
 
 
