@@ -5,17 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
+from pyspark.errors.exceptions import captured
 
 from tests.support.kafka.oracle import Oracle
 
 
-def test_each_has_its_own_exceptions(spark: Any, oracle: Oracle) -> None:
-    assert type(oracle.gateway) is JavaGateway
-    with pytest.raises(Py4JJavaError) as caught:
-        oracle.java_class("java.lang.Integer").parseInt("many")
+def test_spark_does_not_see_the_exceptions_of_the_oracle(spark: Any, oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would look for them in its own JVM, where their numbers are those of other objects."""
+
+    def asked(_: Any) -> None:
+        raise AssertionError("Spark was asked")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(captured, "convert_exception", asked)
+        with pytest.raises(Py4JJavaError) as caught:
+            oracle.java_class("java.lang.Integer").parseInt("many")
     assert "NumberFormatException" in str(caught.value.java_exception.toString())
     with pytest.raises(AnalysisException):
         spark.sql("select * from nowhere").collect()
