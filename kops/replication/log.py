@@ -1,5 +1,6 @@
-"""What replication needs of a partition's log and of whoever keeps the logs: interfaces, which `kops.storage.unified_log.UnifiedLog` and a
-thin shell over `kops.storage.manager.log_manager.LogManager` fill.
+"""The interfaces of replication to a partition's log and to the keeper of all logs.
+
+`kops.storage.unified_log.UnifiedLog` implements the former, a thin shell over `kops.storage.manager.log_manager.LogManager` the latter.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ EARLIEST_LOCAL_TIMESTAMP: Final = -4
 
 
 class LogSettings(Protocol):
-    """The topic's settings that replication asks for (`kops.config.TopicConfig`)."""
+    """The topic's settings that replication uses (`kops.config.TopicConfig`)."""
 
     @property
     def min_insync_replicas(self) -> int: ...
@@ -31,7 +32,7 @@ class LogSettings(Protocol):
 
 
 class AppendInfo(Protocol):
-    """What became of an append (`kops.storage.log_append.LogAppendInfo`)."""
+    """The result of an append (`kops.storage.log_append.LogAppendInfo`)."""
 
     @property
     def first_offset(self) -> int: ...
@@ -50,7 +51,7 @@ class AppendInfo(Protocol):
 
 
 class Fetched(Protocol):
-    """What a read found (`kops.storage.log_offsets.FetchedData`)."""
+    """The result of a read (`kops.storage.log_offsets.FetchedData`)."""
 
     @property
     def offset_metadata(self) -> LogOffsetMetadata: ...
@@ -65,7 +66,7 @@ class Fetched(Protocol):
 
 
 class TimestampedOffset(Protocol):
-    """A record found by its timestamp (`kops.storage.segment_files.file_records.TimestampAndOffset`)."""
+    """A record that was found by its timestamp (`kops.storage.segment_files.file_records.TimestampAndOffset`)."""
 
     @property
     def timestamp(self) -> int: ...
@@ -76,15 +77,16 @@ class TimestampedOffset(Protocol):
 
 
 class EpochCache(Protocol):
-    """Which leader epoch begins where (`kops.storage.segments.epoch_cache.LeaderEpochFileCache`)."""
+    """The start offsets of leader epochs (`kops.storage.segments.epoch_cache.LeaderEpochFileCache`)."""
 
     def assign(self, epoch: int, start_offset: int) -> None: ...
     def epoch_for_offset(self, offset: int) -> int | None: ...
 
 
 class ReplicaLog(Protocol):
-    """A partition's log. What its methods raise is `UnifiedLog`'s: ApiError for a client, UnexpectedAppendOffsetError, another KopsError
-    for a failed directory. It tells `on_log_start` that it begins later, whoever wanted that."""
+    """A partition's log. Its methods raise the errors of `UnifiedLog`: ApiError for a client, UnexpectedAppendOffsetError, another
+    KopsError for a failed directory. `on_log_start` is called whenever the log start offset has increased.
+    """
 
     on_log_start: Callable[[], object] | None
 
@@ -122,7 +124,7 @@ class ReplicaLog(Protocol):
 
 
 class LogKeeper(Protocol):
-    """Who has all logs of a broker: cutting one also writes checkpoints and holds back the cleaner (LogManager)."""
+    """The keeper of all logs of a broker. Its truncation also writes checkpoints and holds back the cleaner (LogManager)."""
 
     def truncate_to(self, offsets: dict[TopicPartition, int], *, is_future: bool = False) -> None: ...
     def truncate_fully_and_start_at(
@@ -132,13 +134,13 @@ class LogKeeper(Protocol):
 
 
 class Brokers(Protocol):
-    """The other brokers, as the metadata knows them (KRaftMetadataCache)."""
+    """The other brokers in the metadata (KRaftMetadataCache)."""
 
     def alive_broker_epoch(self, broker_id: int) -> int | None:
-        """The epoch of a broker that is registered and not fenced."""
+        """The epoch of a broker that is registered and not fenced, or None."""
 
     def is_fenced(self, broker_id: int) -> bool:
-        """Whether it is registered and fenced."""
+        """Whether the broker is registered and fenced."""
 
     def is_shutting_down(self, broker_id: int) -> bool:
-        """Whether it is in controlled shutdown."""
+        """Whether the broker is in controlled shutdown."""

@@ -1,4 +1,4 @@
-"""Throttled replication: a rate over a window of samples, and which partitions it counts for.
+"""Throttled replication: a rate over a window of samples, and the partitions that it applies to.
 
 Sources: Kafka's ReplicationQuotaManager, ReplicaQuota, SimpleRate, Rate, SampledStat, WindowedSum (KIP-73).
 """
@@ -30,10 +30,10 @@ class UnboundedQuota:
     is_quota_exceeded = False
 
     def record(self, size: int) -> None:
-        """Nothing is counted."""
+        """Do nothing."""
 
     def is_throttled(self, key: TopicPartition) -> bool:
-        """Nothing is."""
+        """Return False."""
         return False
 
 
@@ -49,9 +49,10 @@ class _Sample:
 
 
 class SampledRate:
-    """What was recorded a second: the sum of the last samples over the time since the oldest began, at least one window.
+    """The rate per second: the sum of the last samples divided by the time since the oldest began, which counts as at least one window.
 
-    A ring of one sample more than count, each for `window_ms`; a sample is forgotten when all windows have passed since its last value.
+    The samples are a ring with one more than the count, each for `window_ms`. A sample expires when all windows have passed since its last
+    value.
     """
 
     def __init__(self, sample_count: int, window_ms: int) -> None:
@@ -81,7 +82,7 @@ class SampledRate:
         return self._samples[self._current]
 
     def measure(self, now_ms: int) -> float:
-        """The rate, a second."""
+        """Return the rate per second."""
         for sample in self._samples:
             if now_ms - sample.last_event_ms >= self._sample_count * self._window_ms:
                 sample.reset(now_ms)
@@ -99,10 +100,10 @@ class ReplicationQuotaManager:
         self._rate = SampledRate(sample_count, window_ms)
         self._throttled: dict[str, tuple[int, ...]] = {}
         self.upper_bound = UNLIMITED
-        """Bytes a second; a manager without a limit has the largest long."""
+        """Bytes per second. A manager without a limit has the largest long."""
 
     def update_quota(self, bytes_per_second: int | None) -> None:
-        """Another limit, or none."""
+        """Set another limit, or none."""
         self.upper_bound = UNLIMITED if bytes_per_second is None else bytes_per_second
 
     def mark_throttled(self, topic: str, partitions: Sequence[int] = ALL_REPLICAS) -> None:
@@ -110,7 +111,7 @@ class ReplicationQuotaManager:
         self._throttled[topic] = tuple(partitions)
 
     def throttle_as_set(self, topic: str, replicas: Sequence[str], node_id: int) -> None:
-        """Throttle what a topic's setting says (`partition:broker` each, or `*` for all) of this node's replicas; none without it."""
+        """Throttle this node's replicas in a topic's setting (`partition:broker` each, or `*` for all), or none without the setting."""
         if not replicas:
             self.remove_throttle(topic)
         elif tuple(replicas) == ("*",):
@@ -120,7 +121,7 @@ class ReplicationQuotaManager:
             self.mark_throttled(topic, [int(partition) for partition, broker in pairs if int(broker) == node_id])
 
     def remove_throttle(self, topic: str) -> None:
-        """Throttle none of a topic."""
+        """Throttle no partition of a topic."""
         self._throttled.pop(topic, None)
 
     @property

@@ -30,9 +30,9 @@ FIRST_VERSION_WITH_REPLACE = 13
 
 
 class FetchRequestData(NamedTuple):
-    """What the next request says: partitions that are new or changed, those to be forgotten, those whose topic has another id now.
+    """The contents of the next request: new or changed partitions, partitions to forget, and partitions whose topic has another id now.
 
-    `session_partitions` is all that is fetched with it.
+    `session_partitions` are all partitions that the session then fetches.
     """
 
     to_send: dict[TopicPartition, FetchInfo]
@@ -103,7 +103,7 @@ class FetchSessionHandler:
         self._counts: dict[bytes, int] = {}  # partitions by topic id
 
     def build(self, wanted: Mapping[TopicPartition, FetchInfo]) -> FetchRequestData:
-        """What to send so that `wanted` is fetched."""
+        """Return what to send so that `wanted` is fetched."""
         if not self.next_metadata.is_full:
             data = self.change(wanted, [part for part in self.session_partitions if part not in wanted])
             return data._replace(session_partitions=dict(data.session_partitions))
@@ -207,9 +207,9 @@ class FetchSessionHandler:
         return parts == asked if self.next_metadata.is_full else parts <= asked
 
     def handle_error(self) -> None:
-        """There was no response, so it is not known whether the session still exists."""
+        """Handle a missing response: it is unknown whether the session still exists."""
         self.next_metadata = self.next_metadata.next_close_existing_attempt_new()
 
     def notify_close(self) -> None:
-        """The next request is the last."""
+        """Make the next request the last one."""
         self.next_metadata = self.next_metadata.next_close_existing()

@@ -1,5 +1,7 @@
-"""How far a follower is with a partition, and what a fetcher asks of the replicas here (Kafka PartitionFetchState, ReplicaState,
-OffsetTruncationState, InitialFetchState; AbstractFetcherThread's abstract methods)."""
+"""A follower's progress in a partition, and the interface of a fetcher to the replicas here.
+
+Source: Kafka's PartitionFetchState, ReplicaState, OffsetTruncationState, InitialFetchState; AbstractFetcherThread's abstract methods.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ class Phase(Enum):
 
 
 class FetchState(NamedTuple):
-    """A partition of a fetcher. `lag` is None until the first answer, `due_ms` the end of a delay after an error."""
+    """The state of a partition in a fetcher. `lag` is None until the first answer. `due_ms` is the end of a delay after an error."""
 
     topic_id: bytes
     fetch_offset: int
@@ -46,7 +48,7 @@ class FetchState(NamedTuple):
 
 
 class InitialFetchState(NamedTuple):
-    """Where following starts. With an `offset` below 0 the leader is asked."""
+    """The start of following. With a negative `offset`, the fetcher asks the leader."""
 
     topic_id: bytes
     current_leader_epoch: int
@@ -54,14 +56,14 @@ class InitialFetchState(NamedTuple):
 
 
 class Truncation(NamedTuple):
-    """Where to truncate a log, and whether that completes it."""
+    """The offset at which to truncate a log, and whether that completes the truncation."""
 
     offset: int
     is_complete: bool
 
 
 class Replicas(Protocol):
-    """The logs that a fetcher fills. Every method may raise ApiError if the partition is gone, and what a log raises."""
+    """The logs that a fetcher fills. Every method may raise ApiError if the partition is gone, and the errors of a log."""
 
     def latest_epoch(self, key: TopicPartition) -> int | None: ...
     def log_start_offset(self, key: TopicPartition) -> int: ...

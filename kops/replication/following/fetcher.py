@@ -1,9 +1,9 @@
-"""Follows one leader: makes the requests to it and applies its answers to the logs here. A state machine without a thread.
+"""A fetcher follows one leader: it builds the requests and applies the answers to the logs here. It is a state machine without a thread.
 
-Source: Kafka's AbstractFetcherThread (KIP-101, KIP-279, KIP-320, KIP-595). Kafka's thread waits for each answer; here `next_request` gives
-the next request once the one before is answered (`on_response`) or lost (`on_failure`). In this order: find where the leader's log is
-(ListOffsets, after OFFSET_OUT_OF_RANGE), cut what the leader does not have (OffsetForLeaderEpoch), fetch. Partitions come and go meanwhile:
-an answer counts for a partition only if it still is where it was when the question was asked.
+Source: Kafka's AbstractFetcherThread (KIP-101, KIP-279, KIP-320, KIP-595). Kafka's thread waits for each answer. Here, `next_request`
+returns the next request after the previous one was answered (`on_response`) or lost (`on_failure`). The order is: find the offsets of the
+leader's log (ListOffsets, after OFFSET_OUT_OF_RANGE), truncate records that the leader does not have (OffsetForLeaderEpoch), fetch.
+Partitions may be added and removed at any time. An answer applies to a partition only if its state has not changed since the request.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Sent = FetchSent | EpochsSent | OffsetsSent
 
 
 class Fetcher:
-    """The partitions that follow one leader (or one of the fetchers that share it). `failed` collects those that an error has ended."""
+    """The partitions that follow one leader (or those of one of its fetchers). `failed` collects the partitions that an error has ended."""
 
     def __init__(
         self, leader: LeaderEndPoint, replicas: Replicas, now_ms: Callable[[], int], failed: set[TopicPartition], *, backoff_ms: int = 1_000
@@ -71,7 +71,7 @@ class Fetcher:
         self._now_ms = now_ms
         self._backoff_ms = backoff_ms
         self._leader_ends: dict[TopicPartition, int] = {}
-        # Of many partitions, few are not fetched, and few have changed since the last fetch was built.
+        # Even with many partitions, few are not fetched, and few have changed since the last fetch was built.
         self._not_fetched: dict[TopicPartition, None] = {}
         self._changed: dict[TopicPartition, None] = {}
         self._idle_until_ms: int | None = None
@@ -79,7 +79,7 @@ class Fetcher:
     # partitions -------------------------------------------------------------------------------------------------------------------
 
     def add_partitions(self, partitions: Mapping[TopicPartition, InitialFetchState]) -> None:
-        """Follow these. One that is followed in the same leader epoch continues where it is."""
+        """Follow these partitions. One that is followed in the same leader epoch continues where it is."""
         self.failed.difference_update(partitions)
         for key, initial in partitions.items():
             current = self.states.get(key)
@@ -98,7 +98,7 @@ class Fetcher:
         return FetchState(initial.topic_id, initial.offset, None, initial.current_leader_epoch, phase, epoch)
 
     def remove_partitions(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, FetchState]:
-        """Stop following these -> how far they were."""
+        """Stop following these partitions, and return their states."""
         removed = {key: self.states.pop(key) for key in list(keys) if key in self.states}
         for key in removed:
             self._leader_ends.pop(key, None)
@@ -113,7 +113,7 @@ class Fetcher:
                 self._set(key, self.states[key]._replace(topic_id=topic_id))
 
     def mark_for_truncation(self, key: TopicPartition, offset: int) -> None:
-        """The log that is copied was truncated: truncate the copy, too."""
+        """Truncate a copy, because the log that it copies was truncated."""
         state = self.states.get(key)
         if state is not None:
             cut = state._replace(fetch_offset=min(offset, state.fetch_offset), phase=Phase.TRUNCATING, last_fetched_epoch=None)
@@ -121,7 +121,7 @@ class Fetcher:
             self._idle_until_ms = None
 
     def _put(self, key: TopicPartition, state: FetchState) -> None:
-        """Set a state and move the partition to the end: the one served last is asked for last."""
+        """Set a state and move the partition to the end, so that the one served last is fetched last."""
         self.states.pop(key, None)
         self._set(key, state)
 
@@ -134,7 +134,7 @@ class Fetcher:
         self.note_change(key)
 
     def note_change(self, key: TopicPartition) -> None:
-        """What a fetch asks for of a partition may be different now: its state here, or where its log begins."""
+        """Note that the next fetch may differ for a partition: its state here has changed, or its log start."""
         self._changed.pop(key, None)
         self._changed[key] = None
 
@@ -159,14 +159,14 @@ class Fetcher:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When `next_request` has something to do, None while an answer is waited for or there are no partitions."""
+        """The time at which `next_request` has something to do, or None while a request is in flight or without partitions."""
         if self.in_flight is not None or not self.states:
             return None
         first_ms = min(state.due_ms for state in self.states.values())
         return first_ms if self._idle_until_ms is None else max(first_ms, self._idle_until_ms)
 
     def next_request(self) -> Sent | None:
-        """The next request to the leader. Truncates first what can be truncated without it."""
+        """Return the next request to the leader. First truncates logs that need no answer for that."""
         now_ms = self._now_ms()
         if self.in_flight is not None or (self._idle_until_ms is not None and now_ms < self._idle_until_ms):
             return None
@@ -205,7 +205,7 @@ class Fetcher:
     # answers ----------------------------------------------------------------------------------------------------------------------
 
     def on_failure(self, sent: Sent) -> None:
-        """There was no answer: delay the partitions of the request, or all of them if it was a fetch."""
+        """Handle a lost request: delay its partitions, or all of them if it was a fetch."""
         if sent is not self.in_flight:
             return
         self.in_flight = None
@@ -218,7 +218,7 @@ class Fetcher:
             self._delay(sent.asked)
 
     def on_response(self, sent: Sent, response: Message, version: int) -> None:
-        """Apply the leader's answer. Ignores one that is not for the request in flight."""
+        """Apply the leader's answer. Ignores an answer to any other request than the one in flight."""
         if sent is not self.in_flight:
             return
         self.in_flight = None
@@ -262,7 +262,7 @@ class Fetcher:
         )
 
     def _take(self, key: TopicPartition, state: FetchState, data: PartitionData) -> bool:
-        """Append what was fetched, or cut where the leader says that the logs diverge -> False if it is to be tried again."""
+        """Append the fetched records, or truncate where the logs diverge according to the leader. Returns False to try it again."""
         if data.diverging_epoch.epoch >= 0:
             self._truncate_to_epoch_end(key, EpochEndOffset(data.diverging_epoch.epoch, data.diverging_epoch.end_offset))
             return True
@@ -274,7 +274,7 @@ class Fetcher:
             self._mark_failed(key)
             return True
         self.note_change(key)
-        # The append may have ended the following: a complete copy takes the place of its log.
+        # The append may have ended the following, because a complete copy replaces its log.
         if info is None or key not in self.states:
             return True
         next_offset = info.last_offset + 1 if info.valid_bytes > 0 else state.fetch_offset
@@ -285,7 +285,7 @@ class Fetcher:
         return True
 
     def _on_fenced(self, key: TopicPartition, asked_epoch: int | None) -> bool:
-        """The leader is in a later epoch: the metadata will say so here, too -> False if this replica is ahead meanwhile."""
+        """Handle a leader in a later epoch, which the metadata will report here, too. Returns False if this replica is ahead by now."""
         if self.states[key].current_leader_epoch != asked_epoch:
             return False
         self._mark_failed(key)
@@ -317,9 +317,9 @@ class Fetcher:
         self._truncate(key, truncation)
 
     def truncation_for(self, key: TopicPartition, leader_end: EpochEndOffset) -> Truncation:
-        """Where to cut, from where the leader's largest epoch not above ours ended.
+        """Return where to truncate, given the end of the leader's largest epoch that is not above ours.
 
-        Where that epoch is not in this log, it is cut to the end of the largest one below, and the leader is asked again.
+        If that epoch is not in this log, the log is truncated to the end of the largest lower epoch, and the leader is asked again.
         """
         if leader_end.end_offset == -1:
             return Truncation(self.states[key].fetch_offset, True)
@@ -341,7 +341,7 @@ class Fetcher:
         except KopsError:
             self._mark_failed(key)
             return
-        # Fetches report again where logs diverge, so the leader need not be asked until the end.
+        # Later fetches report another divergence, so the leader need not be asked again now.
         self._set(key, self.states[key]._replace(fetch_offset=truncation.offset, phase=Phase.FETCHING, last_fetched_epoch=epoch))
 
     # where the leader's log is ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which fetcher follows which partition (Kafka AbstractFetcherManager, ReplicaFetcherManager, ReplicaAlterLogDirsManager)."""
+"""The assignment of partitions to fetchers (Kafka AbstractFetcherManager, ReplicaFetcherManager, ReplicaAlterLogDirsManager)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BrokerEndPoint(NamedTuple):
-    """Where a leader is."""
+    """The address of a leader."""
 
     id: int
     host: str
@@ -23,20 +23,20 @@ class BrokerEndPoint(NamedTuple):
 
 
 class FetcherId(NamedTuple):
-    """A fetcher: its leader, and its number among those that share the leader."""
+    """A fetcher: its leader, and its number among the fetchers of that leader."""
 
     broker_id: int
     number: int
 
 
 def fetcher_number(key: TopicPartition, fetcher_count: int) -> int:
-    """Which of a leader's fetchers a partition belongs to, as Kafka spreads them."""
+    """Return the number of the leader's fetcher for a partition, computed as in Kafka."""
     value = (31 * string_hash(key.topic) + key.partition + 2**31) % 2**32 - 2**31
     return (0 if value == -(2**31) else abs(value)) % fetcher_count
 
 
 class FetcherManager:
-    """All fetchers of one kind; `create` makes one for a leader, `stop` ends one (its connection, its request in flight)."""
+    """All fetchers of one kind. `create` makes one for a leader, and `stop` ends one (its connection, its request in flight)."""
 
     def __init__(
         self, fetcher_count: int, create: Callable[[FetcherId, BrokerEndPoint], Fetcher], stop: Callable[[FetcherId, Fetcher], None]
@@ -49,7 +49,7 @@ class FetcherManager:
         self._stop = stop
 
     def add(self, partitions: Mapping[TopicPartition, tuple[BrokerEndPoint, InitialFetchState]]) -> None:
-        """Follow these from their leaders; a leader that has moved gets a new fetcher."""
+        """Follow these partitions from their leaders. A leader with a new address gets a new fetcher."""
         by_fetcher: dict[tuple[FetcherId, BrokerEndPoint], dict[TopicPartition, InitialFetchState]] = {}
         for key, (leader, initial) in partitions.items():
             fetcher_id = FetcherId(leader.id, fetcher_number(key, self._fetcher_count))
@@ -64,7 +64,7 @@ class FetcherManager:
             fetcher.add_partitions(initials)
 
     def remove(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, FetchState]:
-        """Follow these no longer -> how far they were."""
+        """Stop following these partitions, and return their states."""
         removed: dict[TopicPartition, FetchState] = {}
         gone = list(keys)
         for fetcher in self.fetchers.values():
@@ -73,7 +73,7 @@ class FetcherManager:
         return removed
 
     def fetcher_of(self, key: TopicPartition) -> Fetcher | None:
-        """The fetcher that has a partition."""
+        """Return the fetcher of a partition, or None."""
         return next((fetcher for fetcher in self.fetchers.values() if key in fetcher.states), None)
 
     def mark_for_truncation(self, broker_id: int, key: TopicPartition, offset: int) -> None:
@@ -83,12 +83,12 @@ class FetcherManager:
             fetcher.mark_for_truncation(key, offset)
 
     def update_topic_ids(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:
-        """Topics have got their ids."""
+        """Set the ids of topics."""
         for fetcher in self.fetchers.values():
             fetcher.update_topic_ids(topic_ids)
 
     def resize(self, fetcher_count: int) -> None:
-        """`num.replica.fetchers` changed: partitions are spread anew, each goes on where it is."""
+        """Apply a new `num.replica.fetchers`: reassign the partitions, each of which continues where it is."""
         if fetcher_count != self._fetcher_count:
             self._fetcher_count = fetcher_count
             moved: dict[TopicPartition, tuple[BrokerEndPoint, InitialFetchState]] = {}

@@ -1,4 +1,4 @@
-"""The replicas that fetchers fill: those that follow another broker, and copies into another log directory of this one.
+"""The replicas that fetchers fill: followers of another broker, and copies into another log directory of this one.
 
 Sources: Kafka's ReplicaFetcherThread and ReplicaAlterLogDirsThread (KIP-113, KIP-858).
 """
@@ -35,7 +35,7 @@ class LogSlice(Protocol):
 
 
 def records_of(data: PartitionData) -> bytes:
-    """The records as bytes; inside the broker they may be a slice of a file."""
+    """Return the records as bytes. Inside the broker, they may be a slice of a file."""
     records = data.records
     if records is None or isinstance(records, bytes):
         return records or b""
@@ -46,7 +46,7 @@ def records_of(data: PartitionData) -> bytes:
 
 
 class _Logs:
-    """What both kinds read of their log."""
+    """The read operations of both kinds on their log."""
 
     def __init__(self, get_partition: Callable[[TopicPartition], Partition], quota: ReplicaQuota) -> None:
         self._get_partition = get_partition
@@ -61,15 +61,15 @@ class _Logs:
         return self.log(key).latest_epoch
 
     def log_start_offset(self, key: TopicPartition) -> int:
-        """Where it begins."""
+        """The log's start offset."""
         return self.log(key).log_start_offset
 
     def log_end_offset(self, key: TopicPartition) -> int:
-        """Where it ends."""
+        """The log's end offset."""
         return self.log(key).log_end_offset
 
     def end_offset_for_epoch(self, key: TopicPartition, epoch: int) -> tuple[int, int] | None:
-        """The largest epoch not above this one, and its end."""
+        """Return the largest epoch not above this one, and its end offset."""
         return self.log(key).end_offset_for_epoch(epoch)
 
 
@@ -82,7 +82,7 @@ def _check_offset(log: ReplicaLog, key: TopicPartition, fetch_offset: int) -> No
 
 
 class FollowerReplicas(_Logs):
-    """The logs of partitions that another broker leads. `on_truncated` passes a cut on to the copy into another directory."""
+    """The logs of partitions that another broker leads. `on_truncated` passes a truncation on to the copy in another directory."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class FollowerReplicas(_Logs):
         super().__init__(get_partition, quota)
         self._on_truncated = on_truncated
         self.with_new_high_watermark: list[TopicPartition] = []
-        """Partitions whose parked consumers may go on; the owner takes them after each answer."""
+        """Partitions whose parked consumers may be answered. The owner takes them after each answer."""
         self.bytes_in = 0
-        """Of records that leaders gave."""
+        """The number of bytes of records from leaders."""
 
     def append(self, key: TopicPartition, fetch_offset: int, leader_epoch: int, data: PartitionData) -> AppendInfo | None:
-        """Write what the leader gave, and take its high watermark and log start."""
+        """Append the leader's records, and take over its high watermark and log start offset."""
         partition = self._get_partition(key)
         log = partition.local_log
         _check_offset(log, key, fetch_offset)
@@ -114,7 +114,7 @@ class FollowerReplicas(_Logs):
         return info
 
     def truncate(self, key: TopicPartition, truncation: Truncation) -> None:
-        """Cut the log."""
+        """Truncate the log."""
         self._get_partition(key).truncate_to(truncation.offset)
         if truncation.is_complete:
             self._on_truncated(key, truncation.offset)
@@ -125,7 +125,7 @@ class FollowerReplicas(_Logs):
 
 
 class Promotion(Enum):
-    """How far a complete copy is: the controller has to know of the directory before it takes the log's place."""
+    """The progress of a complete copy. The controller has to know its directory before it replaces the log."""
 
     NONE = auto()
     QUEUED = auto()
@@ -133,7 +133,7 @@ class Promotion(Enum):
 
 
 class DirectoryEvents(Protocol):
-    """Who tells the controller where replicas lie (AssignReplicasToDirs)."""
+    """Reports the directories of replicas to the controller (AssignReplicasToDirs)."""
 
     def handle_assignment(
         self, topic_id: bytes, key: TopicPartition, log_dir: str, reason: str, on_accepted: Callable[[], None]
@@ -141,7 +141,7 @@ class DirectoryEvents(Protocol):
 
 
 class FutureReplicas(_Logs):
-    """Copies into other log directories. `on_promoted` is told which one has taken its log's place, so that it is no longer fetched."""
+    """Copies into other log directories. `on_promoted` is called with a copy that has replaced its log and is no longer fetched."""
 
     def __init__(
         self,
@@ -160,19 +160,19 @@ class FutureReplicas(_Logs):
         return self._get_partition(key).future_local_log
 
     def begin(self, key: TopicPartition) -> None:
-        """A copy is made from now on."""
+        """Start a copy."""
         self._promotions[key] = Promotion.NONE
         self._original_dirs[key] = self._get_partition(key).local_log.parent_dir
 
     def cancel(self, key: TopicPartition, topic_id: bytes) -> None:
-        """It is not made any more: where the controller may know of it, it is told of the old directory."""
+        """Cancel a copy. If the controller may know its directory, report the old directory again."""
         original_dir = self._original_dirs.pop(key, None)
         if self._promotions.pop(key, Promotion.NONE) is not Promotion.NONE and original_dir is not None:
             reason = "Reverting reassignment for canceled future replica"
             self._directories.handle_assignment(topic_id, key, original_dir, reason, lambda: None)
 
     def append(self, key: TopicPartition, fetch_offset: int, leader_epoch: int, data: PartitionData) -> AppendInfo | None:
-        """Write what the log has, and go on with the promotion where that was all."""
+        """Append the log's records. If the copy is complete then, continue its promotion."""
         partition = self._get_partition(key)
         log = partition.future_local_log
         _check_offset(log, key, fetch_offset)
@@ -200,7 +200,7 @@ class FutureReplicas(_Logs):
             self._on_promoted(key)
 
     def truncate(self, key: TopicPartition, truncation: Truncation) -> None:
-        """Cut the copy."""
+        """Truncate the copy."""
         self._get_partition(key).truncate_to(truncation.offset, is_future=True)
 
     def truncate_fully_and_start_at(self, key: TopicPartition, offset: int) -> None:

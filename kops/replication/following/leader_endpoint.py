@@ -1,4 +1,4 @@
-"""How a fetcher asks its leader: another broker, in a session, or this one, whose log is copied into another directory.
+"""The leader of a fetcher: another broker, with a fetch session, or this one, whose log is copied into another directory.
 
 Sources: Kafka's LeaderEndPoint, RemoteLeaderEndPoint, LocalLeaderEndPoint.
 """
@@ -31,7 +31,7 @@ _FULL_SESSION: Final = (0, -1)
 
 
 class FetcherSettings(NamedTuple):
-    """`replica.fetch.*`: times in ms, sizes in bytes. `broker_epoch` gives the epoch of this broker's registration."""
+    """The settings `replica.fetch.*`: times are ms, sizes bytes. `broker_epoch` returns the epoch of this broker's registration."""
 
     broker_id: int
     broker_epoch: Callable[[], int]
@@ -43,7 +43,7 @@ class FetcherSettings(NamedTuple):
 
 
 class BuiltFetch(NamedTuple):
-    """A fetch to send, at most in `max_version` (None: the newest), and what it asks for. The logs of `failed` cannot be read."""
+    """A fetch to send, at most in `max_version` (None: the newest), and the partitions in it. The logs of `failed` cannot be read."""
 
     request: FetchRequest | None
     asked: Mapping[TopicPartition, FetchInfo]
@@ -57,10 +57,10 @@ class LeaderEndPoint(Protocol):
     def build_fetch(
         self, states: Mapping[TopicPartition, FetchState], changed: Iterable[TopicPartition], replicas: Replicas, now_ms: int
     ) -> BuiltFetch:
-        """The next fetch. `changed` are the partitions that have changed since the last one was built, or that are gone."""
+        """Build the next fetch. `changed` are the partitions that have changed or were removed since the last one was built."""
 
     def read_response(self, response: FetchResponse, version: int) -> dict[TopicPartition, PartitionData] | None:
-        """The answers by partition, None if the response as a whole failed."""
+        """Return the answers by partition, or None if the response as a whole failed."""
 
     def on_failure(self) -> None: ...
     @property
@@ -75,13 +75,13 @@ class RemoteLeader:
         self.replica_id = settings.broker_id
         self._settings = settings
         self._quota = quota
-        self._left_out: dict[TopicPartition, None] = {}  # delayed, throttled …: they may be asked for later
-        self._behind: dict[TopicPartition, None] = {}  # asked for, but not where the quota is exceeded
+        self._left_out: dict[TopicPartition, None] = {}  # delayed, throttled …: they may be fetched later
+        self._behind: dict[TopicPartition, None] = {}  # fetched only while the quota is not exceeded
 
     def build_fetch(
         self, states: Mapping[TopicPartition, FetchState], changed: Iterable[TopicPartition], replicas: Replicas, now_ms: int
     ) -> BuiltFetch:
-        """Ask for what is ready and not throttled, in one request of the session. Resting partitions are not looked at."""
+        """Fetch the partitions that are ready and not throttled, in one request of the session. Resting partitions are skipped."""
         failed: list[TopicPartition] = []
         wanted: dict[TopicPartition, FetchInfo] = {}
         unwanted: list[TopicPartition] = []
@@ -112,7 +112,7 @@ class RemoteLeader:
         return BuiltFetch(request, data.session_partitions, failed, max_version)
 
     def _to_look_at(self, changed: Iterable[TopicPartition], *, is_exceeded: bool) -> Iterable[TopicPartition]:
-        """The partitions for which the next fetch may differ from the last one."""
+        """Return the partitions for which the next fetch may differ from the last one."""
         if not self._left_out and not is_exceeded:
             return changed
         return [*{**self._left_out, **(self._behind if is_exceeded else {}), **dict.fromkeys(changed)}]
@@ -120,7 +120,7 @@ class RemoteLeader:
     def _in_order(
         self, wanted: dict[TopicPartition, FetchInfo], states: Mapping[TopicPartition, FetchState]
     ) -> dict[TopicPartition, FetchInfo]:
-        """Partitions that are new to the session take their places in the order of the states, which few requests have to ask for."""
+        """Sort partitions that are new to the session in the order of the states. Few requests need this."""
         if len(wanted) < 2:
             return wanted
         new_count = sum(key not in self.session.session_partitions for key in wanted)
@@ -130,19 +130,19 @@ class RemoteLeader:
         return not state.is_replica_in_sync and self._quota.is_throttled(key)
 
     def read_response(self, response: FetchResponse, version: int) -> dict[TopicPartition, PartitionData] | None:
-        """The answers. An error of the session fails only this round, unless the topic ids were wrong."""
+        """Return the answers. An error of the session fails only this round, unless the topic ids were wrong."""
         answers = self.session.take_response(response, version)
         if answers is None and response.error_code != _TOPIC_ID_ERROR:
             return {}
         return answers
 
     def on_failure(self) -> None:
-        """There was no answer."""
+        """Handle a lost request."""
         self.session.handle_error()
 
 
 class LocalLeader:
-    """This broker: one partition at a time is copied, to its end, in order of name."""
+    """This broker. It copies one partition at a time to its end, in order of name."""
 
     def __init__(self, settings: FetcherSettings, quota: ReplicaQuota) -> None:
         self.replica_id = settings.broker_id
@@ -153,7 +153,7 @@ class LocalLeader:
     def build_fetch(
         self, states: Mapping[TopicPartition, FetchState], changed: Iterable[TopicPartition], replicas: Replicas, now_ms: int
     ) -> BuiltFetch:
-        """The partition in progress, or the first that is ready; nothing while the quota is exceeded."""
+        """Fetch the partition in progress, or the first that is ready. Nothing is fetched while the quota is exceeded."""
         if self._quota.is_quota_exceeded:
             return BuiltFetch(None, {}, [])
         ready = [key for key, state in states.items() if state.is_ready(Phase.FETCHING, now_ms)]
@@ -172,11 +172,11 @@ class LocalLeader:
         return BuiltFetch(request, wanted, [], None if data.can_use_topic_ids else LAST_VERSION_WITHOUT_TOPIC_IDS)
 
     def read_response(self, response: FetchResponse, version: int) -> dict[TopicPartition, PartitionData] | None:
-        """The answers; inside the broker topics keep their names."""
+        """Return the answers. Inside the broker, topics keep their names."""
         return response_data(response, {}, LAST_VERSION_WITHOUT_TOPIC_IDS)
 
     def on_failure(self) -> None:
-        """There is no session to end."""
+        """Do nothing, because there is no session."""
 
 
 _TOPIC_ID_ERROR = 106
@@ -205,7 +205,7 @@ def _request(
 
 
 def epochs_request(replica_id: int, wanted: Mapping[TopicPartition, tuple[int, int]]) -> OffsetForLeaderEpochRequest:
-    """Ask for the ends of epochs: (current leader epoch, epoch) by partition."""
+    """Build a request for the ends of epochs: (current leader epoch, epoch) by partition."""
     topics: dict[str, OffsetForLeaderTopic] = {}
     for key, (current_leader_epoch, epoch) in wanted.items():
         topic = topics.setdefault(key.topic, OffsetForLeaderTopic(topic=key.topic))
@@ -214,7 +214,7 @@ def epochs_request(replica_id: int, wanted: Mapping[TopicPartition, tuple[int, i
 
 
 def offsets_request(replica_id: int, wanted: Mapping[TopicPartition, tuple[int, int]]) -> ListOffsetsRequest:
-    """Ask for offsets: (current leader epoch, timestamp) by partition."""
+    """Build a request for offsets: (current leader epoch, timestamp) by partition."""
     topics: dict[str, ListOffsetsTopic] = {}
     for key, (current_leader_epoch, timestamp) in wanted.items():
         topic = topics.setdefault(key.topic, ListOffsetsTopic(name=key.topic))

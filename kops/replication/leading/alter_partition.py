@@ -1,7 +1,7 @@
-"""Changes of in-sync sets on their way to the controller: at most one a partition, all that wait in one request, one request at a time.
+"""The queue of ISR changes for the controller: at most one for each partition, all waiting ones in one request, one request at a time.
 
-Source: Kafka's DefaultAlterPartitionManager (KIP-497). `next_request` gives what is to be sent, `on_response` and `on_failure` take what
-became of it; a request without an answer is sent again for as long as it takes.
+Source: Kafka's DefaultAlterPartitionManager (KIP-497). `next_request` returns the next request, and `on_response` and `on_failure` receive
+its outcome. A request without an answer is sent again until there is one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class _Item(NamedTuple):
 
 
 class AlterPartitionManager:
-    """The queue of one broker. `broker_epoch` gives the epoch of its registration; `on_waiting` is told when there is something to send."""
+    """The queue of one broker. `broker_epoch` returns the epoch of its registration. `on_waiting` is called when there is something to
+    send.
+    """
 
     def __init__(self, broker_id: int, broker_epoch: Callable[[], int], on_waiting: Callable[[], None]) -> None:
         self._broker_id = broker_id
@@ -42,7 +44,7 @@ class AlterPartitionManager:
         self._not_before_ms = 0
 
     def submit(self, topic_id: bytes, partition: int, proposed: ProposedIsr, done: Callable[[LeaderAndIsr | str], None]) -> None:
-        """Ask for an ISR; OPERATION_NOT_ATTEMPTED where the partition waits for another answer."""
+        """Propose an ISR. The outcome is OPERATION_NOT_ATTEMPTED if the partition is waiting for another answer."""
         key = (topic_id, partition)
         if key in self._unsent:
             done("OPERATION_NOT_ATTEMPTED")
@@ -52,11 +54,11 @@ class AlterPartitionManager:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When there is something to send, None while an answer is waited for or nothing is to be asked."""
+        """The time of the next request, or None while a request is in flight or nothing is waiting."""
         return self._not_before_ms if self._unsent and self._in_flight is None else None
 
     def next_request(self, now_ms: int) -> AlterPartitionRequest | None:
-        """What is to be sent to the controller now."""
+        """Return the request to send to the controller now, or None."""
         if self.next_due_ms is None or now_ms < self._not_before_ms:
             return None
         self._in_flight = dict(self._unsent)
@@ -76,15 +78,15 @@ class AlterPartitionManager:
         return AlterPartitionRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch(), topics=list(topics.values()))
 
     def on_failure(self, now_ms: int) -> None:
-        """There was no answer."""
+        """Handle a lost request."""
         self._in_flight = None
         self._not_before_ms = now_ms + RETRY_DELAY_MS
 
     def on_response(self, response: AlterPartitionResponse, now_ms: int) -> None:
-        """Tell each partition its answer; what the response does not name is sent again."""
+        """Give each partition its answer. A partition that the response omits is sent again."""
         in_flight, self._in_flight = self._in_flight, None
         if response.error_code or in_flight is None:
-            # Wrong for the request as a whole: STALE_BROKER_EPOCH, CLUSTER_AUTHORIZATION_FAILED …
+            # An error of the whole request: STALE_BROKER_EPOCH, CLUSTER_AUTHORIZATION_FAILED …
             self._not_before_ms = now_ms + RETRY_DELAY_MS
             return
         self._not_before_ms = now_ms

@@ -1,4 +1,6 @@
-"""A fetch as a leader (or a follower that is read from) sees it (Kafka FetchParams, FetchRequest.PartitionData, LogReadInfo)."""
+"""A fetch from the view of the leader, or of a follower that consumers read from (Kafka FetchParams, FetchRequest.PartitionData,
+LogReadInfo).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ FUTURE_LOCAL_REPLICA_ID: Final = -3
 
 
 class ClientMetadata(NamedTuple):
-    """Who fetches, for the choice of a replica near by (KIP-392)."""
+    """The client of a fetch, for the choice of a nearby replica (KIP-392)."""
 
     rack_id: str
     client_id: str = ""
@@ -24,7 +26,7 @@ class ClientMetadata(NamedTuple):
 
 
 class FetchParams(NamedTuple):
-    """What a fetch asks for as a whole: `replica_id` -1 is a consumer; sizes in bytes, `max_wait_ms` in ms."""
+    """The parameters of a whole fetch. `replica_id` -1 is a consumer. Sizes are bytes, `max_wait_ms` is ms."""
 
     replica_id: int
     replica_epoch: int
@@ -41,29 +43,29 @@ class FetchParams(NamedTuple):
 
     @property
     def is_from_future(self) -> bool:
-        """Whether it is a copy into another log directory of this broker."""
+        """Whether the fetch is for a copy into another log directory of this broker."""
         return self.replica_id == FUTURE_LOCAL_REPLICA_ID
 
     @property
     def fetch_only_leader(self) -> bool:
-        """Whether only a leader may answer: always, but for a consumer that says where it is and for a look into a broker."""
+        """Whether only a leader may answer. Exceptions are a consumer with client metadata and a debugging consumer."""
         return self.is_from_follower or (is_consumer(self.replica_id) and self.client_metadata is None)
 
 
 def is_consumer(replica_id: int) -> bool:
-    """Whether a fetch's replica id means none: neither another broker nor a copy on this one."""
+    """Whether a fetch's replica id is that of a consumer, so neither another broker nor a copy on this one."""
     return replica_id < 0 and replica_id != FUTURE_LOCAL_REPLICA_ID
 
 
 def isolation_of(replica_id: int, isolation_level: int) -> Isolation:
-    """How far a fetch may read; `isolation_level` is the request's (0 read uncommitted, 1 read committed)."""
+    """Return how far a fetch may read. `isolation_level` is the request's (0 read uncommitted, 1 read committed)."""
     if not is_consumer(replica_id):
         return Isolation.LOG_END
     return Isolation.TXN_COMMITTED if isolation_level == 1 else Isolation.HIGH_WATERMARK
 
 
 class FetchInfo(NamedTuple):
-    """What a fetch asks for of one partition; epochs are None if the request has none."""
+    """The parameters of one partition in a fetch. Epochs are None if the request has none."""
 
     fetch_offset: int
     log_start_offset: int
@@ -74,7 +76,7 @@ class FetchInfo(NamedTuple):
 
 
 class EpochEndOffset(NamedTuple):
-    """The end of an epoch as OffsetForLeaderEpoch answers it; -1 where nothing is known, `error` a name of Kafka's Errors."""
+    """The end of an epoch for the answer to OffsetForLeaderEpoch. -1 if it is unknown. `error` is a name of Kafka's Errors."""
 
     leader_epoch: int = -1
     end_offset: int = -1
@@ -82,7 +84,7 @@ class EpochEndOffset(NamedTuple):
 
 
 class LogRead(NamedTuple):
-    """What a fetch found: data, or where its log diverges from this one; the offsets are those before the read."""
+    """The result of a fetch: data, or where the client's log diverges from this one. The offsets are those before the read."""
 
     fetched: Fetched | None
     diverging_epoch: EpochEndOffset | None

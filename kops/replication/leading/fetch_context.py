@@ -80,7 +80,7 @@ class FetchContext:
         return False
 
     def would_respond(self, updates: Updates) -> Updates:
-        """The answers that would be sent: for the size of a response before it is known whether the client is throttled."""
+        """Return the answers that would be sent, for the response's size before it is known whether the client is throttled."""
         return updates
 
     def respond(self, updates: Updates, nodes: Iterable[NodeEndpoint] = ()) -> FetchResponse:
@@ -107,7 +107,7 @@ class SessionErrorContext(FetchContext):
 
 
 class FullFetchContext(FetchContext):
-    """A fetch that says everything and asks for a session; the answer brings its id where there is place."""
+    """A complete fetch that requests a session. The answer has the session's id if the cache has room."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class FullFetchContext(FetchContext):
 
 
 class IncrementalFetchContext(FetchContext):
-    """A fetch of a session. What the request leaves out is as before, and the answer contains only what is new."""
+    """A fetch of a session. Partitions that the request omits are unchanged, and the answer contains only news."""
 
     def __init__(self, metadata: FetchMetadata, session: FetchSession, topic_name: Callable[[bytes], str | None]) -> None:
         super().__init__({})
@@ -200,7 +200,7 @@ class FetchManager:
         *,
         is_from_follower: bool,
     ) -> FetchContext:
-        """The context of a request of this version; `topic_name` finds the name of an id as it is known now."""
+        """Return the context for a request of this version. `topic_name` returns the current name of a topic id."""
         uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
         if metadata.is_full:
             if metadata.session_id != INVALID_SESSION_ID:

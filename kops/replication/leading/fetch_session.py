@@ -1,7 +1,7 @@
-"""The broker's side of incremental fetches (KIP-227): sessions remember what a client asks for, so that it only sends what changes.
+"""The broker's side of incremental fetches (KIP-227): a session remembers the partitions of a client, which then sends only changes.
 
-Sources: Kafka's FetchSession, FetchSessionCacheShard, FetchMetadata, FetchManager. Kafka cuts its cache into shards against contention of
-threads; here it is one. `kops.replication.leading.fetch_context` makes the answers.
+Sources: Kafka's FetchSession, FetchSessionCacheShard, FetchMetadata, FetchManager. Kafka divides its cache into shards to reduce lock
+contention. Here, there is one cache. `kops.replication.leading.fetch_context` builds the answers.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ class TopicIdPartition(NamedTuple):
 
 
 class FetchMetadata(NamedTuple):
-    """A fetch's session and epoch, as the request carries them."""
+    """A fetch's session id and epoch from the request."""
 
     session_id: int
     epoch: int
 
     @property
     def is_full(self) -> bool:
-        """Whether the request is complete in itself."""
+        """Whether the request lists all its partitions."""
         return self.epoch in (INITIAL_EPOCH, FINAL_EPOCH)
 
     def next_incremental(self) -> FetchMetadata:
-        """The next request of the session."""
+        """The metadata of the session's next request."""
         return FetchMetadata(self.session_id, next_epoch(self.epoch))
 
     def next_close_existing(self) -> FetchMetadata:
-        """End the session, begin none."""
+        """The metadata that ends the session and begins none."""
         return FetchMetadata(self.session_id, FINAL_EPOCH)
 
     def next_close_existing_attempt_new(self) -> FetchMetadata:
-        """End the session, begin another."""
+        """The metadata that ends the session and begins another."""
         return FetchMetadata(self.session_id, INITIAL_EPOCH)
 
 
@@ -77,7 +77,7 @@ def next_epoch(epoch: int) -> int:
 
 
 def records_size(data: PartitionData) -> int:
-    """Bytes of the records of a partition's answer, which may be a slice of a file."""
+    """The size in bytes of the records in a partition's answer, which may be a slice of a file."""
     records = data.records
     if records is None:
         return 0
@@ -85,9 +85,9 @@ def records_size(data: PartitionData) -> int:
 
 
 class CachedPartition:
-    """What a session knows of a partition: the last request's parameters and the last answer's offsets.
+    """A session's knowledge of a partition: the parameters of the last request and the offsets of the last answer.
 
-    `rank` says which is served first. `rest` is None if it has to be looked at with the next fetch.
+    `rank` gives the order of serving. `rest` is None if the next fetch has to check the partition.
     """
 
     __slots__ = ("high_watermark", "info", "key", "log_start_offset", "part", "rank", "rest")
@@ -102,7 +102,7 @@ class CachedPartition:
         self.rest: Rest | None = None
 
     def must_respond(self, data: PartitionData, *, update: bool) -> bool:
-        """Whether an answer contains something new. With `update` it is remembered."""
+        """Whether an answer contains something new. With `update`, it is remembered."""
         is_error = data.error_code != 0
         is_new = (
             records_size(data) > 0
@@ -120,10 +120,10 @@ class CachedPartition:
 
 
 class Rest:
-    """A partition of a session to which nothing happens: who asks is at the end of what it may read, and knows all that there is to know.
+    """A partition of a session to which nothing happens: the client is at the end of what it may read, and knows all current offsets.
 
-    To look at it again would change nothing but the time of the last fetch, which `FetchSession.clock` has. The partition ends it
-    (`PartitionReads.disturb`) whenever something happens to it. `start` is where the next read begins.
+    Checking it again would only change the time of the last fetch, which is in `FetchSession.clock`. Whenever something happens to the
+    partition, the partition ends the rest (`PartitionReads.disturb`). `start` is where the next read begins.
     """
 
     __slots__ = ("_partition", "_replica", "_session", "cached", "start")
@@ -148,7 +148,7 @@ class Rest:
         return self._partition.topic_partition
 
     def end(self) -> None:
-        """End the rest: the next fetch looks at the partition, and a waiting one is told."""
+        """End the rest: the next fetch checks the partition, and a waiting fetch is notified."""
         session, cached = self._session, self.cached
         self._partition.resting.pop(self, None)
         cached.rest = None
@@ -161,10 +161,10 @@ class Rest:
 
 
 class FetchSession:
-    """One client's session. `privileged`: of a follower; `cached_size` is the size by which the cache knows it.
+    """One client's session. `privileged` sessions are those of followers. `cached_size` is the size that the cache has noted.
 
-    `restless` are the partitions that the next fetch has to look at. `on_disturbed` is a waiting fetch, which is told what is at rest no
-    longer; `disturbed` are the partitions of which one was told.
+    `restless` are the partitions that the next fetch has to check. `on_disturbed` is the waiting fetch, which is notified when a rest ends.
+    `disturbed` are the partitions of these notifications.
     """
 
     __slots__ = (
@@ -208,7 +208,7 @@ class FetchSession:
 
     @property
     def eviction_key(self) -> tuple[bool, int, int]:
-        """The lowest is evicted first: clients before followers, small sessions before large ones."""
+        """The key of eviction. The lowest goes first: clients before followers, small sessions before large ones."""
         return self.privileged, self.cached_size, self.id
 
     def update(self, fetch_data: Mapping[TopicIdPartition, FetchInfo], to_forget: Iterable[TopicIdPartition]) -> None:
@@ -231,30 +231,30 @@ class FetchSession:
                 del self.partitions[part.key], self.restless[part.key]
 
     def find(self, key: TopicPartition, info: FetchInfo) -> CachedPartition | None:
-        """What it knows of a partition that was asked for like this."""
+        """Return the cached partition for a request with these parameters, or None."""
         return self.partitions.get((key.topic if info.topic_id == ZERO_UUID else info.topic_id, key.partition))
 
     def rank_of(self, key: TopicPartition, info: FetchInfo) -> int:
-        """The place of a partition in the order of serving. One that was forgotten meanwhile comes last."""
+        """The partition's place in the order of serving. A partition that was forgotten meanwhile comes last."""
         cached = self.find(key, info)
         return self._next_rank if cached is None else cached.rank
 
     def in_order(self) -> list[CachedPartition]:
-        """The partitions to look at, in the order of serving."""
+        """The partitions to check, in the order of serving."""
         restless = list(self.restless.values())
         if len(restless) > 1:
             restless.sort(key=lambda cached: cached.rank)
         return restless
 
     def wake_all(self) -> None:
-        """Have all partitions looked at."""
+        """Let the next fetch check all partitions."""
         if len(self.restless) < len(self.partitions):
             for cached in self.partitions.values():
                 if cached.rest is not None:
                     cached.rest.end()
 
     def begin(self, asks_as: Hashable, now_ms: int) -> None:
-        """Begin a fetch. Rest ends if the client asks differently now, or if the clock was set back."""
+        """Begin a fetch. Rests end if the client's parameters differ now, or if the clock was set back."""
         if asks_as != self.asks_as or now_ms < self.clock.time_ms or self.on_disturbed is not None:
             self.wake_all()
             self.on_disturbed = None
@@ -273,8 +273,9 @@ class FetchSession:
 
 
 class FetchSessionCache:
-    """All sessions of a broker, at most `max_entries`. A session not used for `eviction_ms` may go for any other; `draw_id` draws an id
-    from 1 up to 2^31 - 1."""
+    """All sessions of a broker, at most `max_entries`. Any other session may replace one that was not used for `eviction_ms`. `draw_id`
+    draws an id from 1 up to 2^31 - 1.
+    """
 
     def __init__(self, max_entries: int, eviction_ms: int, draw_id: Callable[[], int]) -> None:
         self._max_entries = max_entries
@@ -288,7 +289,7 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def get(self, session_id: int) -> FetchSession | None:
-        """The session of an id."""
+        """Return the session with this id, or None."""
         return self._sessions.get(session_id)
 
     def maybe_create(
@@ -300,7 +301,7 @@ class FetchSessionCache:
         privileged: bool,
         uses_topic_ids: bool,
     ) -> int:
-        """The id of a new session for `size` partitions, INVALID_SESSION_ID where there is no place for it."""
+        """Return the id of a new session for `size` partitions, or INVALID_SESSION_ID if there is no room for it."""
         if len(self._sessions) >= self._max_entries and not self._try_evict((privileged, size, 0), now_ms):
             return INVALID_SESSION_ID
         session_id = self._draw_id()

@@ -1,4 +1,4 @@
-"""A partition's in-sync replicas, committed or asked for, and its assignment.
+"""A partition's in-sync replicas, committed or proposed, and its assignment.
 
 Sources: Kafka's PartitionState (CommittedPartitionState, PendingExpandIsr, PendingShrinkIsr), LeaderAndIsr, AssignmentState
 (SimpleAssignmentState, OngoingReassignmentState), PartitionRegistration, LeaderRecoveryState.
@@ -15,7 +15,7 @@ UNKNOWN_BROKER_EPOCH: Final = -1
 
 
 class PartitionRegistration(Protocol):
-    """What the metadata says of a partition; `leader` is -1 where it has none."""
+    """A partition in the metadata. `leader` is -1 if it has none."""
 
     @property
     def replicas(self) -> Sequence[int]: ...
@@ -36,14 +36,14 @@ class PartitionRegistration(Protocol):
 
 
 class BrokerState(NamedTuple):
-    """A member of an ISR that is asked for; `broker_epoch` is -1 where the leader has not heard of it yet."""
+    """A member of a proposed ISR. `broker_epoch` is -1 if the leader has not received a fetch from it yet."""
 
     broker_id: int
     broker_epoch: int
 
 
 class ProposedIsr(NamedTuple):
-    """What a leader asks the controller for (LeaderAndIsr, as it is sent)."""
+    """The ISR that a leader proposes to the controller (LeaderAndIsr, as it is sent)."""
 
     leader: int
     leader_epoch: int
@@ -53,7 +53,7 @@ class ProposedIsr(NamedTuple):
 
 
 class LeaderAndIsr(NamedTuple):
-    """What the controller answers."""
+    """The controller's answer."""
 
     leader: int
     leader_epoch: int
@@ -70,12 +70,12 @@ class CommittedIsr(NamedTuple):
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        """Everyone who may be in the ISR, whatever becomes of the change in flight."""
+        """All replicas that may be in the ISR, whatever the outcome of a change in flight."""
         return self.isr
 
 
 class PendingExpandIsr(NamedTuple):
-    """One replica is to join; it counts at once for the high watermark, as the controller may have taken it already."""
+    """A replica is about to join. It counts for the high watermark at once, because the controller may already have accepted it."""
 
     new_in_sync_replica_id: int
     sent: ProposedIsr
@@ -88,7 +88,7 @@ class PendingExpandIsr(NamedTuple):
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        """With the one that is to join."""
+        """The ISR including the joining replica."""
         return self.last_committed.isr | {self.new_in_sync_replica_id}
 
     @property
@@ -98,7 +98,7 @@ class PendingExpandIsr(NamedTuple):
 
 
 class PendingShrinkIsr(NamedTuple):
-    """Replicas are to leave; they count for the high watermark until that is certain."""
+    """Replicas are about to leave. They count for the high watermark until the controller has confirmed that."""
 
     out_of_sync_replica_ids: frozenset[int]
     sent: ProposedIsr
@@ -111,7 +111,7 @@ class PendingShrinkIsr(NamedTuple):
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        """With those that are to leave."""
+        """The ISR including the leaving replicas."""
         return self.last_committed.isr
 
     @property
@@ -133,10 +133,10 @@ class Assignment(NamedTuple):
 
     @property
     def is_reassigning(self) -> bool:
-        """Whether a reassignment is under way."""
+        """Whether a reassignment is in progress."""
         return bool(self.adding or self.removing)
 
     @property
     def replication_factor(self) -> int:
-        """How many replicas count; those being added don't yet."""
+        """The number of replicas, without those being added."""
         return sum(replica not in self.adding for replica in self.replicas)

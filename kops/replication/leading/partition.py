@@ -1,8 +1,8 @@
-"""One partition on this broker: its role, its replicas and its in-sync set, what is appended to it and when that counts as replicated.
+"""One partition on this broker: its role, replicas and in-sync set, and the appends to it until they are replicated.
 
-Source: Kafka's Partition (KIP-101, KIP-497, KIP-841, KIP-903). Nothing here waits: a change of the ISR goes to `AlterPartitionQueue` and
-its answer comes back by a call; what waits for the high watermark is told through `DelayedOperations`. `PartitionReads` has what is read.
-Answers for a client are ApiError.
+Source: Kafka's Partition (KIP-101, KIP-497, KIP-841, KIP-903). Nothing here waits. A change of the ISR goes to `AlterPartitionQueue`, which
+calls back with the answer. `DelayedOperations` checks the operations that wait for the high watermark. `PartitionReads` has the reading
+half. Answers for a client are ApiError.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 TRANSACTION_VERSION_UNKNOWN = -1
 HIGH_WATERMARK = -1
-"""The offset of a DeleteRecords that means the high watermark."""
+"""The offset in a DeleteRecords that stands for the high watermark."""
 REJECTED = frozenset({"OPERATION_NOT_ATTEMPTED", "INELIGIBLE_REPLICA"})
-"""Errors with which the controller says that it changed nothing and that the partition epoch is right."""
+"""Errors after which the controller has changed nothing and the partition epoch is right."""
 SUPERSEDED = frozenset(
     {
         "UNKNOWN_TOPIC_OR_PARTITION",
@@ -48,17 +48,17 @@ SUPERSEDED = frozenset(
         "NEW_LEADER_ELECTED",
     }
 )
-"""Errors after which the state is settled by the metadata that is on its way."""
+"""Errors after which new metadata will settle the state."""
 
 
 class AlterPartitionQueue(Protocol):
-    """Who asks the controller (`kops.replication.leading.alter_partition`); `done` gets its answer, or the name of an error."""
+    """Sends ISR changes to the controller (`kops.replication.leading.alter_partition`). `done` gets the answer, or the name of an error."""
 
     def submit(self, topic_id: bytes, partition: int, proposed: ProposedIsr, done: Callable[[LeaderAndIsr | str], None]) -> None: ...
 
 
 class DelayedOperations(Protocol):
-    """What waits for this partition (`kops.replication.waiting.delayed`)."""
+    """The operations that wait for this partition (`kops.replication.waiting.delayed`)."""
 
     def check_and_complete_all(self, key: TopicPartition) -> None: ...
     @property
@@ -66,7 +66,7 @@ class DelayedOperations(Protocol):
 
 
 class Surroundings(NamedTuple):
-    """What all partitions of a broker share. `broker_epoch` gives the epoch of this broker's registration."""
+    """The objects that all partitions of a broker share. `broker_epoch` returns the epoch of this broker's registration."""
 
     broker_id: int
     broker_epoch: Callable[[], int]
@@ -77,25 +77,25 @@ class Surroundings(NamedTuple):
     delayed: DelayedOperations
     replica_lag_time_max_ms: int = 30_000
     on_log_start: Callable[[TopicPartition], object] = lambda key: None
-    """Told the partitions whose logs begin later."""
+    """Called with a partition whose log start offset has increased."""
 
 
 class LeaderAppend(NamedTuple):
-    """An append's result, and whether the high watermark grew with it (then what waits for the partition is to be checked)."""
+    """An append's result, and whether it increased the high watermark (then the operations that wait for the partition must be checked)."""
 
     info: AppendInfo
     high_watermark_increased: bool
 
 
 class DeletedRecords(NamedTuple):
-    """What a DeleteRecords did on the leader: the offset asked for, and the lowest start among the live replicas."""
+    """The result of a DeleteRecords on the leader: the requested offset, and the lowest start offset of the live replicas."""
 
     requested_offset: int
     low_watermark: int
 
 
 class Partition(PartitionReads):
-    """A partition's leader or follower on this broker. `log` is None while there is none, `future_log` a copy into another directory."""
+    """A leader or follower on this broker. `log` is None while there is none, and `future_log` is a copy into another directory."""
 
     def __init__(self, topic_partition: TopicPartition, topic_id: bytes, around: Surroundings) -> None:
         super().__init__(topic_partition, around.broker_id)
@@ -123,7 +123,7 @@ class Partition(PartitionReads):
 
     @property
     def in_sync_replica_ids(self) -> frozenset[int]:
-        """The committed ISR; empty on a follower."""
+        """The committed ISR, which is empty on a follower."""
         return self.isr_state.isr
 
     def is_in_sync(self, replica_id: int) -> bool:
@@ -131,7 +131,7 @@ class Partition(PartitionReads):
 
     @property
     def is_isr_change_in_flight(self) -> bool:
-        """Whether the controller has been asked for another ISR."""
+        """Whether a proposed ISR is waiting for the controller's answer."""
         return not isinstance(self.isr_state, CommittedIsr)
 
     @property
@@ -141,7 +141,7 @@ class Partition(PartitionReads):
 
     @property
     def is_under_min_isr(self) -> bool:
-        """Whether fewer replicas are in sync than `min.insync.replicas` asks for."""
+        """Whether fewer replicas are in sync than `min.insync.replicas` requires."""
         log = self.leader_log
         return log is not None and len(self.isr_state.isr) < self._effective_min_isr(log)
 
@@ -156,16 +156,16 @@ class Partition(PartitionReads):
 
     @property
     def is_adding_local_replica(self) -> bool:
-        """Whether a reassignment brings this broker's replica."""
+        """Whether a reassignment adds this broker's replica."""
         return self.around.broker_id in self.assignment.adding
 
     # roles ------------------------------------------------------------------------------------------------------------------------
 
     def make_leader(self, registration: PartitionRegistration, open_log: Callable[[], ReplicaLog | None]) -> bool:
-        """Lead, as the metadata says -> whether it did not before.
+        """Become or stay leader according to the metadata, and return whether this broker was not the leader before.
 
-        `open_log` makes or finds the log in the directory it is assigned to; it is called where there is no log yet, and gives None where
-        it may lie in a directory that is offline, which is NOT_LEADER_OR_FOLLOWER. News older than what is known are passed over.
+        `open_log` creates or finds the log in its assigned directory. It is called if there is no log yet. It returns None if the log may
+        be in an offline directory, which raises NOT_LEADER_OR_FOLLOWER. Metadata older than the known state is ignored.
         """
         if registration.partition_epoch < self.partition_epoch:
             return False
@@ -176,7 +176,7 @@ class Partition(PartitionReads):
         self._update_assignment(registration)
         self._keep_followers(registration)
         if is_new_leader or not self._is_change_in_flight_from(registration.partition_epoch):
-            # A leader has what it has: it is recovered by leading.
+            # A leader counts as recovered as soon as it leads.
             self.isr_state = CommittedIsr(isr, RECOVERED)
         if self.log is None:
             self.log = open_log()
@@ -184,8 +184,8 @@ class Partition(PartitionReads):
         log.on_log_start = self._on_log_start
         if registration.leader_epoch > self.leader_epoch:
             end_offset = log.log_end_offset
-            # Followers of leaders that followed each other quickly may have entries of later epochs than any in this log: so that they can
-            # ask for those, the epoch is known from its beginning and not from its first record.
+            # After quick changes of leaders, followers may have entries of later epochs than any in this log. They ask for the ends of
+            # those epochs, so an epoch is recorded at its beginning and not at its first record.
             log.epochs.assign(registration.leader_epoch, end_offset)
             for replica in self.remote_replicas.values():
                 replica.reset(now_ms, end_offset, is_new_leader=is_new_leader, is_in_sync=replica.broker_id in isr)
@@ -198,15 +198,18 @@ class Partition(PartitionReads):
         return is_new_leader
 
     def _is_change_in_flight_from(self, partition_epoch: int) -> bool:
-        """Whether an ISR was asked for in this partition epoch.
+        """Whether an ISR was proposed in this partition epoch.
 
-        The metadata often tells what an answer of the controller has told already, when the next change is on its way. Kafka forgets that
-        change then; should the controller take it, the high watermark may meanwhile pass a replica that has joined and may be elected.
+        The metadata often repeats an answer of the controller while the next change is already in flight. Kafka then forgets that change.
+        If the controller accepts it, the high watermark may meanwhile pass a replica that has joined and may be elected.
         """
         return self.is_isr_change_in_flight and partition_epoch == self.partition_epoch
 
     def make_follower(self, registration: PartitionRegistration, open_log: Callable[[], ReplicaLog | None]) -> bool:
-        """Follow, as the metadata says -> whether the leader epoch is new, so that fetching begins anew. Else as `make_leader`."""
+        """Become or stay follower according to the metadata, and return whether the leader epoch is new and fetching must start again.
+
+        Everything else is as in `make_leader`.
+        """
         if registration.partition_epoch < self.partition_epoch:
             return False
         self.disturb()
@@ -233,13 +236,13 @@ class Partition(PartitionReads):
         self.remote_replicas = {each: self.remote_replicas.get(each) or Replica(each, self.around.brokers) for each in followers}
 
     def delete(self) -> None:
-        """The partition is gone."""
+        """Handle the deletion of the partition."""
         self._clear()
         for listener in self.on_deleted:
             listener(self.topic_partition)
 
     def mark_offline(self) -> None:
-        """Its log directory failed."""
+        """Handle the failure of its log directory."""
         self._clear()
         for listener in self.on_failed:
             listener(self.topic_partition)
@@ -255,7 +258,7 @@ class Partition(PartitionReads):
     # followers --------------------------------------------------------------------------------------------------------------------
 
     def get_replica(self, replica_id: int) -> Replica | None:
-        """What is known of a follower."""
+        """Return the state of a follower, or None."""
         return self.remote_replicas.get(replica_id)
 
     def update_follower_fetch_state(
@@ -267,7 +270,7 @@ class Partition(PartitionReads):
         leader_end_offset: int,
         broker_epoch: int,
     ) -> None:
-        """A follower has fetched: it may join the ISR, the high watermark and the low watermark may grow."""
+        """Process a follower's fetch: it may join the ISR, and the high watermark and the low watermark may grow."""
         watches_low_watermark = self.around.delayed.delayed_delete_count > 0
         old_low_watermark = self.low_watermark if watches_low_watermark else -1
         old_end_offset = replica.end.message_offset
@@ -298,7 +301,7 @@ class Partition(PartitionReads):
         return log is not None and end_offset >= log.high_watermark and start_offset is not None and end_offset >= start_offset
 
     def _is_isr_eligible(self, replica_id: int) -> bool:
-        """A broker may be in the ISR that is neither fenced nor shutting down, and that fetched in its present life."""
+        """Whether a broker may be in the ISR: it is neither fenced nor shutting down, and it has fetched with its present epoch."""
         replica = self.remote_replicas.get(replica_id)
         if replica is None:
             return False
@@ -309,7 +312,7 @@ class Partition(PartitionReads):
         return fetched_with is not None and known is not None and fetched_with in (-1, known)
 
     def maybe_shrink_isr(self) -> None:
-        """Ask for an ISR without those that were not caught up for `replica.lag.time.max.ms`; called every half of that time."""
+        """Propose an ISR without replicas that were not caught up for `replica.lag.time.max.ms`. Called every half of that time."""
         state = self.isr_state
         if self.leader_log is None or not isinstance(state, CommittedIsr):
             return
@@ -318,7 +321,7 @@ class Partition(PartitionReads):
             self._submit(PendingShrinkIsr(out_of_sync, self._proposed(state.isr - out_of_sync, state), state))
 
     def out_of_sync_replicas(self) -> frozenset[int]:
-        """The members of the ISR that lag too long; none while a change is in flight."""
+        """The members of the ISR that lag too long, or none while a change is in flight."""
         if self.is_isr_change_in_flight:
             return frozenset()
         now_ms, end_offset, max_lag_ms = self.around.now_ms(), self.local_log.log_end_offset, self.around.replica_lag_time_max_ms
@@ -337,8 +340,8 @@ class Partition(PartitionReads):
         if broker_id == self.around.broker_id:
             return self.around.broker_epoch()
         replica = self.remote_replicas.get(broker_id)
-        # A member that this leader has not heard of yet: should it have crashed, the controller takes it out and the partition epoch with
-        # which this is asked for is over.
+        # A member that has not fetched from this leader yet. If it crashes, the controller removes it from the ISR, and the partition epoch
+        # of this proposal is out of date.
         return UNKNOWN_BROKER_EPOCH if replica is None or replica.state.broker_epoch is None else replica.state.broker_epoch
 
     def _submit(self, pending: PendingChange) -> None:
@@ -362,7 +365,9 @@ class Partition(PartitionReads):
             self._submit(pending)
 
     def _on_isr_changed(self, pending: PendingChange, answer: LeaderAndIsr) -> bool:
-        """-> whether the high watermark grew. The epoch stays the same where the controller had nothing to change."""
+        """Apply the controller's answer, and return whether the high watermark grew. The epoch is unchanged if the controller changed
+        nothing.
+        """
         if answer.leader_epoch != self.leader_epoch or answer.partition_epoch < self.partition_epoch:
             self.failed_isr_updates += 1
             return False
@@ -379,8 +384,11 @@ class Partition(PartitionReads):
     # high and low watermark -------------------------------------------------------------------------------------------------------
 
     def _maybe_increment_high_watermark(self, log: ReplicaLog, now_ms: int) -> bool:
-        """Move it to the lowest end among the maximal ISR and those that are caught up and may join: with only the ISR counted, a
-        high watermark that runs ahead could keep such a follower out for ever. Below `min.insync.replicas` it stays (KIP-966)."""
+        """Move the high watermark to the lowest end of the replicas that count, and return whether it grew.
+
+        These are the members of the maximal ISR and the replicas that are caught up and may join. If only the ISR counted, a growing high
+        watermark could keep such a follower out forever. Below `min.insync.replicas`, the high watermark does not move (KIP-966).
+        """
         isr_state = self.isr_state
         if len(isr_state.isr) < self._effective_min_isr(log):
             return False
@@ -401,7 +409,7 @@ class Partition(PartitionReads):
         return True
 
     def check_enough_replicas_reach_offset(self, required_offset: int) -> tuple[bool, str]:
-        """Whether what ends at `required_offset` is replicated, and the name of an error: what an acks=all waits for."""
+        """Return whether everything below `required_offset` is replicated, and the name of an error: the condition of acks=all."""
         log = self.leader_log
         if log is None:
             return False, "NOT_LEADER_OR_FOLLOWER"
@@ -412,7 +420,7 @@ class Partition(PartitionReads):
 
     @property
     def low_watermark(self) -> int:
-        """The lowest start offset among the live replicas (and the copy into another directory). Raises ApiError NOT_LEADER_OR_FOLLOWER."""
+        """The lowest start offset of the live replicas (and of the copy in another directory). Raises ApiError NOT_LEADER_OR_FOLLOWER."""
         if not self.is_leader:
             raise self._not_leader()
         lowest = self.local_log.log_start_offset
@@ -422,7 +430,7 @@ class Partition(PartitionReads):
         return lowest if self.future_log is None else min(lowest, self.future_log.log_start_offset)
 
     def complete_delayed(self) -> None:
-        """Look at what waits for this partition."""
+        """Check the operations that wait for this partition."""
         self.around.delayed.check_and_complete_all(self.topic_partition)
 
     # appending and cutting --------------------------------------------------------------------------------------------------------
@@ -436,9 +444,9 @@ class Partition(PartitionReads):
         verification_guard: Any = None,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> LeaderAppend:
-        """Write what a client (or a coordinator) sends; `verification_guard` is the log's, of a transaction's first append.
+        """Append the records of a client or a coordinator. `verification_guard` is that of the log for a transaction's first append.
 
-        Raises ApiError NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks -1) and the log's.
+        Raises ApiError NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks -1), and the log's errors.
         """
         log = self.leader_log
         if log is None:
@@ -458,7 +466,7 @@ class Partition(PartitionReads):
         return LeaderAppend(info, self._maybe_increment_high_watermark(log, self.around.now_ms()))
 
     def append_records_to_follower(self, records: bytes, leader_epoch: int, *, is_future: bool = False) -> AppendInfo | None:
-        """Write what was fetched; None if the copy into another directory is gone. Errors are the log's."""
+        """Append fetched records. Returns None if the copy into another directory is gone. Raises the log's errors."""
         log = self.future_log if is_future else self.local_log
         if log is None:
             return None
@@ -471,22 +479,22 @@ class Partition(PartitionReads):
             if end_offset != log.log_start_offset or not error.first_offset < end_offset <= error.last_offset:
                 raise
             first_offset = error.first_offset
-        # The leader's log begins within a batch (DeleteRecords), and this one is empty: it begins with that batch.
+        # The leader's log begins within a batch (DeleteRecords). This log is empty, so it begins with that batch.
         self.truncate_fully_and_start_at(first_offset, is_future=is_future)
         return log.append_as_follower(records, leader_epoch)
 
     def truncate_to(self, offset: int, *, is_future: bool = False) -> None:
-        """Cut the log."""
+        """Truncate the log."""
         self.disturb()
         self.around.logs.truncate_to({self.topic_partition: offset}, is_future=is_future)
 
     def truncate_fully_and_start_at(self, offset: int, *, is_future: bool = False, log_start_offset: int | None = None) -> None:
-        """Empty the log; it goes on at `offset`."""
+        """Empty the log, which then continues at `offset`."""
         self.disturb()
         self.around.logs.truncate_fully_and_start_at(self.topic_partition, offset, is_future=is_future, log_start_offset=log_start_offset)
 
     def delete_records(self, offset: int) -> DeletedRecords:
-        """Let the log begin at `offset` (-1: high watermark). Raises ApiError OFFSET_OUT_OF_RANGE, POLICY_VIOLATION,
+        """Move the log's start to `offset` (-1: high watermark). Raises ApiError OFFSET_OUT_OF_RANGE, POLICY_VIOLATION,
         NOT_LEADER_OR_FOLLOWER.
         """
         log = self.leader_log
@@ -505,7 +513,7 @@ class Partition(PartitionReads):
     # a move into another log directory --------------------------------------------------------------------------------------------
 
     def maybe_create_future_log(self, log_dir: str, open_log: Callable[[], ReplicaLog]) -> bool:
-        """Begin a copy into `log_dir` -> whether it is new; not where the log is there already."""
+        """Start a copy into `log_dir`, unless the log is there already. Returns whether the copy is new."""
         if self.local_log.parent_dir == log_dir:
             return False
         if self.future_log is not None:
@@ -517,11 +525,11 @@ class Partition(PartitionReads):
 
     @property
     def is_future_log_caught_up(self) -> bool:
-        """Whether the copy ends where the log does."""
+        """Whether the copy has reached the log's end."""
         return self.future_log is not None and self.future_log.log_end_offset == self.local_log.log_end_offset
 
     def maybe_replace_current_with_future_log(self) -> bool:
-        """The copy takes the log's place where it is complete -> whether it did."""
+        """Replace the log by its copy if that is complete, and return whether it was replaced."""
         if not self.is_future_log_caught_up:
             return False
         self.around.logs.replace_current_with_future_log(self.topic_partition)

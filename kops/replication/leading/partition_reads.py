@@ -1,7 +1,7 @@
-"""What is read of a partition: fetches, offsets by time, ends of epochs; and who may be asked for them (Kafka Partition).
+"""The reading half of a partition: fetches, offsets by time, ends of epochs, and which replica may answer (Kafka Partition).
 
-Which replica may answer is decided by the leader epoch in the request (KIP-320): with an older one FENCED_LEADER_EPOCH, with a newer one
-UNKNOWN_LEADER_EPOCH, without one it is not compared.
+The leader epoch in the request decides which replica may answer (KIP-320). An older epoch is FENCED_LEADER_EPOCH, a newer one
+UNKNOWN_LEADER_EPOCH. Without an epoch, nothing is compared.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ READ_COMMITTED = 1
 
 
 class OffsetFound(NamedTuple):
-    """An offset for ListOffsets: -1 if there is none, `timestamp` in ms."""
+    """An offset for ListOffsets, -1 if there is none. `timestamp` is in ms."""
 
     timestamp: int
     offset: int
@@ -33,10 +33,10 @@ NO_OFFSET = OffsetFound(-1, -1, None)
 
 
 class Resting(Protocol):
-    """A session that does not look at the partition until something happens (`kops.replication.leading.fetch_session.Rest`)."""
+    """A session that does not check the partition until something happens (`kops.replication.leading.fetch_session.Rest`)."""
 
     def end(self) -> None:
-        """Something has happened."""
+        """End the rest, because something has happened."""
 
 
 class PartitionReads:
@@ -53,7 +53,7 @@ class PartitionReads:
         self.log: ReplicaLog | None = None
         self.future_log: ReplicaLog | None = None
         self.resting: dict[Resting, None] = {}
-        """Sessions that need not look here until something happens."""
+        """Sessions that need not check this partition until something happens."""
 
     @property
     def is_leader(self) -> bool:
@@ -62,7 +62,7 @@ class PartitionReads:
 
     @property
     def leader_log(self) -> ReplicaLog | None:
-        """The log, where this broker leads."""
+        """The log if this broker leads, else None."""
         return self.log if self.is_leader else None
 
     @property
@@ -87,7 +87,7 @@ class PartitionReads:
         return ApiError("NOT_LEADER_OR_FOLLOWER", f"Leader not local for partition {self._name} on broker {self._broker_id}")
 
     def check_leader_epoch(self, current_leader_epoch: int | None) -> str:
-        """The name of the error of a request with this leader epoch, or NONE."""
+        """Return the name of the error for a request with this leader epoch, or NONE."""
         if current_leader_epoch is None or current_leader_epoch == self.leader_epoch:
             return "NONE"
         return "FENCED_LEADER_EPOCH" if current_leader_epoch < self.leader_epoch else "UNKNOWN_LEADER_EPOCH"
@@ -101,7 +101,7 @@ class PartitionReads:
         return self.log
 
     def log_with_epoch(self, current_leader_epoch: int | None, *, require_leader: bool) -> ReplicaLog:
-        """The log for a request. Raises ApiError FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER."""
+        """Return the log for a request. Raises ApiError FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER."""
         log = self._log_or_error(current_leader_epoch, require_leader=require_leader)
         if isinstance(log, str):
             reason = (
@@ -117,9 +117,10 @@ class PartitionReads:
     def fetch_records(
         self, params: FetchParams, info: FetchInfo, fetch_time_ms: int, max_bytes: int, *, min_one_batch: bool, update_fetch_state: bool
     ) -> LogRead:
-        """Answer a fetch of a follower, whose state it updates (unless it was parked and is read again), or of a consumer.
+        """Answer a fetch of a consumer or a follower.
 
-        Raises ApiError OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
+        A follower's state is updated, unless its fetch was parked and is read again. Raises ApiError OFFSET_OUT_OF_RANGE,
+        FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
         """
         log = self.log
         if log is None or self.leader_id != self._broker_id or info.current_leader_epoch != self.leader_epoch:
@@ -135,14 +136,16 @@ class PartitionReads:
         return read
 
     def disturb(self) -> None:
-        """Something has happened that an answer may tell: its log's ends, its high watermark, its role or its in-sync set are others."""
+        """End all rests, because an answer may change: the log's start or end, the high watermark, the role or the in-sync set is
+        different.
+        """
         while self.resting:
             next(iter(self.resting)).end()
 
     def is_as_read(self, params: FetchParams, info: FetchInfo, high_watermark: int, log_start_offset: int) -> bool:
-        """Whether the offsets still are those that a fetch was answered with, and it is at the end of what it may read.
+        """Whether the offsets are still those of a fetch's answer, and the fetch is at the end of what it may read.
 
-        A follower must be in sync besides: one that is not may join the ISR with any fetch.
+        A follower must also be in sync, because one that is not may join the ISR with any fetch.
         """
         log = self.log
         if log is None or log.high_watermark != high_watermark or log.log_start_offset != log_start_offset:
@@ -154,7 +157,7 @@ class PartitionReads:
         return info.fetch_offset == (high_watermark if params.isolation is Isolation.HIGH_WATERMARK else log.last_stable_offset)
 
     def is_in_sync(self, replica_id: int) -> bool:
-        """Whether the controller knows it as in sync (`Partition`)."""
+        """Whether the replica is in sync according to the controller (`Partition`)."""
         raise self._not_leader()
 
     def update_follower_fetch_state(
@@ -166,20 +169,20 @@ class PartitionReads:
         leader_end_offset: int,
         broker_epoch: int,
     ) -> None:
-        """What a leader does about it (`Partition`)."""
+        """Update the leader's state of the follower (`Partition`)."""
         raise self._not_leader()
 
     def _follower(self, replica_id: int, info: FetchInfo) -> Replica:
         replica = self.remote_replicas.get(replica_id)
         if replica is None:
-            # With an epoch that is right, a reassignment may have added it and this leader does not know yet: it is to try again.
+            # The epoch is right, so a reassignment that this leader does not know yet may have added it. It must try again.
             error = "NOT_LEADER_OR_FOLLOWER" if info.current_leader_epoch is None else "UNKNOWN_LEADER_EPOCH"
             reason = f"Replica {replica_id} is not recognized as a valid replica of {self._name} in leader epoch {self.leader_epoch}"
             raise ApiError(error, reason)
         return replica
 
     def _read(self, log: ReplicaLog, info: FetchInfo, max_bytes: int, isolation: Isolation, *, min_one_batch: bool) -> LogRead:
-        # The end before the read: what is appended behind it does not keep a follower from being in sync.
+        # The end before the read, because later appends do not make a follower out of sync.
         offsets = (log.high_watermark, log.log_start_offset, log.log_end_offset, log.last_stable_offset)
         if info.last_fetched_epoch is not None and not is_within_last_epoch(log, info):
             diverging = self._diverging_epoch(log, info, info.last_fetched_epoch)
@@ -188,7 +191,7 @@ class PartitionReads:
         return LogRead(log.read(info.fetch_offset, max_bytes, isolation, min_one_batch=min_one_batch), None, *offsets)
 
     def _diverging_epoch(self, log: ReplicaLog, info: FetchInfo, fetched_epoch: int) -> EpochEndOffset | None:
-        """Where this log left the one of who fetches, None if it did not (KIP-595)."""
+        """Return where the client's log diverges from this one, or None if it does not (KIP-595)."""
         end = self.last_offset_for_leader_epoch(info.current_leader_epoch, fetched_epoch, fetch_only_from_leader=False)
         if end.error != "NONE":
             raise ApiError(end.error)
@@ -204,11 +207,11 @@ class PartitionReads:
         return end if end.leader_epoch < fetched_epoch or end.end_offset < info.fetch_offset else None
 
     def fetch_offset_snapshot(self, current_leader_epoch: int | None, *, fetch_only_from_leader: bool) -> LogOffsetSnapshot:
-        """All offsets at once. ApiError as `log_with_epoch`."""
+        """Return all offsets at once. Raises ApiError as `log_with_epoch` does."""
         return self.log_with_epoch(current_leader_epoch, require_leader=fetch_only_from_leader).fetch_offset_snapshot()
 
     def fetchable_end(self, params: FetchParams, info: FetchInfo) -> LogOffsetMetadata:
-        """How far a fetch may read now. ApiError as `log_with_epoch`."""
+        """Return how far a fetch may read now. Raises ApiError as `log_with_epoch` does."""
         log = self.log
         if log is None or self.leader_id != self._broker_id or info.current_leader_epoch != self.leader_epoch:
             log = self.log_with_epoch(info.current_leader_epoch, require_leader=params.fetch_only_leader)
@@ -218,7 +221,7 @@ class PartitionReads:
         return offsets.high_watermark if params.isolation is Isolation.HIGH_WATERMARK else offsets.last_stable_offset
 
     def diverges(self, info: FetchInfo) -> bool:
-        """Whether a fetch's log has left this one, or that is not known (KIP-595)."""
+        """Whether a fetch's log diverges from this one, or that is unknown (KIP-595)."""
         fetched_epoch = info.last_fetched_epoch
         if fetched_epoch is None or (self.log is not None and is_within_last_epoch(self.log, info)):
             return False
@@ -232,10 +235,11 @@ class PartitionReads:
     def fetch_offset_for_timestamp(
         self, timestamp: int, isolation_level: int | None, current_leader_epoch: int | None, *, fetch_only_from_leader: bool
     ) -> OffsetFound:
-        """What ListOffsets answers; `isolation_level` is None for a replica.
+        """Return the answer to ListOffsets. `isolation_level` is None for a replica.
 
-        A client is told no offset that a fetch would not give. Right after an election, until the high watermark has reached the beginning
-        of the epoch, it may go back behind what clients have seen: then OFFSET_NOT_AVAILABLE (KIP-207). Else ApiError as `log_with_epoch`.
+        A client never gets an offset that a fetch would not return. After an election, until the high watermark has reached the beginning
+        of the epoch, it may be lower than what clients have already seen. The answer is then OFFSET_NOT_AVAILABLE (KIP-207). Also raises
+        ApiError as `log_with_epoch` does.
         """
         log = self.log_with_epoch(current_leader_epoch, require_leader=fetch_only_from_leader)
         if isolation_level is None:
@@ -266,7 +270,7 @@ class PartitionReads:
     def last_offset_for_leader_epoch(
         self, current_leader_epoch: int | None, leader_epoch: int, *, fetch_only_from_leader: bool
     ) -> EpochEndOffset:
-        """The largest epoch not above `leader_epoch` and where it ended; what is wrong stands in `error`."""
+        """Return the largest epoch not above `leader_epoch` and its end offset. An error is in `error`."""
         log = self._log_or_error(current_leader_epoch, require_leader=fetch_only_from_leader)
         if isinstance(log, str):
             return EpochEndOffset(error=log)
@@ -275,7 +279,7 @@ class PartitionReads:
 
 
 def is_within_last_epoch(log: ReplicaLog, info: FetchInfo) -> bool:
-    """Whether a fetch goes on from this log's last epoch, and so can't diverge from it: nearly all do."""
+    """Whether a fetch continues in this log's last epoch, and so can't diverge from it. Nearly all fetches do."""
     return info.last_fetched_epoch == log.latest_epoch and log.log_start_offset <= info.fetch_offset <= log.log_end_offset
 
 

@@ -1,4 +1,4 @@
-"""What a leader knows of a follower: how far it has fetched and when it was last caught up (Kafka Replica, ReplicaState)."""
+"""A leader's state of a follower: how far it has fetched, and when it was last caught up (Kafka Replica, ReplicaState)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from kops.replication.log import Brokers
 
 BYPASS_BROKER_EPOCH: Final = -1
-"""The broker epoch of a fetch that is not compared."""
+"""The broker epoch of a fetch whose epoch is not compared."""
 
 
 class ReplicaState(NamedTuple):
-    """A follower's state: offsets (-1 not known), times in ms. `broker_epoch` is None until it has fetched."""
+    """A follower's state: offsets (-1: unknown), times in ms. `broker_epoch` is None until it has fetched."""
 
     log_start_offset: int = UNKNOWN_OFFSET
     log_end_offset_metadata: LogOffsetMetadata = UNKNOWN_OFFSET_METADATA
@@ -30,7 +30,7 @@ class ReplicaState(NamedTuple):
         return self.log_end_offset_metadata.message_offset
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
-        """Whether it is at the leader's end or was at most `max_lag_ms` ago."""
+        """Whether it is at the leader's end, or was at most `max_lag_ms` ago."""
         return leader_end_offset == self.log_end_offset or now_ms - self.last_caught_up_time_ms <= max_lag_ms
 
 
@@ -52,13 +52,13 @@ class Replica:
         self.broker_id = broker_id
         self._state = ReplicaState()
         self.end = UNKNOWN_OFFSET_METADATA
-        """How far it has fetched, as in its state. Rest does not change it."""
+        """How far it has fetched, as in its state. A rest does not change it."""
         self._clock: FetchClock | None = None
         self._brokers = brokers
 
     @property
     def state(self) -> ReplicaState:
-        """Its current state. At rest it was at the leader's end with each fetch of its session."""
+        """Its current state. A resting follower was at the leader's end at each fetch of its session."""
         clock = self._clock
         if clock is not None and clock.time_ms > self._state.last_fetch_time_ms:
             caught_up_ms = max(clock.time_ms, self._state.last_caught_up_time_ms)
@@ -72,11 +72,11 @@ class Replica:
         self._clock = None
 
     def rest(self, clock: FetchClock) -> None:
-        """It is in sync at the leader's end and stays there. From now on `clock` has the time of its last fetch."""
+        """Begin a rest: it is in sync, at the leader's end. From now on, `clock` has the time of its last fetch."""
         self._clock = clock
 
     def end_rest(self, clock: FetchClock) -> None:
-        """From now on it is told of each fetch again."""
+        """End the rest. From now on, each fetch updates the state again."""
         if self._clock is clock:
             self._state = self.state
             self._clock = None
@@ -84,11 +84,11 @@ class Replica:
     def update_fetch_state(
         self, fetched_up_to: LogOffsetMetadata, log_start_offset: int, fetch_time_ms: int, leader_end_offset: int, broker_epoch: int
     ) -> None:
-        """It has asked for what begins at `fetched_up_to`, when the leader's log ended at `leader_end_offset`.
+        """Process a fetch from `fetched_up_to` on, when the leader's log ended at `leader_end_offset`.
 
-        It counts as caught up at this fetch, or at the one before where it now asks for what the leader's end was then: so a follower that
-        is always a little behind a busy leader stays in sync. Raises ApiError NOT_LEADER_OR_FOLLOWER for a fetch of an earlier life of the
-        broker.
+        The follower counts as caught up at this fetch if it has reached the leader's present end. It counts as caught up at the previous
+        fetch if it has reached the leader's end of that time. So a follower that is always slightly behind a busy leader stays in sync.
+        Raises ApiError NOT_LEADER_OR_FOLLOWER for a fetch with an earlier broker epoch.
         """
         state = self.state
         known_epoch = self._brokers.alive_broker_epoch(self.broker_id)
@@ -110,7 +110,9 @@ class Replica:
         )
 
     def reset(self, now_ms: int, leader_end_offset: int, *, is_new_leader: bool, is_in_sync: bool) -> None:
-        """A new leader epoch: in sync counts as caught up now, all others as never, so that they don't hold back the high watermark."""
+        """Begin a new leader epoch. In-sync replicas count as caught up now, all others as never, so that they do not hold back the high
+        watermark.
+        """
         caught_up_ms = now_ms if is_in_sync else 0
         if is_new_leader:
             self.state = ReplicaState(last_fetch_leader_log_end_offset=UNKNOWN_OFFSET, last_caught_up_time_ms=caught_up_ms)

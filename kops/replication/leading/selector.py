@@ -1,4 +1,6 @@
-"""Which replica a consumer is sent to (KIP-392; Kafka RackAwareReplicaSelector, ReplicaManager.findPreferredReadReplica)."""
+"""The choice of the replica that a consumer reads from (KIP-392; Kafka RackAwareReplicaSelector,
+ReplicaManager.findPreferredReadReplica).
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,13 @@ class ReplicaView(NamedTuple):
 
 
 class ReplicaSelector(Protocol):
-    """`replica.selector.class`: chooses among the leader and the in-sync replicas that have what is asked for."""
+    """`replica.selector.class`: chooses among the leader and the in-sync replicas that have the requested offset."""
 
     def select(self, key: TopicPartition, client: ClientMetadata, replicas: Sequence[ReplicaView], leader: ReplicaView) -> ReplicaView: ...
 
 
 class RackAwareReplicaSelector:
-    """A replica in the client's rack: the leader if it is there, else the one that has most; the leader where none is."""
+    """Chooses a replica in the client's rack: the leader if it is there, else the one with the largest end offset, else the leader."""
 
     def select(self, key: TopicPartition, client: ClientMetadata, replicas: Sequence[ReplicaView], leader: ReplicaView) -> ReplicaView:
         """The replica to read from."""
@@ -47,9 +49,9 @@ def find_preferred_read_replica(
     fetch_offset: int,
     now_ms: int,
 ) -> int | None:
-    """The broker that a consumer of this leader is sent to, None if it stays. `racks` has the brokers that the client can reach.
+    """Return the broker for a consumer of this leader, or None if it stays. `racks` has the brokers that the client can reach.
 
-    Only members of the ISR that have the offset count: another could lag on for ever while its consumers wait.
+    Only members of the ISR that have the offset are considered. Any other replica could lag forever while its consumers wait.
     """
     if not partition.is_leader:
         return None

@@ -1,6 +1,6 @@
-"""Produce, Fetch and DeleteRecords that wait (Kafka DelayedProduce, DelayedFetch, DelayedDeleteRecords, Partition's DelayedOperations).
+"""Delayed Produce, Fetch and DeleteRecords (Kafka DelayedProduce, DelayedFetch, DelayedDeleteRecords, Partition's DelayedOperations).
 
-None of them holds records: a produce keeps the offset its answer waits for, a fetch reads again when it is answered.
+None of them holds records. A produce keeps the offset that its answer waits for, and a fetch reads again when it is answered.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ INVALID_LOW_WATERMARK: Final = -1
 
 @dataclass(slots=True)
 class PartitionResponse:
-    """A partition of a produce and its answer: `error` is a name of Kafka's Errors, the offsets and the time are the append's (-1: none).
+    """A partition of a produce and its answer. `error` is a name of Kafka's Errors. The offsets and the time are the append's (-1: none).
 
-    `record_errors` and `error_message` tell which records are wrong and why (KIP-467). What waits for other replicas has in
-    `required_offset` the offset below which all is to be replicated, and its `error` is set by then.
+    `record_errors` and `error_message` describe the invalid records (KIP-467). A partition that waits for other replicas has in
+    `required_offset` the offset below which everything must be replicated, and its `error` is set by then.
     """
 
     error: str
@@ -101,13 +101,13 @@ class ThrottlesFollower(Protocol):
 
 
 class DelayedFetch(DelayedOperation):
-    """A fetch with less than `min_bytes` to give.
+    """A fetch for which fewer than `min_bytes` are available.
 
-    It is answered when there is enough, or when waiting is of no use: this broker is no longer who was asked, the partition has moved on to
-    another segment or was cut below what is asked for, or who asks has to cut its log.
+    It is answered when there is enough, or when waiting has no use: the role or epoch of this broker has changed, the partition has moved
+    on to another segment or was truncated below the fetch offset, or the client has to truncate its log.
 
-    Where `begins_empty`, no partition had anything to give when it was parked: only those to which something happened since (`touched`) are
-    looked at then. Partitions of its session that are at rest are not among the `statuses`: they `join` when something happens to them.
+    With `begins_empty`, no partition had any data when the fetch was parked. Only partitions to which something has happened since
+    (`touched`) are then checked. Resting partitions of its session are not in `statuses`. They `join` when something happens to them.
     """
 
     __slots__ = ("_get_partition", "_respond", "_should_throttle", "_sizes", "begins_empty", "params", "statuses")
@@ -135,7 +135,7 @@ class DelayedFetch(DelayedOperation):
         return self._sizes.keys()
 
     def join(self, key: TopicPartition, status: AwaitedFetch) -> None:
-        """Wait for one more partition: it was at rest, and something is about to happen to it. The caller has it watched."""
+        """Wait for one more partition, which was at rest and is about to change. The caller lets the fetch watch it."""
         self.statuses[key] = status
         self._sizes[key] = 0
 
@@ -167,11 +167,11 @@ class DelayedFetch(DelayedOperation):
         try:
             return self._available(self._get_partition(key), status)
         except KopsError:
-            # Not the leader any more, not this epoch's, deleted or offline: the read that answers says which.
+            # No longer the leader, another epoch, deleted or offline. The read for the answer finds out which.
             return None
 
     def _available(self, partition: Partition, status: AwaitedFetch) -> int | None:
-        """Bytes to give now, None if the fetch is to be answered whatever they are."""
+        """Return the number of bytes available now, or None if the fetch must be answered regardless of them."""
         info, start = status.info, status.start_offset_metadata
         end = partition.fetchable_end(self.params, info)
         available = 0
@@ -189,7 +189,7 @@ class DelayedFetch(DelayedOperation):
 
     def on_complete(self) -> None:
         """Read again and answer."""
-        # `_respond` refers back to this operation. Left so, only the garbage collector would free the two.
+        # `_respond` refers back to this operation. Without this line, only the garbage collector would free the two.
         respond, self._respond = self._respond, _say_nothing
         respond()
 
@@ -271,14 +271,14 @@ class Purgatories:
         self.delete_records = delete_records
 
     def check_and_complete_all(self, key: TopicPartition) -> None:
-        """Check the requests for a partition whose high watermark, low watermark or end moved, or that is no longer here."""
+        """Check the requests for a partition whose high watermark, low watermark or end moved, or that is no longer on this broker."""
         self.fetch.check_and_complete(key)
         self.produce.check_and_complete(key)
         self.delete_records.check_and_complete(key)
 
     @property
     def delayed_delete_count(self) -> int:
-        """DeleteRecords that wait."""
+        """The number of DeleteRecords that wait."""
         return self.delete_records.delayed_count
 
     def complete_fetches(self, keys: Sequence[TopicPartition]) -> None:

@@ -1,7 +1,7 @@
 """Requests that wait for a change of a key or for their time (Kafka DelayedOperation, DelayedOperationPurgatory, SystemTimer).
 
-One timer serves all purgatories of a broker. 100,000 parked operations cost an entry in one heap and one in a list for each key they watch;
-what was answered is thrown out of both in bulk, so that the cost stays with those who wait.
+One timer serves all purgatories of a broker. A parked operation costs an entry in one heap, and an entry in a list for each key that it
+watches. Answered operations are removed from both in bulk, so the cost depends only on the operations that still wait.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ class DelayedOperation:
         self.delay_ms = delay_ms
         self.is_completed = False
         self.number = 0
-        """Its place in the order of parking."""
+        """Its number in the order of parking."""
         self._on_end: Callable[[], None] | None = None
 
     def try_complete(self) -> bool:
-        """Complete it if it is ready (`force_complete`) -> whether this call did."""
+        """Complete the operation if it is ready (`force_complete`). Returns whether this call completed it."""
         raise TypeError(f"{type(self).__name__} does not say when it is complete")
 
     def try_complete_for(self, key: Hashable) -> bool:
-        """As `try_complete`, after a change of one of the keys that it watches."""
+        """Do the same as `try_complete` after a change of one of the watched keys."""
         return self.try_complete()
 
     def on_complete(self) -> None:
-        """Answer; called once."""
+        """Answer. Called once."""
         raise TypeError(f"{type(self).__name__} does not say what it answers")
 
     def on_expiration(self) -> None:
-        """It timed out; called after `on_complete`."""
+        """Handle a time-out. Called after `on_complete`."""
 
     def force_complete(self) -> bool:
-        """Complete it as it is -> False if it was complete before."""
+        """Complete the operation as it is. Returns False if it was complete before."""
         if not self.cancel():
             return False
         self.on_complete()
         return True
 
     def cancel(self) -> bool:
-        """Drop it -> False if it was complete before."""
+        """Drop the operation. Returns False if it was complete before."""
         if self.is_completed:
             return False
         self.is_completed = True
@@ -62,7 +62,7 @@ class DelayedOperation:
         return True
 
     def park(self, on_end: Callable[[], None]) -> None:
-        """Wait; `on_end` is called when it completes or is dropped."""
+        """Let the operation wait. `on_end` is called when it completes or is dropped."""
         self._on_end = on_end
 
 
@@ -79,7 +79,7 @@ class OperationTimer:
         return len(self._heap) - self._done
 
     def add(self, operation: DelayedOperation) -> int:
-        """Complete an operation when its time is over -> when that is."""
+        """Complete the operation when its time is over, and return that time."""
         self._number += 1
         operation.number = self._number
         due_ms = self._now_ms() + max(operation.delay_ms, 0)
@@ -96,14 +96,14 @@ class OperationTimer:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When `run_due` has something to do, None if nothing waits."""
+        """The time at which `run_due` has something to do, or None if nothing waits."""
         while self._heap and self._heap[0][2].is_completed:
             heapq.heappop(self._heap)
             self._done -= 1
         return self._heap[0][0] if self._heap else None
 
     def run_due(self) -> int:
-        """Complete what is due -> how many."""
+        """Complete the operations that are due, and return their number."""
         now_ms = self._now_ms()
         count = 0
         while (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
@@ -127,17 +127,17 @@ class DelayedOperationPurgatory(Generic[T]):
         self.watched_count = 0
         """Entries under all keys (PurgatorySize). An operation counts under each of its keys until its entries are removed."""
         self.delayed_count = 0
-        """Operations that wait (NumDelayedOperations)."""
+        """The number of waiting operations (NumDelayedOperations)."""
 
     def try_complete_else_watch(self, operation: T, keys: Sequence[Hashable]) -> bool:
-        """Complete it at once, or park it under its keys -> whether it is complete."""
+        """Complete the operation at once, or park it under its keys. Returns whether it is complete."""
         if operation.try_complete():
             return True
         self.watch(operation, keys)
         return False
 
     def watch(self, operation: T, keys: Sequence[Hashable]) -> None:
-        """Park an operation that is not complete yet. Without `keys` it waits for its time alone, until `watch_also` adds one."""
+        """Park an operation that is not complete yet. Without `keys`, it waits only for its time, until `watch_also` adds a key."""
         for key in keys:
             self._watchers.setdefault(key, []).append(operation)
         self.watched_count += len(keys)
@@ -150,7 +150,7 @@ class DelayedOperationPurgatory(Generic[T]):
         self._timer.add(operation)
 
     def watch_also(self, operation: T, key: Hashable) -> None:
-        """Have a parked operation watch one more key."""
+        """Let a parked operation watch one more key."""
         self._watchers.setdefault(key, []).append(operation)
         self.watched_count += 1
 
@@ -159,7 +159,7 @@ class DelayedOperationPurgatory(Generic[T]):
         self._timer.forget_one()
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Check the operations that watch `key` -> how many are complete now."""
+        """Check the operations that watch `key`, and return how many are complete now."""
         watchers = self._watchers.get(key)
         if watchers is None:
             return 0
@@ -173,7 +173,7 @@ class DelayedOperationPurgatory(Generic[T]):
         return completed
 
     def cancel_for_key(self, key: Hashable) -> list[T]:
-        """Drop the operations that watch `key` -> these, which the caller answers."""
+        """Drop the operations that watch `key`, and return them. The caller answers them."""
         watchers = self._watchers.pop(key, [])
         self.watched_count -= len(watchers)
         return [operation for operation in watchers if operation.cancel()]
