@@ -250,7 +250,7 @@ class Client:
             call.failing_since_ms = now_ms
         if now_ms - call.failing_since_ms >= self._unreachable_ms:
             reason = "" if call.last_error is None else f": {call.last_error}"
-            call.fail(UnreachableError(f"broker {call.to} is not there{reason}"))
+            call.fail(UnreachableError(f"the cluster has no broker {call.to}{reason}"))
 
     def _send(self, call: Call[T], now_ms: float) -> None:
         node = self._choose(call.to)

@@ -321,7 +321,7 @@ class Consumer:
             index += batch.size
         if index == 0 and buffer:
             key = partition.key
-            words = f"{key.topic}-{key.partition}: the batch at offset {partition.position} is larger than the fetch may be"
+            words = f"{key.topic}-{key.partition}: the batch at offset {partition.position} is larger than the maximum size of a fetch"
             raise ApiError("MESSAGE_TOO_LARGE", words)
 
 

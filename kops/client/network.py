@@ -376,7 +376,7 @@ class NetworkClient:
         connection.attempts.connected()
         connection.addresses.clear()
         connection.state = _State.CHECKING_VERSIONS
-        connection.reason = "it has taken the connection and does not answer"
+        connection.reason = "it has accepted the connection and does not answer"
         connection.setup_deadline_ms = self.now_ms() + self._settings.request_timeout_ms
         connection.protocol = ClientConnection(self._client_id)
         self._ask_for_versions(connection, api_keys.by_key(API_VERSIONS).versions.stop - 1)

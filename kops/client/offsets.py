@@ -266,7 +266,7 @@ def parse_delete_records(text: str, file: str) -> dict[TopicPartition, int]:
     for entry in json_entries(text, file, "partitions"):
         key = TopicPartition(json_field(entry, "topic", str, file), json_field(entry, "partition", int, file))
         if key in found:
-            raise DecodeError(f"{key.topic}-{key.partition} is there twice", code="bad-json", file=file)
+            raise DecodeError(f"{key.topic}-{key.partition} appears twice", code="bad-json", file=file)
         found[key] = json_field(entry, "offset", int, file)
     return found
 

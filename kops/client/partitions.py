@@ -106,7 +106,7 @@ def parse_election(text: str, file: str) -> list[TopicPartition]:
     ]
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise DecodeError(f"{twice.topic}-{twice.partition} is there twice", code="bad-json", file=file)
+        raise DecodeError(f"{twice.topic}-{twice.partition} appears twice", code="bad-json", file=file)
     return keys
 
 

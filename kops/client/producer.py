@@ -332,7 +332,7 @@ class Producer:
                 if taken is not None:
                     self._take(self._queues[key], taken, one, hosts)
         for key, batch in batches.items():
-            self._failed(self._queues[key], batch, ApiError("UNKNOWN_SERVER_ERROR", "the broker's answer leaves the partition out"))
+            self._failed(self._queues[key], batch, ApiError("UNKNOWN_SERVER_ERROR", "the broker's answer omits the partition"))
 
     def _take(self, queue: _Queue, batch: _Batch, one: PartitionProduceResponse, hosts: dict[int, Node]) -> None:
         error = error_of(one.error_code, one.error_message)

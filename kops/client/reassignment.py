@@ -110,19 +110,19 @@ def parse_plan(text: str, file: str) -> Plan:
         replicas: list[Any] = json_field(entry, "replicas", list, file)
         paths: list[Any] = json_field(entry, "log_dirs", list, file) if "log_dirs" in entry else [ANY_LOG_DIR] * len(replicas)
         if key in partitions:
-            raise _bad(file, f"{name} is there twice")
+            raise _bad(file, f"{name} appears twice")
         if not replicas or not all(type(one) is int for one in replicas):
             raise _bad(file, f'"replicas" of {name} is not a list of broker ids')
         if len(set(replicas)) < len(replicas):
-            raise _bad(file, f"a broker is there twice among the replicas of {name}: {replicas}")
+            raise _bad(file, f"a broker appears twice among the replicas of {name}: {replicas}")
         if len(paths) != len(replicas) or not all(type(one) is str for one in paths):
-            raise _bad(file, f'"log_dirs" of {name} needs one path, or "any", a replica')
+            raise _bad(file, f'"log_dirs" of {name} needs one path, or "any", for each replica')
         partitions[key] = replicas
         for broker, path in zip(replicas, paths, strict=True):
             if path != ANY_LOG_DIR:
                 log_dirs[Replica(key.topic, key.partition, broker)] = path
     if not partitions:
-        raise _bad(file, "no partitions are in it")
+        raise _bad(file, "it contains no partitions")
     return Plan(partitions, log_dirs)
 
 
@@ -151,7 +151,7 @@ def parse_topics_to_move(text: str, file: str) -> list[str]:
     """Parse `{"topics": [{"topic": name}…], "version": 1}`. Raises DecodeError."""
     names = [json_field(entry, "topic", str, file) for entry in json_entries(text, file, "topics")]
     if len(set(names)) < len(names):
-        raise _bad(file, "a topic is there twice")
+        raise _bad(file, "a topic appears twice")
     return names
 
 
@@ -231,7 +231,7 @@ def execute(
     ongoing = list_reassignments(client)
     if ongoing and not additional:
         busy = ", ".join(f"{key.topic}-{key.partition}" for key in sorted(ongoing))
-        raise KopsError(f"a reassignment is under way ({busy}); --additional begins another one beside it, or changes the throttle")
+        raise KopsError(f"a reassignment is in progress ({busy}); --additional starts another one beside it, or changes the throttle")
     unknown = sorted({broker for replicas in plan.partitions.values() for broker in replicas} - set(client.metadata.nodes))
     if unknown:
         raise NotFoundError(f"no such broker: {', '.join(map(str, unknown))}")
@@ -272,7 +272,7 @@ def _begin_log_dir_moves(client: Client, wanted: Mapping[Replica, str], timeout_
                 outcomes[replica] = error
                 del left[replica]
         if left and client.now_ms() >= deadline_ms:
-            late = UnreachableError(f"its broker did not take the replica within {timeout_ms} ms")
+            late = UnreachableError(f"its broker did not create the replica within {timeout_ms} ms")
             return outcomes | dict.fromkeys(left, late)
         if left:
             _wait(client, 100)

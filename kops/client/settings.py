@@ -97,12 +97,12 @@ _SECURITY_NAMES: Final = """
 """
 _SECURITY: Final = tuple(_SECURITY_NAMES.split())
 _NOT_SERVED: Final = {
-    **dict.fromkeys(_SECURITY, "TLS and SASL are not there yet, only PLAINTEXT"),
-    "config.providers": "providers of settings are classes of Java",
-    "interceptor.classes": "interceptors are classes of Java",
-    "partitioner.class": "partitioners are classes of Java; keys are hashed as Kafka's default does",
-    "transactional.id": "transactions are not there yet",
-    "transaction.two.phase.commit.enable": "transactions are not there yet",
+    **dict.fromkeys(_SECURITY, "TLS and SASL are not supported yet, only PLAINTEXT"),
+    "config.providers": "config providers are Java classes",
+    "interceptor.classes": "interceptors are Java classes",
+    "partitioner.class": "partitioners are Java classes; keys are hashed as Kafka's default does",
+    "transactional.id": "transactions are not supported yet",
+    "transaction.two.phase.commit.enable": "transactions are not supported yet",
 }
 
 CLIENT_CONFIG_DEF: Final = ConfigDef(
@@ -163,7 +163,7 @@ class ClientSettings:
         """Return the settings for these texts, with defaults for the rest. Raises UsageError with key, value and the allowed values."""
         for name in properties:
             if name in _NOT_SERVED:
-                raise UsageError(f"{name}: not served: {_NOT_SERVED[name]}")
+                raise UsageError(f"{name}: not supported: {_NOT_SERVED[name]}")
         given = CLIENT_CONFIG_DEF.parse(properties)
         values: dict[str, Value] = {name: given.get(name, default) for name, _, default, _ in _ROWS}
         _check(values, properties)
@@ -188,7 +188,7 @@ def _check(values: dict[str, Value], properties: Mapping[str, str]) -> None:
     protocol = str(values["security.protocol"])
     if protocol.upper() != "PLAINTEXT":
         known = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
-        why = "TLS and SASL are not there yet" if protocol.upper() in known else "no such protocol"
+        why = "TLS and SASL are not supported yet" if protocol.upper() in known else "no such protocol"
         raise UsageError(f"security.protocol={protocol}: {why}; allowed: PLAINTEXT")
     strategy = values["metadata.recovery.strategy"] = str(values["metadata.recovery.strategy"]).lower()
     if strategy not in ("rebootstrap", "none"):

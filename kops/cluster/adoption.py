@@ -125,7 +125,7 @@ def _owner(files: Files, path: str) -> tuple[int, str]:
     try:
         meta = read_meta_properties(files.read_all(meta_path), file=meta_path)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotFoundError(f"{path}: no meta.properties, so no log directory of Kafka's (kops cluster format makes one)") from None
+        raise NotFoundError(f"{path}: no meta.properties, so it is not a log directory of Kafka (kops cluster format makes one)") from None
     except DecodeError as error:
         raise KopsError(str(error)) from error
     if meta.version != 1 or meta.node_id is None or meta.cluster_id is None:
@@ -186,7 +186,7 @@ def _voter_ids(nodes: Sequence[FoundNode]) -> frozenset[int]:
     missing = sorted(known - {node.node_id for node in nodes})
     if missing:
         names = ", ".join(map(str, missing))
-        raise UsageError(f"node {names} votes in the quorum, and its log directory is not among those that were named")
+        raise UsageError(f"node {names} votes in the quorum, and its log directory was not given")
     return known
 
 
@@ -196,7 +196,7 @@ def _voter_port(voters: VoterSet, node_id: int) -> int:
     if address is None:
         raise UsageError(f"node {node_id} has no listener {settings.CONTROLLER_LISTENER} in its metadata log")
     if address.host not in _LOCAL:
-        raise UsageError(f"node {node_id} votes at {address.host}:{address.port}, as its metadata log has it: that is another machine's")
+        raise UsageError(f"node {node_id} votes at {address.host}:{address.port} in its metadata log, an address of another machine")
     return address.port
 
 

@@ -193,7 +193,7 @@ def exclusive(directory: ClusterDirectory) -> Iterator[None]:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(fd)
-        raise KopsError(f"another kops cluster command is at work on {directory.path}") from None
+        raise KopsError(f"another kops cluster command is changing {directory.path}") from None
     try:
         yield
     finally:
@@ -306,7 +306,7 @@ def prepare(directory: ClusterDirectory, request: UpRequest, undo: Undo) -> list
         notes += settings.unknown_settings({key: value for key, value in properties.items() if key not in told}, file=path)
         told.update(properties)
         addresses += settings.listening_ports(properties)
-    ports.check_free(addresses, advice="--port-base names others")
+    ports.check_free(addresses, advice="choose others with --port-base")
     format_nodes(directory, cluster_id, undo)
     return notes
 

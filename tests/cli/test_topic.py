@@ -262,7 +262,7 @@ def test_log_dirs_and_the_quorum(on: Kops, topic: str, cluster: Cluster) -> None
         (
             ["topic", "list", "--command-property", "security.protocol=SSL"],
             2,
-            "--command-property: security.protocol=SSL: TLS and SASL are not there yet",
+            "--command-property: security.protocol=SSL: TLS and SASL are not supported yet",
         ),
         (["topic", "list", "--command-config", "/no/such/file"], 3, "--command-config /no/such/file: no such file"),
         (["topic", "list", "--command-config", "/"], 1, "--command-config /: Is a directory"),
@@ -288,7 +288,7 @@ def test_settings_come_from_a_file(on: Kops, kops: Kops, tmp_path: Path, cluster
     assert (ran.code, ran.err.splitlines()[0]) == (0, "group.id has no effect here")
     file.write_text("ssl.keystore.location=/x\n")
     assert on("topic", "list", "--command-config", str(file), code=2).err.startswith(
-        f"kops: error: {file}: ssl.keystore.location: not served"
+        f"kops: error: {file}: ssl.keystore.location: not supported"
     )
     file.write_text("linger.ms=soon\n")
     assert on("topic", "list", "--command-config", str(file), code=2).err.startswith(f"kops: error: {file}: linger.ms=soon: not a")
@@ -346,7 +346,7 @@ def test_a_server_that_hangs_is_passed_over_for_the_next(kops: Kops, cluster: Cl
         assert ran.code == 0
         alone = kops("topic", "list", "-b", address, "--command-property", "default.api.timeout.ms=2500")
     assert alone.code == 4
-    words = f"no answer from {address}: it has taken the connection and does not answer"
+    words = f"no answer from {address}: it has accepted the connection and does not answer"
     assert alone.err == f"still trying: {words}\nkops: error: {words}\n"
 
 

@@ -55,7 +55,7 @@ def find_base(node_count: int, *, avoid: Iterable[int] = ()) -> int:
         ports = ports_above(base_port, node_count)
         if shunned.isdisjoint(ports) and all(map(is_free, ports)):
             return base_port
-    raise KopsError(f"no {node_count} free ports from {DEFAULT_PORT} in steps of {_STEP} (--port-base names others)")
+    raise KopsError(f"no {node_count} free ports from {DEFAULT_PORT} in steps of {_STEP} (choose others with --port-base)")
 
 
 def free_ports(count: int) -> list[int]:

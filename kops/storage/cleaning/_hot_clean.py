@@ -236,8 +236,8 @@ def put_keys(
 
 
 Retained = tuple[i64, i64, i64, bool, i64]
-"""(position behind the last record or -2 - position of one that can't be read, records retained, the largest offset among them or -1,
-whether one of them has no value, records without a key that are dropped)"""
+"""(position after the last record or -2 - position of one that can't be read, records retained, the largest offset among them or -1,
+whether one of them has no value, dropped records without a key)."""
 
 
 def choose(

@@ -86,7 +86,7 @@ class IndexBytes(IndexEntries[E]):
         """Raise DecodeError (`corrupt-offset-index`, `corrupt-time-index`) where Kafka's sanityCheck throws CorruptIndexException."""
         reason, position = self.disorder(), (self.entries - 1) * self.kind.size
         if reason is None and len(self.data) % self.kind.size:
-            reason = f"the {self.kind.name} index has {len(self.data)} bytes, which is no multiple of {self.kind.size}"
+            reason = f"the {self.kind.name} index has {len(self.data)} bytes, which is not a multiple of {self.kind.size}"
             position = self.entries * self.kind.size
         if reason is not None:
             raise DecodeError(reason, code=f"corrupt-{self.kind.name}-index", position=position, file=file)

@@ -55,7 +55,7 @@ def test_the_file_of_offsets_to_delete_up_to() -> None:
         ({"partitions": [{"topic": "a", "partition": "0", "offset": 1}]}, 'f: "partition" of .* is not a number'),
         ({"partitions": [{"partition": 0, "offset": 1}]}, 'f: "topic" of .* is not a text'),
         ({"partitions": [{"topic": "a", "partition": True, "offset": 1}]}, "is not a number"),
-        ({"partitions": [{"topic": "a", "partition": 0, "offset": 1}] * 2}, "f: a-0 is there twice"),
+        ({"partitions": [{"topic": "a", "partition": 0, "offset": 1}] * 2}, "f: a-0 appears twice"),
     ],
 )
 def test_files_that_make_no_sense_say_why(document: object, words: str) -> None:
@@ -66,5 +66,5 @@ def test_files_that_make_no_sense_say_why(document: object, words: str) -> None:
 def test_the_file_of_elections() -> None:
     text = '{"partitions": [{"topic": "a", "partition": 1}, {"topic": "b", "partition": 0}]}'
     assert parse_election(text, "f") == [TopicPartition("a", 1), TopicPartition("b", 0)]
-    with pytest.raises(DecodeError, match="a-1 is there twice"):
+    with pytest.raises(DecodeError, match="a-1 appears twice"):
         parse_election('{"partitions": [{"topic": "a", "partition": 1}, {"topic": "a", "partition": 1}]}', "f")

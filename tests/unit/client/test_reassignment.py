@@ -64,12 +64,12 @@ def test_log_dirs_may_be_left_out() -> None:
 @pytest.mark.parametrize(
     ("partitions", "words"),
     [
-        ([], "no partitions are in it"),
+        ([], "it contains no partitions"),
         ([{"topic": "a", "partition": 0, "replicas": []}], '"replicas" of a-0 is not a list of broker ids'),
         ([{"topic": "a", "partition": 0, "replicas": ["1"]}], '"replicas" of a-0 is not a list of broker ids'),
-        ([{"topic": "a", "partition": 0, "replicas": [1, 1]}], "a broker is there twice among the replicas of a-0"),
+        ([{"topic": "a", "partition": 0, "replicas": [1, 1]}], "a broker appears twice among the replicas of a-0"),
         ([{"topic": "a", "partition": 0, "replicas": [1], "log_dirs": []}], '"log_dirs" of a-0 needs one path'),
-        ([{"topic": "a", "partition": 0, "replicas": [1]}] * 2, "a-0 is there twice"),
+        ([{"topic": "a", "partition": 0, "replicas": [1]}] * 2, "a-0 appears twice"),
         ([{"topic": "a", "partition": 0}], '"replicas" of .* is not an array'),
     ],
 )
@@ -80,7 +80,7 @@ def test_plans_that_make_no_sense_say_why(partitions: list[object], words: str) 
 
 def test_the_file_of_topics_to_move() -> None:
     assert parse_topics_to_move('{"topics": [{"topic": "a"}, {"topic": "b"}], "version": 1}', "f") == ["a", "b"]
-    with pytest.raises(DecodeError, match="a topic is there twice"):
+    with pytest.raises(DecodeError, match="a topic appears twice"):
         parse_topics_to_move('{"topics": [{"topic": "a"}, {"topic": "a"}]}', "f")
 
 
