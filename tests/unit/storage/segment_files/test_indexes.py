@@ -84,7 +84,7 @@ def test_a_part_of_an_entry_at_the_end() -> None:
     assert (times.entries, list(times), len(times.columns().timestamps)) == (3, TIMES, 3)
     assert write_time_index(times) == times.data[:-8]
     for index, code, position in ((offsets, "corrupt-offset-index", 32), (times, "corrupt-time-index", 36)):
-        with pytest.raises(DecodeError, match="no multiple") as error:
+        with pytest.raises(DecodeError, match="not a multiple") as error:
             index.sanity_check("x.index")
         assert (error.value.code, error.value.position, error.value.file) == (code, position, "x.index")
 
