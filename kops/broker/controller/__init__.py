@@ -1,4 +1,4 @@
-"""The controller in its process, and the APIs that it serves.
+"""The controller of a node, and the APIs that it serves.
 
 In: requests of brokers and clients. Out: records for the metadata log, and responses once these are committed.
 """

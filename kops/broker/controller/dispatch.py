@@ -1,7 +1,7 @@
-"""A controller's requests: those of the quorum to the Raft node, changes to the controller, questions to what is known here.
+"""Dispatches a controller's requests: quorum requests to the Raft node, changes to the controller, queries to the published metadata.
 
-Source: Kafka's ControllerApis and SimpleApiVersionManager. Without ACLs everybody may do everything. A mistake in what answers a question,
-or writes an answer, must not end the node; one in the Raft node does, as in Kafka, and one in the controller is `QuorumController`'s.
+Source: Kafka's ControllerApis and SimpleApiVersionManager. Without ACLs every client may do everything. A bug in a query handler, or in
+writing an answer, must not end the node. A bug in the Raft node does, as in Kafka. `QuorumController` handles bugs in the controller.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SERVED_APIS: Final[tuple[ApiKey, ...]] = tuple(api for api in API_KEYS if Listen
 
 
 class ControllerApis:
-    """Requests are handled from `start` on; the socket server reads none before. `on_settings`: see `Questions`."""
+    """Requests are handled from `start` on; the socket server reads none before. See `Questions` for `on_settings`."""
 
     def __init__(self, shared: SharedServer, on_settings: Callable[[Change], None]) -> None:
         self._shared = shared
@@ -69,7 +69,7 @@ class ControllerApis:
         self._handlers: dict[int, Handler] = {}
 
     def start(self, controller: QuorumController) -> None:
-        """From here on there is a controller to ask."""
+        """From now on there is a controller to ask."""
         self._controller = controller
         self._questions.start()
         raft, questions = self._shared.raft, self._questions
@@ -84,11 +84,11 @@ class ControllerApis:
         self._handlers = {api.key: by_name[api.name] for api in SERVED_APIS}
 
     def close(self) -> None:
-        """Nothing is asked any more."""
+        """No more requests are handled."""
         self._questions.close()
 
     def handle(self, context: RequestContext) -> None:
-        """A request; it is answered now or later."""
+        """Handle a request. The answer may come later."""
         handler = self._handlers.get(context.request.api.key)
         if handler is None:
             log.warning("Closing %s: %s is not served here", context.connection_id, context.request.api.name)
@@ -106,7 +106,7 @@ class ControllerApis:
         self._controller.handle(asked, request.message, lambda response: _respond(context, response))
 
     def _open(self, context: RequestContext) -> None:
-        """A client's request that a broker has passed on."""
+        """Handle a client's request that a broker has forwarded."""
         unstable = self._shared.config["unstable.api.versions.enable"]
         try:
             forwarded = open_envelope(context.request.message, unstable_versions=unstable)  # type: ignore[arg-type]  # the API key says so
@@ -118,7 +118,7 @@ class ControllerApis:
 
 
 def _guarded(handler: Handler) -> Handler:
-    """A handler whose mistakes are answered with UNKNOWN_SERVER_ERROR."""
+    """A handler whose unexpected errors are answered with UNKNOWN_SERVER_ERROR."""
 
     def handle(context: RequestContext) -> None:
         try:
@@ -134,7 +134,7 @@ def _guarded(handler: Handler) -> Handler:
 
 
 def _respond(context: RequestContext, response: Message) -> None:
-    """A response that can't be written is such a mistake, too."""
+    """Write the response. A response that can't be written is an unexpected error, too."""
     _guarded(lambda asked: asked.respond(response))(context)
 
 

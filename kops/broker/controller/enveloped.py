@@ -1,4 +1,4 @@
-"""A client's request out of an envelope, as a request of its own: its answer goes back in an envelope (KIP-590).
+"""A client's request from an envelope, as a request of its own. Its answer goes back in an envelope (KIP-590).
 
 Source: Kafka's EnvelopeUtils and RequestContext.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class EnvelopedContext(RequestContext):
-    """The connection is the broker's; who asks, from where and what is the client's."""
+    """The connection is the broker's. The principal, the address and the request are the client's."""
 
     __slots__ = ("_envelope", "_forwarded")
 
@@ -28,24 +28,24 @@ class EnvelopedContext(RequestContext):
 
     @property
     def client_host(self) -> str:
-        """The client's address, as the broker tells it."""
+        """The client's address, as reported by the broker."""
         return self._forwarded.client_host
 
     @property
     def principal(self) -> str:
-        """Who asks, as the broker tells it."""
+        """The client's principal, as reported by the broker."""
         return self._forwarded.principal
 
     @property
     def is_answered(self) -> bool:
-        """Whether the envelope is."""
+        """Whether the envelope is answered."""
         return self._envelope.is_answered
 
     def respond(self, message: Message, *, throttle_ms: int = 0) -> None:
-        """Answer the envelope."""
+        """Answer the envelope with this response."""
         self._envelope.answer = message
         self._envelope.respond(envelope_response(self._forwarded.request, message), throttle_ms=throttle_ms)
 
     def close_connection(self) -> None:
-        """End the broker's connection."""
+        """Close the broker's connection."""
         self._envelope.close_connection()

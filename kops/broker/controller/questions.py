@@ -1,4 +1,4 @@
-"""What a controller answers out of what it knows: its APIs and features, where the controllers are, settings.
+"""Answers queries from the published metadata: APIs and features, addresses of the controllers, settings.
 
 Source: Kafka's ControllerApis (handleApiVersionsRequest, handleDescribeCluster, handleDescribeConfigsRequest), SimpleApiVersionManager,
 FeaturesPublisher, ControllerRegistrationsPublisher, DynamicConfigPublisher, AuthHelper.computeDescribeClusterResponse.
@@ -48,8 +48,8 @@ _NO_LEADER: Final = -1
 
 
 class Questions:
-    """A Publisher: it remembers the features, controllers and settings that were published last. `on_settings` is told when the node's own
-    settings are others."""
+    """A Publisher that keeps the features, controllers and settings published last. Calls `on_settings` when the node's own settings have
+    changed."""
 
     def __init__(self, shared: SharedServer, served: tuple[ApiKey, ...], on_settings: Callable[[Change], None]) -> None:
         self._shared = shared
@@ -63,15 +63,15 @@ class Questions:
         self._image = EMPTY
 
     def start(self) -> None:
-        """Hear of the metadata."""
+        """Begin to receive metadata."""
         self._shared.install(self)
 
     def close(self) -> None:
-        """Hear no more."""
+        """Receive no more metadata."""
         self._image = EMPTY
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage, manifest: Manifest) -> None:
-        """Features, controllers and settings as they are now."""
+        """Take over features, controllers and settings."""
         self._image = image
         version = image.features.metadata_version
         if delta.has("features") and version is not None:
@@ -82,7 +82,7 @@ class Questions:
             self._take_settings(image)
 
     def _take_settings(self, image: MetadataImage) -> None:
-        """The settings of all nodes and of this one; what can't be is logged and left as it was, as in Kafka."""
+        """Take over the settings of all nodes and of this node. As in Kafka, invalid settings are logged and change nothing."""
         for name, known, update in (
             ("", self._settings.cluster, self._settings.update_cluster),
             (str(self._shared.config.node_id), self._settings.broker, self._settings.update_broker),
@@ -99,13 +99,13 @@ class Questions:
                 self._on_settings(change)
 
     def describe_configs(self, context: RequestContext) -> None:
-        """The settings of topics and of this node."""
+        """Answer with the settings of topics and of this node."""
         request = context.request.message
         assert isinstance(request, DescribeConfigsRequest)
         context.respond(describe_configs(request, self._shared.config.node_id, self._settings, self._image))
 
     def api_versions(self, context: RequestContext) -> None:
-        """What is served, and the features of node and cluster."""
+        """Answer with the served APIs, and the features of the node and the cluster."""
         request = context.request
         assert isinstance(request.message, ApiVersionsRequest)
         check_software(request.message, request.version)
@@ -124,7 +124,7 @@ class Questions:
         )
 
     def describe_cluster(self, context: RequestContext) -> None:
-        """Where the controllers are. ApiError UNSUPPORTED_VERSION while controllers can't register."""
+        """Answer with the addresses of the controllers. Raises ApiError UNSUPPORTED_VERSION while controllers can't register."""
         request = context.request.message
         assert isinstance(request, DescribeClusterRequest)
         image = self._image
@@ -150,7 +150,7 @@ class Questions:
 
 
 def _endpoint_error(wanted: int, version: int) -> DescribeClusterResponse | None:
-    """What is answered where not the controllers are asked for."""
+    """The error response if the request does not ask for controllers; else None."""
     if wanted == _CONTROLLERS:
         return None
     if wanted == _BROKERS:

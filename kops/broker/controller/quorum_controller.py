@@ -1,9 +1,9 @@
-"""A controller in its place above the Raft node: its records go into the log, its answers wait until these are committed.
+"""Runs the controller above the Raft node: writes its records to the log, and holds back its answers until they are committed.
 
-Source: Kafka's QuorumController (its write events and its QuorumMetaLogListener), DeferredEventQueue. There is no queue of events: a
-request is handled at once. What is appended within one turn of the loop is let go at its end, so requests that came together share one
-batch and one fsync. A mistake in the controller costs it the leadership and the request its answer; what cannot be (a record that
-contradicts the log, a failing disk) comes out of the loop and ends the node.
+Source: Kafka's QuorumController (its write events and its QuorumMetaLogListener), DeferredEventQueue. There is no event queue: a request is
+handled at once. What is appended during one turn of the loop is written at its end, so requests that came together share one batch and one
+fsync. After an unexpected error the controller resigns and the request gets an error. A record that contradicts the log, or a failing disk,
+propagates out of the loop and ends the node.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Deferred(NamedTuple):
 
 
 class QuorumController:
-    """A RaftListener. `is_active` tells whether it leads as far as it has heard; all methods are for the loop's thread."""
+    """A RaftListener. `is_active` says whether it leads, as far as it knows. All methods are for the loop's thread."""
 
     def __init__(self, loop: Loop, raft: RaftManager, controller: Controller, records: CommittedRecords) -> None:
         self.controller = controller
@@ -67,18 +67,18 @@ class QuorumController:
 
     @property
     def is_active(self) -> bool:
-        """It leads."""
+        """Whether it leads, as far as it knows."""
         return self.controller.is_active
 
     @property
     def deferred_count(self) -> int:
-        """Requests whose answers wait for a commit."""
+        """The number of requests whose answers wait for a commit."""
         return len(self._deferred)
 
     # requests ---------------------------------------------------------------------------------------------------------------------
 
     def handle(self, context: RequestContext, request: Message, done: Done) -> None:
-        """A request of the controller's APIs. `done` is called once with its response: at once where nothing is to be waited for."""
+        """Handle a request of the controller's APIs. Calls `done` once with the response: at once if it need not wait for a commit."""
         if self._is_shut_down:
             done(error_response(request, ApiError("NOT_CONTROLLER", "The controller is shutting down.")))
             return
@@ -94,13 +94,14 @@ class QuorumController:
         assert isinstance(result, ControllerResult)
         assert result.response is not None, f"no response to {type(request).__name__}"
         if self._last_write_offset > self.controller.last_stable_offset:
-            # Also what changes nothing may have been answered from what is not committed yet.
+            # A response that writes nothing may depend on uncommitted records, too.
             self._deferred.append(_Deferred(self._last_write_offset, request, result.response, done))
         else:
             done(result.response)
 
     def _attempt(self, name: str, generate: Callable[[], Generated]) -> Generated | ApiError:
-        """What the controller makes of an event. Nothing is written yet: another one may lead better, or this one after a new election."""
+        """Let the controller process an event. Nothing is written yet. After an unexpected error this controller resigns: another one, or
+        this one after a new election, may do better."""
         try:
             return generate()
         except (LoadError, OSError):
@@ -111,11 +112,11 @@ class QuorumController:
             return self._renounce(error) if self.is_active else error
 
     def _append(self, result: ControllerResult) -> ApiError | None:
-        """Append and replay a result's records -> why that was not possible; then this controller leads no longer."""
+        """Append and replay a result's records -> the error if that failed; then this controller has resigned."""
         records = result.records
         size = len(records) if result.is_atomic else MAX_RECORDS_PER_BATCH
         if size > MAX_RECORDS_PER_BATCH:
-            return self._renounce(ApiError("UNKNOWN_SERVER_ERROR", f"{size} records that stay together"))
+            return self._renounce(ApiError("UNKNOWN_SERVER_ERROR", f"{size} records in one atomic batch"))
         for start in range(0, len(records), size or 1):
             piece = records[start : start + size]
             try:
@@ -137,7 +138,7 @@ class QuorumController:
 
     def _let_go(self) -> None:
         self._is_scheduled = False
-        # Where it leads no longer, what was prepared went with its epoch.
+        # If it no longer leads, what was prepared was dropped with its epoch.
         if self.is_active and self._raft.node.is_leader:
             self._raft.schedule_append()
 
@@ -165,7 +166,7 @@ class QuorumController:
 
     def _resign(self, leader_id: int | None) -> None:
         self.controller.on_resign(leader_id)
-        # What was written and not committed is nothing that an answer could wait for.
+        # No answer may wait for an uncommitted offset of an earlier epoch.
         self._last_write_offset = -1
         self._set_timer()
         waiting, self._deferred = self._deferred, deque()
@@ -174,7 +175,7 @@ class QuorumController:
             one.done(error_response(one.request, error))
 
     def _renounce(self, error: ApiError) -> ApiError:
-        """The log takes no records of this epoch (any more), or there are none to be had -> what the request is answered with."""
+        """Resign: the log accepts no more records of this epoch, or the controller failed to make any -> the error for the request."""
         log.warning("[QuorumController id=%d] Renouncing the leadership: %s", self.controller.node_id, error)
         epoch = self.controller.epoch
         self._resign(None)
@@ -186,9 +187,9 @@ class QuorumController:
     # what is committed ------------------------------------------------------------------------------------------------------------
 
     def on_snapshot(self, snapshot: SnapshotSource) -> None:
-        """Begin anew with a snapshot."""
+        """Replace the state with a snapshot."""
         if snapshot.snapshot_id == BOOTSTRAP_SNAPSHOT_ID:
-            return  # it has the voters and nothing else
+            return  # it holds only the voters
         self.controller.reset()
         last_offset = snapshot.snapshot_id.offset - 1
         for message in snapshot_records(snapshot):
@@ -196,7 +197,7 @@ class QuorumController:
         self.controller.committed(last_offset)
 
     def on_committed(self, batches: Sequence[Batch]) -> None:
-        """A leader's own records come back: their answers may go. Others are replayed."""
+        """Committed records: a leader sends the answers that waited for them; a standby replays them."""
         controller = self.controller
         if controller.is_active:
             for batch in batches:
@@ -212,7 +213,7 @@ class QuorumController:
             controller.committed(loaded.last_offset)
 
     def _replay(self, message: Message, offset: int) -> None:
-        """A controller that can't follow its own log has to end: DecodeError."""
+        """Replay a record. A controller that can't follow its own log has to end: raises DecodeError."""
         try:
             self.controller.replay(message, offset)
         except ValueError as error:
@@ -235,7 +236,7 @@ class QuorumController:
             self._timer = self._loop.call_later(due_ms - self._loop.monotonic_ms(), self._tick)
 
     def _now_ms(self) -> int:
-        """The controller's clock: brokers' sessions must not end, nor last, because somebody sets the wall clock."""
+        """The controller's monotonic clock: a change of the wall clock must not end or prolong brokers' sessions."""
         return int(self._loop.monotonic_ms())
 
     def _tick(self) -> None:
@@ -249,11 +250,11 @@ class QuorumController:
     # the end ----------------------------------------------------------------------------------------------------------------------
 
     def on_shut_down(self) -> None:
-        """The Raft node does nothing any more."""
+        """The Raft node has shut down."""
         self.shut_down()
 
     def shut_down(self) -> None:
-        """Lead no more; what waits is answered as by a node that does not lead. A second call does nothing."""
+        """Stop leading. Waiting requests are answered as by a node that does not lead. A second call does nothing."""
         if not self._is_shut_down:
             self._is_shut_down = True
             self._resign(None)

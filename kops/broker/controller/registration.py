@@ -1,4 +1,4 @@
-"""A controller's registration: the active controller is told where this one is and what it supports, until the metadata says so.
+"""Registers this controller with the active controller, with its addresses and supported features, until the metadata shows it.
 
 Source: Kafka's ControllerRegistrationManager (KIP-919).
 """
@@ -34,7 +34,7 @@ _JITTER: Final = 0.02
 
 
 class ControllerRegistrationManager:
-    """A Publisher. `incarnation_id` is new with every start; `draw()` gives numbers from 0 up to 1."""
+    """A Publisher. `incarnation_id` is new at every start. `draw()` returns numbers from 0 to below 1."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class ControllerRegistrationManager:
         self._timer: Timer | None = None
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage, manifest: Manifest) -> None:
-        """Look whether the cluster knows this incarnation, and whether its version lets controllers register."""
+        """Check whether the cluster knows this incarnation, and whether its metadata.version lets controllers register."""
         version = image.features.metadata_version
         self._may_register = version is not None and version.has_controller_registration
         if delta.has("cluster") and self._node_id in delta.cluster.changed_controllers:
@@ -69,7 +69,7 @@ class ControllerRegistrationManager:
         self._maybe_register()
 
     def close(self) -> None:
-        """Ask no more."""
+        """Send no more registrations."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -93,7 +93,7 @@ class ControllerRegistrationManager:
             return
         if isinstance(result, ControllerRegistrationResponse) and result.error_code == 0:
             self._failures = 0
-            return  # the metadata will say so
+            return  # the metadata will show it
         reason = result if isinstance(result, ApiError) else by_code(getattr(result, "error_code", -1)).name
         log.info("[ControllerRegistrationManager id=%d] Registering failed: %s", self._node_id, reason)
         self._timer = self._loop.call_later(self._backoff.delay_ms(self._failures), self._maybe_register)

@@ -1,7 +1,7 @@
-"""A controller in its process: its listeners, its APIs, and the controller proper above the Raft node.
+"""Runs a controller: its listeners, its APIs, and the QuorumController above the Raft node.
 
-Source: Kafka's ControllerServer. Its ports are taken before the Raft node starts, which has to tell the others where this one is reached;
-requests are read when all parts are there.
+Source: Kafka's ControllerServer. Its ports are bound before the Raft node starts, because that has to tell other nodes the addresses.
+Requests are read when all parts exist.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Of the node, of an address, or of a listener (`listener.name.<name>.…`).
+# For the node, for an address, or for a listener (`listener.name.<name>.…`).
 _CONNECTION_LIMITS: Final = (
     "max.connections",
     "max.connection.creation.rate",
@@ -42,7 +42,7 @@ _DRAWS: Final = 1 << 30
 
 
 class ControllerServer:
-    """Made, it has its ports (BindError); `start` raises what `SharedServer.start` does. All methods are for the loop's thread."""
+    """The constructor binds the ports (BindError). `start` raises what `SharedServer.start` does. All methods are for the loop's thread."""
 
     def __init__(self, shared: SharedServer) -> None:
         self.shared = shared
@@ -60,15 +60,15 @@ class ControllerServer:
 
     @property
     def is_active(self) -> bool:
-        """Whether this is the active controller, as far as it has heard."""
+        """Whether this is the active controller, as far as it knows."""
         return self._quorum_controller is not None and self._quorum_controller.is_active
 
     def bound_port(self, listener: str) -> int:
-        """The port that a listener has."""
+        """The port of a listener."""
         return self.socket_server.bound_port(listener)
 
     def listeners(self) -> dict[str, Endpoint]:
-        """What the others are told: each listener with a host that they can reach and the port that it has."""
+        """The addresses for other nodes: each listener's reachable host and bound port."""
         found = {}
         for endpoint in self.shared.config.advertised_controller_listeners:
             host = endpoint.host.strip() or socket.getfqdn()
@@ -78,7 +78,7 @@ class ControllerServer:
     # life -------------------------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Take part in the quorum and serve."""
+        """Join the quorum and serve."""
         shared = self.shared
         log.info("[ControllerServer id=%d] Starting controller", shared.config.node_id)
         try:
@@ -129,7 +129,7 @@ class ControllerServer:
             self.socket_server.update_limits(network_settings(change.new, Listener.CONTROLLER))
 
     def shut_down(self, done: Callable[[], object]) -> None:
-        """Hand over leadership, then close: the others can still ask this node until then. `done` is called once."""
+        """Hand over leadership, then close. Other nodes can still send requests until then. Calls `done` once."""
         log.info("[ControllerServer id=%d] Shutting down", self.shared.config.node_id)
         self.shared.stop_raft(lambda: self._finish(done))
 

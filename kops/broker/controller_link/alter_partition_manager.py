@@ -1,6 +1,6 @@
-"""Changes of in-sync sets on their way to the controller: the queue of `kops.replication.leading.alter_partition` on the loop.
+"""Sends changes of in-sync sets to the controller: runs the queue of `kops.replication.leading.alter_partition` on the loop.
 
-Source: Kafka's DefaultAlterPartitionManager. What is submitted within one turn of the loop goes out in one request.
+Source: Kafka's DefaultAlterPartitionManager. All changes submitted in one turn of the loop go out in one request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class AlterPartitionSender:
-    """One broker's way to ask for in-sync sets. `broker_epoch()` is the epoch of its registration."""
+    """Sends the changes of one broker. `broker_epoch()` is the epoch of its registration."""
 
     def __init__(self, loop: Loop, channel: ToController, broker_id: int, broker_epoch: Callable[[], int]) -> None:
         self._loop = loop
@@ -39,7 +39,7 @@ class AlterPartitionSender:
         self._queue.submit(topic_id, partition, proposed, done)
 
     def close(self) -> None:
-        """Ask for nothing more; what is unanswered stays so."""
+        """Send nothing more. Unanswered changes stay unanswered."""
         self._is_closed = True
         if self._next is not None:
             self._next.cancel()
@@ -51,7 +51,7 @@ class AlterPartitionSender:
             self._next = self._loop.call_later(due_ms - self._now_ms(), self._send)
 
     def _now_ms(self) -> int:
-        """A wall clock that is set back must not put off what acks=all waits for."""
+        """The monotonic clock: a wall clock that is set back must not delay what acks=all waits for."""
         return int(self._loop.monotonic_ms())
 
     def _send(self) -> None:

@@ -1,7 +1,7 @@
-"""In which log directory a replica is: told to the controller, in batches, until it knows (KIP-858).
+"""Reports to the controller in which log directory each replica is, in batches, until it has confirmed (KIP-858).
 
-Source: Kafka's AssignmentsManager, AssignmentsManagerDeadlineFunction and Assignment. An assignment waits a tenth of a second for others
-to go with it; one that has become pointless (the topic is gone, the replica is not here any more) is dropped before it is sent.
+Source: Kafka's AssignmentsManager, AssignmentsManagerDeadlineFunction and Assignment. An assignment waits 0.1 s for others, to share a
+request. Obsolete assignments (the topic was deleted, or the replica is no longer here) are dropped before sending.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Assignment(NamedTuple):
 
 
 class AssignmentsManager:
-    """One broker's. `image()` is the metadata as the broker knows it now, `draw()` gives random numbers from 0 up to 1."""
+    """The assignments of one broker. `image()` returns the broker's present metadata, `draw()` random numbers from 0 to below 1."""
 
     def __init__(
         self, loop: Loop, channel: ToController, node_id: int, image: Callable[[], MetadataImage], *, draw: Callable[[], float]
@@ -64,16 +64,17 @@ class AssignmentsManager:
 
     @property
     def pending_count(self) -> int:
-        """Assignments that the controller has not confirmed (Kafka's gauge QueuedReplicaToDirAssignments)."""
+        """The number of assignments that the controller has not confirmed (Kafka's gauge QueuedReplicaToDirAssignments)."""
         return len(self._ready) + len(self._in_flight)
 
     def assign(self, topic_id: bytes, partition: int, directory_id: bytes, on_success: Callable[[], object] = lambda: None) -> None:
-        """Tell that a replica is in a directory; of two for one replica the later counts. `on_success` is called when it is known."""
+        """Report that a replica is in a directory. A later report replaces an earlier one. Calls `on_success` when the controller has
+        confirmed."""
         self._ready[topic_id, partition] = _Assignment(directory_id, on_success)
         self._schedule()
 
     def close(self) -> None:
-        """Tell nothing more."""
+        """Report nothing more."""
         self._is_closed = True
         if self._next is not None:
             self._next[1].cancel()

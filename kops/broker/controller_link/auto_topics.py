@@ -1,4 +1,4 @@
-"""Topics that are made because somebody asks for them: clients with `auto.create.topics.enable`, the brokers' own topics.
+"""Creates topics on first use: for clients with `auto.create.topics.enable`, and internal topics.
 
 Source: Kafka's DefaultAutoTopicCreationManager and KRaftTopicCreator; the settings of the internal topics are those of
 GroupCoordinatorService, TransactionStateManager and ShareCoordinatorService.
@@ -33,7 +33,7 @@ _REPLICATION_FACTOR: Final = "default.replication.factor"
 
 
 class AutoTopics:
-    """Sends the creation of topics to the controller, each topic once at a time. `config()` is the broker's configuration as it is now."""
+    """Asks the controller to create topics, once at a time for each topic. `config()` returns the broker's present configuration."""
 
     def __init__(self, forwarding: Forwarding, config: Callable[[], BrokerConfig]) -> None:
         self._forwarding = forwarding
@@ -41,7 +41,7 @@ class AutoTopics:
         self._in_flight: set[str] = set()
 
     def create(self, names: Sequence[str], context: RequestContext) -> list[MetadataResponseTopic]:
-        """Begin to make topics for the client behind `context`; what Metadata says of them until they are there."""
+        """Start to create topics for the client of `context` -> what Metadata answers about them until they exist."""
         creatable = []
         refused = []
         for name in names:
@@ -78,7 +78,7 @@ class AutoTopics:
 
 
 def creatable_topic(name: str, config: BrokerConfig) -> CreatableTopic:
-    """How a topic is made. Numbers that this broker has no setting of are the controller's to decide."""
+    """The request for a topic. If this broker has no setting for a number, the controller decides it."""
     numbers = _INTERNAL.get(name)
     if numbers is None:
         partitions = config[_NUM_PARTITIONS] if _NUM_PARTITIONS in config.properties else _CONTROLLER_DECIDES

@@ -1,7 +1,7 @@
-"""The way to the active controller: requests wait until it is known, go to the next one when it changes, and end after a time.
+"""The channel to the active controller. Requests wait until it is known, are sent again to the next one when it changes, and time out.
 
-Source: Kafka's NodeToControllerChannelManagerImpl, NodeToControllerRequestThread and RaftControllerNodeProvider. One request is on its way
-at a time, in the order in which they came. A lost connection or the answer NOT_CONTROLLER puts a request back to the front.
+Source: Kafka's NodeToControllerChannelManagerImpl, NodeToControllerRequestThread and RaftControllerNodeProvider. One request is in flight
+at a time, in the order of arrival. After a lost connection or the answer NOT_CONTROLLER a request returns to the front of the queue.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_RETRY_MS: Final = 20  # Kafka asks anew after 50 or 100 ms; only a request that waits costs this
+_RETRY_MS: Final = 20  # Kafka asks again after 50 or 100 ms; only a waiting request costs this
 _NOT_CONTROLLER: Final = by_name("NOT_CONTROLLER").code
 
 
 def raft_controller(raft: RaftManager, listener: str) -> Callable[[], Node | None]:
-    """Where the leader of the quorum is reached on this listener, None while there is none or it is not among the voters."""
+    """The address of the quorum's leader on this listener; None while there is no leader, or if it is not among the voters."""
 
     def controller() -> Node | None:
         leader_id = raft.node.leader_and_epoch.leader_id
@@ -42,7 +42,7 @@ def raft_controller(raft: RaftManager, listener: str) -> Callable[[], Node | Non
 
 
 class _Waiting:
-    """A request whose `done` is still to be called."""
+    """A request whose `done` has not been called yet."""
 
     __slots__ = ("done", "is_expired", "message", "timer")
 
@@ -59,9 +59,9 @@ class _Waiting:
 
 
 class ControllerChannel:
-    """Requests to whoever is the active controller. `controller()` tells where that is; `draw()` gives numbers from 0 up to 1.
+    """Sends requests to the active controller. `controller()` returns its address, `draw()` random numbers from 0 to below 1.
 
-    `retry_timeout_ms`: how long a request is tried, for ever with None. All methods are for the loop's thread.
+    `retry_timeout_ms` is how long a request is retried; None means for ever. All methods are for the loop's thread.
     """
 
     def __init__(
@@ -89,19 +89,20 @@ class ControllerChannel:
 
     @property
     def versions(self) -> NodeVersions | None:
-        """What the controller serves; None while there is no connection to it."""
+        """The APIs that the controller serves; None while there is no connection to it."""
         return None if self._peer is None or self._node is None else self._peer.versions
 
     @property
     def unfinished_count(self) -> int:
-        """Requests whose `done` is still to be called."""
+        """The number of requests whose `done` has not been called yet."""
         return len(self._queue) + (self._sent is not None)
 
     def send(self, message: Message, done: Callable[[Message | ApiError], object], *, timeout_ms: int | None = None) -> None:
-        """Send a request to the active controller; `done` gets its answer once, never from within this call.
+        """Send a request to the active controller. `done` gets the answer once, never during this call.
 
-        Or an ApiError: REQUEST_TIMED_OUT where no answer has come within `timeout_ms` (default: `retry_timeout_ms`) and the request is not
-        on its way any more, UNSUPPORTED_VERSION where the controller does not know it, NETWORK_EXCEPTION when the channel was closed.
+        Or it gets an ApiError: REQUEST_TIMED_OUT if there was no answer within `timeout_ms` (default: `retry_timeout_ms`) and the request
+        is no longer in flight, UNSUPPORTED_VERSION if the controller does not know the request, NETWORK_EXCEPTION if the channel was
+        closed.
         """
         waiting = _Waiting(message, done)
         if self._is_closed:
@@ -114,11 +115,11 @@ class ControllerChannel:
         self._schedule()
 
     def controller_changed(self) -> None:
-        """There may be another controller: what waits for one is sent at once."""
+        """There may be another controller: send waiting requests at once."""
         self._schedule()
 
     def close(self) -> None:
-        """End the connection for good. What is unanswered ends with NETWORK_EXCEPTION, still within this call."""
+        """Close the connection for good. Unanswered requests end with NETWORK_EXCEPTION during this call."""
         if self._is_closed:
             return
         self._is_closed = True

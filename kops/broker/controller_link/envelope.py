@@ -1,4 +1,4 @@
-"""A client's request inside of a broker's request to the controller, and the answer to it inside of the answer (KIP-590).
+"""Envelopes: a client's request inside a broker's request to the controller, and its response inside the broker's response (KIP-590).
 
 Source: Kafka's EnvelopeUtils, ForwardingManagerUtil, RequestContext.buildResponseEnvelopePayload, RequestChannel.buildResponse
 (EnvelopeResponse), DefaultKafkaPrincipalBuilder (the principal's bytes).
@@ -33,7 +33,7 @@ _NOT_LEADER: Final = by_name("NOT_LEADER_OR_FOLLOWER").code
 
 
 class Forwarded(NamedTuple):
-    """What an envelope holds: the request, who asks (`type:name`) and from which address."""
+    """The contents of an envelope: the request, the client's principal (`type:name`) and its address."""
 
     request: Request
     principal: str
@@ -44,7 +44,7 @@ class Forwarded(NamedTuple):
 
 
 def envelope(request: Request, message: Message, principal: str, client_host: str) -> EnvelopeRequest:
-    """The envelope of a client's request, `message` in the place of its own."""
+    """The envelope of a client's request, with `message` in place of the request's own."""
     header = RequestHeader(request.api.key, request.version, request.correlation_id, request.client_id)
     (start,) = header.write(request.api.request_header_version(request.version))
     assert isinstance(start, bytearray)
@@ -53,7 +53,7 @@ def envelope(request: Request, message: Message, principal: str, client_host: st
 
 
 def read_response(request: Request, data: bytes | None) -> Message:
-    """The response out of an envelope's response. DecodeError where that is none to this request."""
+    """The response inside an envelope's response. Raises DecodeError if it does not answer this request."""
     if data is None:
         raise DecodeError("an envelope without a response", code="bad-response")
     header, position = ResponseHeader.read(data, request.api.response_header_version(request.version))
@@ -67,8 +67,8 @@ def read_response(request: Request, data: bytes | None) -> Message:
 
 
 def open_envelope(message: EnvelopeRequest, *, unstable_versions: bool = False) -> Forwarded:
-    """What is in an envelope. ApiError, the code of the envelope's response: PRINCIPAL_DESERIALIZATION_FAILURE, INVALID_REQUEST for an
-    address that is none and for an API that is not forwarded, UNSUPPORTED_VERSION for a request that can't be read.
+    """The contents of an envelope. Raises ApiError with the code of the envelope's response: PRINCIPAL_DESERIALIZATION_FAILURE,
+    INVALID_REQUEST for an invalid address or an API that is not forwarded, UNSUPPORTED_VERSION for a request that can't be read.
     """
     principal = _read_principal(message.request_principal)
     try:
@@ -89,8 +89,8 @@ def open_envelope(message: EnvelopeRequest, *, unstable_versions: bool = False) 
 def envelope_response(request: Request, message: Message) -> EnvelopeResponse:
     """The answer to an envelope whose request is answered with `message`.
 
-    Where that says NOT_CONTROLLER anywhere (of the quorum: NOT_LEADER_OR_FOLLOWER) the envelope's own code does, and nothing else is told:
-    the broker asks the next controller.
+    If `message` has the code NOT_CONTROLLER anywhere (for the quorum: NOT_LEADER_OR_FOLLOWER), the envelope's own code is that, and nothing
+    else is sent: the broker asks the next controller.
     """
     if (_NOT_LEADER if isinstance(message, DescribeQuorumResponse) else _NOT_CONTROLLER) in _error_codes(message):
         return EnvelopeResponse(error_code=_NOT_CONTROLLER)
@@ -101,7 +101,7 @@ def envelope_response(request: Request, message: Message) -> EnvelopeResponse:
 
 
 def _error_codes(message: object) -> set[int]:
-    """All codes in a response."""
+    """All error codes in a response."""
     found: set[int] = set()
     for field in getattr(type(message), "FIELDS", ()):
         value = getattr(message, field.name)

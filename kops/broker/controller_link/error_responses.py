@@ -1,4 +1,4 @@
-"""The response to a request that failed as a whole, for every request that a broker serves or forwards.
+"""Builds the response to a request that failed as a whole, for every request that a broker serves or forwards.
 
 Source: the `getErrorResponse` methods of Kafka's requests, ApiError.fromThrowable (which texts clients get to see).
 """
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
     from kops.protocol.declaration import Message
 
 _NO_OFFSET: Final = -1
-_NO_PARTITIONS_SINCE: Final = 13  # version of Fetch with an error of its own in every client
+_NO_PARTITIONS_SINCE: Final = 13  # version of Fetch in which every client reads the error of the whole response
 
 
 def error_response(request: Message, version: int, error: ApiError) -> Message | None:
-    """The response of the request's kind, in this version, with the error where that kind has it; None for a request without a response
+    """The response to the request in this version, with the error where this kind of response has it. None for a request without a response
     (a Produce with acks=0): its connection is closed instead.
     """
     if error.name == "UNKNOWN_SERVER_ERROR" and error.message:
-        error = ApiError(error.name)  # what has gone wrong inside is nobody's business
+        error = ApiError(error.name)  # clients don't see the text of an internal error
     made = _ANSWERS.get(type(request).__name__)
     return controller_responses.error_response(request, error) if made is None else made(request, version, error)
 
 
 def _words(error: ApiError) -> str:
-    """What some responses say in the place of the error's own text: what its code means."""
+    """The text of some responses, which is not the error's own but the meaning of its code."""
     return by_name(error.name).words
 
 

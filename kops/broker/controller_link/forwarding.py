@@ -1,4 +1,4 @@
-"""Requests that a broker passes on to the active controller, and their answers on the way back.
+"""Forwards requests of clients to the active controller, and its responses to the clients.
 
 Source: Kafka's ForwardingManagerImpl, and KafkaApis.handleInvalidVersionsDuringForwarding.
 """
@@ -32,21 +32,21 @@ _LATE: Final = frozenset(("REQUEST_TIMED_OUT", "NETWORK_EXCEPTION"))  # the latt
 
 
 class Forwarding:
-    """The way of clients' requests to the controller. It has a channel of its own, so that the broker's own requests don't wait."""
+    """Forwards clients' requests. It has a channel of its own, so that they don't delay the broker's own requests."""
 
     def __init__(self, channel: ControllerChannel) -> None:
         self._channel = channel
 
     @property
     def controller_versions(self) -> NodeVersions | None:
-        """What the controller serves; None while there is no connection to it."""
+        """The APIs that the controller serves; None while there is no connection to it."""
         return self._channel.versions
 
     def forward(self, context: RequestContext, done: Callable[[Message | None], object], message: Message | None = None) -> None:
-        """Send a client's request on, `message` in the place of its own if there is one.
+        """Forward a client's request, with `message`, if given, in place of its own.
 
-        `done` gets the response: the controller's, or the request's own error response. None where the controller does not know the
-        request's version: the connection has to end, for the client to ask anew what is served.
+        `done` gets the controller's response, or the request's error response. It gets None if the controller does not know the request's
+        version: the connection has to end, so that the client asks again which versions are served.
         """
         request = context.request
         wanted = request.message if message is None else message
@@ -57,7 +57,7 @@ class Forwarding:
                     done(None)
                     return
                 result = _opened(request, result)
-                name = "UNKNOWN_SERVER_ERROR"  # what an envelope says is no matter between the client and this broker
+                name = "UNKNOWN_SERVER_ERROR"  # an error of the envelope is not the client's
             else:
                 name = "REQUEST_TIMED_OUT" if isinstance(result, ApiError) and result.name in _LATE else "UNKNOWN_SERVER_ERROR"
             if isinstance(result, ApiError):
@@ -69,7 +69,7 @@ class Forwarding:
         self._channel.send(envelope(request, wanted, context.principal, context.client_host), answered)
 
     def create_topics(self, context: RequestContext, message: CreateTopicsRequest, done: Callable[[Message | ApiError], object]) -> None:
-        """Make topics in the name of the client behind `context`; `done` gets the CreateTopicsResponse, or what went wrong."""
+        """Create topics on behalf of the client of `context`. `done` gets the CreateTopicsResponse, or the error."""
         api = BY_NAME["CreateTopics"]
         versions = self.controller_versions
         version = api.versions.stop - 1 if versions is None else versions.latest(api.key)
@@ -82,12 +82,12 @@ class Forwarding:
         self._channel.send(envelope(request, message, context.principal, context.client_host), answered)
 
     def close(self) -> None:
-        """End the channel; what waits for an answer gets REQUEST_TIMED_OUT."""
+        """Close the channel. Unanswered requests get REQUEST_TIMED_OUT."""
         self._channel.close()
 
 
 def _opened(request: Request, response: EnvelopeResponse) -> Message | ApiError:
-    """What an envelope's response holds, or its error."""
+    """The response inside an envelope's response, or the envelope's error."""
     if response.error_code:
         return ApiError(by_code(response.error_code).name)
     try:
@@ -98,7 +98,7 @@ def _opened(request: Request, response: EnvelopeResponse) -> Message | ApiError:
 
 
 def respond_forwarded(context: RequestContext, response: Message | None) -> None:
-    """Give a client what `Forwarding.forward` brought; the controller's throttle holds for the connection here."""
+    """Send a client the response from `Forwarding.forward`. The controller's throttle applies to the client's connection here."""
     if response is None:
         log.info("Closing %s: the controller does not know this version of %s", context.connection_id, context.request.api.name)
         context.close_connection()

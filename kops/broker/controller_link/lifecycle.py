@@ -1,12 +1,12 @@
-"""The broker's life as the controller sees it: registered, caught up, unfenced, on its way out.
+"""The broker's states as the controller sees them: registered, caught up, unfenced, shutting down.
 
-Source: Kafka's BrokerLifecycleManager. One request at a time is on its way to the controller: the registration until it is accepted, then
-heartbeats. What a heartbeat says (fence me, shut me down, these directories are offline, these take no new replicas) is what changed here;
-what its answer says moves the broker on.
+Source: Kafka's BrokerLifecycleManager. One request at a time is in flight to the controller: the registration until it is accepted, then
+heartbeats. A heartbeat reports what changed here (fence me, shut me down, these directories are offline, these take no new replicas). Its
+answer moves the broker to the next state.
 
-A broker that leaves asks the controller ever less often whether it may go (Kafka: once soon, then at the usual pace), and goes when it has
-heard nothing for the time of its session: by then it is fenced, or there is no quorum that could hand over what it leads. Kafka waits for
-five minutes.
+A broker that shuts down asks the controller whether it may stop, at growing intervals (Kafka: once soon, then at the usual interval). It
+stops when it has had no answer for the time of its session: by then it is fenced, or there is no quorum that could move its leaderships.
+Kafka waits five minutes.
 """
 
 from __future__ import annotations
@@ -36,41 +36,41 @@ CONTROLLED_SHUTDOWN_INTERVAL_MS: Final = 50
 
 
 class Cancellable(Protocol):
-    """A call that was asked for."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """It is not called any more."""
+        """Cancel the call."""
 
 
 class Timers(Protocol):
-    """What is needed of a `Loop`."""
+    """The part of `Loop` that is needed here."""
 
     def call_later(self, delay_ms: float, run: Callable[[], object]) -> Cancellable:
         """Call once, `delay_ms` from now."""
 
 
 class LifecycleOwner(Protocol):
-    """Who is told how life goes on. Each is called at most once, but `state_changed`."""
+    """Receives the events of the life cycle. Each method is called at most once, except `state_changed`."""
 
     def state_changed(self, state: BrokerState) -> None:
-        """The broker is in another state."""
+        """The state of the broker has changed."""
 
     def caught_up(self) -> None:
-        """The controller has found that this broker knows all metadata."""
+        """The controller says that this broker has caught up with the metadata."""
 
     def unfenced(self) -> None:
-        """Clients may be sent here from now on."""
+        """From now on clients may be sent here."""
 
     def controlled_shutdown_over(self) -> None:
-        """The controller has moved what was led here, or there was nothing to wait for."""
+        """The controller has moved the leaderships of this broker, or there was nothing to wait for."""
 
     def must_shut_down(self, reason: str) -> None:
-        """The broker can't go on."""
+        """The broker can't continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a broker registers with. `log_dirs` are the directories' ids, the epoch is that of the last clean stop or -1."""
+    """The data of a registration. `log_dirs` are the directories' ids. The epoch is that of the last clean stop, or -1."""
 
     node_id: int
     cluster_id: str
@@ -82,7 +82,7 @@ class Registration:
     previous_broker_epoch: int = -1
 
     def request(self) -> BrokerRegistrationRequest:
-        """The request that says so."""
+        """The request with this data."""
         from kops.protocol.messages import BrokerRegistrationRequest
 
         return BrokerRegistrationRequest(
@@ -107,7 +107,8 @@ class LifecycleSettings:
 
 
 class BrokerLifecycle:
-    """One life of one broker. `supports_cordoned_dirs()` says whether the cluster's metadata.version does."""
+    """The life cycle of one broker, from start to stop. `supports_cordoned_dirs()` says whether the cluster's metadata.version supports
+    them."""
 
     def __init__(
         self, timers: Timers, owner: LifecycleOwner, settings: LifecycleSettings, *, supports_cordoned_dirs: Callable[[], bool]
@@ -135,7 +136,7 @@ class BrokerLifecycle:
     def start(
         self, channel: ToController, registration: Registration, metadata_offset: Callable[[], int], cordoned_dirs: Collection[bytes] = ()
     ) -> None:
-        """Register. `metadata_offset()` is the last offset of the metadata log that this broker has taken in."""
+        """Register. `metadata_offset()` returns the last offset of the metadata log that this broker has applied."""
         self._channel = channel
         self._registration = registration
         self._metadata_offset = metadata_offset
@@ -150,25 +151,25 @@ class BrokerLifecycle:
         self._schedule(0)
 
     def resend_registration(self) -> None:
-        """The registration has to say something else now."""
+        """Register again: the data of the registration has changed."""
         self._is_registered = False
         self._schedule(0)
 
     def directory_failed(self, directory_id: bytes, timeout_ms: int) -> None:
-        """Tell that a directory is offline; the broker has to end where the controller does not hear of it within `timeout_ms`."""
+        """Report that a directory is offline. The broker has to stop if the controller does not confirm within `timeout_ms`."""
         self._offline_dirs[directory_id] = False
         if self._is_registered:
             self._schedule(0)
         self._deadlines.append(self._timers.call_later(timeout_ms, partial(self._directory_timed_out, directory_id)))
 
     def directories_cordoned(self, directory_ids: Iterable[bytes]) -> None:
-        """Tell which directories take no new replicas."""
+        """Report which directories take no new replicas."""
         self._cordoned_dirs = frozenset(directory_ids)
         if self._is_registered and self._supports_cordoned_dirs():
             self._schedule(0)
 
     def begin_controlled_shutdown(self) -> None:
-        """Ask the controller to move away what is led here. A broker that is not running has nothing to be moved."""
+        """Ask the controller to move this broker's leaderships. A broker that is not running has none."""
         if self.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
             log.info("Attempted to enter pending controlled shutdown state, but we are already in that state.")
         elif self.state is BrokerState.RUNNING:
@@ -181,7 +182,7 @@ class BrokerLifecycle:
             self.begin_shutdown()
 
     def begin_shutdown(self) -> None:
-        """Say nothing to the controller any more. A second call does nothing."""
+        """Send nothing more to the controller. A second call does nothing."""
         if self.state is BrokerState.SHUTTING_DOWN:
             return
         log.info("Transitioning from %s to SHUTTING_DOWN.", self.state.name)
@@ -211,7 +212,7 @@ class BrokerLifecycle:
         self._next = self._timers.call_later(delay_ms, self._communicate)
 
     def _schedule_after_failure(self) -> None:
-        # However urgent the next one is: what has just failed is not tried again at once.
+        # However urgent the next request is, a failed one is not retried at once.
         self._is_next_immediate = False
         self._schedule(self._settings.heartbeat_interval_ms)
 

@@ -1,7 +1,7 @@
-"""Ids for idempotent producers, out of blocks that the controller gives (Kafka RPCProducerIdManager, ProducerIdsBlock).
+"""Assigns ids to idempotent producers, from blocks that the controller allocates (Kafka RPCProducerIdManager, ProducerIdsBlock).
 
-An id is given at once or not at all: while a block is on its way, producers are told to try again. The next block is asked for when 90 % of
-the current one are used, so that they seldom are.
+An id is assigned at once or not at all: while a block is being requested, producers get a retriable error. The next block is requested when
+90 % of the current one are used, so this is rare.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EMPTY: Final = range(0)
 
 
 class ProducerIds:
-    """The ids of one broker. `broker_epoch()` is the epoch of its registration, `now_ms()` any clock."""
+    """The ids of one broker. `broker_epoch()` returns the epoch of its registration, `now_ms()` the time of any clock."""
 
     def __init__(self, node_id: int, controller: ToController, *, broker_epoch: Callable[[], int], now_ms: Callable[[], int]) -> None:
         self._node_id = node_id
@@ -42,7 +42,7 @@ class ProducerIds:
         self._retry_at_ms = 0
 
     def generate(self) -> int:
-        """A producer id that nobody had. ApiError COORDINATOR_LOAD_IN_PROGRESS while there is none."""
+        """A new producer id. Raises ApiError COORDINATOR_LOAD_IN_PROGRESS while there is none."""
         if self._used == len(self._block):
             self._take_next_block()
         index = self._used
@@ -52,11 +52,11 @@ class ProducerIds:
         return self._block[index]
 
     def _take_next_block(self) -> None:
-        # An empty block is none.
+        # An empty block counts as no block.
         if not self._next_block:
             self._next_block = None
             self._ask()
-            # REQUEST_TIMED_OUT would be more to the point, and is fatal to older clients.
+            # REQUEST_TIMED_OUT would fit better, but is fatal to older clients.
             raise ApiError("COORDINATOR_LOAD_IN_PROGRESS", "Producer ID block is full. Waiting for next block")
         self._block, self._used = self._next_block, 0
         self._next_block = None
@@ -72,7 +72,7 @@ class ProducerIds:
         self._is_asking = False
         if isinstance(answer, ApiError):
             log.warning("No block of producer ids from the controller: %s", answer)
-            # What was waited for in vain for a minute need not be waited for again.
+            # After a time-out of a minute, don't wait again before the next request.
             self._retry_at_ms = 0 if answer.name == "REQUEST_TIMED_OUT" else self._now_ms() + RETRY_BACKOFF_MS
             return
         assert isinstance(answer, AllocateProducerIdsResponse)
@@ -85,12 +85,12 @@ class ProducerIds:
         self._next_block = range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
 
     def _refusal(self, answer: AllocateProducerIdsResponse) -> str:
-        """Why an answer is of no use, "" where it is."""
+        """Why an answer can't be used; "" if it can."""
         if answer.error_code:
             return errors.by_code(answer.error_code).name
         start, size = answer.producer_id_start, answer.producer_id_len
         if self._block and start < self._block.stop:
-            return f"its block begins at {start}, the current one ends behind that, at {self._block.stop - 1}"
+            return f"its block begins at {start}, before the end of the current one at {self._block.stop - 1}"
         if start < 0 or size < 0 or start > _MAX_LONG - size:
-            return f"{size} ids from {start} on are no block"
+            return f"{size} ids from {start} on are not a valid block"
         return ""

@@ -1,6 +1,6 @@
-"""What a node tells of itself: the state of its broker, how far a recovery is, where it listens.
+"""The status of a node: the state of its broker, the progress of a recovery, its listeners.
 
-Source: Kafka's BrokerState, and of LogManager the metrics remainingLogsToRecover and remainingSegmentsToRecover.
+Source: Kafka's BrokerState, and LogManager's metrics remainingLogsToRecover and remainingSegmentsToRecover.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BrokerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DirRecovery:
-    """How many logs of a directory are still to be loaded, and how many segments of those that are recovered now."""
+    """The number of a directory's logs still to be loaded, and of segments still to be recovered in the logs being recovered now."""
 
     log_dir: str
     remaining_logs: int
@@ -37,7 +37,7 @@ class DirRecovery:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A node at a moment. `listeners` are those that are bound, by name; `error` is why it ended, None where it did not fail."""
+    """The status of a node at one moment. `listeners` are the bound ones, by name. `error` is why it ended; None if it did not fail."""
 
     state: BrokerState
     node_id: int
@@ -47,7 +47,7 @@ class NodeStatus:
     error: str | None = None
 
     def document(self, pid: int) -> dict[str, Any]:
-        """What the status file says."""
+        """The contents of the status file."""
         recovery = {
             found.log_dir: {"remaining_logs": found.remaining_logs, "remaining_segments": found.remaining_segments}
             for found in self.recovery
@@ -64,5 +64,5 @@ class NodeStatus:
 
 
 def recovery_of(starts: Iterable[LogDirStart]) -> tuple[DirRecovery, ...]:
-    """How far the start of the log directories is."""
+    """The progress of the start of the log directories."""
     return tuple(DirRecovery(start.path, start.remaining_logs, start.remaining_segments) for start in starts)

@@ -1,4 +1,4 @@
-"""How the parts of a broker see the way to the active controller."""
+"""The interface through which a broker's parts reach the active controller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ToController(Protocol):
-    """A way to the active controller (Kafka's NodeToControllerChannelManager); see `kops.broker.controller_link.channel`."""
+    """Sends requests to the active controller (Kafka's NodeToControllerChannelManager); see `kops.broker.controller_link.channel`."""
 
     def send(self, message: Message, done: Callable[[Message | ApiError], object], *, timeout_ms: int | None = None) -> None:
-        """Send a request as soon as the active controller is known; `done` gets its answer, or an ApiError, once."""
+        """Send a request as soon as the active controller is known. `done` gets the answer, or an ApiError, once."""

@@ -1,7 +1,7 @@
-"""A broker in its process: its parts, made, started and stopped in Kafka's order.
+"""Runs a broker: makes, starts and stops its parts in Kafka's order.
 
-Source: Kafka's BrokerServer. The log directories are locked and the ports taken when it is made; requests are read when the controller has
-unfenced the broker. What Kafka waits for in between (caught up, first metadata published, unfenced) are events here.
+Source: Kafka's BrokerServer. The constructor locks the log directories and binds the ports. Requests are read once the controller has
+unfenced the broker. Where Kafka waits in between (caught up, first metadata published, unfenced), kops handles events.
 """
 
 from __future__ import annotations
@@ -65,23 +65,23 @@ _MAX_SESSION_ID: Final = 2**31 - 1
 
 
 class BrokerOwner(Protocol):
-    """Who keeps a broker."""
+    """The owner of a broker."""
 
     def status_changed(self) -> None:
-        """Its state, or how far its recovery is."""
+        """Its state, or the progress of its recovery, has changed."""
 
     def broker_ready(self) -> None:
-        """Requests are read from now on."""
+        """From now on requests are read."""
 
     def broker_failed(self, reason: str, *, is_at_once: bool) -> None:
-        """It can't go on; what it has is still open. `is_at_once`: its disks can't be relied on, so nothing more is to be written."""
+        """The broker can't continue; its parts are still open. `is_at_once`: its disks can't be trusted, so nothing more may be written."""
 
 
 class BrokerServer:
-    """One broker. Made, it has the locks of its log directories and its ports.
+    """One broker. The constructor locks its log directories and binds its ports.
 
-    Raises StartRefusedError, LockHeldError, BindError, UsageError, OSError when it is made, and nothing stays open then. All methods are
-    for the loop's thread.
+    The constructor raises StartRefusedError, LockHeldError, BindError, UsageError or OSError; nothing stays open then. All methods are for
+    the loop's thread.
     """
 
     def __init__(self, shared: SharedServer, owner: BrokerOwner) -> None:
@@ -120,27 +120,27 @@ class BrokerServer:
 
     @property
     def recovery(self) -> tuple[DirRecovery, ...]:
-        """How far the loading of the logs is; empty when it is over."""
+        """The progress of loading the logs; empty when they are loaded."""
         return recovery_of(self.parts.logs.log_dirs) if self._is_loading else ()
 
     @property
     def is_started(self) -> bool:
-        """Whether it has all its parts."""
+        """Whether all its parts exist."""
         return self._has_replicas
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended, and no thread of it loads logs."""
+        """Whether it has ended and none of its threads is loading logs."""
         return self._is_closed and not self._is_loading
 
     @property
     def assignments(self) -> AssignmentsManager:
-        """Who tells the controller of directories, from `start` on."""
+        """Reports directories to the controller; exists from `start` on."""
         assert self._assignments is not None, "the broker is not started"
         return self._assignments
 
     def listeners(self) -> dict[str, tuple[str, int]]:
-        """Where clients are sent: host and port by listener."""
+        """The addresses for clients: host and port by listener."""
         server = self.parts.socket_server
         return {listener.name: server.advertised_address(listener.name) for listener in self.config.advertised_listeners}
 
@@ -167,7 +167,7 @@ class BrokerServer:
         return logs
 
     def start(self) -> None:
-        """Begin the broker's life; `BrokerOwner.broker_ready` tells when it serves. Raises what `SharedServer.start` does."""
+        """Start the broker. `BrokerOwner.broker_ready` is called when it serves. Raises what `SharedServer.start` does."""
         log.info("[BrokerServer id=%d] Starting broker", self.config.node_id)
         self.shared.start()
         parts, config = self.parts, self.config
@@ -250,7 +250,7 @@ class BrokerServer:
             self.shared.install(each)
 
     def _broker_configs_changed(self, image: MetadataImage) -> None:
-        """The settings of brokers in the metadata are others."""
+        """The settings of brokers in the metadata have changed."""
         self.parts.dynamic_config.update(image)
 
     # the logs ---------------------------------------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ class BrokerServer:
         self.tasks.start_cleaner(cleaner)
 
     def _handle_failures(self) -> None:
-        # While the logs are loaded their manager looks after it, and what failed is told when it is done.
+        # While logs are being loaded, their manager handles failures and reports them at the end.
         if self._has_replicas and not self._is_loading and not self._is_closed:
             self.parts.replica_manager.handle_log_dir_failures()
 
@@ -381,7 +381,7 @@ class BrokerServer:
     # the end ----------------------------------------------------------------------------------------------------------------------
 
     def shut_down(self, done: Callable[[], object]) -> None:
-        """Hand over what is led here, then stop and close everything but what is shared. `done` is called once."""
+        """Hand over leaderships, then stop and close everything that is not shared. Calls `done` once."""
         log.info("[BrokerServer id=%d] shutting down", self.config.node_id)
         timer: Cancellable | None = None
 
@@ -407,23 +407,23 @@ class BrokerServer:
         self.parts.lifecycle.begin_controlled_shutdown()
 
     def hurry(self) -> None:
-        """A shutdown waits for the controller no longer."""
+        """End a shutdown's wait for the controller."""
         if self._when_told_to_go is not None:
             self.parts.lifecycle.begin_shutdown()
 
     def _stop(self, done: Callable[[], object]) -> None:
         if self._are_logs_loaded:
-            # While a thread loads them nobody knows which logs there are: the checkpoint would forget the others.
+            # While logs are being loaded their list is incomplete: a checkpoint would omit the others.
             self.parts.replica_manager.shut_down()
         self._close_parts()
         if self._is_loading:
-            # The threads that load can't be stopped; what they have opened is closed behind them.
+            # The loading threads can't be stopped; what they have opened is closed when they end.
             self._when_loaded.append(lambda: self._close_logs(done))
         else:
             self._close_logs(done)
 
     def _close_parts(self) -> None:
-        """Everything but the logs. A second call does nothing."""
+        """Close everything except the logs. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -451,7 +451,7 @@ class BrokerServer:
     def _close_logs(self, done: Callable[[], object]) -> None:
         logs, epoch = self.parts.logs, self.parts.lifecycle.broker_epoch
         if not self._are_logs_loaded:
-            # Checkpoints would say that there are no logs; Kafka writes them all the same.
+            # Checkpoints would list no logs. Kafka writes them all the same; kops does not.
             self._abandon_logs()
             done()
             return
@@ -470,9 +470,9 @@ class BrokerServer:
         self.loop.in_thread(close, closed)
 
     def kill(self) -> None:
-        """Close everything as it is, at once: what the end of a process does. Files are left as a kill leaves them.
+        """Close everything at once, as the end of a process does. Files are left as after a kill.
 
-        Threads that load logs can't be stopped: the log directories stay locked until they are done.
+        Threads that load logs can't be stopped: the log directories stay locked until they end.
         """
         self._close_parts()
         if self._is_loading:
@@ -482,7 +482,7 @@ class BrokerServer:
 
     def _abandon_logs(self) -> None:
         logs = self.parts.logs
-        # Whoever takes the directories next must not meet a thread that writes there.
+        # The next owner of the directories must not find a thread that still writes there.
         if not self.tasks.side_work.join(_PATIENCE_WITH_THREADS_S):
             log.warning("A side thread still waits for the disk")
         for found in (*logs.all_logs, *logs.stray_logs.values()):

@@ -1,4 +1,4 @@
-"""The logs of a broker at its start: loaded in side threads while the loop goes on, with replicas that are not the broker's put aside.
+"""Loads the logs of a broker at its start, in side threads while the loop continues, and sets stray replicas aside.
 
 Source: Kafka's LogManager (startup, loadLogs: `num.recovery.threads.per.data.dir` threads a directory) and LogManager.isStrayReplica.
 """
@@ -26,7 +26,8 @@ PROGRESS_INTERVAL_MS: Final = 1000
 
 
 def threads_runner(threads_per_dir: int) -> Runner:
-    """A `Runner` with so many threads a directory. An error of a job ends the others behind what they are at, and comes out."""
+    """A `Runner` with this number of threads for each directory. If a job fails, the jobs that have not started are cancelled, and the
+    error is raised."""
 
     def run(jobs: list[list[Job]]) -> None:
         queues = [queue for queue in jobs if queue]
@@ -43,7 +44,7 @@ def threads_runner(threads_per_dir: int) -> Runner:
 
 
 def stray_rule(topics: TopicsImage, node_id: int) -> StrayRule:
-    """Whether a replica is none of this broker's by the metadata, and why."""
+    """A function that says why a replica does not belong to this broker by the metadata; it returns None if it does."""
 
     def is_stray(topic_id: str | None, topic: str, partition: int) -> str | None:
         if topic_id is None:
@@ -59,7 +60,7 @@ def stray_rule(topics: TopicsImage, node_id: int) -> StrayRule:
 
 
 class LogStart:
-    """Loads the logs once. `progress()` is called about once a second while it lasts, on the loop."""
+    """Loads the logs once. Calls `progress()` on the loop about once a second meanwhile."""
 
     def __init__(self, loop: Loop, logs: LogManager, progress: Callable[[], object]) -> None:
         self._loop = loop
@@ -68,7 +69,7 @@ class LogStart:
         self._timer = loop.call_later(PROGRESS_INTERVAL_MS, self._tell_progress)
 
     def run(self, is_stray: StrayRule, threads_per_dir: int, done: Callable[[Future[BrokerStart]], object]) -> None:
-        """`done` gets what became of it, on the loop: see `LogManager.startup` for what it may raise."""
+        """Load the logs. `done` gets the result on the loop; see `LogManager.startup` for what it may raise."""
 
         def finished(future: Future[BrokerStart]) -> None:
             self._timer.cancel()

@@ -1,7 +1,7 @@
-"""What a node counts, by Kafka's names (`kafka.server:type=ReplicaManager,name=LeaderCount`).
+"""The metrics of a node, by Kafka's names (`kafka.server:type=ReplicaManager,name=LeaderCount`).
 
 Source: Kafka's KafkaBroker, ReplicaManager, LogManager, LogCleaner, Partition, SocketServer, RequestMetrics, BrokerServerMetrics,
-ControllerMetadataMetrics and AssignmentsManager. Nothing is computed before somebody asks: the parts have the numbers.
+ControllerMetadataMetrics and AssignmentsManager. They are computed on request, from numbers that the parts keep.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ BROKER_GAUGES: Final[Mapping[str, Callable[[BrokerServer], float]]] = {
     ),
     "kafka.server:type=broker-metadata-metrics,name=last-applied-record-offset": lambda broker: broker.parts.cache.image.offset,
 }
-"""What a broker counts. A rate of Kafka's (`…PerSec`) is given as the number since the start, which is its `Count`."""
+"""The metrics of a broker. Kafka's rates (`…PerSec`) are given as the number since the start, which is their `Count`."""
 CLEANER_GAUGES: Final[Mapping[str, Callable[[LogCleaner], float]]] = {
     f"{_CLEANER}max-buffer-utilization-percent": lambda cleaner: cleaner.max_buffer_utilization_percent,
     f"{_CLEANER}cleaner-recopy-percent": lambda cleaner: cleaner.cleaner_recopy_percent,
@@ -76,7 +76,7 @@ CLEANER_GAUGES: Final[Mapping[str, Callable[[LogCleaner], float]]] = {
     "kafka.log:type=LogCleanerManager,name=max-dirty-percent": lambda cleaner: cleaner.max_dirty_percent,
     "kafka.log:type=LogCleanerManager,name=time-since-last-run-ms": lambda cleaner: cleaner.time_since_last_run_ms,
 }
-"""What its cleaner counts, where it has one."""
+"""The metrics of its cleaner, if it has one."""
 CLUSTER_GAUGES: Final[Mapping[str, Callable[[MetadataImage], float]]] = {
     f"{_CONTROLLER}ActiveBrokerCount": lambda image: sum(not broker.fenced for broker in image.cluster.brokers.values()),
     f"{_CONTROLLER}FencedBrokerCount": lambda image: sum(broker.fenced for broker in image.cluster.brokers.values()),
@@ -84,12 +84,12 @@ CLUSTER_GAUGES: Final[Mapping[str, Callable[[MetadataImage], float]]] = {
     f"{_CONTROLLER}GlobalPartitionCount": _partitions,
     f"{_CONTROLLER}OfflinePartitionsCount": _without_leader,
 }
-"""What a controller counts of the metadata."""
+"""The metrics of a controller about the metadata."""
 ACTIVE_CONTROLLER_COUNT: Final = f"{_CONTROLLER}ActiveControllerCount"
 
 
 def broker_metrics(broker: BrokerServer) -> dict[str, float]:
-    """A broker's numbers now; those of its replicas from the time on that it has its parts."""
+    """A broker's present metrics. Those of its replicas are included once all its parts exist."""
     if not broker.is_started:
         return {"kafka.server:type=KafkaServer,name=BrokerState": broker.state.value}
     found = {name: gauge(broker) for name, gauge in BROKER_GAUGES.items()}
@@ -102,18 +102,18 @@ def broker_metrics(broker: BrokerServer) -> dict[str, float]:
 
 
 def cluster_metrics(image: MetadataImage) -> dict[str, float]:
-    """A controller's numbers of the metadata."""
+    """A controller's metrics about the metadata."""
     return {name: gauge(image) for name, gauge in CLUSTER_GAUGES.items()}
 
 
 def rate_counts(broker: BrokerServer | None, servers: Iterable[SocketServer]) -> Iterator[dict[str, float]]:
-    """The numbers of a node whose rates Kafka's MBeans have, too, in parts: requests, errors, what goes through topics."""
+    """The counters of a node for which Kafka's MBeans have rates, too, in parts: requests, errors, traffic of topics."""
     yield request_counts(server.requests for server in servers)
     if broker is not None and broker.is_started:
         yield from broker.parts.replica_manager.topic_metrics()
 
 
 def request_metrics(servers: Iterable[SocketServer]) -> dict[str, float]:
-    """The requests of a node. As in Kafka, those of its broker and of its controller are counted together."""
+    """The request metrics of a node. As in Kafka, requests of its broker and of its controller are counted together."""
     counted = [server.requests for server in servers]
     return request_counts(counted) | RequestMetrics(counted).histograms()

@@ -1,7 +1,7 @@
-"""A node: its controller and its broker, in the order in which Kafka starts and stops them, on a loop that others may share.
+"""A node: starts and stops its controller and its broker in Kafka's order, on a loop that other nodes may share.
 
-Source: Kafka's KafkaRaftServer. All ports and locks are taken before anything is started; what goes wrong says in which step, and leaves
-nothing open. `kops.broker.life.process` is a node as a process.
+Source: Kafka's KafkaRaftServer. All ports are bound and all locks are taken before anything starts. An error names the step that failed and
+leaves nothing open. `kops.broker.life.process` runs a node as a process.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _LONGEST_STAY_MS: Final = 2000
 
 
 class Node:
-    """One node. `on_state(status)` is told of changes, those of one turn together; `on_ready()` once, when it serves; `on_failed(reason)`
-    once, when it has ended by itself and everything of it is closed. All methods are for the loop's thread.
+    """One node. It calls `on_state(status)` after changes, once for all changes of a turn of the loop. It calls `on_ready()` once, when it
+    serves, and `on_failed(reason)` once, when it has ended by itself and everything is closed. All methods are for the loop's thread.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Node:
     # facts ------------------------------------------------------------------------------------------------------------------------
 
     def bound_port(self, listener: str) -> int:
-        """The port of a listener, of broker or controller. KeyError for one that there is not."""
+        """The port of a listener of broker or controller. Raises KeyError for an unknown listener."""
         if self.controller is not None and listener in self.config.controller_listener_names:
             return self.controller.bound_port(listener)
         if self.broker is None:
@@ -78,7 +78,7 @@ class Node:
         return self.broker.parts.socket_server.bound_port(listener)
 
     def status(self) -> NodeStatus:
-        """The node as it is now."""
+        """The present status of the node."""
         return NodeStatus(
             self._state if self.broker is None or self._is_over else self.broker.state,
             self.config.node_id,
@@ -89,7 +89,7 @@ class Node:
         )
 
     def metrics(self) -> dict[str, float]:
-        """Numbers by Kafka's names, as they are now; nothing where the node is not started or has ended."""
+        """The present metrics by Kafka's names; empty if the node is not started or has ended."""
         if self.shared is None or self._is_over:
             return {}
         found = {} if self.broker is None else broker_metrics(self.broker)
@@ -105,7 +105,7 @@ class Node:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing of it is open any more; a node that was killed while it loaded its logs is closed a little later."""
+        """Whether everything is closed. A node killed while it loads its logs is closed a little later."""
         return self._is_over and (self.broker is None or self.broker.is_closed)
 
     @property
@@ -115,7 +115,7 @@ class Node:
     # life -------------------------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin; `on_ready` tells when it serves. KopsError with the step that failed; nothing is open then."""
+        """Start the node. `on_ready` is called when it serves. Raises KopsError that names the step that failed; nothing is open then."""
         config = self.config
         for warning in config.warnings:
             log.warning("%s", warning)
@@ -143,7 +143,7 @@ class Node:
         else:
             self._state = BrokerState.RUNNING
             self.loop.call_soon(self.broker_ready)
-        shared.raft.on_fault = lambda error: self.broker_failed(f"The metadata log can't be gone on with: {error}", is_at_once=True)
+        shared.raft.on_fault = lambda error: self.broker_failed(f"The metadata log can't be used any more: {error}", is_at_once=True)
         self.status_changed()
 
     def _addresses(self) -> dict[str, tuple[str, int]]:
@@ -161,7 +161,7 @@ class Node:
             raise KopsError(self._error) from error
 
     def shut_down(self, done: Callable[[], object]) -> None:
-        """Hand over what this node leads and stop, the broker first: it needs the controller for that. `done` is called once."""
+        """Hand over leaderships and stop, the broker first, because it needs the controller for that. Calls `done` once."""
         if self._is_over:
             self.loop.call_soon(done)
             return
@@ -177,14 +177,14 @@ class Node:
             self.broker.shut_down(self._stop_controller)
 
     def hurry(self) -> None:
-        """A shutdown waits for no other node any more: where the quorum is gone no controller lets a broker go and nobody else can lead."""
+        """End a shutdown's wait for other nodes: without a quorum no controller lets a broker stop, and no other node can lead."""
         if self.broker is not None:
             self.broker.hurry()
         if self.shared is not None:
             self.shared.hurry()
 
     def _stop_controller(self) -> None:
-        """Where a cluster is stopped as a whole, the quorum stays until all brokers had the leave that they wait for."""
+        """If the whole cluster is being stopped, keep the quorum until it has let all brokers go."""
         if self._is_over:
             return
         if self.controller is not None and self._others_are_leaving() and self._stays < _LONGEST_STAY_MS:
@@ -218,8 +218,8 @@ class Node:
             done()
 
     def kill(self) -> None:
-        """End at once, as `kill -9` does: nobody is told, files stay as they are. Who waits for a shutdown is told. A second call does
-        nothing."""
+        """End at once, as `kill -9` does: without notice to other nodes, with files as they are. The `done` of pending `shut_down` calls is
+        called. A second call does nothing."""
         if self._is_over:
             return
         self._is_ending = True
@@ -264,7 +264,7 @@ class Node:
             if self.on_failed is not None:
                 self.on_failed(reason)
 
-        # What told of it is still at work.
+        # The part that reported the failure is still running.
         if is_at_once:
             self._when_ended.append(tell)
             self.loop.call_soon(self.kill)

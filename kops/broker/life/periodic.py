@@ -1,7 +1,7 @@
-"""What a broker does again and again: one table of all of it, and the timer that runs it on the loop.
+"""The periodic tasks of a broker: a table of all of them, and the timer that runs them on the loop.
 
-Source: Kafka's LogManager.startupWithConfigOverrides, ReplicaManager.startup and startHighWatermarkCheckPointThread, LogCleaner. Delays are
-counted on the monotonic clock, as by Java's executors: a wall clock that jumps makes nothing run late or twice.
+Source: Kafka's LogManager.startupWithConfigOverrides, ReplicaManager.startup and startHighWatermarkCheckPointThread, LogCleaner. As in
+Java's executors, delays are measured with the monotonic clock: if the wall clock jumps, no task runs late or twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 ISR_EXPIRATION: Final = PeriodicTask("isr-expiration", "replica.lag.time.max.ms", None)
 LOG_CLEANER: Final = PeriodicTask("kafka-log-cleaner", "log.cleaner.backoff.ms", None, schedules_itself=True)
 BROKER_TASKS: Final = (*PERIODIC_TASKS, ISR_EXPIRATION, LOG_CLEANER)
-"""All of them. In-sync sets are looked at twice within `replica.lag.time.max.ms`, as in Kafka; the cleaner waits only when all is clean."""
+"""All periodic tasks. As in Kafka, in-sync sets are checked twice within `replica.lag.time.max.ms`. The cleaner waits only when all logs
+are clean."""
 _LONGEST_SLEEP_MS: Final = 3_600_000
 
 
@@ -37,7 +38,7 @@ def describe_tasks(config: BrokerConfig) -> list[tuple[str, str, int]]:
 
 
 class PeriodicTasks:
-    """A `Scheduler` that runs on the loop. What a task raises of what storage may raise ends that run of it and is logged."""
+    """Runs a `Scheduler` on the loop. If a task raises one of storage's errors, that run of it ends and the error is logged."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -49,11 +50,11 @@ class PeriodicTasks:
         self.side_work = self.scheduler.side_work = SideWork(loop.in_thread)
 
     def start_isr_expiration(self, replica_lag_time_max_ms: int, shrink: Callable[[], object]) -> None:
-        """Take out of the in-sync sets who has fallen behind."""
+        """Remove replicas that have fallen behind from the in-sync sets, periodically."""
         self.scheduler.schedule(ISR_EXPIRATION.name, shrink, replica_lag_time_max_ms // 2)
 
     def start_cleaner(self, cleaner: LogCleaner) -> None:
-        """Clean in small steps between everything else."""
+        """Run the cleaner in small steps between other work."""
 
         def step() -> None:
             delay_ms = cleaner.step()
@@ -62,7 +63,7 @@ class PeriodicTasks:
         self.scheduler.schedule_once(LOG_CLEANER.name, step)
 
     def shut_down(self) -> None:
-        """Nothing runs any more."""
+        """Stop all tasks."""
         self.scheduler.shutdown()
         if self._timer is not None:
             self._timer.cancel()

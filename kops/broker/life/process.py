@@ -1,9 +1,9 @@
-"""A node as a process: its loop, its signals, its log lines, its status file, its exit code.
+"""Runs a node as a process, with its loop, signals, log lines, status file and exit code.
 
-Source: Kafka's Kafka.main and config/log4j2.yaml (the shape of a line). The first SIGTERM or SIGINT is a controlled shutdown, with a second
-one it waits for no other node any more, a third one ends the process as it is. Where Kafka has JMX, SIGUSR1 has it put what it counts
-(`kops.broker.life.metrics`) into its log, as one line of JSON. Exit codes: 0 after a shutdown that was asked for, 1 where the node could
-not start or go on, 2 for settings that make no sense.
+Source: Kafka's Kafka.main and config/log4j2.yaml (the shape of a line). The first SIGTERM or SIGINT starts a controlled shutdown. With the
+second one it no longer waits for other nodes. The third one ends the process at once. In place of Kafka's JMX, SIGUSR1 writes the metrics
+(`kops.broker.life.metrics`) to the log, as one line of JSON. Exit codes: 0 after a requested shutdown, 1 if the node could not start or
+continue, 2 for invalid settings.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DONE: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 _YOUNG_OBJECTS: Final = 20_000
-_PATIENCE: Final = 2  # signals that end a node in good order
+_PATIENCE: Final = 2  # signals that end a node gracefully
 _LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
 
@@ -41,7 +41,7 @@ class KafkaFormatter(logging.Formatter):
     """`[2026-01-31 12:00:00,123] INFO text (kops.broker.life.node)`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, with a traceback below it where there is one."""
+        """The line, with the traceback below it if there is one."""
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         level = _LEVELS.get(record.levelname, record.levelname)
         line = f"[{moment},{int(record.msecs):03}] {level} {record.getMessage()} ({record.name})"
@@ -49,7 +49,7 @@ class KafkaFormatter(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Everything from INFO on goes to stderr."""
+    """Log to stderr, from level INFO on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(KafkaFormatter())
     root = logging.getLogger()
@@ -58,13 +58,13 @@ def log_to_stderr() -> None:
 
 
 class StatusFile:
-    """What a node tells of itself, for whoever looks: JSON, whole at every moment."""
+    """The status of a node as a JSON file, which is complete at every moment."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
     def write(self, document: Mapping[str, Any]) -> None:
-        """Put it there; a file that can't be written is a line in the log and no more."""
+        """Write the status. A failure is only logged."""
         beside = f"{self._path}.new"
         try:
             with open(beside, "w", encoding="utf-8") as file:
@@ -75,16 +75,16 @@ class StatusFile:
 
 
 def keep_collector_out() -> None:
-    """Have the garbage collector look seldom: it holds up the whole node, a full look for 20 ms and more.
+    """Make the garbage collector run rarely: it stops the whole node, a full collection for 20 ms or more.
 
-    A request, and a fetch that waits, end without it. So it comes when so many objects more are alive than at its last look, and what is
-    there when the node is ready (`gc.freeze`: code, metadata, logs) is not looked at again.
+    Finished requests and waiting fetches are freed without it. So it runs only after `_YOUNG_OBJECTS` more objects are alive than at its
+    last run, and it ignores everything that exists when the node is ready (`gc.freeze`: code, metadata, logs).
     """
     gc.set_threshold(_YOUNG_OBJECTS)
 
 
 class NodeProcess:
-    """One node and what is around it."""
+    """One node with its loop, signals and status file."""
 
     def __init__(self, config: BrokerConfig, status_path: str | None) -> None:
         self._status = None if status_path is None else StatusFile(status_path)
@@ -96,7 +96,7 @@ class NodeProcess:
         self._signal_count = 0
 
     def run(self) -> int:
-        """Until the node has ended; the exit code."""
+        """Run until the node has ended -> the exit code."""
         keep_collector_out()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
@@ -105,7 +105,7 @@ class NodeProcess:
             self._node.start()
             self._loop.run()
         except KopsError as error:
-            # A node that did not start has said so in its status; one whose metadata log fails can't go on.
+            # A node that could not start has written this to its status already. A node whose metadata log fails can't continue.
             log.critical("%s", error)
             self._abandon(str(error))
         except BaseException as error:
@@ -146,7 +146,7 @@ class NodeProcess:
 
 
 def run_node(properties: Mapping[str, str], *, status_path: str | None = None) -> int:
-    """Be a node with these settings until it ends -> the exit code. For the main thread of a process that is nothing else."""
+    """Run a node with these settings until it ends -> the exit code. Must run in the main thread of a process that does nothing else."""
     log_to_stderr()
     try:
         config = BrokerConfig.from_properties(properties)

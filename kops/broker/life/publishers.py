@@ -1,7 +1,7 @@
-"""What a broker does with new metadata: the first image starts its logs and replicas, each one behind it changes them.
+"""Applies new metadata to a broker: the first image starts its logs and replicas, later ones change them.
 
-Source: Kafka's BrokerMetadataPublisher, BrokerRegistrationTracker and TopicConfigHandler. Kafka's loader thread stands still while the
-logs are loaded; here that is done in side threads, and what the metadata log brings in the meantime waits in order.
+Source: Kafka's BrokerMetadataPublisher, BrokerRegistrationTracker and TopicConfigHandler. Kafka's loader thread blocks while logs are
+loaded. Here side threads load them, and updates of the metadata wait in order meanwhile.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ log = logging.getLogger(__name__)
 
 
 class Replicas(Protocol):
-    """What is needed of a `ReplicaManager`."""
+    """The part of `ReplicaManager` that is needed here."""
 
     def apply_delta(self, delta: TopicsDelta, image: MetadataImage) -> None:
-        """Lead, follow and stop as the metadata says now."""
+        """Lead, follow and stop replicas as the metadata says."""
 
     def update_topic_config(self, topic: str) -> None:
-        """The topic's settings have changed."""
+        """Apply changed settings of a topic."""
 
 
 class BrokerPublisher:
-    """One broker's. `start_logs(image, done)` loads the logs and calls `done` when the replicas may be started, at once or later.
+    """The publisher of one broker. `start_logs(image, done)` loads the logs and calls `done`, at once or later, when the replicas may be
+    started.
 
-    `on_broker_configs` and `on_topic_configs` are told when settings of brokers, or of a topic, have changed, `on_first_publish` once the
-    first image is taken in.
+    `on_broker_configs` and `on_topic_configs` are called when settings of brokers or of a topic have changed, `on_first_publish` when the
+    first image has been applied.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class BrokerPublisher:
             self._start(delta, image)
 
     def close(self) -> None:
-        """Nothing more is taken in, also not what waits."""
+        """Apply nothing more, not even waiting updates."""
         self._is_closed = True
         self._waiting.clear()
 
@@ -82,7 +83,7 @@ class BrokerPublisher:
         log.info("Publishing initial metadata at offset %d with metadata.version %s.", image.offset, image.features.metadata_version)
         self._cache.image = image
         self._is_loading = True
-        # What brokers are set to counts before the logs are loaded: their settings are the defaults of the topics.
+        # Broker settings must be applied before the logs are loaded: they are the defaults of topic settings.
         self._on_broker_configs(image)
 
         def loaded() -> None:
@@ -120,7 +121,7 @@ class BrokerPublisher:
 
 @contextmanager
 def _told(what: str) -> Iterator[None]:
-    """As in Kafka the broker lives on with what it has, and what fails keeps nothing else from being done."""
+    """Log an error. As in Kafka, the broker continues with its old state, and a failure does not prevent other updates."""
     try:
         yield
     except (KopsError, OSError):
@@ -128,7 +129,7 @@ def _told(what: str) -> Iterator[None]:
 
 
 class BrokerRegistrationTracker:
-    """Has the broker register again where the metadata says something of it that a newer metadata.version would have it say better."""
+    """Makes the broker register again if its registration lacks directories that the present metadata.version supports."""
 
     def __init__(self, node_id: int, resend: Callable[[], None]) -> None:
         self._node_id = node_id

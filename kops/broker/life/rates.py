@@ -1,8 +1,8 @@
-"""Rates of what is counted: the mean since the start, and averages that forget, as Yammer's Meter has them.
+"""Rates of counters: the mean since the start, and exponentially weighted averages, as in Yammer's Meter.
 
-Source: com.yammer.metrics.core.Meter and com.yammer.metrics.stats.EWMA (metrics-core 2.2), by which Kafka's `…PerSec` are MBeans.
-Yammer marks a meter at each event and has a thread that ticks every five seconds. Here counters grow, and whoever has a request for the
-broker, or asks for rates, makes the ticks that are due: what was counted since the last one belongs to the first of them.
+Source: com.yammer.metrics.core.Meter and com.yammer.metrics.stats.EWMA (metrics-core 2.2), which Kafka uses for its `…PerSec` MBeans.
+Yammer marks a meter at each event, and a thread ticks every five seconds. Here parts only increase counters. The next request to the
+broker, or the next query for rates, makes up for the ticks that are due; what was counted since the last tick belongs to the first of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAMES: Final = ("OneMinuteRate", "FiveMinuteRate", "FifteenMinuteRate")
 
 
 class Meter:
-    """One counter's averages, in events a second, reckoned up to a tick."""
+    """The averages of one counter, in events per second, computed up to a tick."""
 
     __slots__ = ("_born_ms", "_rates", "_tick", "count")
 
@@ -30,7 +30,7 @@ class Meter:
         self._rates: tuple[float, ...] | None = None
 
     def advance(self, last: int, tick: int, count: float) -> None:
-        """Reckon up to `tick`. What was counted since came between the tick `last` and the one after it."""
+        """Compute up to `tick`. What was counted since the last call came between the tick `last` and the one after it."""
         self._fall(last)
         instant = (count - self.count) * 1000 / TICK_MS
         if self._rates is None:
@@ -42,7 +42,7 @@ class Meter:
         self._fall(tick)
 
     def _fall(self, tick: int) -> None:
-        """Nothing came up to a tick."""
+        """Let the averages decay up to a tick: nothing was counted."""
         idle = tick - self._tick
         if idle > 0:
             if self._rates is not None:
@@ -50,7 +50,7 @@ class Meter:
             self._tick = tick
 
     def attributes(self, tick: int, count: float, now_ms: float) -> dict[str, float]:
-        """By the names of the MBean's attributes."""
+        """The rates by the names of the MBean's attributes."""
         self._fall(tick)
         lived_s = (now_ms - self._born_ms) / 1000
         found = {"MeanRate": count / lived_s if lived_s > 0 else 0.0}
@@ -58,8 +58,8 @@ class Meter:
 
 
 class Rates:
-    """The rates of counters. `counts` is asked for all of them by name, in parts: a tick takes in the first part at once and one more each
-    time that `on_time` is called, so that many topics hold nobody up. A counter that appears later counts from the tick before.
+    """The rates of counters. `counts` returns all counters by name, in parts. A tick reads the first part at once and one more at each call
+    of `on_time`, so that many topics don't delay a request. A counter that appears later starts at the tick before.
     """
 
     def __init__(self, now_ms: float, counts: Callable[[], Iterator[Mapping[str, float]]]) -> None:
@@ -72,7 +72,7 @@ class Rates:
         self._seen: dict[str, Meter] = {}
 
     def on_time(self, now_ms: float) -> None:
-        """Make the ticks that are due. To be called before anything that happens at `now_ms` is counted."""
+        """Make the ticks that are due. Call it before counting anything that happens at `now_ms`."""
         if now_ms >= self._next_ms:
             self._take_the_rest()
             self._last, self._tick = self._tick, int((now_ms - self._start_ms) // TICK_MS)
@@ -82,7 +82,7 @@ class Rates:
             self._take_one()
 
     def attributes(self, now_ms: float) -> dict[str, float]:
-        """`MBean:attribute`, as Kafka's JmxTool writes it."""
+        """The rates by `MBean:attribute`, as Kafka's JmxTool writes it."""
         self.on_time(now_ms)
         self._take_the_rest()
         found: dict[str, float] = {}
@@ -100,7 +100,7 @@ class Rates:
         assert self._left is not None
         part = next(self._left, None)
         if part is None:
-            self._meters, self._seen, self._left = self._seen, {}, None  # without those of topics that are gone
+            self._meters, self._seen, self._left = self._seen, {}, None  # without meters of deleted topics
             return
         last, tick = self._last, self._tick
         for name, count in part.items():

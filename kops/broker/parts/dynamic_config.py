@@ -1,8 +1,8 @@
-"""Settings that change while a broker runs: what the metadata has for it and for all brokers, made the settings of its parts.
+"""Applies settings that change while a broker runs: gives the settings in the metadata, for this broker and for all brokers, to its parts.
 
 Source: Kafka's DynamicBrokerConfig (`addReconfigurables`), DynamicLogConfig, BrokerDynamicThreadPool, DynamicListenerConfig,
 DynamicProducerStateManagerConfig, LogCleaner.reconfigure, SocketServer.reconfigure, BrokerConfigHandler. Kafka's thread pools for requests
-and for its scheduler have no counterpart; the numbers are checked and kept.
+and for its scheduler have no counterpart here; their sizes are checked and kept.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ _CONNECTIONS: Final = frozenset({"listeners", "max.connections.per.ip", "max.con
 
 
 class DynamicBrokerConfig:
-    """One broker's settings over time; `parts.config` is always what they are now. `parts` need their logs before the first `update`.
+    """One broker's settings over time. `parts.config` always holds the present ones. `parts` need their logs before the first `update`.
 
-    What a part refuses is logged and leaves that part as it was, as in Kafka; the metadata has been committed.
+    As in Kafka, a setting that a part rejects is logged and leaves that part as it was: the metadata is committed already.
     """
 
     def __init__(self, parts: BrokerParts) -> None:
         self.settings = DynamicConfig(parts.config)
         self.cleaner: LogCleaner | None = None
-        """Where the broker has one."""
+        """Set if the broker has one."""
         self._parts = parts
         self._applied: tuple[dict[str, str], dict[str, str]] = ({}, {})
 
     def validate(self, settings: Mapping[str, str], *, per_broker: bool) -> None:
-        """Whether these may be all that the metadata has for this broker, or for all. Raises ApiError INVALID_REQUEST."""
+        """Check that these may be all the settings in the metadata for this broker, or for all brokers. Raises ApiError INVALID_REQUEST."""
         self.settings.validate(settings, per_broker=per_broker)
 
     def from_persistent(self, settings: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
-        """Those of the stored settings that count."""
+        """The stored settings that take effect."""
         return usable(settings, per_broker=per_broker)[0]
 
     def update(self, image: MetadataImage) -> None:
-        """Take over what the metadata has now."""
+        """Apply the settings in the metadata."""
         cluster, broker = (dict(image.configs.of(ResourceType.BROKER, name)) for name in ("", str(self._parts.node_id)))
         if (cluster, broker) == self._applied:
             return
@@ -75,7 +75,7 @@ class DynamicBrokerConfig:
         self._update_quotas()
 
     def update_topic(self, topic: str) -> None:
-        """A topic's settings have changed: which of its replicas are throttled. Raises UsageError for a value that is not allowed."""
+        """A topic's settings have changed: update which of its replicas are throttled. Raises UsageError for an invalid value."""
         manager, config = self._parts.replica_manager, self._parts.logs.topics.of(topic)
         for quota, replicas in (
             (manager.leader_quota, config.leader_replication_throttled_replicas),
@@ -97,7 +97,7 @@ class DynamicBrokerConfig:
             self._reconfigure(change)
 
     def _reconfigure(self, change: Change) -> None:
-        """Tell the parts, in Kafka's order."""
+        """Reconfigure the parts, in Kafka's order."""
         changed = change.changed
         for part, is_concerned in (
             (self._update_threads, "num.replica.fetchers" in changed),
@@ -117,7 +117,7 @@ class DynamicBrokerConfig:
         self._parts.replica_manager.fetchers.resize(new["num.replica.fetchers"])
 
     def _update_log_defaults(self, old: BrokerConfig, new: BrokerConfig) -> None:
-        _ = new.default_topic_config  # refuses what no topic may have
+        _ = new.default_topic_config  # rejects what is invalid for topics
         self._parts.logs.update_broker_config(new.topic_defaults())
 
     def _update_cordoned_dirs(self, old: BrokerConfig, new: BrokerConfig) -> None:
@@ -151,7 +151,7 @@ class DynamicBrokerConfig:
             self.cleaner.reconfigure(cleaner_config(new.properties))
 
     def _update_quotas(self) -> None:
-        """Limits of replication stand in no file: they are looked for at this broker, then at all."""
+        """Limits of replication are never in a file: this broker's setting counts first, then that of all brokers."""
         manager = self._parts.replica_manager
         for name, quota in (
             ("leader.replication.throttled.rate", manager.leader_quota),

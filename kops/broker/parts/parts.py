@@ -1,7 +1,7 @@
-"""What the parts of a broker know of each other: the one object that every handler of a request is given.
+"""The object that holds all parts of a broker. Every request handler gets it.
 
-Source: the constructor of Kafka's KafkaApis and what BrokerServer hands to it. `kops.broker.life.broker_server` fills it; a part takes
-what it needs from here at the time of a call, so the order in which parts are made does not matter to those that use them.
+Source: the constructor of Kafka's KafkaApis and what BrokerServer hands to it. `kops.broker.life.broker_server` fills it. A part looks up
+other parts here when it is called, so it does not depend on the order in which they are made.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class BrokerParts:
-    """One broker. What stands behind `field(init=False)` is set in the order of the start, before the first request is read.
+    """One broker. Fields with `field(init=False)` are set in the order of the start, before the first request is read.
 
-    `config` is the configuration as it is now: a change at run time puts another one in its place. `draw()` gives random numbers from 0 up
-    to 1. `kraft_version()` is the quorum's `kraft.version`, `broker_epoch()` the epoch of this broker's registration, -1 before it.
+    `config` is the present configuration; a change at run time replaces it. `draw()` returns random numbers from 0 to below 1.
+    `kraft_version()` is the quorum's `kraft.version`. `broker_epoch()` is the epoch of this broker's registration, -1 before it.
     """
 
     loop: Loop

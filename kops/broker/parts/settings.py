@@ -1,4 +1,4 @@
-"""What the settings of a node mean for the parts of its broker (`node_settings` has what broker and controller share).
+"""Derives the settings of a broker's parts from those of its node (`node_settings` has what broker and controller share).
 
 Source: where Kafka's BrokerServer, ReplicaManager, NodeToControllerChannelManagerImpl and BrokerBlockingSender read their KafkaConfig.
 """
@@ -19,14 +19,14 @@ _SECOND_MS: Final = 1000
 
 
 def lifecycle_settings(config: BrokerConfig) -> LifecycleSettings:
-    """How often the broker tells the controller that it lives."""
+    """Intervals and time-outs of the broker's heartbeats."""
     return LifecycleSettings(
         config["broker.heartbeat.interval.ms"], config["initial.broker.registration.timeout.ms"], config["broker.session.timeout.ms"]
     )
 
 
 def channel_settings(config: BrokerConfig) -> PeerSettings:
-    """How the controller is reached."""
+    """Settings of the connection to the controller."""
     return PeerSettings(
         client_id=str(config.node_id),
         request_timeout_ms=config["controller.socket.timeout.ms"],
@@ -38,7 +38,7 @@ def channel_settings(config: BrokerConfig) -> PeerSettings:
 
 
 def replica_settings(config: BrokerConfig) -> ReplicaSettings:
-    """How replicas are led, followed and moved."""
+    """Settings of leading, following and moving replicas."""
     return ReplicaSettings(
         node_id=config.node_id,
         inter_broker_listener_name=config.inter_broker_listener_name,

@@ -1,8 +1,9 @@
-"""What Raft commits as metadata records: decoded once a batch, however many parts of a node listen, and given to the metadata loader.
+"""Decodes what Raft commits into metadata records and gives them to the metadata loader. Each batch is decoded once, however many parts of
+a node listen.
 
 Source: Kafka's RecordsBatchReader, RecordsSnapshotReader and MetadataRecordSerde; MetadataLoader as a RaftClient.Listener (handleCommit,
-handleLoadSnapshot, scheduleInitializeNewPublishers). Kafka looks every 100 ms whether there is something for a new publisher; a node of
-kops looks whenever something is committed.
+handleLoadSnapshot, scheduleInitializeNewPublishers). Kafka checks every 100 ms whether a new publisher can be started; kops checks at each
+commit.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class CommittedRecords:
-    """Decodes committed batches; the listeners of one delivery are given the same list."""
+    """Decodes committed batches. All listeners of one delivery get the same list."""
 
     def __init__(self) -> None:
         self._batches: Sequence[Batch] = ()
@@ -59,7 +60,7 @@ def snapshot_records(snapshot: SnapshotSource) -> Iterator[Message]:
 
 
 def snapshot_provenance(snapshot: SnapshotSource) -> MetadataProvenance:
-    """The last record that a snapshot stands for. Raises DecodeError."""
+    """The last record that a snapshot covers. Raises DecodeError."""
     snapshot_id = snapshot.snapshot_id
     first = next(snapshot_batches(snapshot), None)
     if first is None:
@@ -75,7 +76,7 @@ class MetadataReader:
         self._records = records
 
     def on_snapshot(self, snapshot: SnapshotSource) -> None:
-        """The state of a snapshot in the place of what was known."""
+        """Replace the state with that of a snapshot."""
         if snapshot.snapshot_id != BOOTSTRAP_SNAPSHOT_ID:
             self._loader.load_snapshot(snapshot_records(snapshot), snapshot_provenance(snapshot))
             self._loader.initialize_publishers()
@@ -86,7 +87,7 @@ class MetadataReader:
         self._loader.initialize_publishers()
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
-        """Images do not depend on who leads."""
+        """Nothing to do: images do not depend on the leader."""
 
     def on_shut_down(self) -> None:
-        """Nothing is left open."""
+        """Nothing to close."""

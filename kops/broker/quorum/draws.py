@@ -1,4 +1,5 @@
-"""Chance, for the parts that are given theirs: numbers and ids from the system's source (Kafka: java.util.Random, Uuid.randomUuid)."""
+"""Random numbers and ids from the system's source, for the parts that take their randomness as an argument (Kafka: java.util.Random,
+Uuid.randomUuid)."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class RandomDraws:
-    """Numbers and ids that nobody can foretell."""
+    """Unpredictable numbers and ids."""
 
     def __init__(self) -> None:
         self._random = random.SystemRandom()
 
     def next_int(self, bound: int) -> int:
-        """A number from 0 to below `bound`."""
+        """A number from 0 to `bound` - 1."""
         return self._random.randrange(bound)
 
     def uuid(self) -> bytes:
@@ -29,7 +30,8 @@ class RandomDraws:
 
 
 def random_uuid(taken: Collection[bytes] = ()) -> bytes:
-    """16 bytes: no reserved id, none of `taken`, and no text that begins with a dash (a command would take it for an option)."""
+    """16 bytes that are not a reserved id and not one of `taken`. Their text does not begin with a dash: a command would read it as an
+    option."""
     while True:
         data = bytearray(os.urandom(16))
         data[6] = data[6] & 0x0F | 0x40

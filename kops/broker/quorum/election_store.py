@@ -1,4 +1,4 @@
-"""What a node must not forget of elections, in the file `quorum-state` beside the metadata log.
+"""The election state that a node must not forget, in the file `quorum-state` beside the metadata log.
 
 Source: Kafka's FileQuorumStateStore and ElectionState; the format is `kops.storage.formats.quorum_state`.
 """
@@ -27,7 +27,7 @@ class FileElectionStore:
         self._files = files
 
     def read(self) -> ElectionState | None:
-        """What was written last; None where there is no file. Raises DecodeError (`quorum-state`), OSError."""
+        """The state written last; None if there is no file. Raises DecodeError (`quorum-state`), OSError."""
         if not self._files.exists(self.path):
             return None
         state = read_quorum_state(self._files.read_all(self.path), file=self.path)
@@ -39,7 +39,7 @@ class FileElectionStore:
         )
 
     def write(self, election: ElectionState, data_version: int) -> None:
-        """Make it durable, in version 0 or 1 of the file. Raises OSError."""
+        """Write the state durably, in version 0 or 1 of the file. Raises OSError."""
         voted = election.voted_key
         state = QuorumState(
             data_version,
@@ -55,7 +55,7 @@ class FileElectionStore:
 
 
 def _in_file_order(voters: frozenset[int]) -> list[int]:
-    """The voters as Java's hash set has them, which is where Kafka takes them from."""
+    """The voters in the order of Java's hash set, from which Kafka writes them."""
     order: HashOrder[int] = HashOrder()
     for voter in sorted(voters):
         order.put(voter)

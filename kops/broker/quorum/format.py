@@ -1,8 +1,8 @@
-"""Formatting: what a node's directories have to hold before its first start (kafka-storage format).
+"""Formats a node's directories: writes what they must hold before its first start (kafka-storage format).
 
 Source: Kafka's StorageTool (format), Formatter, DynamicVoters, BootstrapDirectory and BatchFileWriter; KIP-853. Each directory gets a
-`bootstrap.checkpoint` with the features that the cluster begins with and, last of all, its `meta.properties`; where the quorum is dynamic,
-the metadata's directory gets a first snapshot with the voters.
+`bootstrap.checkpoint` with the cluster's initial features. If the quorum is dynamic, the metadata directory gets a first snapshot with the
+voters. Each directory's `meta.properties` is written last.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _VOTERS: Final = "controller.quorum.voters"
 
 
 class FormatError(KopsError):
-    """The directories can't be formatted so; nothing was written unless a directory itself failed."""
+    """The directories can't be formatted with these options. Nothing was written, unless a directory itself failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormatOptions:
-    """The options of kafka-storage format. Of `standalone`, `initial_controllers` and `no_initial_controllers` one at most.
+    """The options of kafka-storage format. At most one of `standalone`, `initial_controllers` and `no_initial_controllers` is set.
 
-    `initial_controllers` is a list of id@host:port:directory between commas; `features` levels by name.
+    `initial_controllers` is a comma-separated list of id@host:port:directory. `features` maps names to levels.
     """
 
     cluster_id: str
@@ -63,9 +63,9 @@ class FormatOptions:
 
 
 def format_node(files: Files, config: BrokerConfig, options: FormatOptions, *, now_ms: int) -> list[str]:
-    """Format the directories of a node that are not formatted yet -> what there is to say about it.
+    """Format the directories of a node that are not formatted yet -> the messages for the user.
 
-    Raises FormatError with Kafka's words, OSError.
+    Raises FormatError with Kafka's message, OSError.
     """
     voters = _initial_voters(config, options)
     version = _release_version(config, options)
@@ -98,7 +98,7 @@ def format_node(files: Files, config: BrokerConfig, options: FormatOptions, *, n
 
 
 def _initial_voters(config: BrokerConfig, options: FormatOptions) -> VoterSet | None:
-    """The voters that the quorum begins with, None where they are static or another node brings them."""
+    """The initial voters of the quorum; None if they are static or another node defines them."""
     if config.quorum_voters and (options.initial_controllers is not None or options.standalone):
         raise FormatError(
             f"You cannot specify {_VOTERS} and format the node with --initial-controllers or --standalone. If you want to use dynamic "
@@ -126,7 +126,8 @@ def _standalone(config: BrokerConfig) -> str:
 
 
 def parse_initial_controllers(text: str, listener: str) -> VoterSet:
-    """The voters of `--initial-controllers`; `listener` is the first of controller.listener.names. FormatError with Kafka's words."""
+    """The voters of `--initial-controllers`; `listener` is the first of controller.listener.names. Raises FormatError with Kafka's
+    message."""
     voters = [_parse_voter(one, listener) for one in text.strip().split(",") if one]
     if not voters:
         raise FormatError("No voters given.")
@@ -171,7 +172,7 @@ def _parse_voter(text: str, listener: str) -> VoterNode:
 
 
 def _java_host(host: str) -> str:
-    """A host as InetSocketAddress.getHostString has it: an IPv6 address with all its groups, all others as given."""
+    """A host as InetSocketAddress.getHostString returns it: an IPv6 address with all its groups, any other host as given."""
     try:
         address = ipaddress.IPv6Address(host)
     except ValueError:
@@ -212,7 +213,7 @@ def _release_version(config: BrokerConfig, options: FormatOptions) -> MetadataVe
 
 
 def _feature_levels(version: MetadataVersion, wanted: Mapping[str, int], *, is_dynamic: bool) -> dict[str, int]:
-    """The level of every feature: as wanted, else what a cluster of this version begins with."""
+    """The level of every feature: the wanted one, else the initial level of a cluster of this version."""
     for name in sorted(wanted):
         if name != FEATURE_NAME and name not in FEATURES:
             raise FormatError(f"Unsupported feature: {name}. Supported features are: {', '.join(sorted(FEATURES))}")
@@ -247,7 +248,7 @@ def _kraft_level(wanted: int | None, *, is_dynamic: bool) -> int:
 
 @dataclass(slots=True)
 class _Found:
-    """`empty`: the directories to format; `said`: those that can't be read."""
+    """`empty`: the directories to format. `said`: messages about directories that can't be read."""
 
     empty: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
@@ -301,8 +302,9 @@ def _in_map_order(paths: Sequence[str]) -> list[str]:
 
 
 class _BootstrapFile:
-    """A SnapshotSink for a file that is no snapshot of a log. Its bytes are on the disk before it has its name, and its name before
-    meta.properties, without which nothing starts here, is written: every start reads it, however long ago the node was formatted."""
+    """A SnapshotSink for a file that is not a snapshot of a log. Its bytes are on the disk before it gets its name, and its name is durable
+    before meta.properties is written. A node does not start without meta.properties, and every start reads this file, however long ago the
+    node was formatted."""
 
     snapshot_id = OffsetAndEpoch(offset=0, epoch=0)
 
@@ -321,11 +323,11 @@ class _BootstrapFile:
         self._data += data
 
     def freeze(self) -> None:
-        """Put the file in its place."""
+        """Write the file durably under its name."""
         self._files.write_atomic(self._path, bytes(self._data))
 
     def close(self) -> None:
-        """Nothing was written before `freeze`."""
+        """Nothing to undo: nothing was written before `freeze`."""
 
 
 def _write_bootstrap(files: Files, directory: str, records: Sequence[Record], now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""What the log directories of a node say before it starts: whose they are, and the records that a new cluster begins with.
+"""Reads the log directories of a node before it starts: their owner, and the records with which a new cluster begins.
 
 Source: Kafka's KafkaRaftServer.initializeLogDirs, MetaPropertiesEnsemble, BootstrapDirectory.
 """
@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 
 
 class NodeDirectories(NamedTuple):
-    """`starts`: the directories in the order of `log.dirs`, then that of the metadata where it is not among them. `bootstrap`: the records
-    of bootstrap.checkpoint. `directory_id` is that of the metadata's directory."""
+    """`starts`: the directories in the order of `log.dirs`, then the metadata directory if it is not among them. `bootstrap`: the records
+    of bootstrap.checkpoint. `directory_id` is the id of the metadata directory."""
 
     cluster_id: str
     directory_id: str
@@ -45,9 +45,9 @@ class NodeDirectories(NamedTuple):
 
 
 def open_directories(files: Files, config: BrokerConfig, now_ms: Callable[[], int]) -> NodeDirectories:
-    """Check all directories; those without an id of their own are given one.
+    """Check all directories. A directory without an id gets one.
 
-    Raises StartRefusedError where a node must not start on them, DecodeError for a damaged bootstrap.checkpoint, OSError.
+    Raises StartRefusedError if a node must not start on them, DecodeError for a damaged bootstrap.checkpoint, OSError.
     """
     metadata_dir = config.metadata_log_dir
     paths = [*config.log_dirs, *([] if metadata_dir in config.log_dirs else [metadata_dir])]
@@ -74,10 +74,10 @@ def _give_ids(files: Files, starts: list[LogDirStart], now_ms: int) -> None:
 
 
 def read_bootstrap(files: Files, metadata_dir: str) -> tuple[Record, ...]:
-    """The records of bootstrap.checkpoint; without the file those of Kafka's default.
+    """The records of bootstrap.checkpoint; Kafka's default records if there is no such file.
 
-    Its checksums are not looked at, and a batch that is cut is the end, as in Kafka. Raises StartRefusedError where no metadata.version
-    is in it, DecodeError, OSError.
+    As in Kafka, checksums are not checked and an incomplete batch ends the file. Raises StartRefusedError if it has no metadata.version,
+    DecodeError, OSError.
     """
     path = posixpath.join(metadata_dir, BOOTSTRAP_CHECKPOINT)
     if not files.exists(path):

@@ -1,4 +1,4 @@
-"""What the settings of a node mean for its parts: the quorum, the metadata log, the controller, the listeners.
+"""Derives the settings of the quorum, the metadata log, the controller and the listeners from the settings of a node.
 
 Source: the constructors of Kafka's KafkaRaftManager, QuorumConfig, MetadataLogConfig, ControllerServer and SocketServer.
 """
@@ -46,10 +46,10 @@ def quorum_settings(config: BrokerConfig) -> QuorumSettings:
 
 
 def raft_identity(config: BrokerConfig, cluster_id: str, directory_id: str, endpoints: Endpoints, draw: Callable[[int], int]) -> Identity:
-    """Who the node is in the quorum; `endpoints` are those of its controller, none where it is a broker alone."""
+    """The node's identity in the quorum. `endpoints` are those of its controller; none if the node is only a broker."""
     listener = config.controller_listener_names[0].upper()
     voters = {voter_id: Address(*address) for voter_id, address in config.quorum_voters.items()}
-    # Nodes whose ids nobody knows yet are told apart by negative ones.
+    # The ids of bootstrap servers are not known yet: negative ids tell them apart.
     servers = [Node(_FIRST_BOOTSTRAP_ID - index, *address) for index, address in enumerate(config.quorum_bootstrap_servers)]
     return Identity(
         node_id=config.node_id,
@@ -81,7 +81,7 @@ def metadata_log_settings(config: BrokerConfig) -> MetadataLogSettings:
 
 
 def controller_settings(config: BrokerConfig, cluster_id: str, bootstrap: tuple[Record, ...]) -> ControllerSettings:
-    """What the controller is told; `bootstrap` are the records of bootstrap.checkpoint."""
+    """The settings of the controller. `bootstrap` holds the records of bootstrap.checkpoint."""
     imbalance_ms = config["leader.imbalance.check.interval.seconds"] * 1000
     return ControllerSettings(
         cluster_id,
@@ -101,7 +101,7 @@ def controller_settings(config: BrokerConfig, cluster_id: str, bootstrap: tuple[
 
 
 def network_settings(config: BrokerConfig, kind: Listener) -> NetworkSettings:
-    """The listeners of one kind with what holds for all of them."""
+    """The listeners of one kind, and the limits that all of them share."""
     is_controller = kind is Listener.CONTROLLER
     own = config.controller_listeners if is_controller else config.broker_listeners
     advertised = config.advertised_controller_listeners if is_controller else config.advertised_listeners

@@ -1,8 +1,9 @@
-"""The metadata log on the disk: `__cluster_metadata-0` with its segments and snapshots, as a Raft node's log.
+"""The metadata log on disk: `__cluster_metadata-0` with its segments and snapshots, as the log of a Raft node.
 
-Source: Kafka's KafkaRaftLog and MetadataLogConfig (KIP-595, KIP-630). A snapshot stands for all of the log below its offset: old ones and
-the segments below the next are deleted by `metadata.max.retention.bytes` and `.ms`, the last one never. A log that begins above 0 has a
-snapshot from there on, or it can't be opened. Nothing but the segments tells where a log ends: it is recovered whole at every start.
+Source: Kafka's KafkaRaftLog and MetadataLogConfig (KIP-595, KIP-630). A snapshot replaces the part of the log below its offset.
+`metadata.max.retention.bytes` and `.ms` decide when old snapshots are deleted, with the segments below the next one; the last snapshot is
+never deleted. A log that begins above offset 0 needs a snapshot at its start or later, or it can't be opened. Only the segments show where
+a log ends, so the whole log is recovered at every start.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _DAMAGED: Final = ("CORRUPT_MESSAGE", "INVALID_RECORD")
 class MetadataLogSettings:
     """The settings `metadata.log.*`, `metadata.max.retention.*` and `internal.metadata.*`, with Kafka's defaults; ms and bytes.
 
-    A retention below 0 is none. `internal_segment_bytes` counts instead of `segment_bytes` where it is given.
+    A retention below 0 means no limit. `internal_segment_bytes` overrides `segment_bytes` if it is given.
     """
 
     segment_bytes: int = 1 << 30
@@ -61,7 +62,7 @@ class MetadataLogSettings:
 
     @property
     def topic_config(self) -> TopicConfig:
-        """What the log itself is opened with: snapshots alone decide what is deleted."""
+        """The settings with which the log is opened. They delete nothing: only snapshots decide what is deleted."""
         return TopicConfig(
             segment_bytes=self.segment_bytes,
             internal_segment_bytes=self.internal_segment_bytes,
@@ -73,13 +74,14 @@ class MetadataLogSettings:
 
 
 class KafkaRaftLog:
-    """RaftLog over a UnifiedLog and the snapshots beside it. KafkaStorageError where the disk fails, OSError for a snapshot's file."""
+    """A RaftLog: a UnifiedLog and the snapshots beside it. Methods raise KafkaStorageError if the disk fails, OSError for a snapshot's
+    file."""
 
     def __init__(self, unified: UnifiedLog, snapshots: set[OffsetAndEpoch], settings: MetadataLogSettings, scheduler: Scheduler) -> None:
         self.unified = unified
         self._files = unified.files
         self.flush_aside: Callable[[Flush], object] | None = None
-        """Runs a flush in a side thread and brings it to `end_flush`; without it `start_flush` waits for the disk."""
+        """Runs a flush in a side thread and passes the result to `end_flush`. Without it `start_flush` waits for the disk."""
         self._settings = settings
         self._scheduler = scheduler
         self._snapshots: dict[OffsetAndEpoch, SnapshotFileReader | None] = dict.fromkeys(sorted(snapshots))
@@ -95,7 +97,7 @@ class KafkaRaftLog:
         scheduler: Scheduler,
         failures: LogDirFailureChannel | None = None,
     ) -> KafkaRaftLog:
-        """Load (and recover) the metadata log of a log directory; made where it is missing. Raises LoadError, OSError."""
+        """Load and recover the metadata log of a log directory; create it if it is missing. Raises LoadError, OSError."""
         directory = posixpath.join(log_dir, METADATA_DIR)
         if not files.exists(directory):
             files.mkdir(directory)
@@ -115,13 +117,13 @@ class KafkaRaftLog:
             warn=log.warning,
         )
         opened = cls(unified, _recover_snapshots(unified), settings, scheduler)
-        # A follower that ended between taking a snapshot over and cutting its log has one beyond the log's end.
+        # If a follower stopped between storing a fetched snapshot and truncating its log, the snapshot is beyond the log's end.
         opened.truncate_to_latest_snapshot()
         return opened
 
     @property
     def directory(self) -> str:
-        """Where it is; `quorum-state` is there, too."""
+        """The log's directory, which also holds `quorum-state`."""
         return self.unified.directory
 
     # offsets ----------------------------------------------------------------------------------------------------------------------
@@ -138,12 +140,12 @@ class KafkaRaftLog:
 
     @property
     def high_watermark(self) -> int:
-        """All below is committed. An offset within a batch counts as the batch's first, as it does for a read."""
+        """Everything below is committed. An offset within a batch counts as the batch's first offset, as in a read."""
         return self.unified.fetch_offset_snapshot().high_watermark.message_offset
 
     @property
     def last_fetched_epoch(self) -> int:
-        """The epoch of the last record, or of the snapshot where the log is empty behind one, or 0."""
+        """The epoch of the last record. If the log is empty, that of the snapshot before it, or 0."""
         epoch, latest = self.unified.latest_epoch, self.latest_snapshot_id
         if epoch is not None:
             return epoch
@@ -158,7 +160,8 @@ class KafkaRaftLog:
         return latest.epoch
 
     def end_offset_for_epoch(self, epoch: int) -> OffsetAndEpoch:
-        """The end of the largest epoch up to `epoch`; with none, the log's end. Where the log begins, it is the earliest snapshot."""
+        """The end of the largest epoch up to `epoch`; the log's end if there is no such epoch. If that is where the log starts, the id of
+        the earliest snapshot."""
         found = self.unified.end_offset_for_epoch(epoch)
         if found is None:
             return OffsetAndEpoch(offset=self.end_offset, epoch=self.last_fetched_epoch)
@@ -167,7 +170,7 @@ class KafkaRaftLog:
         return earliest if earliest is not None and end.offset == earliest.offset and end.epoch == epoch else end
 
     def update_high_watermark(self, offset: int) -> None:
-        """All below `offset` is committed."""
+        """Everything below `offset` is committed."""
         became = self.unified.update_high_watermark(offset)
         if became != offset:
             log.warning("The log's high watermark became %d, the quorum's is %d", became, offset)
@@ -175,11 +178,12 @@ class KafkaRaftLog:
     # records ----------------------------------------------------------------------------------------------------------------------
 
     def append_as_leader(self, data: bytes, epoch: int) -> None:
-        """Append batches that this node made, with their offsets and their epoch."""
+        """Append batches built by this node, which have their offsets and epoch already."""
         _check_appended(self.unified.append_as_leader(_not_empty(data), epoch, origin=AppendOrigin.RAFT_LEADER))
 
     def append_as_follower(self, data: bytes, epoch: int) -> None:
-        """Append what a leader sent, up to the first batch of a later epoch. Raises DecodeError for damage; then nothing is appended."""
+        """Append batches from the leader, up to the first batch of a later epoch. Raises DecodeError for damage; nothing is appended
+        then."""
         try:
             info = self.unified.append_as_follower(_not_empty(data), epoch)
         except ApiError as error:
@@ -189,7 +193,7 @@ class KafkaRaftLog:
         _check_appended(info)
 
     def read(self, start_offset: int, max_size: int, *, committed: bool) -> bytes:
-        """Batches of one segment from the one with `start_offset` on. The first is whole; one that is cut may be the last."""
+        """Batches of one segment, from the one that holds `start_offset`. The first is complete; the last may be cut."""
         isolation = Isolation.HIGH_WATERMARK if committed else Isolation.LOG_END
         records = self.unified.read(start_offset, max_size, isolation, min_one_batch=True).records
         return b"" if records is None else records.read_at(records.start, records.size)
@@ -199,11 +203,11 @@ class KafkaRaftLog:
         self.unified.assign_epoch_start_offset(epoch, self.end_offset)
 
     def flush(self) -> None:
-        """Make durable what was appended."""
+        """Sync what was appended to the disk."""
         self.unified.flush(force_flush_active_segment=False)
 
     def start_flush(self) -> bool:
-        """Have what was appended made durable, by `flush_aside` where there is one -> whether it is durable already."""
+        """Start a sync of what was appended, with `flush_aside` if it is set -> whether it is durable already."""
         if self.flush_aside is None:
             self.flush()
             return True
@@ -214,17 +218,17 @@ class KafkaRaftLog:
         return False
 
     def end_flush(self, flush: Flush, result: Callable[[], object]) -> None:
-        """What `flush_aside` was given has been run; `result` raises what went wrong. KafkaStorageError then."""
+        """Finish a flush that `flush_aside` has run. `result` raises the flush's error, which becomes a KafkaStorageError."""
         self.unified.end_flush(flush, result)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop all from `offset` on; LoadError (IllegalArgumentException) below the high watermark."""
+        """Truncate the log to `offset`. Raises LoadError (IllegalArgumentException) below the high watermark."""
         if offset < self.high_watermark:
             illegal_argument(f"Attempt to truncate to offset {offset}, which is below the current high watermark {self.high_watermark}")
         self.unified.truncate_to(offset)
 
     def truncate_to_latest_snapshot(self) -> bool:
-        """Where the latest snapshot lies beyond the log: drop the whole log and begin behind it -> whether that was so."""
+        """If the latest snapshot is beyond the log's end, drop the whole log and start it at the snapshot -> whether that was so."""
         latest = self.latest_snapshot_id
         if latest is None or latest <= OffsetAndEpoch(epoch=self.unified.latest_epoch or 0, offset=self.end_offset):
             return False
@@ -236,19 +240,19 @@ class KafkaRaftLog:
 
     @property
     def latest_snapshot_id(self) -> OffsetAndEpoch | None:
-        """The last of the snapshots."""
+        """The latest snapshot."""
         return max(self._snapshots, default=None)
 
     @property
     def earliest_snapshot_id(self) -> OffsetAndEpoch | None:
-        """The first of the snapshots."""
+        """The earliest snapshot."""
         return min(self._snapshots, default=None)
 
     def check_snapshot_id(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Whether a state of this log may become a snapshot with that id.
+        """Check that a snapshot of this log may have this id.
 
-        LoadError (IllegalArgumentException) above the high watermark, within a batch (who takes the snapshot fetches from there on), or
-        where the log has another epoch there.
+        Raises LoadError (IllegalArgumentException) if the id is above the high watermark, within a batch (a replica that loads the snapshot
+        fetches from there), or if the log has another epoch there.
         """
         if snapshot_id.offset > self.high_watermark:
             illegal_argument(f"Cannot create a snapshot with an id ({snapshot_id}) greater than the high-watermark ({self.high_watermark})")
@@ -263,20 +267,20 @@ class KafkaRaftLog:
             )
 
     def create_new_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotFileWriter | None:
-        """As `create_snapshot`, for a state of this log (`check_snapshot_id`): None also where the log begins beyond it."""
+        """As `create_snapshot`, for a state of this log (see `check_snapshot_id`). Also None if the log starts after it."""
         if snapshot_id.offset < self.start_offset:
             return None
         self.check_snapshot_id(snapshot_id)
         return self.create_snapshot(snapshot_id)
 
     def create_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotFileWriter | None:
-        """Begin a snapshot; None where it is there already."""
+        """Start to write a snapshot; None if it exists."""
         if snapshot_id in self._snapshots:
             return None
         return SnapshotFileWriter(self._files, self.directory, snapshot_id, self._on_frozen)
 
     def read_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotFileReader | None:
-        """A frozen snapshot, None where there is none of this id. Its file stays open until the snapshot is deleted."""
+        """The frozen snapshot with this id, or None. Its file stays open until the snapshot is deleted."""
         if snapshot_id not in self._snapshots:
             return None
         reader = self._snapshots[snapshot_id]
@@ -299,13 +303,13 @@ class KafkaRaftLog:
     # retention --------------------------------------------------------------------------------------------------------------------
 
     def maybe_clean(self, now_ms: int) -> bool:
-        """Delete old snapshots and the segments below them, by size first, then by time -> whether anything was."""
+        """Delete old snapshots and the segments below them, by size first, then by time -> whether anything was deleted."""
         by_size = self._clean(self._too_large())
         by_time = self._clean(lambda snapshot_id: self._too_old(snapshot_id, now_ms))
         return by_size or by_time
 
     def delete_before_snapshot(self, snapshot_id: OffsetAndEpoch, reason: str) -> bool:
-        """Let the log begin at a snapshot, deleting earlier ones and whole segments -> whether anything was deleted."""
+        """Move the log's start to a snapshot; delete earlier snapshots and whole segments below it -> whether anything was deleted."""
         latest = self.latest_snapshot_id
         if latest is None or snapshot_id not in self._snapshots or not self.start_offset < snapshot_id.offset <= latest.offset:
             return False
@@ -315,7 +319,7 @@ class KafkaRaftLog:
         return self._remove_before(snapshot_id, reason) or deleted_segments > 0
 
     def _clean(self, reason_for: Callable[[OffsetAndEpoch], str | None]) -> bool:
-        """Delete the oldest snapshots as long as there is a reason for it and a later one."""
+        """Delete the oldest snapshots while there is a reason to and a later one exists."""
         ids, cleaned = sorted(self._snapshots), False
         for oldest, following in itertools.pairwise(ids):
             reason = reason_for(oldest)
@@ -351,7 +355,7 @@ class KafkaRaftLog:
         return f"its last record is {age_ms} ms old, more than {limit_ms}" if age_ms > limit_ms else None
 
     def _remove_before(self, snapshot_id: OffsetAndEpoch, reason: str) -> bool:
-        """Forget earlier snapshots; their files are renamed now and unlinked later -> whether there were any."""
+        """Drop earlier snapshots: rename their files now and unlink them later -> whether there were any."""
         forgotten = {id: self._snapshots.pop(id) for id in sorted(self._snapshots) if id < snapshot_id}
         for id in forgotten:
             log.info("Marking snapshot %s for deletion: %s", id, reason)
@@ -370,18 +374,18 @@ class KafkaRaftLog:
     # the end ----------------------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close as a clean stop does: what is in memory is on the disk then, also an active segment without records."""
+        """Close as a clean stop does: everything in memory is written to disk, including an active segment without records."""
         self.unified.flush(force_flush_active_segment=True)
         self.unified.close()
         self.close_snapshots()
 
     def abandon(self) -> None:
-        """Let go of all files as they are."""
+        """Close all files as they are."""
         self.unified.close_handlers()
         self.close_snapshots()
 
     def close_snapshots(self) -> None:
-        """Let go of the snapshots' files."""
+        """Close the snapshots' files."""
         for reader in self._snapshots.values():
             if reader is not None:
                 reader.close()
@@ -405,7 +409,8 @@ def _unlink_if_there(files: Files, path: str) -> None:
 
 
 def _recover_snapshots(unified: UnifiedLog) -> set[OffsetAndEpoch]:
-    """The snapshots from the log's start on; what is unfinished, marked or earlier is deleted. LoadError where one must be and is not."""
+    """The snapshots from the log's start on. Deletes those that are unfinished, marked for deletion or earlier. Raises LoadError if a
+    required snapshot is missing."""
     retained: set[OffsetAndEpoch] = set()
     unneeded = []
     for name in unified.files.list(unified.directory):

@@ -1,10 +1,10 @@
-"""A node of the quorum in its process: the Raft core on the loop, with its log and election state on the disk and its peers.
+"""Runs a node of the quorum: the Raft core on the loop, its log and election state on disk, and its peers.
 
-Source: Kafka's KafkaRaftManager, KafkaNetworkChannel and KafkaRaftClientDriver, and of KafkaRaftClient what keeps several listeners. The
-core decides; here its actions are carried out in their order. The log is written on the loop and synced in a side thread, one sync at a
-time: what is appended while one runs waits for the next. The core counts a record as durable when its sync has ended. An election is
-written and synced on the loop: votes are rare, and must not be told before. What goes wrong (KafkaStorageError, OSError, a broken promise
-of Raft) comes out of the loop, or goes to `on_fault`: a node without its metadata log has to end.
+Source: Kafka's KafkaRaftManager, KafkaNetworkChannel and KafkaRaftClientDriver, and the handling of several listeners in KafkaRaftClient.
+The core decides; this module carries out its actions in order. The log is written on the loop and synced in a side thread, one sync at a
+time: what is appended during a sync waits for the next. The core counts a record as durable when its sync has ended. An election is written
+and synced on the loop, because votes are rare and must be durable before they are sent. Errors (KafkaStorageError, OSError, a broken
+invariant of Raft) propagate out of the loop or go to `on_fault`: a node can't run without its metadata log.
 """
 
 from __future__ import annotations
@@ -71,25 +71,27 @@ _DRAWS: Final = 1 << 30
 
 
 class RaftListener(Protocol):
-    """Who is told what is committed (RaftClient.Listener), in the log's order and each batch once."""
+    """Receives what is committed (RaftClient.Listener), in log order and each batch once."""
 
     def on_snapshot(self, snapshot: SnapshotSource) -> None:
-        """Forget the state and take this one; batches that follow begin at its offset."""
+        """Replace the state with this snapshot. The following batches begin at its offset."""
 
     def on_committed(self, batches: Sequence[Batch]) -> None:
-        """Batches that are committed now, control batches among them."""
+        """Newly committed batches, including control batches."""
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
-        """A new epoch, or its leader has become known. The leader itself hears it once it has all that was committed before."""
+        """A new epoch has begun, or its leader has become known. The leader itself is called once it has received everything committed
+        before."""
 
     def on_shut_down(self) -> None:
-        """Nothing more comes."""
+        """No more calls follow."""
 
 
 class RaftManager:
-    """One node. Opening takes the lock of the log directory (unless its owner has it) and loads the log; then `register`, then `start`.
+    """One node. The constructor locks the log directory (unless its owner holds the lock) and loads the log. Then call `register`, then
+    `start`.
 
-    Raises LockHeldError, LoadError, DecodeError (`quorum-state`), OSError when it is made. All methods are for the loop's thread.
+    The constructor raises LockHeldError, LoadError, DecodeError (`quorum-state`) or OSError. All methods are for the loop's thread.
     """
 
     def __init__(
@@ -119,7 +121,7 @@ class RaftManager:
             self.log = KafkaRaftLog.open(files, log_dir, settings, now_ms=loop.now_ms, scheduler=self._scheduler)
             try:
                 elections = FileElectionStore(files, posixpath.join(log_dir, METADATA_DIR))
-                # What a killed process left is acknowledged by the first fetch, or counted by the first flush.
+                # The first fetch acknowledges, or the first flush counts, what a killed process left: it must be durable by then.
                 self.log.flush()
                 self.log.flush_aside = self._flush_aside
                 self.node = RaftNode(replace(identity, timestamp=self._timestamp), self.log, elections, self._now_ms())
@@ -135,26 +137,27 @@ class RaftManager:
 
     @property
     def is_closed(self) -> bool:
-        """Whether files and connections are let go of."""
+        """Whether files and connections are closed."""
         return self._is_closed
 
     def start(self) -> None:
-        """Take part in the quorum. Requests may be handled from here on."""
+        """Join the quorum. From now on requests may be handled."""
         self._do(self.node.start(self._now_ms()))
 
     def shut_down(self, timeout_ms: int, done: Callable[[bool], object]) -> None:
-        """Stop in good order: a leader resigns and waits for the next one. `done(timed_out)` is called once; `close` is left to do."""
+        """Stop gracefully: a leader resigns and waits for the next one. Calls `done(timed_out)` once. The caller still has to call
+        `close`."""
         self._on_shut_down = done
         self._do(self.node.shut_down(timeout_ms, self._now_ms()))
 
     def hurry(self) -> None:
-        """A shutdown that has begun waits no longer."""
+        """End the wait of a shutdown that has begun."""
         self._do(self.node.shut_down(0, self._now_ms()))
 
     def close(self, *, cleanly: bool = True) -> None:
-        """Let go of connections, files and the lock; to the others this node is gone. A second call does nothing.
+        """Close connections and files and release the lock. To other nodes this node is gone. A second call does nothing.
 
-        Not cleanly, files stay as they are: as behind `kill -9`, or because the disk has failed.
+        If not `cleanly`, files stay as they are, as after `kill -9` or because the disk has failed.
         """
         if self._is_closed:
             return
@@ -181,7 +184,7 @@ class RaftManager:
     # listeners --------------------------------------------------------------------------------------------------------------------
 
     def register(self, listener: RaftListener) -> None:
-        """Tell a listener all that is committed from now on, and first of all what the others have had by now."""
+        """Deliver everything committed to a listener, beginning with what other listeners have received already."""
         self._listeners.append(listener)
         next_offset = self._start_of_catch_up(listener)
         while next_offset < self._delivered_offset:
@@ -194,20 +197,20 @@ class RaftManager:
             listener.on_leader_change(self._delivered_leader)
 
     def _start_of_catch_up(self, listener: RaftListener) -> int:
-        """Give a new listener the latest snapshot that the others are beyond -> the offset behind it."""
+        """Give a new listener the latest snapshot that the other listeners are past -> the offset after it."""
         for snapshot_id in (self.log.latest_snapshot_id, self.log.earliest_snapshot_id):
             if snapshot_id is not None and snapshot_id.offset <= self._delivered_offset and self._delivered_offset:
                 snapshot = self.log.read_snapshot(snapshot_id)
                 assert snapshot is not None, f"snapshot {snapshot_id} is gone"
                 listener.on_snapshot(snapshot)
                 return snapshot_id.offset
-        # Where the log begins beyond what the others have had, all of them are about to be given a snapshot.
+        # If the log starts after what the other listeners have received, all of them are about to get a snapshot.
         return self._delivered_offset if self.log.start_offset > 0 else 0
 
     # requests and time ------------------------------------------------------------------------------------------------------------
 
     def handle(self, context: RequestContext) -> None:
-        """A request of the quorum's APIs (`RAFT_REQUESTS`); it is answered now or later."""
+        """Handle a request of the quorum's APIs (`RAFT_REQUESTS`). The answer may come later."""
         if self._is_closed:
             context.close_connection()
             return
@@ -230,11 +233,11 @@ class RaftManager:
         self._timer = self._loop.call_later(delay_ms, self._on_timer)
 
     def _now_ms(self) -> int:
-        """The quorum's clock: an election must not wait, nor come too soon, because somebody sets the wall clock. Kafka's does."""
+        """The quorum's monotonic clock: a change of the wall clock must not delay or hasten an election. In Kafka it does."""
         return int(self._loop.monotonic_ms())
 
     def _timestamp(self, now_ms: int) -> int:
-        """What the wall clock shows at a `now_ms` of the quorum's, by the one as it goes now."""
+        """The wall-clock time of a `now_ms` of the quorum, by the present difference of the two clocks."""
         return now_ms + self._loop.now_ms() - self._now_ms()
 
     # what the leader's program asks for -------------------------------------------------------------------------------------------
@@ -256,7 +259,8 @@ class RaftManager:
         self._do(self.node.upgrade_kraft_version(epoch, version, self._now_ms(), validate_only=validate_only))
 
     def create_snapshot(self, snapshot_id: OffsetAndEpoch, last_contained_log_timestamp: int) -> SnapshotWriter | None:
-        """See `RaftNode.create_snapshot`; LoadError for what is no end of a committed batch, see `KafkaRaftLog.check_snapshot_id`."""
+        """See `RaftNode.create_snapshot`. Raises LoadError if the id is not the end of a committed batch, see
+        `KafkaRaftLog.check_snapshot_id`."""
         if snapshot_id.offset >= self.log.start_offset:
             self.log.check_snapshot_id(snapshot_id)
         return self.node.create_snapshot(snapshot_id, last_contained_log_timestamp, self._now_ms())
@@ -279,7 +283,7 @@ class RaftManager:
     # actions ----------------------------------------------------------------------------------------------------------------------
 
     def _run(self, step: Callable[[], list[Action]]) -> None:
-        """Take an input and do what follows; what can't be done ends this node, and `on_fault` is told."""
+        """Give the core an input and carry out its actions. A failure ends this node and is reported to `on_fault`."""
         try:
             self._do(step())
         except (KopsError, OSError) as error:
@@ -289,7 +293,7 @@ class RaftManager:
             self.on_fault(error)
 
     def _do(self, actions: list[Action]) -> None:
-        """Carry out actions; those that a listener brings about in between come behind them."""
+        """Carry out actions. Actions that a listener causes meanwhile are queued after them."""
         if self._is_closed:
             return
         self._actions.extend(actions)

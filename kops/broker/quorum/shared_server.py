@@ -1,7 +1,7 @@
-"""What the broker and the controller of one process share: the node's directories, its Raft node, the metadata and their snapshots.
+"""What the broker and the controller of one process share: the node's directories, its Raft node, the metadata and its snapshots.
 
-Source: Kafka's SharedServer and KafkaRaftServer. A broker only, a controller only or both use it: the first to start it starts it (the
-controller, whose addresses the quorum has to know), the last to let go of it stops it.
+Source: Kafka's SharedServer and KafkaRaftServer. It serves a broker, a controller or both. The first user starts it: the controller if
+there is one, because the quorum has to know its addresses. The last user stops it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _RAFT_SHUTDOWN_TIMEOUT_MS: Final = 5_000
 
 
 class SharedServer:
-    """Made, it has checked the directories (StartRefusedError, DecodeError, OSError); `start` takes their lock and loads the metadata log.
+    """The constructor checks the directories (StartRefusedError, DecodeError, OSError). `start` locks them and loads the metadata log.
 
-    Where the metadata's directory is one of a broker's, its LogManager has the lock. All methods are for the loop's thread.
+    If the metadata directory is one of a broker's, the broker's LogManager holds the lock. All methods are for the loop's thread.
     """
 
     def __init__(self, loop: Loop, config: BrokerConfig, files: Files, *, draws: Draws | None = None) -> None:
@@ -69,15 +69,15 @@ class SharedServer:
 
     @property
     def image(self) -> MetadataImage:
-        """The metadata as far as they are known here."""
+        """The metadata as known here."""
         return self.loader.image
 
     # life -------------------------------------------------------------------------------------------------------------------------
 
     def start(self, endpoints: Endpoints = NO_ENDPOINTS) -> None:
-        """Take part in the quorum; `endpoints` are the controller's. Started already, it does nothing.
+        """Join the quorum. `endpoints` are the controller's. Does nothing if it has been started.
 
-        Raises LockHeldError, LoadError, DecodeError, OSError; then nothing stays open.
+        Raises LockHeldError, LoadError, DecodeError, OSError; nothing stays open then.
         """
         if self._raft is not None:
             return
@@ -100,16 +100,16 @@ class SharedServer:
         raft.start()
 
     def install(self, publisher: Publisher) -> None:
-        """Tell a publisher of the metadata from now on, and first of all what there is: at once where that is known."""
+        """Publish the metadata to a publisher, first the present image: at once if it is known."""
         self.loader.install(publisher)
         self.loop.call_soon(self.loader.initialize_publishers)
 
     def remove(self, publisher: Publisher) -> None:
-        """Tell it no more."""
+        """Publish nothing more to it."""
         self.loader.remove(publisher)
 
     def stop_raft(self, done: Callable[[], object]) -> None:
-        """Leave the quorum in good order: a leader hands over first. Nothing is committed here any more; `done` is called once."""
+        """Leave the quorum gracefully: a leader hands over first. Nothing is committed here any more. Calls `done` once."""
         raft = self._raft
         if raft is None or raft.is_closed:
             self.loop.call_soon(done)
@@ -123,7 +123,7 @@ class SharedServer:
             raft.shut_down(timeout_ms, lambda timed_out: self._raft_stopped(raft, timed_out))
 
     def hurry(self) -> None:
-        """A shutdown waits for no other leader, also one that is still to come."""
+        """Let a shutdown, present or later, not wait for another leader."""
         self._is_in_haste = True
         if self._is_shutting_down and self._raft is not None and not self._raft.is_closed:
             self._raft.hurry()
@@ -131,7 +131,7 @@ class SharedServer:
     def _raft_stopped(self, raft: RaftManager, timed_out: bool) -> None:
         if timed_out and not self._is_in_haste:
             log.warning("Graceful shutdown timed out after %d ms", _RAFT_SHUTDOWN_TIMEOUT_MS)
-        # It is still at its actions here.
+        # The Raft node is still carrying out its actions here.
         self.loop.call_soon(lambda: self._close(raft))
 
     def _close(self, raft: RaftManager) -> None:
@@ -141,11 +141,11 @@ class SharedServer:
             done()
 
     def shut_down(self, done: Callable[[], object]) -> None:
-        """Stop, when neither broker nor controller needs it any more."""
+        """Stop. Called when neither broker nor controller needs it any more."""
         self.stop_raft(done)
 
     def abandon(self) -> None:
-        """Let go of everything at once, as the end of a process does: nobody is told, nothing is handed over."""
+        """Close everything at once, as the end of a process does, without notice to other nodes and without a handover."""
         if self._raft is not None:
             self._raft.close(cleanly=False)
 
@@ -155,7 +155,7 @@ class SharedServer:
         return None if self._raft is None else self._raft.node.high_watermark
 
     def _on_fault(self, what: str, error: DecodeError) -> None:
-        """A record that does not fit: the end of a controller; a broker goes on without it, but makes no snapshot out of what it knows."""
+        """A record contradicts the metadata. A controller ends; a broker continues without the record, but writes no more snapshots."""
         if self.config.is_controller:
             raise error
         log.error("%s: %s", what, error)

@@ -1,7 +1,7 @@
-"""The snapshots of the metadata log as files: `<offset>-<epoch>.checkpoint` in its directory, written as `.part`, frozen by a rename.
+"""The snapshot files of the metadata log: `<offset>-<epoch>.checkpoint` in its directory, written as `.part` and frozen by a rename.
 
-Source: Kafka's Snapshots, FileRawSnapshotWriter and FileRawSnapshotReader (KIP-630). A frozen snapshot can't be written any more (mode
-0400); one that is to go is renamed to `.deleted` first and unlinked later.
+Source: Kafka's Snapshots, FileRawSnapshotWriter and FileRawSnapshotReader (KIP-630). A frozen snapshot is read-only (mode 0400). A snapshot
+to be deleted is renamed to `.deleted` first and unlinked later.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _SUFFIXES: Final = (".checkpoint", ".checkpoint.part", ".checkpoint.deleted")
 
 
 def snapshot_path(directory: str, snapshot_id: OffsetAndEpoch, suffix: FileSuffix = "") -> str:
-    """Where a snapshot is."""
+    """The path of a snapshot."""
     return posixpath.join(directory, log_file_name(snapshot_id.offset, "checkpoint", suffix, epoch=snapshot_id.epoch))
 
 
 def parse_snapshot_name(name: str) -> tuple[OffsetAndEpoch, FileSuffix] | None:
-    """The snapshot that a file is (of), and what is to become of it; None for other files. LoadError where Kafka can't read the name."""
+    """The snapshot to which a file belongs, and the file's suffix; None for other files. Raises LoadError if Kafka can't read the name."""
     if not name.endswith(_SUFFIXES):
         return None
     found = parse_log_file(name)
@@ -39,7 +39,7 @@ def parse_snapshot_name(name: str) -> tuple[OffsetAndEpoch, FileSuffix] | None:
 
 
 class SnapshotFileWriter:
-    """A snapshot in the making (SnapshotSink). Its `.part` file has a name that no other has; `frozen` is told when it is a snapshot."""
+    """Writes a snapshot (SnapshotSink) into a `.part` file with a unique name. Calls `frozen` when the file has become a snapshot."""
 
     def __init__(self, files: Files, directory: str, snapshot_id: OffsetAndEpoch, frozen: Callable[[OffsetAndEpoch], None]) -> None:
         self.snapshot_id = snapshot_id
@@ -64,13 +64,13 @@ class SnapshotFileWriter:
         return self._size
 
     def append(self, data: bytes) -> None:
-        """Add bytes; LoadError (IllegalStateException) once it is frozen."""
+        """Add bytes. Raises LoadError (IllegalStateException) once the snapshot is frozen."""
         self._check_not_frozen("Append")
         self._file.write(self._size, data)
         self._size += len(data)
 
     def freeze(self) -> None:
-        """Make it durable and one of the log's snapshots."""
+        """Sync the file and rename it, which makes it one of the log's snapshots."""
         self._check_not_frozen("Freeze")
         self._file.sync()
         self._file.close()
@@ -81,7 +81,7 @@ class SnapshotFileWriter:
         self._frozen(self.snapshot_id)
 
     def close(self) -> None:
-        """Drop it, unless it is frozen. A second call does nothing."""
+        """Delete the file unless it is frozen. A second call does nothing."""
         self._file.close()
         if not self._is_frozen and self._files.exists(self._path):
             self._files.unlink(self._path)
@@ -93,7 +93,7 @@ class SnapshotFileWriter:
 
 
 class SnapshotFileReader:
-    """A frozen snapshot (SnapshotSource); FileNotFoundError where the file is gone."""
+    """Reads a frozen snapshot (SnapshotSource). Raises FileNotFoundError if the file is gone."""
 
     def __init__(self, files: Files, directory: str, snapshot_id: OffsetAndEpoch) -> None:
         self.snapshot_id = snapshot_id
@@ -102,13 +102,13 @@ class SnapshotFileReader:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Its size in bytes."""
         return self._size
 
     def read(self, position: int, max_size: int) -> bytes:
-        """Bytes of it from `position`, fewer at its end."""
+        """Up to `max_size` bytes from `position`; fewer at the end."""
         return self._file.read(position, max(0, min(max_size, self._size - position)))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()

@@ -1,7 +1,7 @@
-"""When a node writes a snapshot of the metadata, and writing it: after so many bytes of the log, or after so much time.
+"""Writes a snapshot of the metadata after a number of bytes of new log, or after some time.
 
-Source: Kafka's SnapshotGenerator, SnapshotEmitter and RaftSnapshotWriter (KIP-630). An image never changes, so its records are made in a
-side thread; only the end of the file (one fsync) and its rename are done on the loop.
+Source: Kafka's SnapshotGenerator, SnapshotEmitter and RaftSnapshotWriter (KIP-630). An image never changes, so a side thread encodes its
+records. The loop only finishes the file (one fsync) and renames it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _BATCH_RECORDS: Final = 1024
-# The log itself is whole then: the next snapshot may succeed.
+# These failures leave the log intact, so the next snapshot may succeed.
 _FAILURES: Final = (OSError, KopsError, UnwritableMetadata)
 
 
 class SnapshotGenerator:
-    """A Publisher. `max_bytes` of new records cause a snapshot, and `max_interval_ms` since the last one (0: time does not)."""
+    """A Publisher. It writes a snapshot after `max_bytes` of new records, or `max_interval_ms` after the last one (0: only by size)."""
 
     def __init__(self, loop: Loop, raft: RaftManager, *, max_bytes: int, max_interval_ms: int) -> None:
         self.disabled_reason: str | None = None
@@ -49,11 +49,11 @@ class SnapshotGenerator:
         self._last_ms = self._loop.monotonic_ms()
 
     def disable(self, reason: str) -> None:
-        """Write no snapshot any more; the first reason stays."""
+        """Write no more snapshots. The first reason is kept."""
         self.disabled_reason = self.disabled_reason or reason
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage, manifest: Manifest) -> None:
-        """Count what has come, and write a snapshot where it is time."""
+        """Count the new records, and write a snapshot if one is due."""
         if manifest.is_snapshot:
             self._reset()
             return
