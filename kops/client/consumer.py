@@ -269,7 +269,7 @@ class Consumer:
         self._stale_ms = now_ms + self.settings.retry_backoff_ms
         self.client.fetch_metadata(sorted({key.topic for key in self._partitions}))
 
-    # what came
+    # responses
 
     def _batches(self, partition: _Partition, data: PartitionData) -> Iterator[Fetched]:
         batches = list(self._read(partition, data))

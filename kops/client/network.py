@@ -132,7 +132,7 @@ class NetworkClient:
         self._client_id = settings.client_id or "kops"
         self.has_answer = False  # whether any node has ever sent its versions
 
-    # what others ask
+    # queries
 
     def send(
         self,

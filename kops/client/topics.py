@@ -107,7 +107,7 @@ DYNAMIC_TOPIC_CONFIG: Final = 1
 DEFAULT_CONFIG: Final = 5
 
 
-# what there is
+# queries
 
 
 def list_topics(client: Client) -> list[TopicInfo]:

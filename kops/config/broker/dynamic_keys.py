@@ -106,14 +106,14 @@ QUOTA_KEYS: Final = tuple(
         "replica.alter.log.dirs.io.max.bytes.per.second",
     )
 )
-"""Limits that are in no file: they are set at run time only. In bytes a second."""
+"""Limits in bytes per second. They are set only at run time and are never in a file."""
 # If a topic setting's default comes from several broker settings, the first of them may change.
 LOG_DEFAULTS: Final = frozenset(synonyms[0][0] for synonyms in (synonyms_with_factors(name) for name in TOPIC_CONFIG_DEF.keys) if synonyms)
 
 PER_BROKER: Final = TLS_STORES | _OF_LISTENERS
 CLUSTER_WIDE: Final = LOG_DEFAULTS | LISTENER_LIMITS | _OTHER | {key.name for key in QUOTA_KEYS}
 DYNAMIC: Final = PER_BROKER | CLUSTER_WIDE
-"""What may change while a broker runs; for one broker all of it, for the whole cluster only what is not in PER_BROKER."""
+"""The settings that may change at run time: all of them for one broker, those not in PER_BROKER for the whole cluster."""
 DYNAMIC_CONFIG_DEF: Final = ConfigDef((*QUOTA_KEYS, *(key for name, key in KAFKA_CONFIG_DEF.keys.items() if name in DYNAMIC)))
 
 _SYNONYMS: Final = (

@@ -36,7 +36,7 @@ _ALLOWED: Final[dict[Kind, str]] = {
     "password": "text",
 }
 HIDDEN: Final = "[hidden]"
-"""What is shown of a password."""
+"""The text shown instead of a password."""
 
 # Kafka's error for a text that is not of the type. Any text is a valid string or list.
 _NOT_PARSED: Final[dict[Kind, str]] = {
@@ -119,7 +119,7 @@ class ConfigKey:
 
 
 LISTED = 50
-"""So many names an error lists at most."""
+"""The maximum number of names in an error."""
 
 
 class ConfigDef:

@@ -29,7 +29,7 @@ _TRIMMED: Final = "".join(map(chr, range(33)))
 
 
 JAVA_UTF8: Final = "kops-java"
-"""The `errors` of a decode that gives what `new String(bytes, UTF_8)` gives."""
+"""The argument `errors` for decoding as `new String(bytes, UTF_8)` does."""
 
 
 def _utf8_error(error: UnicodeError) -> tuple[str, int]:

@@ -185,7 +185,7 @@ class FetchSessionHandler:
             return None
         parts = response_data(response, self.session_topic_names, version)
         if metadata.is_full and not parts and response.throttle_time_ms > 0:
-            # Only a time to wait: the client is throttled and no session was created.
+            # The response has only a throttle time, and no session was created.
             self.next_metadata = INITIAL
             return None
         if not self._fits(parts.keys(), {topic.topic_id for topic in response.responses}, version):

@@ -37,7 +37,7 @@ _LINEAR: Final = 12
 _WORDS: Final = struct.Struct(">qq")
 _SMALL: Final = tuple(write_varint(value) for value in range(-64, 64))
 _seen_varints: dict[int, bytes] = {}
-"""Of two bytes, as they come up."""
+"""Two-byte varints that were computed before."""
 _MAX64: Final = 9223372036854775807
 NO_OFFSET: Final = -9223372036854775807
 

@@ -20,7 +20,7 @@ class VerificationGuard:
 
 
 NO_GUARD = VerificationGuard()
-"""VerificationGuard.SENTINEL: nothing is being verified, or nothing has to be."""
+"""VerificationGuard.SENTINEL: there is no verification, or none is necessary."""
 
 
 class VerificationStateEntry:

@@ -131,8 +131,11 @@ def ensure_valid(batch: Batch) -> None:
 
 
 def first_record(batch: Batch, is_wanted: Callable[[Record], bool]) -> Record | None:
-    """The first record that is wanted, of a large one not the contents. DecodeError where the records are damaged, of a compressed batch
-    also behind that record, as Kafka decompresses all of it first."""
+    """Return the first matching record, without its contents if it is large.
+
+    Raises DecodeError if records are damaged. In a compressed batch, this includes records after the matching one, because Kafka
+    decompresses the whole batch first.
+    """
     found = None
     for record in iterate(batch, holds="nulls"):
         if found is None and is_wanted(record):

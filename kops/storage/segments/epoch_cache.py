@@ -48,7 +48,7 @@ class LeaderEpochFileCache:
         self._file = ReplacedFile(files, self._path)
         self._last_write: Callable[[], None] | None = None
         self.write_aside: Callable[[Callable[[], None]], object] | None = None
-        """Has a function that writes the file called in a side thread; without it the file is written at once. See `settle`."""
+        """Runs a function that writes the file in a side thread. If it is None, the file is written at once. See `settle`."""
         try:
             if not files.exists(self._path):
                 files.open(self._path, "create").close()

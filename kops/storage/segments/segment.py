@@ -81,7 +81,7 @@ class LogSegment:
             self.log = FileRecords.open(files, path, already_exists=already_exists, initial_size=initial_size, preallocate=preallocate)
         except OSError as error:
             raise io_error(error) from error
-        # What an append needs of `log`, as compiled code reaches it.
+        # The parts of `log` that an append needs, kept where compiled code reaches them directly.
         self.log_view: FileView = self.log
         self._file: File = self.log.file
         self.offset_index_path = segment_path(directory, base_offset, INDEX, suffix)
@@ -435,7 +435,7 @@ class LogSegment:
     def close(self) -> None:
         """Close as a clean stop does: add the largest timestamp to the time index, and trim the indexes."""
         if self._largest is not _UNKNOWN:
-            with contextlib.suppress(LoadError):  # Kafka logs a warning and goes on
+            with contextlib.suppress(LoadError):  # Kafka logs a warning and continues
                 self.time_index.maybe_append(*self._largest, skip_full_check=True)
         for index in (self._offset_index, self._time_index):
             if index is not None:
