@@ -1,8 +1,8 @@
 """Java's .properties files, read and written as java.util.Properties does.
 
-A logical line is `key=value`, `key:value` or `key value`; a line whose first character is `#` or `!` is a comment; an odd number of
-backslashes at a line's end continues it; `\\uXXXX`, `\\t`, `\\n`, `\\r`, `\\f` and a backslash before anything else are escapes. Kafka
-reads its files by Properties.load(InputStream), which takes every byte as one character (ISO-8859-1), and writes `meta.properties`
+A logical line is `key=value`, `key:value` or `key value`. A line whose first character is `#` or `!` is a comment. An odd number of
+backslashes at a line's end continues it. `\\uXXXX`, `\\t`, `\\n`, `\\r`, `\\f` and a backslash before any other character are escapes.
+Kafka reads its files with Properties.load(InputStream), which takes every byte as one character (ISO-8859-1), and writes `meta.properties`
 through a UTF-8 writer.
 """
 

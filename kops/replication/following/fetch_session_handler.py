@@ -80,7 +80,7 @@ def _fetch_topics(partitions: Mapping[TopicPartition, FetchInfo]) -> list[FetchT
 
 
 def response_data(response: FetchResponse, topic_names: Mapping[bytes, str], version: int) -> dict[TopicPartition, PartitionData]:
-    """The partitions of a response by name; topics whose id has no name are left out."""
+    """Return the partitions of a response by name. Topics whose id has no name are omitted."""
     found = {}
     for topic in response.responses:
         name = topic.topic if version < FIRST_VERSION_WITH_TOPIC_IDS else topic_names.get(topic.topic_id)
@@ -115,9 +115,9 @@ class FetchSessionHandler:
         return FetchRequestData(dict(wanted), [], [], dict(wanted), self.next_metadata, can_use_topic_ids)
 
     def change(self, wanted: Mapping[TopicPartition, FetchInfo], unwanted: Iterable[TopicPartition]) -> FetchRequestData:
-        """As `build`, in a session that exists. All other partitions stay as they are.
+        """Do the same as `build` in an existing session. All other partitions stay as they are.
 
-        `session_partitions` of the answer are the handler's own, as they are until the next call.
+        `session_partitions` of the result are the handler's own, as they are until the next call.
         """
         assert not self.next_metadata.is_full, "what begins a session says everything"
         session, rank = self.session_partitions, self._ranks.__getitem__
@@ -177,7 +177,7 @@ class FetchSessionHandler:
         return self.take_response(response, version) is not None
 
     def take_response(self, response: FetchResponse, version: int) -> dict[TopicPartition, PartitionData] | None:
-        """As `handle_response` -> the partitions of a response that can be used, else None."""
+        """Do the same as `handle_response`, but return the partitions of a usable response, or None."""
         metadata = self.next_metadata
         if response.error_code:
             not_found = errors.by_code(response.error_code).name == "FETCH_SESSION_ID_NOT_FOUND"

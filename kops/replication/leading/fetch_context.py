@@ -34,7 +34,7 @@ Updates = Mapping[TopicIdPartition, PartitionData]
 def fetch_response(
     error: str, session_id: int, updates: Updates, nodes: Iterable[NodeEndpoint] = (), *, throttle_time_ms: int = 0
 ) -> FetchResponse:
-    """A response with the partitions in their order; neighbours of one topic share its entry."""
+    """Return a response with the partitions in their order. Neighbours of one topic share its entry."""
     topics: list[FetchableTopicResponse] = []
     for part, data in updates.items():
         data.partition_index = part.partition

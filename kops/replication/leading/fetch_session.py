@@ -29,7 +29,7 @@ _LAST_EPOCH: Final = 2**31 - 1
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition by id and name. Without an id the name identifies it; without a name (None) it is unknown here."""
+    """A partition by id and name. Without an id, the name identifies it. Without a name (None), it is unknown here."""
 
     topic_id: bytes
     topic: str | None

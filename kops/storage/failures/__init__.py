@@ -1,4 +1,4 @@
-"""What goes wrong when a log is loaded, by Kafka's names.
+"""The errors of loading a log, with Kafka's names.
 
 In: an error. Out: an exception that the loader catches, or that ends a start.
 """

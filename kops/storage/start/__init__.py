@@ -1,4 +1,4 @@
-"""What a broker's start does with its log directories and with each partition.
+"""The start of a broker: its log directories and the logs in them.
 
-In: directories. Out: loaded logs, and what was rejected, set aside or cut on the way.
+In: directories. Out: loaded logs, and a report of what was rejected, set aside or cut off.
 """
