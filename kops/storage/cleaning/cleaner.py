@@ -287,7 +287,7 @@ class Cleaner:
         except DecodeError as error:
             raise error.at(file=records.path) from None
         if position < records.size:
-            raise CorruptRecordError(f"Log segment {records.path} may be corrupt: no whole batch at position {position}")
+            raise CorruptRecordError(f"Log segment {records.path} may be corrupt: no complete batch at position {position}")
 
 
 def group_segments_by_size(segments: list[LogSegment], config: TopicConfig, first_uncleanable_offset: int) -> list[list[LogSegment]]:

@@ -230,7 +230,7 @@ class LogLoader:
         for name in swaps:
             (invalid if offset_from_file(name) >= first_cleaned else valid).append(name)
         for name in invalid:
-            self._unlink(name, f"it belongs to a swap that was not complete ({there} is there)")
+            self._unlink(name, f"it belongs to an incomplete swap ({there} exists)")
         for _, name in cleaned:
             self._unlink(name, "its cleaning was not finished")
         return valid
@@ -254,7 +254,7 @@ class LogLoader:
         for name in self._names():
             if name.endswith(SWAP):
                 self._files.rename(self._join(name), self._join(name.removesuffix(SWAP)))
-                self._did("file-renamed", name, "the swap that was interrupted is completed")
+                self._did("file-renamed", name, "the interrupted swap is completed")
 
     # segments ---------------------------------------------------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class LogLoader:
                 given_up, created = split_overflowed_segment(
                     self._files, self._path, self._config, error.segment, self._segments, self._opened.append
                 )
-                self._did("segment-split", name, f"its offsets do not fit into one index; it is {len(created)} segments now", old_size=size)
+                self._did("segment-split", name, f"offsets too large for one index; split into {len(created)} segments", old_size=size)
                 self._marked_segments.append(error.segment)
                 self._mark_snapshots_deleted(given_up)
 
@@ -293,7 +293,7 @@ class LogLoader:
         for name in self._names():
             if is_index_file(name):
                 if not self._files.exists(segment_path(self._path, offset_from_file(name), LOG)):
-                    self._unlink(name, "there is no log file of this offset")
+                    self._unlink(name, "there is no log file with this offset")
             elif name.endswith(LOG):
                 self._load_segment(offset_from_file(name))
 
@@ -324,7 +324,7 @@ class LogLoader:
         if truncated and segment.damage is not None:
             reason = segment.damage.reason
         elif truncated:
-            reason = f"the last {truncated} bytes are no whole batch"
+            reason = f"the last {truncated} bytes are not a complete batch"
         end = producers.map_end_offset if truncated else None
         self._did(kind, segment.name, reason, old_size=old_size, new_size=segment.size, offset=end)
         return truncated

@@ -450,4 +450,4 @@ def _read_high_watermarks(files: Files, start: LogDirStart) -> None:
 
 
 def _read_cleaner_checkpoint(files: Files, start: LogDirStart) -> None:
-    _read_offsets(files, start, CLEANER_CHECKPOINT, "the log cleaner's thread dies; nothing is compacted any more")
+    _read_offsets(files, start, CLEANER_CHECKPOINT, "the log cleaner's thread ends; nothing is compacted any more")
