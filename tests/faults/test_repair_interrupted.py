@@ -116,5 +116,5 @@ def test_a_plan_tells_of_an_interrupted_repair(tmp_path: Path) -> None:
 
 def test_a_journal_of_another_directory_is_not_taken(tmp_path: Path) -> None:
     log_dir = undamaged(tmp_path, "damage-4.3.0-two-flips")
-    with pytest.raises(KopsError, match="no journal"):
+    with pytest.raises(KopsError, match="not the journal of a repair"):
         open_journal(OsFiles(), log_dir)

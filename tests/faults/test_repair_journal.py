@@ -236,7 +236,7 @@ def test_the_journal_lies_beside_the_log_dir_or_where_it_is_wanted(tmp_path: Pat
     top = str(tmp_path / "d")
     plan = build(files, top)
     (tmp_path / "file").touch()
-    with pytest.raises(KopsError, match="choose another place"):
+    with pytest.raises(KopsError, match="choose another directory"):
         apply_plan(files, plan, journal=str(tmp_path / "file"))
 
 
@@ -264,9 +264,9 @@ def test_a_journal_that_was_cut_or_changed(tmp_path: Path) -> None:
     cases += [
         (b"", 1, "the plan is missing"),
         (b"\n\n", 1, "the plan is missing"),
-        (lines[0][:50], 1, "no JSON"),
-        (lines[0][:50] + b"\n", 1, "no JSON"),
-        (lines[0] + lines[1][:9] + b"\n" + lines[2], 2, "no JSON"),
+        (lines[0][:50], 1, "not JSON"),
+        (lines[0][:50] + b"\n", 1, "not JSON"),
+        (lines[0] + lines[1][:9] + b"\n" + lines[2], 2, "not JSON"),
         (lines[0] + b"3\n", 2, "no JSON object"),
         (lines[0] + lines[1] + b"{}\n", 3, "'state' is missing"),
         (lines[0] + b'{"state":"undone"}\n', 2, "the state is 'undone', not one of"),
@@ -275,7 +275,7 @@ def test_a_journal_that_was_cut_or_changed(tmp_path: Path) -> None:
         (lines[0] + b'{"step":"0","state":"start"}\n', 2, "'step' is \"0\""),
         (lines[0].replace(b'"put"', b'"pat"', 1), 1, "there is no kind 'pat' of steps"),
         (lines[0].replace(b'"steps":[', b'"steps":[[],', 1), 1, "no JSON object"),
-        (b"\xff" + whole, 1, "no JSON"),
+        (b"\xff" + whole, 1, "not JSON"),
     ]
     for text, number, words in cases:
         name.write_bytes(text)

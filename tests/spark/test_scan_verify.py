@@ -113,7 +113,7 @@ def test_a_master_that_spark_does_not_know(
         assert told.startswith(f"kops: error: --master {master}: not a Spark master; allowed: local, local[N]")
         monkeypatch.setenv("MASTER", master)
         assert main(["scan", "verify", "/nowhere"]) == 16
-        assert f"MASTER={master} in the environment: no master" in capsys.readouterr().err
+        assert f"MASTER={master} in the environment: not a Spark master" in capsys.readouterr().err
         monkeypatch.setattr(session, "_is_submitted", lambda: True)
         assert session._checked_master(master) == master
 

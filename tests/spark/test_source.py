@@ -133,7 +133,7 @@ def test_a_users_schema_chooses_columns(spark: Any) -> None:
         ("offset int", "column offset is bigint, not int; cast it in the query"),
         ("value string", "column value is binary, not string"),
         ("headers array<string>", "column headers is array<struct<key: string, value: binary>>"),
-        ("offset bigint NOT NULL", "column offset can be null, in rows of damage"),
+        ("offset bigint NOT NULL", "column offset is null in rows of damage"),
         ("offsets bigint", "mode records has no column offsets; it has key, value"),
     ],
 )
