@@ -1,7 +1,7 @@
 """The entry point `kops`: finds the command, runs it, turns whatever happens into an exit code and at most one line of words.
 
 Help of `kops` and of its groups is printed from `kops.cli.running.tree` alone. Typer is imported when one command is really built, and that
-command's module only. Words (errors, progress) go to stderr, data to stdout; a reader that goes away (`| head`) is no error.
+command's module only. Messages (errors, progress) go to stderr, data to stdout. A reader that ends early (`| head`) is not an error.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kafka's APIs: key, names, versions, header versions, who serves each.
 
-Source: Kafka's ApiKeys and ApiMessageType, KIP-482 (headers), KIP-511 (ApiVersions), KAFKA-18659 (what is said about Produce).
+Source: Kafka's ApiKeys and ApiMessageType, KIP-482 (headers), KIP-511 (ApiVersions), KAFKA-18659 (the advertised versions of Produce).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kops.errors import ApiError
 
 
 class Listener(Enum):
-    """Which kind of node serves an API on its listener."""
+    """The kind of node whose listener serves an API."""
 
     BROKER = auto()
     CONTROLLER = auto()
@@ -28,10 +28,10 @@ PRODUCE: Final = 0
 
 
 class ApiKey(NamedTuple):
-    """An API. `versions` is empty where 4.x has removed it and only the number is kept.
+    """An API. `versions` is empty if 4.x has removed the API and only reserves its number.
 
-    `flexible_from` is the first flexible version of both messages, `cluster_action` says that only brokers may ask,
-    `forwardable` that a broker passes the request on to the controller, `unstable_version` is the last version where it is no promise yet.
+    `flexible_from` is the first flexible version of both messages. `cluster_action`: only brokers may send it. `forwardable`: a broker
+    forwards the request to the controller. `unstable_version` is the last version, if that one is not stable yet.
     """
 
     key: int
@@ -53,17 +53,17 @@ class ApiKey(NamedTuple):
         return 2 if self.is_flexible(version) else 1
 
     def response_header_version(self, version: int) -> int:
-        """1 with tagged fields, else 0; always 0 for ApiVersions, whose client may not know the version that is answered."""
+        """1 with tagged fields, else 0. Always 0 for ApiVersions, because its client may not know the version of the answer."""
         return 1 if self.is_flexible(version) and self.key != API_VERSIONS else 0
 
     def served_versions(self, *, unstable: bool = False) -> range:
-        """The versions that a server takes, with or without the unstable one (`unstable.api.versions.enable`)."""
+        """The versions that a server accepts, with or without the unstable one (`unstable.api.versions.enable`)."""
         if unstable or self.unstable_version is None:
             return self.versions
         return range(self.versions.start, self.unstable_version)
 
     def advertised_versions(self, listener: Listener, *, unstable: bool = False) -> range:
-        """The versions in an ApiVersions response; a broker says 0 for the oldest of Produce, which librdkafka insists on."""
+        """The versions in an ApiVersions response. A broker reports 0 as the oldest version of Produce, which librdkafka requires."""
         served = self.served_versions(unstable=unstable)
         return range(served.stop) if self.key == PRODUCE and listener is Listener.BROKER else served
 
@@ -169,7 +169,7 @@ BY_NAME: Final = {api.name: api for api in API_KEYS}
 
 
 def by_key(key: int) -> ApiKey:
-    """The API of a key. ApiError (INVALID_REQUEST) for one that 4.3 does not know."""
+    """The API with this key. Raises ApiError (INVALID_REQUEST) for a key that 4.3 does not know."""
     api = BY_KEY.get(key)
     if api is None:
         raise ApiError("INVALID_REQUEST", f"Unexpected api key: {key}")

@@ -1,7 +1,7 @@
 """All error codes of Kafka 4.3: name, Java exception and what a client should do about each.
 
 Source: Kafka's Errors and the superclasses of its exceptions (RetriableException, RefreshRetriableException, InvalidMetadataException,
-ApplicationRecoverableException, InvalidConfigurationException; KIP-1050). The words are kops's own.
+ApplicationRecoverableException, InvalidConfigurationException; KIP-1050). The texts are kops's own.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 
 
 class Reaction(Enum):
-    """What the exception's superclass says."""
+    """What a client should do, by the exception's superclass."""
 
     PLAIN = auto()
     RETRIABLE = auto()  # the same request may succeed later
-    REFRESH = auto()  # ask first where the coordinator (or leader) is
-    METADATA = auto()  # ask first for new metadata
+    REFRESH = auto()  # first find the coordinator (or leader)
+    METADATA = auto()  # first get new metadata
     RECOVERABLE = auto()  # only with a new producer or member
-    FATAL = auto()  # something is set up wrongly
+    FATAL = auto()  # the setup is wrong
 
 
 class ErrorCode(NamedTuple):
@@ -38,18 +38,18 @@ class ErrorCode(NamedTuple):
 
 PLAIN, RETRIABLE, REFRESH, METADATA, RECOVERABLE, FATAL = Reaction
 _ROWS: Final[tuple[tuple[int, str, str, Reaction, str], ...]] = (
-    (-1, "UNKNOWN_SERVER_ERROR", "UnknownServerException", PLAIN, "the server failed in a way that has no code"),
+    (-1, "UNKNOWN_SERVER_ERROR", "UnknownServerException", PLAIN, "the server failed with an error that has no code of its own"),
     (0, "NONE", "", PLAIN, "no error"),
-    (1, "OFFSET_OUT_OF_RANGE", "OffsetOutOfRangeException", PLAIN, "the offset lies outside of the log"),
+    (1, "OFFSET_OUT_OF_RANGE", "OffsetOutOfRangeException", PLAIN, "the offset is outside the log"),
     (2, "CORRUPT_MESSAGE", "CorruptRecordException", RETRIABLE, "a batch is damaged, too large or without a key"),
     (3, "UNKNOWN_TOPIC_OR_PARTITION", "UnknownTopicOrPartitionException", METADATA, "this broker has no such topic or partition"),
-    (4, "INVALID_FETCH_SIZE", "InvalidFetchSizeException", PLAIN, "the size asked for makes no sense"),
+    (4, "INVALID_FETCH_SIZE", "InvalidFetchSizeException", PLAIN, "the requested size is invalid"),
     (5, "LEADER_NOT_AVAILABLE", "LeaderNotAvailableException", METADATA, "the partition has no leader at the moment"),
     (6, "NOT_LEADER_OR_FOLLOWER", "NotLeaderOrFollowerException", METADATA, "this broker does not lead the partition"),
     (7, "REQUEST_TIMED_OUT", "TimeoutException", RETRIABLE, "the answer did not come in time"),
     (8, "BROKER_NOT_AVAILABLE", "BrokerNotAvailableException", PLAIN, "the broker can't be reached"),
-    (9, "REPLICA_NOT_AVAILABLE", "ReplicaNotAvailableException", METADATA, "the replica asked for is not there"),
-    (10, "MESSAGE_TOO_LARGE", "RecordTooLargeException", PLAIN, "a message is larger than the server takes"),
+    (9, "REPLICA_NOT_AVAILABLE", "ReplicaNotAvailableException", METADATA, "the requested replica is not available"),
+    (10, "MESSAGE_TOO_LARGE", "RecordTooLargeException", PLAIN, "a message is larger than the server accepts"),
     (11, "STALE_CONTROLLER_EPOCH", "ControllerMovedException", PLAIN, "another broker is the controller now"),
     (12, "OFFSET_METADATA_TOO_LARGE", "OffsetMetadataTooLarge", PLAIN, "the text kept with an offset is too long"),
     (13, "NETWORK_EXCEPTION", "NetworkException", METADATA, "the connection ended before the answer"),
@@ -58,7 +58,7 @@ _ROWS: Final[tuple[tuple[int, str, str, Reaction, str], ...]] = (
     (16, "NOT_COORDINATOR", "NotCoordinatorException", REFRESH, "another broker is the coordinator"),
     (17, "INVALID_TOPIC_EXCEPTION", "InvalidTopicException", FATAL, "the topic's name is not allowed"),
     (18, "RECORD_LIST_TOO_LARGE", "RecordBatchTooLargeException", FATAL, "the batches are larger than a segment may be"),
-    (19, "NOT_ENOUGH_REPLICAS", "NotEnoughReplicasException", RETRIABLE, "too few replicas are in sync to take a write"),
+    (19, "NOT_ENOUGH_REPLICAS", "NotEnoughReplicasException", RETRIABLE, "too few replicas are in sync for a write"),
     (
         20,
         "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
@@ -66,7 +66,7 @@ _ROWS: Final[tuple[tuple[int, str, str, Reaction, str], ...]] = (
         RETRIABLE,
         "written, to too few in-sync replicas",
     ),
-    (21, "INVALID_REQUIRED_ACKS", "InvalidRequiredAcksException", FATAL, "acks is none of -1, 0 and 1"),
+    (21, "INVALID_REQUIRED_ACKS", "InvalidRequiredAcksException", FATAL, "acks is not -1, 0 or 1"),
     (22, "ILLEGAL_GENERATION", "IllegalGenerationException", RECOVERABLE, "the group is in another generation"),
     (23, "INCONSISTENT_GROUP_PROTOCOL", "InconsistentGroupProtocolException", PLAIN, "the member's protocols do not fit the group's"),
     (24, "INVALID_GROUP_ID", "InvalidGroupIdException", PLAIN, "the group's name is not allowed"),
@@ -79,7 +79,7 @@ _ROWS: Final[tuple[tuple[int, str, str, Reaction, str], ...]] = (
     (31, "CLUSTER_AUTHORIZATION_FAILED", "ClusterAuthorizationException", FATAL, "not allowed on the cluster"),
     (32, "INVALID_TIMESTAMP", "InvalidTimestampException", PLAIN, "a timestamp is too far from the broker's clock"),
     (33, "UNSUPPORTED_SASL_MECHANISM", "UnsupportedSaslMechanismException", FATAL, "the SASL mechanism is not offered"),
-    (34, "ILLEGAL_SASL_STATE", "IllegalSaslStateException", FATAL, "not what SASL expects at this point"),
+    (34, "ILLEGAL_SASL_STATE", "IllegalSaslStateException", FATAL, "the request is not allowed in this SASL state"),
     (35, "UNSUPPORTED_VERSION", "UnsupportedVersionException", FATAL, "this version is not supported"),
     (36, "TOPIC_ALREADY_EXISTS", "TopicExistsException", PLAIN, "the topic exists already"),
     (37, "INVALID_PARTITIONS", "InvalidPartitionsException", PLAIN, "the number of partitions is not allowed"),
@@ -87,28 +87,28 @@ _ROWS: Final[tuple[tuple[int, str, str, Reaction, str], ...]] = (
     (39, "INVALID_REPLICA_ASSIGNMENT", "InvalidReplicaAssignmentException", PLAIN, "the assignment of replicas is not allowed"),
     (40, "INVALID_CONFIG", "InvalidConfigurationException", FATAL, "a setting is not allowed"),
     (41, "NOT_CONTROLLER", "NotControllerException", RETRIABLE, "another node is the controller"),
-    (42, "INVALID_REQUEST", "InvalidRequestException", PLAIN, "the request makes no sense"),
+    (42, "INVALID_REQUEST", "InvalidRequestException", PLAIN, "the request is invalid"),
     (43, "UNSUPPORTED_FOR_MESSAGE_FORMAT", "UnsupportedForMessageFormatException", FATAL, "the log's message format can't do this"),
     (44, "POLICY_VIOLATION", "PolicyViolationException", PLAIN, "the broker's policy forbids it"),
     (45, "OUT_OF_ORDER_SEQUENCE_NUMBER", "OutOfOrderSequenceException", PLAIN, "a batch's sequence number does not follow the last one"),
     (46, "DUPLICATE_SEQUENCE_NUMBER", "DuplicateSequenceException", PLAIN, "a batch with this sequence number was written before"),
     (47, "INVALID_PRODUCER_EPOCH", "InvalidProducerEpochException", RECOVERABLE, "the producer's epoch is old"),
     (48, "INVALID_TXN_STATE", "InvalidTxnStateException", PLAIN, "the transaction's state does not allow this"),
-    (49, "INVALID_PRODUCER_ID_MAPPING", "InvalidPidMappingException", RECOVERABLE, "not the producer id of this transactional id"),
+    (49, "INVALID_PRODUCER_ID_MAPPING", "InvalidPidMappingException", RECOVERABLE, "the producer id is not that of this transactional id"),
     (50, "INVALID_TRANSACTION_TIMEOUT", "InvalidTxnTimeoutException", PLAIN, "the transaction timeout is too large"),
-    (51, "CONCURRENT_TRANSACTIONS", "ConcurrentTransactionsException", RETRIABLE, "another operation on it is under way"),
-    (52, "TRANSACTION_COORDINATOR_FENCED", "TransactionCoordinatorFencedException", PLAIN, "the marker's coordinator is no longer it"),
+    (51, "CONCURRENT_TRANSACTIONS", "ConcurrentTransactionsException", RETRIABLE, "another operation on the transaction is under way"),
+    (52, "TRANSACTION_COORDINATOR_FENCED", "TransactionCoordinatorFencedException", PLAIN, "the marker is from a former coordinator"),
     (53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "TransactionalIdAuthorizationException", FATAL, "not allowed on this transactional id"),
     (54, "SECURITY_DISABLED", "SecurityDisabledException", PLAIN, "security is turned off"),
-    (55, "OPERATION_NOT_ATTEMPTED", "OperationNotAttemptedException", PLAIN, "left undone after another part of the request failed"),
+    (55, "OPERATION_NOT_ATTEMPTED", "OperationNotAttemptedException", PLAIN, "not attempted because another part of the request failed"),
     (56, "KAFKA_STORAGE_ERROR", "KafkaStorageException", METADATA, "the disk with the log failed"),
     (57, "LOG_DIR_NOT_FOUND", "LogDirNotFoundException", PLAIN, "the broker has no such log directory"),
-    (58, "SASL_AUTHENTICATION_FAILED", "SaslAuthenticationException", FATAL, "the proof of identity was refused"),
-    (59, "UNKNOWN_PRODUCER_ID", "UnknownProducerIdException", PLAIN, "the producer's state is gone from this partition"),
+    (58, "SASL_AUTHENTICATION_FAILED", "SaslAuthenticationException", FATAL, "the credentials were rejected"),
+    (59, "UNKNOWN_PRODUCER_ID", "UnknownProducerIdException", PLAIN, "this partition has no state of the producer"),
     (60, "REASSIGNMENT_IN_PROGRESS", "ReassignmentInProgressException", PLAIN, "the partition is being reassigned"),
     (61, "DELEGATION_TOKEN_AUTH_DISABLED", "DelegationTokenDisabledException", PLAIN, "delegation tokens are turned off"),
     (62, "DELEGATION_TOKEN_NOT_FOUND", "DelegationTokenNotFoundException", PLAIN, "there is no such delegation token"),
-    (63, "DELEGATION_TOKEN_OWNER_MISMATCH", "DelegationTokenOwnerMismatchException", PLAIN, "the token is another's"),
+    (63, "DELEGATION_TOKEN_OWNER_MISMATCH", "DelegationTokenOwnerMismatchException", PLAIN, "the delegation token has another owner"),
     (64, "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED", "UnsupportedByAuthenticationException", PLAIN, "no tokens over this kind of connection"),
     (65, "DELEGATION_TOKEN_AUTHORIZATION_FAILED", "DelegationTokenAuthorizationException", FATAL, "not allowed on delegation tokens"),
     (66, "DELEGATION_TOKEN_EXPIRED", "DelegationTokenExpiredException", PLAIN, "the delegation token has expired"),
@@ -122,13 +122,13 @@ _ROWS: Final[tuple[tuple[int, str, str, Reaction, str], ...]] = (
     (74, "FENCED_LEADER_EPOCH", "FencedLeaderEpochException", METADATA, "the leader epoch named is older than the broker's"),
     (75, "UNKNOWN_LEADER_EPOCH", "UnknownLeaderEpochException", RETRIABLE, "the leader epoch named is newer than the broker's"),
     (76, "UNSUPPORTED_COMPRESSION_TYPE", "UnsupportedCompressionTypeException", PLAIN, "this version does not know the codec"),
-    (77, "STALE_BROKER_EPOCH", "StaleBrokerEpochException", PLAIN, "the broker has registered anew since"),
+    (77, "STALE_BROKER_EPOCH", "StaleBrokerEpochException", PLAIN, "the broker has registered again since"),
     (78, "OFFSET_NOT_AVAILABLE", "OffsetNotAvailableException", RETRIABLE, "a new leader does not know its high watermark yet"),
     (79, "MEMBER_ID_REQUIRED", "MemberIdRequiredException", PLAIN, "join again with the member id given"),
-    (80, "PREFERRED_LEADER_NOT_AVAILABLE", "PreferredLeaderNotAvailableException", METADATA, "the preferred leader is not there"),
+    (80, "PREFERRED_LEADER_NOT_AVAILABLE", "PreferredLeaderNotAvailableException", METADATA, "the preferred leader is not available"),
     (81, "GROUP_MAX_SIZE_REACHED", "GroupMaxSizeReachedException", PLAIN, "the group is full"),
     (82, "FENCED_INSTANCE_ID", "FencedInstanceIdException", RECOVERABLE, "another member has this group.instance.id now"),
-    (83, "ELIGIBLE_LEADERS_NOT_AVAILABLE", "EligibleLeadersNotAvailableException", METADATA, "no replica that may lead is there"),
+    (83, "ELIGIBLE_LEADERS_NOT_AVAILABLE", "EligibleLeadersNotAvailableException", METADATA, "no eligible leader is available"),
     (84, "ELECTION_NOT_NEEDED", "ElectionNotNeededException", METADATA, "the partition has the right leader already"),
     (85, "NO_REASSIGNMENT_IN_PROGRESS", "NoReassignmentInProgressException", PLAIN, "the partition is not being reassigned"),
     (86, "GROUP_SUBSCRIBED_TO_TOPIC", "GroupSubscribedToTopicException", PLAIN, "the group reads this topic"),
@@ -137,14 +137,14 @@ _ROWS: Final[tuple[tuple[int, str, str, Reaction, str], ...]] = (
     (89, "THROTTLING_QUOTA_EXCEEDED", "ThrottlingQuotaExceededException", RETRIABLE, "a quota is used up"),
     (90, "PRODUCER_FENCED", "ProducerFencedException", RECOVERABLE, "a newer producer has this transactional id"),
     (91, "RESOURCE_NOT_FOUND", "ResourceNotFoundException", PLAIN, "what the request names does not exist"),
-    (92, "DUPLICATE_RESOURCE", "DuplicateResourceException", PLAIN, "the request names a thing twice"),
+    (92, "DUPLICATE_RESOURCE", "DuplicateResourceException", PLAIN, "the request names a resource twice"),
     (93, "UNACCEPTABLE_CREDENTIAL", "UnacceptableCredentialException", PLAIN, "the credential does not meet the rules"),
     (94, "INCONSISTENT_VOTER_SET", "InconsistentVoterSetException", PLAIN, "the voters named are not the quorum's"),
     (95, "INVALID_UPDATE_VERSION", "InvalidUpdateVersionException", PLAIN, "the feature can't have this version"),
     (96, "FEATURE_UPDATE_FAILED", "FeatureUpdateFailedException", PLAIN, "the features could not be written"),
     (97, "PRINCIPAL_DESERIALIZATION_FAILURE", "PrincipalDeserializationException", PLAIN, "a forwarded principal can't be read"),
     (98, "SNAPSHOT_NOT_FOUND", "SnapshotNotFoundException", PLAIN, "there is no such snapshot"),
-    (99, "POSITION_OUT_OF_RANGE", "PositionOutOfRangeException", PLAIN, "the position lies outside of the snapshot"),
+    (99, "POSITION_OUT_OF_RANGE", "PositionOutOfRangeException", PLAIN, "the position is outside the snapshot"),
     (100, "UNKNOWN_TOPIC_ID", "UnknownTopicIdException", METADATA, "no topic has this id here"),
     (101, "DUPLICATE_BROKER_REGISTRATION", "DuplicateBrokerRegistrationException", PLAIN, "another running broker has this id"),
     (102, "BROKER_ID_NOT_REGISTERED", "BrokerIdNotRegisteredException", PLAIN, "no broker of this id has registered"),
@@ -152,25 +152,25 @@ _ROWS: Final[tuple[tuple[int, str, str, Reaction, str], ...]] = (
     (104, "INCONSISTENT_CLUSTER_ID", "InconsistentClusterIdException", PLAIN, "the cluster has another id"),
     (105, "TRANSACTIONAL_ID_NOT_FOUND", "TransactionalIdNotFoundException", PLAIN, "there is no such transactional id"),
     (106, "FETCH_SESSION_TOPIC_ID_ERROR", "FetchSessionTopicIdException", RETRIABLE, "the fetch session mixes topic ids and names"),
-    (107, "INELIGIBLE_REPLICA", "IneligibleReplicaException", PLAIN, "a replica of the new ISR may not be in it"),
+    (107, "INELIGIBLE_REPLICA", "IneligibleReplicaException", PLAIN, "a replica is not eligible for the new ISR"),
     (108, "NEW_LEADER_ELECTED", "NewLeaderElectedException", PLAIN, "done, and the partition has another leader now"),
     (109, "OFFSET_MOVED_TO_TIERED_STORAGE", "OffsetMovedToTieredStorageException", PLAIN, "the offset is in remote storage only"),
     (110, "FENCED_MEMBER_EPOCH", "FencedMemberEpochException", PLAIN, "the member's epoch is fenced; join again without partitions"),
-    (111, "UNRELEASED_INSTANCE_ID", "UnreleasedInstanceIdException", PLAIN, "the instance id is still another member's"),
+    (111, "UNRELEASED_INSTANCE_ID", "UnreleasedInstanceIdException", PLAIN, "another member still has the instance id"),
     (112, "UNSUPPORTED_ASSIGNOR", "UnsupportedAssignorException", PLAIN, "the assignor, or its version, is not known to the group"),
     (113, "STALE_MEMBER_EPOCH", "StaleMemberEpochException", PLAIN, "the member's epoch is old; heartbeat first"),
     (114, "MISMATCHED_ENDPOINT_TYPE", "MismatchedEndpointTypeException", PLAIN, "a broker was asked for a controller, or vice versa"),
     (115, "UNSUPPORTED_ENDPOINT_TYPE", "UnsupportedEndpointTypeException", PLAIN, "endpoints of this type are not known"),
     (116, "UNKNOWN_CONTROLLER_ID", "UnknownControllerIdException", PLAIN, "no controller has this id"),
     (117, "UNKNOWN_SUBSCRIPTION_ID", "UnknownSubscriptionIdException", PLAIN, "the telemetry subscription is not known, or old"),
-    (118, "TELEMETRY_TOO_LARGE", "TelemetryTooLargeException", PLAIN, "the telemetry is larger than the broker takes"),
-    (119, "INVALID_REGISTRATION", "InvalidRegistrationException", PLAIN, "the controller refuses the broker's registration"),
-    (120, "TRANSACTION_ABORTABLE", "TransactionAbortableException", PLAIN, "abort the transaction, then go on"),
+    (118, "TELEMETRY_TOO_LARGE", "TelemetryTooLargeException", PLAIN, "the telemetry is larger than the broker accepts"),
+    (119, "INVALID_REGISTRATION", "InvalidRegistrationException", PLAIN, "the controller rejects the broker's registration"),
+    (120, "TRANSACTION_ABORTABLE", "TransactionAbortableException", PLAIN, "abort the transaction, then continue"),
     (121, "INVALID_RECORD_STATE", "InvalidRecordStateException", PLAIN, "the records are not in a state that allows this"),
     (122, "SHARE_SESSION_NOT_FOUND", "ShareSessionNotFoundException", RETRIABLE, "the broker has no such share session"),
     (123, "INVALID_SHARE_SESSION_EPOCH", "InvalidShareSessionEpochException", RETRIABLE, "the share session is at another epoch"),
     (124, "FENCED_STATE_EPOCH", "FencedStateEpochException", PLAIN, "the share group's state is at another epoch"),
-    (125, "INVALID_VOTER_KEY", "InvalidVoterKeyException", PLAIN, "the replica's directory id is another"),
+    (125, "INVALID_VOTER_KEY", "InvalidVoterKeyException", PLAIN, "the replica has another directory id"),
     (126, "DUPLICATE_VOTER", "DuplicateVoterException", PLAIN, "the replica votes already"),
     (127, "VOTER_NOT_FOUND", "VoterNotFoundException", PLAIN, "the replica is not a voter"),
     (128, "INVALID_REGULAR_EXPRESSION", "InvalidRegularExpression", PLAIN, "the regular expression can't be read"),
@@ -178,7 +178,7 @@ _ROWS: Final[tuple[tuple[int, str, str, Reaction, str], ...]] = (
     (130, "STREAMS_INVALID_TOPOLOGY", "StreamsInvalidTopologyException", PLAIN, "the topology is not valid"),
     (131, "STREAMS_INVALID_TOPOLOGY_EPOCH", "StreamsInvalidTopologyEpochException", PLAIN, "the topology's epoch is not valid"),
     (132, "STREAMS_TOPOLOGY_FENCED", "StreamsTopologyFencedException", PLAIN, "the group has a newer topology"),
-    (133, "SHARE_SESSION_LIMIT_REACHED", "ShareSessionLimitReachedException", RETRIABLE, "the broker has its most share sessions"),
+    (133, "SHARE_SESSION_LIMIT_REACHED", "ShareSessionLimitReachedException", RETRIABLE, "the broker has too many share sessions"),
 )
 ERRORS: Final = tuple(ErrorCode(*row) for row in _ROWS)
 BY_CODE: Final = {error.code: error for error in ERRORS}

@@ -23,9 +23,9 @@ _ESCAPE: Final = re.compile(r"\\\\|\\u[0-9a-f]{4}")
 
 
 def to_json(message: Struct, version: int) -> dict[str, Json]:
-    """The fields that a version has, tagged ones where they are not the default; bytes as base64, records as their size.
+    """The fields of a version, tagged fields only if they are not the default. Bytes are base64, records are their size.
 
-    ApiError (UNSUPPORTED_VERSION) for a value that the version can't carry. What the message does not know is left out, as in Kafka.
+    Raises ApiError (UNSUPPORTED_VERSION) for a value that the version can't carry. As in Kafka, unknown tagged fields are left out.
     """
     node: dict[str, Json] = {}
     for field, there in _plan(message.FIELDS, version):
@@ -63,7 +63,7 @@ def uuid_text(data: bytes) -> str:
 
 
 def base64_text(data: bytes) -> str:
-    """The text of bytes."""
+    """Bytes as text."""
     return binascii.b2a_base64(data, newline=False).decode()
 
 
@@ -91,5 +91,5 @@ def _text(value: str) -> str:
 
 
 def _jackson_escape(found: re.Match[str]) -> str:
-    """Jackson's hexadecimal digits are capitals."""
+    """Jackson writes upper-case hexadecimal digits."""
     return found[0] if found[0] == "\\\\" else "\\u" + found[0][2:].upper()

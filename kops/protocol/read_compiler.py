@@ -1,7 +1,7 @@
-"""Compiles the reader of one version of a message: Python source for exactly its fields, run once.
+"""Compiles the reader of one version of a message, from Python source generated for exactly its fields.
 
-Behaviour: the `read` methods that Kafka's message generator writes. What they throw on bad bytes is DecodeError here. A run of fields of
-fixed size is one `struct` call, the length in front of a text or an array belongs to the run before it.
+Behaves as the `read` methods that Kafka's message generator writes; what they throw on bad bytes is a DecodeError here. A run of fields of
+fixed size is one `struct` call. The length of a text or an array belongs to the run before it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _ReaderSource:
         self.run = []
 
     def structure(self, declared: type[Struct], target: str, depth: int) -> None:
-        """Reads a structure into a local name. Leaves nothing in the run."""
+        """Read a structure into a local name. Leaves nothing in the run."""
         self.flush(depth)
         self.add(depth, f"{target} = new({self.constant(declared.__name__, declared)})")
         tagged: list[Field] = []
@@ -118,7 +118,7 @@ class _ReaderSource:
             self.flush(depth)
 
     def default(self, field: Field, target: str, depth: int) -> None:
-        """Sets a field that is not in the bytes; a structure's own fields one by one, which is half the work of a call."""
+        """Set a field that is not in the bytes. The fields of a structure are set one by one, which takes half the time of a call."""
         value = field.default_value()
         if not isinstance(value, Struct):
             self.add(depth, f"{target} = {value!r}")
@@ -157,7 +157,7 @@ class _ReaderSource:
         self.add(depth + 1, f"{target}.unknown_tagged_fields = tuple({unknown})")
 
     def varint(self, target: str, depth: int) -> None:
-        """Reads a variable-length number; nearly all are one byte, which needs no call."""
+        """Read a variable-length number. Nearly all have one byte, which needs no call."""
         self.add(depth, f"{target} = buffer[position]")
         self.add(depth, "position += 1")
         self.add(depth, f"if {target} > 127:")
@@ -192,7 +192,7 @@ class _ReaderSource:
         self.add(depth + 1, f"{target} = {local}")
 
     def length(self, code: str, compact: bool, depth: int) -> None:
-        """Reads a length into `length`, with all that waits in front of it."""
+        """Read a length into `length`, with the run before it."""
         self.fixed("length", "B" if compact else code)
         self.flush(depth)
         if compact:
@@ -210,7 +210,7 @@ class _ReaderSource:
         return self.flexible if field.flexible is None else self.version in parse_versions(field.flexible)
 
     def plain(self, field: Field, target: str, nullable: bool, depth: int) -> None:
-        """A field that is no array and no structure."""
+        """A field that is neither an array nor a structure."""
         if field.type in FIXED:
             self.fixed(target, FIXED[field.type])
             return
@@ -221,7 +221,7 @@ class _ReaderSource:
         self.taken(field.type, shown, depth + 1, f"{target} = {{}}")
 
     def taken(self, kind: str, shown: str, depth: int, use: str) -> None:
-        """Takes `length` bytes as a text, as bytes or as records; `use` is what is done with it, `{}` being its place."""
+        """Take `length` bytes as text, bytes or records. `use` is the statement that uses the value, with `{}` in its place."""
         self.add(depth, "end = position + length")
         self.add(depth, f"if end > size{' or length > 32767' if kind == 'string' else ''}:")
         self.add(depth + 1, f"raise bad_size({shown!r}, length, size - position, position)")

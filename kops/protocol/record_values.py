@@ -1,4 +1,4 @@
-"""Messages in the records of Kafka's internal topics: how keys and values say what they are.
+"""Reads and writes the messages in records of Kafka's internal topics, whose keys and values begin with their type and version.
 
 Source: CoordinatorRecordSerde (two bytes of type before a key, of version before a value) and AbstractApiMessageSerde (unsigned varints:
 frame version 1, type, version; then the message and nothing behind it).
@@ -21,7 +21,7 @@ _SHORT: Final = Struct(">h")
 
 
 def read_versioned(message: type[Message], value: bytes) -> tuple[Message, int]:
-    """-> (message, version) of bytes that begin with their version. DecodeError, also where kops does not know the version."""
+    """-> (message, version) of bytes that begin with their version. Raises DecodeError, also for an unknown version."""
     version = _short(value)
     return _read(message, value, version, _SHORT.size)[0], version
 
@@ -67,7 +67,7 @@ def read_frame(value: bytes) -> tuple[int, int, int]:
 
 
 def read_framed(value: bytes, types: Mapping[int, str]) -> tuple[Message, int]:
-    """-> (message, version) of such a record. DecodeError where Kafka's serde throws."""
+    """-> (message, version) of such a record. Raises DecodeError if Kafka's serde throws."""
     number, version, position = read_frame(value)
     name = _type_name(number, types)
     message, end = _read(message_class(name), value, version, position)
@@ -77,7 +77,7 @@ def read_framed(value: bytes, types: Mapping[int, str]) -> tuple[Message, int]:
 
 
 def write_framed(message: Message, version: int) -> bytes:
-    """A record's value with frame version, type and version in front."""
+    """A record's value, which begins with frame version, type and version."""
     assert message.API_KEY is not None
     return varint(FRAME_VERSION) + varint(message.API_KEY) + varint(version) + message.encode(version)
 

@@ -1,4 +1,4 @@
-"""Which message class belongs to an API's requests and responses, or to a record's type; loaded when first asked for.
+"""Maps APIs and record types to message classes. Classes are loaded on first use.
 
 Source: Kafka's ApiMessageType, and the record types that its generator lists for each module (MetadataRecordType, CoordinatorRecordType).
 """
@@ -15,7 +15,7 @@ from kops.protocol.declaration import Message
 
 @functools.cache
 def message_class(name: str) -> type[Message]:
-    """The class of a message's name."""
+    """The message class with this name."""
     return cast("type[Message]", getattr(messages, name))
 
 

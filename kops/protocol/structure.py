@@ -1,8 +1,8 @@
-"""Fields and structures: what messages are made of, and what their readers and writers are compiled from.
+"""Fields and structures: the parts of messages, from which their readers and writers are compiled.
 
-Source: Kafka's message descriptors (the README.md beside them names their keys) and KIP-482 (flexible versions, tagged fields).
-A structure is a plain class with slots and a written-out `__init__`: importing one costs what loading its constants costs, where a
-decorated dataclass executes source for each class, and most of a program's messages are never used by it.
+Source: Kafka's message descriptors (the README.md beside them names their keys) and KIP-482 (flexible versions, tagged fields). A structure
+is a plain class with slots and a written-out `__init__`, which is cheap to import. A dataclass executes generated source for each class,
+and a program never uses most of the messages.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ ZERO_UUID: Final = bytes(16)
 
 
 class FileSlice(Protocol):
-    """Records that lie in a file: the encoder puts the object itself between its buffers, for whoever can send it without reading it."""
+    """Records in a file. The encoder puts this object itself between its buffers, so that a sender can transmit it without reading it."""
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size in bytes."""
 
 
 _IN_MEMORY: Final = (bytes, bytearray, memoryview)
@@ -40,7 +40,7 @@ class _Unset:
         return "UNSET"
 
 
-# Any, so that it can stand as the default of a parameter of every type.
+# Any, so that it can be the default of a parameter of every type.
 UNSET: Any = _Unset()
 
 
@@ -57,8 +57,8 @@ def parse_versions(text: str) -> range:
 class Field:
     """A field's declaration.
 
-    `versions`, `nullable` and `flexible` are texts as descriptors have them, `of` is the class of a structure or of an array of structures,
-    `default` is UNSET where it is that of the type.
+    `versions`, `nullable` and `flexible` are texts as in descriptors. `of` is the class of a structure or of an array's structures.
+    `default` is UNSET if it is that of the type.
     """
 
     __slots__ = ("default", "entity", "flexible", "ignorable", "map_key", "name", "nullable", "of", "tag", "type", "versions")
@@ -92,22 +92,22 @@ class Field:
 
     @property
     def is_array(self) -> bool:
-        """An array, of whatever."""
+        """Whether it is an array."""
         return self.type.startswith("[]")
 
     @property
     def element(self) -> str:
-        """The type of an array's elements, or the type."""
+        """The type of an array's elements; else the field's own type."""
         return self.type.removeprefix("[]")
 
     @property
     def json_name(self) -> str:
-        """The name as Kafka's JSON and its exceptions have it."""
+        """The name in Kafka's JSON and exceptions."""
         first, *others = self.name.split("_")
         return first + "".join(word[:1].upper() + word[1:] for word in others)
 
     def default_value(self) -> Any:
-        """The value of a field that a version lacks; a fresh one where it can be changed."""
+        """The value of a field that a version lacks. A mutable value is a new object each time."""
         if self.default is not UNSET:
             return self.default
         if self.is_array:
@@ -132,13 +132,13 @@ _ZERO: Final[dict[str, object]] = {
 
 
 class Struct:
-    """A structure of named fields; two are equal where all their fields are, unknown tagged ones included."""
+    """A structure of named fields. Two are equal if all their fields are equal, including unknown tagged ones."""
 
     __slots__ = ("unknown_tagged_fields",)
     FIELDS: ClassVar[tuple[Field, ...]] = ()
     __hash__ = None  # type: ignore[assignment]
 
-    # (tag, bytes) of tagged fields that the declaration does not know, in rising order of tags: kept, and written again.
+    # (tag, bytes) of tagged fields that are not in the declaration, in ascending order of tags. They are kept and written again.
     unknown_tagged_fields: tuple[tuple[int, bytes], ...]
 
     def __eq__(self, other: object) -> bool:
@@ -157,5 +157,5 @@ class Struct:
 
 
 def size_of(buffer: Encoded) -> int:
-    """Bytes of a buffer or of a slice of a file."""
+    """The size in bytes of a buffer or of a slice of a file."""
     return len(buffer) if isinstance(buffer, _IN_MEMORY) else buffer.size

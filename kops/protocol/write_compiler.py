@@ -1,7 +1,7 @@
-"""Compiles the writer of one version of a message: Python source for exactly its fields, run once.
+"""Compiles the writer of one version of a message, from Python source generated for exactly its fields.
 
-Behaviour: the `write` methods that Kafka's message generator writes, and the sizes they check before. Records are not copied: what was
-written up to them becomes one buffer, the records the next, and a new one begins.
+Behaves as the `write` methods that Kafka's message generator writes, with their checks of sizes. Records are not copied: the bytes before
+them become one buffer, the records the next, and a new buffer begins after them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kops.protocol.structure import Field, Struct, Writer, parse_versions, size_
 
 
 def compile_writer(message: type[Struct], version: int, *, flexible: bool) -> Writer:
-    """`(message, buffers, out) -> out`: appends to `out`; what must stand before it as a buffer of its own goes to `buffers`."""
+    """`(message, buffers, out) -> out`: appends to `out`. Complete buffers that come before it go to `buffers`."""
     source = _WriterSource(message, version, flexible=flexible)
     exec(compile(source.text(), f"<writer of {message.__name__} {version}>", "exec"), source.namespace)
     writer: Writer = source.namespace["write"]
@@ -63,7 +63,7 @@ class _WriterSource:
         self.run = []
 
     def structure(self, declared: type[Struct], source: str, depth: int) -> None:
-        """Writes a structure that a local name holds. Leaves nothing in the run."""
+        """Write a structure from a local name. Leaves nothing in the run."""
         self.flush(depth)
         tagged: list[Field] = []
         for field in declared.FIELDS:
@@ -84,7 +84,8 @@ class _WriterSource:
             self.add(depth + 1, f"raise no_tags({self.version})")
 
     def is_set(self, field: Field, value: str) -> str:
-        """The condition that a value is not the default; a structure's is that one of its fields is not, so that none has to be made."""
+        """The condition that a value is not the default. For a structure it is that one of its fields is not, so that no default structure
+        has to be made."""
         default = field.default_value()
         if isinstance(default, Struct):
             inner = [self.is_set(one, f"{value}.{one.name}") for one in default.FIELDS]
@@ -156,7 +157,7 @@ class _WriterSource:
         self.add(depth, "else:")
 
     def sized(self, field: Field, kind: str, local: str, nullable: bool, depth: int) -> None:
-        """A text, bytes or records in a local name, with their length in front."""
+        """Write text, bytes or records from a local name, after their length."""
         code = "h" if kind == "string" else "i"
         if nullable:
             self.null_branch(local, code, self.compact(field), depth)

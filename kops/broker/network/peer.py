@@ -266,7 +266,7 @@ class Peer:
 
     def _versions_came(self, asked: int, result: Message | ApiError) -> None:
         if isinstance(result, ApiError):
-            return  # the connection has ended, those who wait for it are told
+            return  # the connection has ended and its waiting calls have failed
         from kops.protocol.messages import ApiVersionsResponse
 
         assert isinstance(result, ApiVersionsResponse)
@@ -352,7 +352,7 @@ class Peer:
             try:
                 response = connection.next_event()
             except DecodeError as error:
-                self._disconnected(f"what came is no response: {error}")
+                self._disconnected(f"the answer is not a response: {error}")
                 break
             if response is None:
                 break

@@ -153,7 +153,7 @@ class LogDirCopies:
             self.wake()
 
     def remove(self, keys: Iterable[TopicPartition]) -> None:
-        """Copy these no longer; where the controller may know of the new directory it is told of the old one."""
+        """Stop to copy these. If the controller may know the new directory, report the old one to it."""
         removed = self._manager.remove(keys)
         for key, state in removed.items():
             self.replicas.cancel(key, state.topic_id)

@@ -155,9 +155,10 @@ class ReplicaDelta:
         return None if broker is None or endpoint is None else BrokerEndPoint(broker.id, endpoint.host, endpoint.port)
 
     def _get_or_create(self, key: TopicPartition, topic_id: bytes) -> tuple[Partition, bool] | None:
-        """The partition, and whether it is new; None where it lies in a directory that failed, or is another topic's.
+        """The partition, and whether it is new. None if it is in a failed directory, or belongs to a topic with another id.
 
-        Of the second Kafka makes an exception that ends this delta, for all partitions behind it, too, and goes on with the next one.
+        In the latter case Kafka throws an exception. That ends this delta, also for all later partitions, and Kafka continues with the next
+        delta.
         """
         hosted = self._hosted
         partition = hosted.online.get(key)

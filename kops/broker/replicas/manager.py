@@ -1,8 +1,8 @@
 """All replicas of one broker: requests of clients and followers, changes of the metadata, and failed disks.
 
-Source: Kafka's ReplicaManager. This is where its parts are put together: `appends` and `reads` are what requests come to,
-`delta` applies the metadata, `fetcher` follows other brokers, `alter_log_dirs` and `log_dir_moves` move replicas between
-directories. One loop calls it, so there is no lock; time-outs run on the loop's monotonic clock.
+Source: Kafka's ReplicaManager. This module connects the parts: `appends` and `reads` serve requests, `delta` applies the metadata,
+`fetcher` follows other brokers, `alter_log_dirs` and `log_dir_moves` move replicas between directories. One loop calls it, so there is no
+lock; time-outs run on the loop's monotonic clock.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class _Brokers:
 class ReplicaManager:
     """The replicas of one broker.
 
-    `connect` makes a fetcher's connection to a leader (`fetcher.connect_by`), `on_directory_failed` is told the id of a directory
-    that failed, `halt` why this broker can't go on: no log directory is left, or the one with the metadata log failed.
+    `connect` makes a fetcher's connection to a leader (`fetcher.connect_by`). `on_directory_failed` gets the id of a failed directory.
+    `halt` gets the reason why this broker can't continue: no log directory is left, or the one with the metadata log failed.
     """
 
     def __init__(
@@ -250,7 +250,8 @@ class ReplicaManager:
 
 
 def selector_of(class_name: str | None) -> ReplicaSelector | None:
-    """The selector that `replica.selector.class` names, None where it is the leader. UsageError for one that is not Kafka's own."""
+    """The selector that `replica.selector.class` names; None if consumers read from the leader. Raises UsageError for a class that is not
+    Kafka's own."""
     if not class_name:
         return None
     if class_name not in _SELECTORS:

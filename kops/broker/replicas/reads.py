@@ -115,10 +115,11 @@ class ReplicaReads:
         done: Callable[[FetchAnswer], None],
         session: FetchSession | None = None,
     ) -> None:
-        """Read; where there is less than `min_bytes`, wait for more up to `max_wait_ms`. `done` is told once, in the order of `infos`.
+        """Read. If there are less than `min_bytes`, wait up to `max_wait_ms` for more. `done` is called once, with answers in the order of
+        `infos`.
 
-        At once is answered what fails, what diverges, and what is to be read from another replica. `infos` are the restless partitions of
-        the `session`, if there is one; those that came out of their rest meanwhile are answered, too, all in the session's order.
+        A partition that fails, diverges, or must be read from another replica ends the wait at once. With a `session`, `infos` are its
+        restless partitions. Partitions that became restless meanwhile are answered, too, all in the session's order.
         """
         append_count = self._hosted.append_count
         answer = self.read(params, infos, quota)

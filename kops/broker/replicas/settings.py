@@ -1,4 +1,4 @@
-"""The settings that a broker's replicas are run by (Kafka KafkaConfig, ReplicationConfigs, ServerConfigs, QuotaConfig)."""
+"""The settings for a broker's replicas (Kafka KafkaConfig, ReplicationConfigs, ServerConfigs, QuotaConfig)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class ReplicaSettings:
     """Kafka's settings by their names, `_` for `.`; times in ms, sizes in bytes.
 
-    `replica_selector_class` is None where consumers read from the leader only, `metadata_log_dir` where there is none on this node.
+    `replica_selector_class` is None if consumers read only from the leader. `metadata_log_dir` is None if this node has none.
     """
 
     node_id: int

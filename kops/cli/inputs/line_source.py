@@ -17,7 +17,7 @@ _READ_SIZE: Final = 256 * 1024
 
 class LineSource:
     """Lines (without their ends) of a path, `-` is stdin. `network` waits for the input together with its connections, where that is
-    possible; a plain file can always be read. UsageError where there is no stdin, OSError."""
+    possible; a plain file can always be read. Raises UsageError if there is no stdin, OSError."""
 
     def __init__(self, path: str, network: NetworkClient) -> None:
         if path == "-" and sys.stdin is None:

@@ -66,7 +66,7 @@ class Output:
         self._words(f"kops: warning: {text}")
 
     def fail(self, text: str) -> None:
-        """An error on stderr, of a command that goes on to print what there is."""
+        """Print an error on stderr; the command continues and prints what it has."""
         self._words(f"kops: error: {text}")
 
     def _words(self, text: str) -> None:
@@ -95,7 +95,7 @@ class Output:
             return False
 
     def progress(self, label: str, total: int | None = None, unit: str = "B") -> Progress:
-        """A progress bar on stderr: `with out.progress("verify", size) as bar: bar.update(n)`. Shows nothing where stderr is no terminal,
+        """A progress bar on stderr: `with out.progress("verify", size) as bar: bar.update(n)`. Shows nothing if stderr is not a terminal,
         and under `-q`."""
         self._progress = Progress(label, total, unit, enabled=self.verbosity >= 0 and stderr_is_terminal(), color=self._color_wanted)
         return self._progress
@@ -168,9 +168,8 @@ class Output:
     def document(self, document: Mapping[str, Any], *, schema: str) -> None:
         """One document, as json (the default for table formats, too), yaml, or one line of jsonl.
 
-        A value may be an iterator (an array that is streamed) or a function without arguments (called when its turn comes: totals that
-        are known only after the stream). An interrupt or an error in the middle closes the document, so that what stands there can be
-        parsed.
+        A value may be an iterator (an array that is streamed) or a function without arguments (called when its turn comes: totals that are
+        known only after the stream). An interrupt or an error in the middle closes the document, so that what was printed can be parsed.
         """
         from kops.cli.printing import documents
 

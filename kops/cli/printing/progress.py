@@ -20,7 +20,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 class Progress:
-    """`with out.progress("verify", total) as bar: bar.update(n)`; `total` None where it is not known. Disabled, it does nothing."""
+    """`with out.progress("verify", total) as bar: bar.update(n)`; `total` is None if it is not known. A disabled bar does nothing."""
 
     def __init__(self, label: str, total: int | None, unit: str, *, enabled: bool, color: bool = True) -> None:
         self.label = label

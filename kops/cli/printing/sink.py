@@ -113,7 +113,7 @@ class StdoutSink:
 
 
 def _stdout_stream() -> BinaryIO:
-    """Standard output with a buffer of PIECE_SIZE, or what stands in its place where that is no file."""
+    """Standard output with a buffer of PIECE_SIZE, or its replacement if that is not a file."""
     assert sys.stdout is not None
     try:
         sys.stdout.flush()

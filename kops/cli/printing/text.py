@@ -27,7 +27,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same where a line stands for one thing: a line break in a name is shown as an escape, too."""
+    """The same for text that must stay on one line: a line break in a name is shown as an escape, too."""
     return printable(text).replace("\n", "\\n")
 
 
@@ -44,7 +44,7 @@ def human_bytes(size: int | float) -> str:
 
 
 def iso_time(time_ms: int) -> str:
-    """Milliseconds since 1970 as ISO time in UTC; a number that is no time of years 1 to 9999 stays a number."""
+    """Milliseconds since 1970 as ISO time in UTC. A number outside the years 1 to 9999 stays a number."""
     from datetime import UTC, datetime, timedelta
 
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 HELP_FLAGS = ("-h", "--help")
 VERSION_FLAGS = ("-V", "--version")
-# Common options that may also stand before the command's name; True where a value follows.
+# Common options that may also come before the command's name. True: the option takes a value.
 COMMON = {
     "--format": True,
     "-o": True,

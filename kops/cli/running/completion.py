@@ -1,7 +1,7 @@
 """Completion scripts for bash, zsh and fish, written out whole from the tree and the commands' options.
 
-The scripts hold all words themselves, so that pressing Tab starts no Python. File names are the shell's own business: after a command,
-and after an option whose value is no choice of words, the shell completes files.
+The scripts hold all words themselves, so that pressing Tab starts no Python. File names are the shell's own business: after a command, and
+after an option whose value is not one of a list of words, the shell completes files.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _near(typed: str, possibilities: list[str]) -> list[str]:
 
 
 def _usage_message(error: BaseException, path: tuple[str, ...]) -> str | None:
-    """The words for an error of Typer's own parser (typer has its own copy of click's exceptions); None where it is none."""
+    """The message for an error of Typer's own parser (typer has its own copy of click's exceptions); None for other errors."""
     if "typer" not in sys.modules:
         return None
     import typer

@@ -187,7 +187,7 @@ class BrokerProcess:
         return (
             f"broker {self.node_id} ended while it started: {self.how_it_ended}; its last lines ({path}):{said}"
             if lines
-            else (f"broker {self.node_id} ended while it started: {self.how_it_ended}, without a word ({path})")
+            else (f"broker {self.node_id} ended while it started: {self.how_it_ended}, without output ({path})")
         )
 
     # pause ------------------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""How long to wait before trying again: growing, with a random part. Draws are passed in.
+"""Delays before retries: they grow and have a random part. The caller supplies the random numbers.
 
-Source: Kafka's ExponentialBackoff, and ClusterConnectionStates for when a connection is tried again and how long it may take to set up.
+Source: Kafka's ExponentialBackoff, and ClusterConnectionStates for reconnect delays and the time-outs of connection set-up.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _JITTER: Final = 0.2
 
 
 class ExponentialBackoff:
-    """`initial_ms` times `multiplier` to the number of attempts, at most `max_ms`, each time by a factor of 1 ± `jitter`.
+    """`initial_ms` * `multiplier` ** attempts, at most `max_ms`, times a random factor of 1 ± `jitter`.
 
-    `draw()` gives a number from 0 up to 1. Where `max_ms` is not above `initial_ms` it is always `max_ms`, without jitter.
+    `draw()` returns a number from 0 to below 1. If `max_ms` is not above `initial_ms`, the delay is always `max_ms`, without jitter.
     """
 
     __slots__ = ("_draw", "_initial_ms", "_jitter", "_max_exponent", "_max_ms", "_multiplier")
@@ -34,7 +34,7 @@ class ExponentialBackoff:
         self._max_exponent = math.log(max_ms / max(initial_ms, 1)) / math.log(multiplier) if max_ms > initial_ms else 0.0
 
     def delay_ms(self, attempts: int) -> int:
-        """How long to wait behind `attempts` failures."""
+        """The delay after `attempts` failures."""
         if not self._max_exponent:
             return self._initial_ms
         delay_ms = self._initial_ms * self._multiplier ** min(attempts, self._max_exponent)
@@ -43,7 +43,7 @@ class ExponentialBackoff:
 
 
 class ConnectionAttempts:
-    """One node's failures: when it may be tried again, how long the next attempt may take. Times are ms of a clock that never goes back."""
+    """The failures of one node: when it may be tried again, and how long the next attempt may take. Times are ms of a monotonic clock."""
 
     __slots__ = ("_attempt_ms", "_failed", "_failed_setups", "_has_tried", "_reconnect", "_reconnect_ms", "_setup", "setup_timeout_ms")
 
@@ -57,21 +57,21 @@ class ConnectionAttempts:
         self.setup_timeout_ms = setup.delay_ms(0)
 
     def delay_ms(self, now_ms: float) -> float:
-        """How long until a connection may be tried."""
+        """The time until a connection may be tried."""
         return max(self._attempt_ms + self._reconnect_ms - now_ms, 0) if self._has_tried else 0
 
     def connecting(self, now_ms: float) -> None:
-        """It is tried now."""
+        """A connection is tried now."""
         self._has_tried = True
         self._attempt_ms = now_ms
 
     def connected(self) -> None:
-        """There is a connection; whether the node talks on it is not known yet."""
+        """The connection is established. Whether the node answers on it is not known yet."""
         self._failed_setups = 0
         self.setup_timeout_ms = self._setup.delay_ms(0)
 
     def ready(self) -> None:
-        """The node has told its versions."""
+        """The node has sent its versions."""
         self._failed = 0
         self._reconnect_ms = self._reconnect.delay_ms(0)
 

@@ -1,8 +1,8 @@
 """A connection without its socket: bytes in, requests or responses out, for both ends.
 
 Source: Kafka's RequestHeader, ResponseHeader, RequestContext and SocketServer.parseRequestHeader (what ends a connection), NetworkClient
-and InFlightRequests (correlation), KIP-511 (ApiVersions). An error raised by `next_event` ends the connection: what follows on its stream
-has no meaning.
+and InFlightRequests (correlation), KIP-511 (ApiVersions). An error raised by `next_event` ends the connection: the rest of its stream can't
+be read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FLEXIBLE_RESPONSE_HEADER: Final = struct.Struct(">iB")
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request as it came in. Its response is written in `version`, which for an ApiVersions of an unknown version is 0."""
+    """A received request. Its response is written in `version`, which is 0 for an ApiVersions request of an unknown version."""
 
     api: ApiKey
     version: int
@@ -39,19 +39,19 @@ class Request:
     correlation_id: int
     client_id: str
     message: Message
-    size: int  # bytes of its frame
-    body_size: int = 0  # of these the message's; 0 where it was not read
+    size: int  # size of its frame
+    body_size: int = 0  # size of the message in it; 0 if it was not read
     response: list[Encoded] | None = field(default=None, repr=False)
 
     @property
     def is_unsupported_version(self) -> bool:
-        """An ApiVersions of a version that this server does not know; the answer to it is `api_versions_refusal`."""
+        """Whether it is an ApiVersions request of an unknown version; `api_versions_refusal` answers it."""
         return self.version != self.requested_version
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response with what it answers."""
+    """A response with the request that it answers."""
 
     api: ApiKey
     version: int
@@ -61,7 +61,7 @@ class Response:
 
 
 class ServerConnection:
-    """A server's end. Requests may be answered in any order; what goes out is in the order of the requests."""
+    """A server's end. Requests may be answered in any order; responses are sent in the order of the requests."""
 
     __slots__ = ("_frames", "_known", "_listener", "_unanswered", "_unstable")
 
@@ -81,16 +81,16 @@ class ServerConnection:
 
     @property
     def unanswered_count(self) -> int:
-        """Requests whose responses have not gone out."""
+        """The number of requests whose responses have not been sent."""
         return len(self._unanswered)
 
     def receive_data(self, data: Buffer) -> None:
-        """Bytes from the client."""
+        """Take bytes from the client."""
         self._frames.receive_data(data)
 
     def next_event(self) -> Request | None:
-        """The next request, None until more is received. What must end the connection is raised: DecodeError for bytes that are no request,
-        ApiError for an API or a version that is not served here (INVALID_REQUEST, UNSUPPORTED_VERSION)."""
+        """The next request; None until more bytes are received. Errors must end the connection: DecodeError for bytes that are not a
+        request, ApiError for an API or a version that is not served here (INVALID_REQUEST, UNSUPPORTED_VERSION)."""
         frame = self._frames.next_frame()
         if frame is None:
             return None
@@ -99,7 +99,7 @@ class ServerConnection:
         return request
 
     def _read_known(self, frame: memoryview) -> Request | None:
-        """A request with the header that this client has sent with the API and version before: that is nearly every one."""
+        """A request whose header equals an earlier one of this client for the same API and version, as nearly all do."""
         if len(frame) < _REQUEST_START.size:
             return None
         key, version, correlation_id = _REQUEST_START.unpack_from(frame)
@@ -113,7 +113,7 @@ class ServerConnection:
     def _read_new(self, frame: memoryview) -> Request:
         request, header_size = _read_request(frame, self._listener, unstable_versions=self._unstable)
         message = type(request.message)
-        # An ApiVersions request of an unknown version is not read at all.
+        # An ApiVersions request of an unknown version is not read further.
         if request.version == request.requested_version:
             rest = bytes(frame[_REQUEST_START.size : header_size])
             known = _KnownHeader(request.api, rest, header_size, request.client_id, message.READERS[request.version])
@@ -121,9 +121,9 @@ class ServerConnection:
         return request
 
     def send_response(self, request: Request, message: Message) -> list[Encoded]:
-        """What can go out now: this response and those that waited for it, or nothing while an earlier request is unanswered.
+        """The buffers to send now: this response and those that waited for it; none while an earlier request is unanswered.
 
-        ApiError as in `Message.write`; the request then still waits for a response.
+        Raises ApiError as `Message.write` does; the request still waits for a response then.
         """
         out = bytearray(_RESPONSE_START.pack(0, request.correlation_id))
         if request.api.response_header_version(request.version):
@@ -137,7 +137,7 @@ class ServerConnection:
         return self._ready()
 
     def send_nothing(self, request: Request) -> list[Encoded]:
-        """A request without a response (a Produce with acks=0) is done; returns what waited for it."""
+        """A request without a response (a Produce with acks=0) is done. Returns the responses that waited for it."""
         request.response = []
         return self._ready()
 
@@ -149,7 +149,7 @@ class ServerConnection:
 
 
 class _KnownHeader(NamedTuple):
-    """A request's header behind its correlation id, up to `size` bytes of the frame, and what it says."""
+    """A request's header after its correlation id, up to `size` bytes of the frame, and its contents."""
 
     api: ApiKey
     rest: bytes
@@ -159,7 +159,7 @@ class _KnownHeader(NamedTuple):
 
 
 def read_request(frame: Buffer, listener: Listener = Listener.BROKER, *, unstable_versions: bool = False) -> Request:
-    """Header and message of a request's frame. Raises what `ServerConnection.next_event` does."""
+    """The request in a frame. Raises what `ServerConnection.next_event` does."""
     return _read_request(frame, listener, unstable_versions=unstable_versions)[0]
 
 
@@ -187,7 +187,7 @@ def _read_request(frame: Buffer, listener: Listener, *, unstable_versions: bool)
 
 
 def api_versions_refusal() -> Message:
-    """The answer to an ApiVersions of an unknown version: which ones are known (written as version 0)."""
+    """The answer to an ApiVersions request of an unknown version: the known versions, written as version 0."""
     from kops.protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
 
     versions = api_keys.by_key(API_VERSIONS).versions
@@ -214,7 +214,7 @@ class ClientConnection:
 
     @property
     def in_flight_count(self) -> int:
-        """Requests without a response yet."""
+        """The number of requests without a response."""
         return len(self._in_flight)
 
     def send_request(self, message: Message, version: int, *, expect_response: bool = True) -> list[Encoded]:
@@ -232,7 +232,7 @@ class ClientConnection:
         return buffers
 
     def _start_of(self, api: ApiKey, version: int) -> bytes:
-        """Room for the size and the header of requests of this version; only their correlation ids differ."""
+        """The start of requests of this version: space for the size, and the header. Only their correlation ids differ."""
         from kops.protocol.messages import RequestHeader
 
         header = RequestHeader(api.key, version, 0, self._client_id)
@@ -241,11 +241,11 @@ class ClientConnection:
         return self._starts.setdefault((api.key, version), bytes(start))
 
     def receive_data(self, data: Buffer) -> None:
-        """Bytes from the server."""
+        """Take bytes from the server."""
         self._frames.receive_data(data)
 
     def next_event(self) -> Response | None:
-        """The next response, None until more is received. DecodeError for what is no response to the oldest request in flight."""
+        """The next response; None until more bytes are received. Raises DecodeError if it does not answer the oldest request in flight."""
         frame = self._frames.next_frame()
         if frame is None:
             return None
@@ -269,7 +269,7 @@ class ClientConnection:
 
 
 def _read_response_header(frame: Buffer, version: int) -> tuple[int, int]:
-    """-> (correlation id, position behind the header). DecodeError."""
+    """-> (correlation id, position after the header). Raises DecodeError."""
     if version and len(frame) >= _FLEXIBLE_RESPONSE_HEADER.size:
         correlation_id, tagged_count = _FLEXIBLE_RESPONSE_HEADER.unpack_from(frame)
         if not tagged_count:

@@ -1,4 +1,4 @@
-"""Frames of the wire: four bytes of size, then so many bytes. Bytes come in, frames go out; nothing is copied that need not be.
+"""Splits a stream into frames: four bytes of size, then that many bytes. Avoids copies.
 
 Source: Kafka's NetworkReceive (sizes below 0 or above the limit end the connection) and NetworkSend.
 """
@@ -15,30 +15,30 @@ from kops.protocol.structure import Encoded, size_of
 SIZE: Final = Struct(">i")
 MAX_SIZE: Final = 0x7FFF_FFFF
 _NOTHING: Final = memoryview(b"")
-_TRUSTED_SIZE: Final = 16 * 1024  # taken at once for a frame, whatever has come of it
-_TRUSTED_TIMES: Final = 16  # what says that it is longer gets this many times what has come
+_TRUSTED_SIZE: Final = 16 * 1024  # allocated at once for a frame, however little of it was received
+_TRUSTED_TIMES: Final = 16  # a longer frame gets this many times the bytes received so far
 
 
 class FrameReader:
-    """Cuts a stream into frames. `max_size` bytes are the most that a frame may have (`socket.request.max.bytes`)."""
+    """Splits a stream into frames. A frame may have at most `max_size` bytes (`socket.request.max.bytes`)."""
 
     __slots__ = ("_filled", "_frame", "_frame_size", "_left", "_max_size", "_stream_position")
 
     def __init__(self, max_size: int = MAX_SIZE) -> None:
         self._max_size = max_size
-        self._left = _NOTHING  # what was received and belongs to no frame yet
-        self._frame: bytearray | None = None  # a frame that has begun and is longer than what was received with it
+        self._left = _NOTHING  # received bytes that belong to no frame yet
+        self._frame: bytearray | None = None  # a started frame that is not complete yet
         self._frame_size = 0
         self._filled = 0
         self._stream_position = 0
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was received that has not been given out."""
+        """Whether all received bytes have been returned."""
         return self._left is _NOTHING and self._frame is None
 
     def receive_data(self, data: Buffer) -> None:
-        """Takes bytes off the stream. They are kept, not copied: don't change them afterwards."""
+        """Take bytes from the stream. They are kept, not copied: don't change them afterwards."""
         if self._left is _NOTHING and self._frame is None:
             if len(data):
                 self._left = memoryview(data)
@@ -52,27 +52,28 @@ class FrameReader:
             self._left = memoryview(data) if not len(self._left) else memoryview(bytes(self._left) + bytes(data))
 
     def space(self) -> memoryview | None:
-        """Room for a frame's bytes still to come, for a `recv_into`, or None while none is known; `filled` tells what came."""
+        """Space for the missing bytes of a frame, for `recv_into`; None if there is no such frame. Report the bytes received with
+        `filled`."""
         if self._frame is None or self._filled == self._frame_size:
             return None
         if self._filled == len(self._frame):
-            # A new one: what `space` has given out before may still be held.
+            # A new buffer: the caller may still hold views that `space` has returned before.
             self._frame = self._frame + bytes(min((_TRUSTED_TIMES - 1) * self._filled, self._frame_size - self._filled))
         return memoryview(self._frame)[self._filled :]
 
     def filled(self, size: int) -> None:
-        """So many bytes of `space` were received."""
+        """This many bytes were received into `space`."""
         self._filled += size
 
     def next_size(self) -> int | None:
-        """The size that the next frame says it has, None while that is unknown and once the frame has begun (see `space`)."""
+        """The size of the next frame by its first four bytes. None while that is unknown, and once the frame has started (see `space`)."""
         if self._frame is not None or len(self._left) < SIZE.size:
             return None
         size: int = SIZE.unpack_from(self._left)[0]
         return size
 
     def next_frame(self) -> memoryview | None:
-        """The bytes of the next frame, without their size; None until more is received. DecodeError for a size that can't be."""
+        """The bytes of the next frame, without their size; None until more is received. Raises DecodeError for an invalid size."""
         left = self._left
         if self._frame is not None:
             return self._whole(self._frame) if self._filled == self._frame_size else None
@@ -101,7 +102,7 @@ class FrameReader:
 
 
 def framed(buffers: list[Encoded]) -> list[Encoded]:
-    """The same buffers; the first four bytes of the first one, left free for it, now hold the size of the rest."""
+    """The same buffers, with the size of the rest in the first four bytes of the first one, which are reserved for it."""
     first = buffers[0]
     assert isinstance(first, bytearray)
     SIZE.pack_into(first, 0, (len(first) if len(buffers) == 1 else sum(map(size_of, buffers))) - SIZE.size)

@@ -1,4 +1,4 @@
-"""What a node says that it serves: versions of its APIs, its features. Source: Kafka's NodeApiVersions and ApiVersionsResponse."""
+"""The API versions and features that a node reports. Source: Kafka's NodeApiVersions and ApiVersionsResponse."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class NodeVersions:
-    """What a node has said in its ApiVersions response: versions of its APIs, its features."""
+    """The contents of a node's ApiVersions response: versions of its APIs, its features."""
 
     def __init__(self, response: ApiVersionsResponse) -> None:
         self.response = response
@@ -20,7 +20,8 @@ class NodeVersions:
         self._ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
 
     def latest(self, api_key: int, allowed: range | None = None) -> int:
-        """The latest version of an API that both know, within `allowed` versions. ApiError (UNSUPPORTED_VERSION) where there is none."""
+        """The latest version of an API that both sides know, within `allowed` versions. Raises ApiError (UNSUPPORTED_VERSION) if there is
+        none."""
         found = self._latest.get((api_key, allowed))
         return self._find_latest(api_key, allowed) if found is None else found
 
@@ -38,5 +39,5 @@ class NodeVersions:
         return last
 
     def finalized_feature(self, name: str) -> int:
-        """The level of a finalized feature, 0 where it has none."""
+        """The level of a finalized feature; 0 if it has none."""
         return next((entry.max_version_level for entry in self.response.finalized_features if entry.name == name), 0)

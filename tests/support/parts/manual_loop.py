@@ -6,6 +6,8 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
 
 class ManualTimer:
@@ -46,6 +48,12 @@ class ManualLoop:
         timer = ManualTimer(self.time_ms + max(delay_ms, 0), run)
         heapq.heappush(self._timers, (timer.due_ms, next(self._numbers), timer))
         return timer
+
+    def in_thread(self, work: Callable[[], Any], done: Callable[[Future[Any]], object]) -> None:
+        """Do the work at once; `done` gets its future at the next `advance`. An error of the work is the test's."""
+        future: Future[Any] = Future()
+        future.set_result(work())
+        self.call_soon(lambda: done(future))
 
     def advance(self, ms: float = 0) -> None:
         """Move the clock and run what is due by then, in order."""

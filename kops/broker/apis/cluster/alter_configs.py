@@ -97,7 +97,7 @@ def _check(parts: BrokerParts, resources: list[Any], check: Callable[[Any], bool
 
 
 def _put_together(resources: list[Any], checked: dict[int, Outcome], told: list[Any]) -> list[tuple[int, str | None, int, str]]:
-    """The results for all resources in their order: what was decided here, what the controller has told of the others."""
+    """The results for all resources in their order: those decided here, and those from the controller."""
     by_resource = {(one.resource_name, one.resource_type): (one.error_code, one.error_message) for one in told}
     results = []
     for resource in resources:

@@ -1,4 +1,4 @@
-"""Metadata: brokers, topics, partitions and leaders, out of the image; topics that there are not are made where that is allowed.
+"""Metadata: answers with brokers, topics, partitions and leaders from the image; creates missing topics if that is allowed.
 
 Source: Kafka's KafkaApis.handleTopicMetadataRequest and getTopicMetadata.
 """
@@ -21,7 +21,7 @@ _TOPIC_OPERATIONS_SINCE: Final = 8
 
 
 def handle_metadata(parts: BrokerParts, context: RequestContext) -> None:
-    """Answers at once: a topic that is being made is told as unknown, the client asks again."""
+    """Answer at once. A topic that is being created is reported as unknown, and the client asks again."""
     request, version = context.request.message, context.request.version
     assert isinstance(request, MetadataRequest)
     response = parts.cache.metadata(
@@ -43,7 +43,7 @@ def handle_metadata(parts: BrokerParts, context: RequestContext) -> None:
 
 
 def _create_missing(parts: BrokerParts, context: RequestContext, response: MetadataResponse) -> None:
-    """Put what the creation of topics says in the place of what is said of topics that there are not."""
+    """Start to create missing topics, and replace their entries in the response with the result."""
     missing = [topic.name for topic in response.topics if topic.name is not None and not topic.partitions]
     if missing:
         there = [topic for topic in response.topics if topic.name is None or topic.partitions]

@@ -1,4 +1,4 @@
-"""Which operations a client is told to be allowed to do: all of them, as long as there is no authorizer.
+"""The authorized operations in responses: all of them, because there is no authorizer yet.
 
 Source: Kafka's AuthHelper.authorizedOperations, AclEntry.supportedOperations, AclOperation (the codes), KIP-430.
 """

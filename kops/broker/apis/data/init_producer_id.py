@@ -17,8 +17,8 @@ _NONE: Final = -1
 
 
 def handle_init_producer_id(parts: BrokerParts, context: RequestContext) -> None:
-    """A producer id that nobody had, with epoch 0. ApiError COORDINATOR_LOAD_IN_PROGRESS while there is none, INVALID_REQUEST, and what a
-    transactional producer is told."""
+    """Answer with a new producer id and epoch 0. Raises ApiError: COORDINATOR_LOAD_IN_PROGRESS while there is no id, INVALID_REQUEST, and
+    the errors for a transactional producer."""
     request = cast("InitProducerIdRequest", context.request.message)
     if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
         raise ApiError("INVALID_REQUEST")

@@ -1,7 +1,7 @@
 """Produce, versions 3 to 13 (Kafka's KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend; KIP-467, KIP-516, KIP-951).
 
-The bytes of the records go to the log as they came, and the request forgets them as soon as they are appended: what waits for replicas
-holds none. There is no transaction coordinator yet; a transaction's records get the answer that Kafka has while it can't reach one.
+The bytes of the records go to the log unchanged. The request drops them as soon as they are appended, so waiting requests hold none. There
+is no transaction coordinator yet: a transaction's records get Kafka's answer for a coordinator that can't be reached.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def _check_codec(codec: int, version: int) -> None:
 
 
 def is_transactional(records: Buffer | None) -> bool:
-    """Whether the first batch belongs to a transaction. ApiError CORRUPT_MESSAGE if it is no batch."""
+    """Whether the first batch belongs to a transaction. Raises ApiError CORRUPT_MESSAGE if it is not a batch."""
     if records is None or _batch_end(records, 0) is None:
         return False
     _, magic, attributes = _HEAD.unpack_from(records)

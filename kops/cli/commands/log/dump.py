@@ -353,7 +353,7 @@ def _print(out: Output, stream: Iterator[dict[str, Any]]) -> None:
 
 
 def _stream(out: Output, inventory: Inventory, source: Documents) -> Iterator[dict[str, Any]]:
-    """All documents of all files; a file that can't be read is reported and passed over."""
+    """All documents of all files; a file that can't be read is reported and skipped."""
     from kops.forensics.dump.documents import chosen_files
 
     last: dict[str, Any] = {}
@@ -391,7 +391,7 @@ def _without_damage(out: Output, documents: Iterable[dict[str, Any]]) -> Iterato
 
 
 def _csv(out: Output, documents: Iterable[dict[str, Any]]) -> None:
-    """One kind of rows has one head: batches or records where there are any, else the first kind that comes; the others are reported."""
+    """A csv has one kind of rows: batches or records if there are any, else the first kind found. Rows of other kinds are reported."""
     others: dict[str, int] = {}
     stream = _without_damage(out, documents)
     held: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""`kops partition log-dirs`: what lies in the log directories of brokers."""
+"""`kops partition log-dirs`: lists the replicas in the log directories of brokers."""
 
 from __future__ import annotations
 

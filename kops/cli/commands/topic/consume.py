@@ -265,7 +265,7 @@ def _about(fetched: Fetched) -> dict[str, Any]:
 
 
 def _resume(topic: str, positions: dict[TopicPartition, int]) -> str:
-    """The command line that goes on where this one was, for one partition."""
+    """The command line that continues where this one stopped, for one partition."""
     if len(positions) != 1:
         return ""
     [(key, position)] = positions.items()

@@ -1,4 +1,4 @@
-"""`kops log index rebuild`: indexes made anew from their logs."""
+"""`kops log index rebuild`: rebuilds indexes from their logs."""
 
 from __future__ import annotations
 
