@@ -27,6 +27,7 @@ from kops.records.varint import write_varint
 
 _LARGE: Final = 4 << 20
 _NULL: Final = b"\x01"
+_NULL_FIELD: Final = b"\xff\xff\xff\xff"
 _SMALL: Final = tuple(write_varint(value) for value in range(64))
 
 
@@ -96,7 +97,7 @@ class BatchBuilder:
         self,
         timestamp: int,
         key: bytes | None,
-        value: bytes | None,
+        value: bytes | memoryview | None,
         headers: Sequence[Header] = (),
         *,
         offset: int | None = None,
@@ -157,6 +158,7 @@ class BatchBuilder:
             return b""
         last = self.last_offset if last_offset is None else last_offset
         body = b"".join(self._parts)
+        self._parts = [body]
         if self.codec != NONE:
             self._compressor.write(body)
             body = self._compressor.finish()
@@ -200,7 +202,7 @@ def write_batch(
     magic: int = 2,
 ) -> bytes:
     """A v2 batch around `body` (the records, compressed as `attributes` say), with its checksum. Fields are taken as they are."""
-    batch = bytearray(
+    header = bytearray(
         HEADER_V2.pack(
             base_offset,
             BATCH_OVERHEAD - LOG_OVERHEAD + len(body),
@@ -217,17 +219,20 @@ def write_batch(
             count,
         )
     )
-    batch += body
     function = crc32c_function()
-    with memoryview(batch) as view:
-        crc = function(view[21:], 0)
-    batch[17:21] = crc.to_bytes(4, "big")
-    return bytes(batch)
+    header[17:21] = function(body, function(bytes(header[21:]), 0)).to_bytes(4, "big")
+    return b"".join((header, body))
 
 
-def write_record(offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()) -> bytes:
+def write_record(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | None,
+    value: bytes | memoryview | None,
+    headers: Sequence[Header] = (),
+) -> bytes:
     """A record of format v2, its length in front."""
-    parts = [b"\x00", _varint(timestamp_delta), _varint(offset_delta)]
+    parts: list[bytes | memoryview] = [b"\x00", _varint(timestamp_delta), _varint(offset_delta)]
     for field in (key, value):
         if field is None:
             parts.append(_NULL)
@@ -244,6 +249,9 @@ def write_record(offset_delta: int, timestamp_delta: int, key: bytes | None, val
         else:
             parts.append(_varint(len(content)))
             parts.append(content)
+    if value is not None and len(value) >= _LARGE:
+        parts.insert(0, _varint(sum(map(len, parts))))  # one copy less
+        return b"".join(parts)
     record = b"".join(parts)
     return _varint(len(record)) + record
 
@@ -253,7 +261,7 @@ def write_message(
     offset: int,
     timestamp: int,
     key: bytes | None,
-    value: bytes | None,
+    value: bytes | memoryview | None,
     *,
     codec: int = 0,
     timestamp_type: str = CREATE_TIME,
@@ -261,10 +269,12 @@ def write_message(
     """A message of format v0 or v1 with offset and length in front; with a codec, `value` is the compressed set."""
     attributes = codec | (TIMESTAMP_TYPE_MASK if magic and timestamp_type == LOG_APPEND_TIME else 0)
     parts = [bytes((magic, attributes)), struct.pack(">q", timestamp) if magic else b""]
-    for field in (key, value):
-        parts.append(b"\xff\xff\xff\xff" if field is None else len(field).to_bytes(4, "big") + field)
-    content = b"".join(parts)
-    return struct.pack(">qiI", offset, len(content) + 4, zlib.crc32(content)) + content
+    parts.append(_NULL_FIELD if key is None else len(key).to_bytes(4, "big") + key)
+    parts.append(_NULL_FIELD if value is None else len(value).to_bytes(4, "big"))
+    front = b"".join(parts)
+    body = b"" if value is None else value
+    crc = zlib.crc32(body, zlib.crc32(front))
+    return b"".join((struct.pack(">qiI", offset, len(front) + len(body) + 4, crc), front, body))
 
 
 def empty_batch(

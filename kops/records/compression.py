@@ -105,10 +105,12 @@ class Compressor:
         data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
         if self._stream is None:
             return compress(self._codec, data, magic=self._magic, level=self._level)
-        packed = bytearray(b"".join((*self._parts, self._stream.compress(data), self._stream.flush())))
+        parts = [*self._parts, self._stream.compress(data), self._stream.flush()]
+        self._parts.clear()
+        packed = b"".join(parts)
         if self._codec == GZIP:
-            packed[_GZIP_HINTS] = _JAVA_GZIP_HINTS
-        return bytes(packed)
+            return packed[: _GZIP_HINTS.start] + _JAVA_GZIP_HINTS + packed[_GZIP_HINTS.stop :]
+        return packed
 
 
 class _Stream(Protocol):

@@ -68,11 +68,11 @@ class Message:
             raise ApiError("UNKNOWN_SERVER_ERROR", "a message ends within its fields")
         return int.from_bytes(field, "big", signed=True)
 
-    def _field(self, position: int) -> bytes | None:
+    def _field(self, position: int) -> memoryview | None:
         size = self._size_at(position)
         if size < 0:
             return None
-        field = self.content[position + 4 : position + 4 + size]
+        field = memoryview(self.content)[position + 4 : position + 4 + size]
         if len(field) < size:
             raise ApiError("UNKNOWN_SERVER_ERROR", f"a message has a field of {size} bytes where {len(field)} are left")
         return field
@@ -83,10 +83,12 @@ class Message:
 
     @property
     def key(self) -> bytes | None:
-        return self._field(14 if self.magic else 6)
+        key = self._field(14 if self.magic else 6)
+        return None if key is None else bytes(key)
 
     @property
-    def value(self) -> bytes | None:
+    def value(self) -> memoryview | None:
+        """A view of the content."""
         return self._field((18 if self.magic else 10) + max(0, self.key_size))
 
     def crc_ok(self) -> bool:

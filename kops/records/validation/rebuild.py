@@ -6,7 +6,7 @@ Source: Kafka's `LogValidator` (`assignOffsetsNonCompressed`, `convertAndAssignO
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from kops.errors import ApiError, DecodeError
@@ -123,8 +123,7 @@ def _recompress(data: Buffer, batches: list[Batch], source: int, target: int, le
         patch(written, 0, first, next_offset - 1, append.rules.timestamp_type, latest)
         return _result(bytes(written), next_offset, latest, append, taken=taken)
     built = Rebuilt(first, target, level, append)
-    for record in held if size <= WINDOW else chain.from_iterable(map(_read, batches)):
-        built.add(record)
+    built.add_all(held if size <= WINDOW else chain.from_iterable(map(_read, batches)))
     return built.finish(taken)
 
 
@@ -232,6 +231,11 @@ class Rebuilt:
             self.builder.append(record.timestamp, record.key, record.value, headers)
         except ValueError as error:
             raise ApiError("UNKNOWN_SERVER_ERROR", str(error)) from None
+
+    def add_all(self, records: Iterable[AnyRecord]) -> None:
+        """Add each record. None of them is held when this returns."""
+        for record in records:
+            self.add(record)
 
     def finish(self, taken: int) -> ValidatedRecords:
         """`taken`: bytes that the records took before."""

@@ -95,6 +95,13 @@ def append_recompressed(folder: Path, data: bytes) -> int:
     return int(info.last_offset)
 
 
+def append_uncompressed(folder: Path, data: bytes) -> int:
+    """A leader's append to a topic without compression."""
+    log = _open(folder, **{"compression.type": "uncompressed", "max.message.bytes": "1000000000"})
+    info = log.append_as_leader(data, 0)
+    return int(info.last_offset)
+
+
 def follow(folder: Path, data: bytes) -> int:
     """A follower's append."""
     log = _open(folder)
@@ -213,7 +220,7 @@ def _write(folder: Path, data: bytes) -> Path:
 STEPS: dict[str, Callable[[Path, bytes], int]] = {
     step.__name__: step
     for step in (
-        *(append, append_recompressed, follow, load, verify, dump_documents, dump_text),
+        *(append, append_recompressed, append_uncompressed, follow, load, verify, dump_documents, dump_text),
         *(export, recover, read, compact, spark_rows),
     )
 }
