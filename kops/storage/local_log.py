@@ -6,7 +6,9 @@ every error of the operating system into `KafkaStorageError` and reports it to t
 
 from __future__ import annotations
 
+import errno
 import posixpath
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kops.config.values.java import INT_MIN
@@ -162,6 +164,8 @@ class LocalLog(LogEnd):
         flush.end()
         if not flush.is_void:
             self.mark_flushed(flush.offset)
+        elif flush.directory == self.directory:
+            raise FileNotFoundError(errno.ENOENT, "the directory is gone", self.directory)
 
     @property
     def is_flushing(self) -> bool:
@@ -209,6 +213,8 @@ class LocalLog(LogEnd):
                     raise LoadError(reason, exception=KAFKA_EXCEPTION)
                 self._remove_leftovers(new_offset)
                 active.on_become_inactive()
+                # A running flush has nothing of what this adds to the indexes.
+                self._cut_flushes(active.base_offset)
                 # Recovery handles segments one by one. If the next segment exists, it can't see that a power loss cut the end of this one.
                 # It rebuilds the indexes of segments above the recovery point, so these can wait for the flush that moves this point.
                 if self.recovery_point < self.log_end_offset:
@@ -392,7 +398,9 @@ class LocalLog(LogEnd):
 
         def remove() -> None:
             for path in list(files.walk(directory)):
-                files.unlink(path)
+                # Another thread may remove marked files at the same time.
+                with suppress(FileNotFoundError):
+                    files.unlink(path)
             files.rmdir(directory)
 
         return remove
@@ -427,12 +435,18 @@ class LocalLog(LogEnd):
         with self.storage("closing"):
             self.check_open()
             self.segments.close()
+            self._close_flushes()
 
     def close_handlers(self) -> None:
         """Close the files without changing them."""
         for segment in self.segments:
             segment.close_handlers()
+        self._close_flushes()
         self.is_closed = True
+
+    def _close_flushes(self) -> None:
+        for flush in self._flushes:
+            flush.close()
 
 
 def _call_all(removals: Sequence[Callable[[], None]]) -> None:

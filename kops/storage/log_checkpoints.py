@@ -48,8 +48,14 @@ class OffsetCheckpoints:
     ) -> None:
         """Write these offsets as `write` does, but in a side thread of `scheduler`. A later `write` is not overwritten."""
         write = self._begin(log_dir, name, offsets, size_is_known=size_is_known)
-        if write is not None:
-            scheduler.aside(name, write, lambda future: self._end(log_dir, name, future.result))
+        if write is None:
+            return
+
+        def write_online() -> None:
+            if not self._failures.has_offline(log_dir):
+                write()
+
+        scheduler.aside(name, write_online, lambda future: self._end(log_dir, name, future.result))
 
     def _begin(self, log_dir: str, name: str, offsets: Mapping[TopicPartition, int], *, size_is_known: bool) -> Callable[[], None] | None:
         if self._failures.has_offline(log_dir):

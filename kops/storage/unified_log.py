@@ -60,7 +60,7 @@ class UnifiedLog(AppendableLog):
         self._has_partition_metadata = True
         self._flush_wanted = 0
         self._write_metadata: Callable[[], None] | None = None
-        self._unsynced_snapshots: list[str] = []
+        self._unsynced_snapshots: list[int] = []
         if self._scheduler.side_work is not None:
             self.epochs.write_aside = self._write_epochs_aside
         self._expire_check = self._scheduler.schedule(
@@ -212,9 +212,10 @@ class UnifiedLog(AppendableLog):
         new = self._local.roll(expected_next_offset or 0)
         with self._local.storage("rolling log segment for"):
             self.producers.map_end_offset = new.base_offset
-            snapshot = self.producers.take_snapshot(sync=False)
-            if snapshot is not None:
-                self._unsynced_snapshots.append(snapshot)
+            # Where the recovery point is there already, no flush follows.
+            is_flush_due = self._local.recovery_point < new.base_offset
+            if self.producers.take_snapshot(sync=not is_flush_due) is not None and is_flush_due:
+                self._unsynced_snapshots.append(new.base_offset)
         self._update_high_watermark_with_log_end_offset()
         base_offset = new.base_offset
         self._scheduler.schedule_once("flush-log", lambda: self.flush_aside(base_offset))
@@ -242,8 +243,9 @@ class UnifiedLog(AppendableLog):
 
     def _open_snapshots(self) -> list[File]:
         """Open the producers' snapshots that rolls wrote and that are not synced yet. Some may have been deleted."""
-        paths, self._unsynced_snapshots = self._unsynced_snapshots, []
-        return [self.files.open(path, "rw") for path in paths if self.files.exists(path)]
+        paths = [self.producers.snapshot_path(offset) for offset in self._unsynced_snapshots]
+        self._unsynced_snapshots.clear()
+        return [self.files.open(path, "rw") for path in paths if path is not None and self.files.exists(path)]
 
     def begin_flush(self, offset: int, *, inclusive: bool = False) -> Flush | None:
         """Prepare the work of `flush_up_to`. The caller runs the result in a thread and passes it to `end_flush`. None if there is nothing
@@ -274,11 +276,14 @@ class UnifiedLog(AppendableLog):
             return
 
         def ended(future: Future[None]) -> None:
-            # If the log was closed meanwhile, closing has flushed it, or its directory has failed.
             if not self._local.is_closed:
                 self.end_flush(flush, future.result)
-                if flush.offset < self._flush_wanted <= self.log_end_offset:
+                if self._local.recovery_point < self._flush_wanted <= self.log_end_offset:
                     self.flush_aside(0)
+            elif not self._local.failures.has_offline(self._local.parent_dir):
+                # The log was deleted. The disk that failed has other logs.
+                with self._local.storage("flushing log for"):
+                    future.result()
 
         self._scheduler.aside("flush-log", flush.run, ended)
 
@@ -332,7 +337,9 @@ class UnifiedLog(AppendableLog):
             if offset <= self.log_start_offset:
                 return False
             self.log_start_offset = offset
-            self._local.recovery_point = max(self._local.recovery_point, offset)
+            if offset > self._local.recovery_point:
+                self.epochs.settle()
+                self._local.recovery_point = offset
             self.epochs.truncate_from_start(offset)
             self._flush_epochs_later()
             self.producers.on_log_start_offset_incremented(offset)
@@ -362,7 +369,7 @@ class UnifiedLog(AppendableLog):
                     future.result()
                 except FileNotFoundError:
                     # The file is gone with its directory, which was deleted or renamed. The epochs were written before that.
-                    if self.files.exists(directory):
+                    if directory == self.directory and not self._local.is_closed:
                         raise
 
         self._scheduler.aside("leader-epoch-cache-write", write, ended)

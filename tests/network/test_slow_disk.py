@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
+from kops.broker.life import broker_server
 from kops.broker.quorum.raft_log import METADATA_DIR
+from kops.errors import KopsError
 from kops.metadata.raft.log.log import SnapshotSource
 from kops.metadata.raft.voters.replica import LeaderAndEpoch
 from kops.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 from kops.protocol.messages.create_topics_request import CreatableTopic
 from kops.records import Batch
+from kops.storage.background.work import SideWork
+from kops.storage.formats.checkpoints import TopicPartition
+from kops.storage.start.log_dirs import CLEAN_SHUTDOWN
+from kops.storage.unified_log import UnifiedLog
 from tests.support.nodes.embedded_nodes import EmbeddedNodes
 from tests.support.nodes.networking import PATIENCE_S, Client
 from tests.support.nodes.slow_files import Gate, SlowFiles
@@ -118,3 +129,72 @@ def test_a_node_that_is_killed_during_a_sync_comes_back(tmp_path: Path) -> None:
         # The process was killed, not the machine: what it had written is there.
         nodes.wait_for(lambda: "late" in nodes.nodes[1].running.shared.image.topics.by_name)  # type: ignore[union-attr]
         assert nodes.produce(1, "orders", 1) == (0, 0)
+
+
+def data_log(nodes: EmbeddedNodes, topic: str) -> UnifiedLog:
+    """The log of a topic's first partition on node 1; for the loop's thread."""
+    broker = nodes.nodes[1].running.broker
+    assert broker is not None
+    return broker.parts.logs.current_logs[TopicPartition(topic, 0)]
+
+
+def begin_flush(nodes: EmbeddedNodes, topic: str) -> None:
+    """Have a side thread flush what is in a log."""
+    nodes.thread.call(lambda: data_log(nodes, topic).flush_aside(data_log(nodes, topic).log_end_offset))
+
+
+def test_a_sync_that_fails_while_the_node_stops_is_not_forgotten(tmp_path: Path) -> None:
+    """The system tells of a failed sync once: the sync of the stop goes well, and the next start must recover all the same."""
+    has_begun, side_work = threading.Event(), list[SideWork]()
+
+    def fail_at_the_stop(path: str) -> None:
+        if side_work and path.endswith(".log") and "/orders-0/" in path and not has_begun.is_set():
+            has_begun.set()
+            deadline = time.monotonic() + PATIENCE_S
+            while not side_work[0]._is_over:
+                assert time.monotonic() < deadline, "the node was never stopped"
+                time.sleep(0.005)
+            raise OSError(errno.EIO, "broken", path)
+
+    with EmbeddedNodes(tmp_path, files=SlowFiles(fail_at_the_stop)) as nodes:
+        nodes.create_topic(1, "orders")
+        assert nodes.produce(1, "orders", 1) == (0, 0)
+        log_dir = Path(nodes.thread.call(lambda: data_log(nodes, "orders").directory)).parent
+        broker = nodes.nodes[1].running.broker
+        assert broker is not None
+        side_work.append(broker.tasks.side_work)
+        begin_flush(nodes, "orders")
+        assert has_begun.wait(PATIENCE_S)
+        nodes.stop(1)
+        assert not (log_dir / CLEAN_SHUTDOWN).exists()
+        nodes.open(1)
+        nodes.wait_ready(1)
+        nodes.stop(1)
+        assert (log_dir / CLEAN_SHUTDOWN).exists()
+
+
+def test_a_killed_node_keeps_its_directories_while_a_thread_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_server, "_PATIENCE_WITH_THREADS_S", 0.05)
+    gate = Gate(lambda path: "/orders-0/" in path)
+    with EmbeddedNodes(tmp_path, files=SlowFiles(gate)) as nodes:
+        nodes.create_topic(1, "orders")
+        assert nodes.produce(1, "orders", 1) == (0, 0)
+        gate.shut()
+        try:
+            begin_flush(nodes, "orders")
+            assert gate.reached.wait(PATIENCE_S)
+            nodes.kill(1)
+            with pytest.raises(KopsError, match="lock"):
+                nodes.open(1)
+        finally:
+            gate.open()
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                nodes.open(1)
+                break
+            except KopsError:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        nodes.wait_ready(1)
+        assert nodes.produce(1, "orders", 1) == (0, 1)

@@ -465,6 +465,7 @@ class BrokerServer:
 
         def close() -> list[KopsError]:
             self.tasks.side_work.join()
+            self.tasks.side_work.tell_failures()
             return logs.shutdown(epoch, run=runner)
 
         self.loop.in_thread(close, closed)
@@ -482,13 +483,21 @@ class BrokerServer:
 
     def _abandon_logs(self) -> None:
         logs = self.parts.logs
-        # The next owner of the directories must not find a thread that still writes there.
-        if not self.tasks.side_work.join(_PATIENCE_WITH_THREADS_S):
-            log.warning("A side thread still waits for the disk")
+        is_quiet = self.tasks.side_work.join(_PATIENCE_WITH_THREADS_S)
         for found in (*logs.all_logs, *logs.stray_logs.values()):
             found.close_handlers()
         logs.to_be_deleted.close()
-        logs.dirs.release_locks()
+        # The next owner of the directories must not find a thread that still writes there.
+        if is_quiet:
+            logs.dirs.release_locks()
+            return
+
+        def release() -> None:
+            self.tasks.side_work.join()
+            logs.dirs.release_locks()
+
+        log.warning("A side thread still waits for the disk; the log directories stay locked until it ends")
+        self.loop.in_thread(release, lambda future: future.result())
 
     # chance -----------------------------------------------------------------------------------------------------------------------
 

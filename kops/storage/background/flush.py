@@ -6,6 +6,7 @@ what the flush is worth (`cut`). A flush has handles of its own, so files may be
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,9 +28,10 @@ class Flush:
         self._handles: list[File] = []
         self._indexes: list[tuple[MappedOffsetIndex | MappedTimeIndex, int]] = []
         self._first: list[Callable[[], None]] = []
-        self._directory: str | None = None
+        self.directory: str | None = None
         self.is_void = False
-        """The directory has been renamed before its entries were synced: the log's owner has to flush again."""
+        """The directory was gone before its entries were synced: if it was renamed, the log's owner has to flush again."""
+        self._begun = Lock()
 
     # on the loop ------------------------------------------------------------------------------------------------------------------
 
@@ -51,10 +53,10 @@ class Flush:
 
     def add_directory(self, directory: str) -> None:
         """The directory has entries that are not on the disk."""
-        self._directory = directory
+        self.directory = directory
 
     def cut(self, offset: int) -> None:
-        """The log was cut at `offset`."""
+        """What is at and above `offset` is not part of this flush any more: the log was cut there, or its indexes changed."""
         self.offset = min(self.offset, offset)
 
     def end(self) -> None:
@@ -65,22 +67,29 @@ class Flush:
     # in a thread ------------------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Sync everything. Raises OSError, and KafkaStorageError for what came first."""
+        """Sync everything. Raises OSError, and KafkaStorageError for what came first. A closed flush does nothing and is void."""
+        if not self._begun.acquire(blocking=False):
+            self.is_void = True
+            return
         try:
             for work in self._first:
                 work()
             for handle in self._handles:
                 handle.sync()
         finally:
-            self.close()
-        if self._directory is not None:
+            self._close()
+        if self.directory is not None:
             try:
-                self._files.sync_dir(self._directory)
+                self._files.sync_dir(self.directory)
             except FileNotFoundError:
                 self.is_void = True
 
     def close(self) -> None:
-        """Let go of the handles; also of a flush that is not run."""
+        """Close the handles of a flush that no thread has begun to run; it does not run any more. In any thread."""
+        if self._begun.acquire(blocking=False):
+            self._close()
+
+    def _close(self) -> None:
         for handle in self._handles:
             handle.close()
         self._handles.clear()

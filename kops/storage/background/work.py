@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
+from concurrent.futures import Future
+from functools import partial
 from threading import Condition
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from kops.errors import KopsError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
 
 Result = TypeVar("Result")
 
@@ -30,6 +34,8 @@ class SideWork:
         self._changed = Condition()
         self._is_over = False
         self._at_work_count = 0
+        self._numbers = itertools.count()
+        self._failed: dict[int, tuple[Callable[[Future[Any]], object], Exception]] = {}
 
     def add(self, work: Callable[[], Result], done: Callable[[Future[Result]], object]) -> None:
         """Have `work` done; `done` is not called once this has ended. On the loop."""
@@ -41,23 +47,30 @@ class SideWork:
         while self._waiting and self._begun_count < AT_ONCE:
             self._begun_count += 1
             work, done = self._waiting.popleft()
-            self._in_thread(lambda work=work: self._do(work), lambda future, done=done: self._done(future, done))  # type: ignore[misc]
+            number = next(self._numbers)
+            self._in_thread(partial(self._do, number, work, done), partial(self._done, number, done))
 
-    def _do(self, work: Callable[[], Result]) -> Result:
+    def _do(self, number: int, work: Callable[[], Result], done: Callable[[Future[Result]], object]) -> Result:
         with self._changed:
             if self._is_over:
                 raise EndedError
             self._at_work_count += 1
         try:
             return work()
+        except (KopsError, OSError) as error:
+            with self._changed:
+                self._failed[number] = done, error
+            raise
         finally:
             with self._changed:
                 self._at_work_count -= 1
                 self._changed.notify_all()
 
-    def _done(self, future: Future[Any], done: Callable[[Future[Any]], object]) -> None:
+    def _done(self, number: int, done: Callable[[Future[Any]], object], future: Future[Any]) -> None:
         self._begun_count -= 1
         if not self._is_over:
+            with self._changed:
+                self._failed.pop(number, None)
             try:
                 done(future)
             finally:
@@ -73,3 +86,14 @@ class SideWork:
         """Behind `end`: wait until no thread is at work -> whether that came in time. In any thread."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._at_work_count, timeout_s)
+
+    def tell_failures(self) -> None:
+        """Behind `join`: call `done` of the work that failed and was not told before `end`. In the thread that owns everything now.
+
+        The system reports a failed sync once: a later sync of the same file succeeds although the data is not on the disk.
+        """
+        failed, self._failed = self._failed, {}
+        for _, (done, error) in sorted(failed.items()):
+            future: Future[Any] = Future()
+            future.set_exception(error)
+            done(future)

@@ -217,6 +217,7 @@ class Cleaner:
         cleaned = create_cleaned_segment(log.files, log.directory, log.config, group[0].base_offset)
         transactions.cleaned_index = cleaned.txn_index
         is_swapped = False
+        flush = Flush(log.files, 0)
         try:
             last_records = last_records_of_active_producers(log)
             for number, segment in enumerate(group):
@@ -234,9 +235,9 @@ class Cleaner:
                 )
                 yield from self._clean_into(log, segment, cleaned, retained)
             cleaned.on_become_inactive()
-            flush = Flush(log.files, 0)
             cleaned.begin_flush(flush)
             yield flush.run
+            flush.end()
             modified_ms = _modified_ms(log, group[-1])
             for path in (cleaned.log.path, cleaned.offset_index_path, cleaned.time_index_path):
                 log.files.set_mtime(path, modified_ms)
@@ -246,6 +247,7 @@ class Cleaner:
             cleaned.delete()
             raise
         finally:
+            flush.close()
             if not is_swapped:
                 cleaned.close_handlers()
 

@@ -126,13 +126,13 @@ class CleanerWorker:
         end_offset = cleanable.span.first_dirty_offset
         log = cleanable.log
         try:
-            if aborted:
+            failed, self._failed = self._failed, None
+            if failed is not None:
+                steps.throw(failed)
+            elif aborted:
                 steps.throw(CleaningAbortedError("the cleaning was aborted"))
-            else:
-                failed, self._failed = self._failed, None
-                work = next(steps) if failed is None else steps.throw(failed)
-                if work is not None:
-                    self._wait_for(work, steps)
+            elif (work := next(steps)) is not None:
+                self._wait_for(work, steps, log)
             return False
         except StopIteration as done:
             end_offset, self.last_stats = done.value
@@ -151,7 +151,7 @@ class CleanerWorker:
         self._end(end_offset)
         return True
 
-    def _wait_for(self, work: Callable[[], None], steps: Steps[CleanResult]) -> None:
+    def _wait_for(self, work: Callable[[], None], steps: Steps[CleanResult], log: UnifiedLog) -> None:
         self.is_waiting = True
 
         def ended(future: Future[None]) -> None:
@@ -159,6 +159,8 @@ class CleanerWorker:
             if self._steps is steps:
                 self.is_waiting = False
                 self._failed = future.exception()
+            elif isinstance(error := future.exception(), OSError):
+                self._io_failed(log, error)
 
         self._scheduler.aside("log-cleaner", work, ended)
 

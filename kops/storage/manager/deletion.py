@@ -56,7 +56,8 @@ class LogsToBeDeleted:
             except KafkaStorageError:
                 # The log has reported to the failure channel. The rest of the folder is deleted after the next start.
                 continue
-        return 0
+        # Not 0: a task that is due now still runs in this turn of the loop.
+        return 1
 
     def close(self) -> None:
         """Close the files of the waiting logs. The next start finds their folders again."""

@@ -95,9 +95,10 @@ class LeaderEpochFileCache:
         If a crash removes an epoch from the file, recovery finds it again in the batches, but only above the recovery point. So this is
         called before the recovery point moves, and before a clean stop.
         """
-        if self._last_write is not None:
+        write = self._last_write
+        if write is not None:
             try:
-                self._last_write()
+                write()
             except OSError as error:
                 raise self._not_written() from error
 

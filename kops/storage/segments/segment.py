@@ -467,7 +467,9 @@ class LogSegment:
         def remove() -> None:
             for path in paths:
                 if files.exists(path):
-                    files.unlink(path)
+                    # Another thread may remove the whole directory at the same time.
+                    with contextlib.suppress(FileNotFoundError):
+                        files.unlink(path)
 
         return remove
 

@@ -8,11 +8,13 @@ from kops.config.topic import TopicConfig
 from kops.files import Files, MemoryFiles
 from kops.records import BatchBuilder
 from kops.records.validation.validate import AppendOrigin
+from kops.storage.background.work import SideWork
 from kops.storage.log_append import LogAppendInfo
 from kops.storage.log_dir_failure import LogDirFailureChannel
 from kops.storage.log_offsets import FetchedData
 from kops.storage.scheduler import Scheduler
 from kops.storage.unified_log import UnifiedLog
+from tests.support.logs.side_threads import SideThreads
 
 DIRECTORY = "/logs/t-0"
 NOW = 1_700_000_000_000
@@ -47,16 +49,19 @@ def marker(producer_id: int, *, commit: bool, epoch: int = 0, coordinator_epoch:
 
 
 class OpenLog:
-    """The log, and what it was given. `now_ms` is the clock: tests move it; `warnings` are what it warned of."""
+    """The log, and what it was given. `now_ms` is the clock: tests move it; `warnings` are what it warned of.
 
-    def __init__(self, files: Files | None = None, *, draw: int = 0, **config: Any) -> None:
+    With `threads` it has side threads.
+    """
+
+    def __init__(self, files: Files | None = None, *, draw: int = 0, threads: SideThreads | None = None, **config: Any) -> None:
+        self.threads = threads
         self.now_ms = NOW
         self.draw = draw
         self.memory = MemoryFiles(now_ms=lambda: self.now_ms)
         self.files = self.memory if files is None else files
         if not self.files.exists("/logs"):
             self.files.mkdir("/logs")
-        self.scheduler = Scheduler(lambda: self.now_ms)
         self.failures = LogDirFailureChannel()
         self.warnings: list[str] = []
         self.config = TopicConfig(**config)
@@ -65,6 +70,8 @@ class OpenLog:
     def open(self, **arguments: Any) -> UnifiedLog:
         """Open the directory, again where it was open before."""
         self.scheduler = Scheduler(lambda: self.now_ms)
+        if self.threads is not None:
+            self.scheduler.side_work = SideWork(self.threads.in_thread)
         self.log = UnifiedLog.open(
             self.files,
             DIRECTORY,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from pathlib import Path
 
@@ -10,15 +11,19 @@ import pytest
 from kops.config.topic import TopicConfig, topic_config
 from kops.files import OsFiles
 from kops.records import BatchBuilder
+from kops.storage.background.flush import Flush
+from kops.storage.background.work import SideWork
 from kops.storage.cleaning.cleaner_manager import Busy, Paused
 from kops.storage.cleaning.cleaner_stats import Throttler
-from kops.storage.cleaning.log_cleaner import CleanerConfig, LogCleaner, cleaner_config
+from kops.storage.cleaning.log_cleaner import LOOK_AGAIN_MS, CleanerConfig, LogCleaner, cleaner_config
 from kops.storage.failures.load_errors import KafkaStorageError, LoadError
 from kops.storage.formats.checkpoints import TopicPartition, read_offset_checkpoint
 from kops.storage.log_dir_failure import LogDirFailureChannel
+from kops.storage.scheduler import Scheduler
 from kops.storage.unified_log import UnifiedLog
 from tests.support.logs import cleaning
 from tests.support.logs.cleaning import NOW_MS, SETTINGS
+from tests.support.logs.side_threads import SideThreads
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -355,3 +360,39 @@ def test_random_logs_end_clean(tmp_path: Path) -> None:
     broker.run()
     assert broker.checkpoint()[ORDERS] <= log.segments.active.base_offset
     assert not broker.warnings
+
+
+class TestSyncsAside:
+    """The syncs of a round run in a side thread. Their failure takes the directory offline, also where the round was aborted meanwhile."""
+
+    @pytest.fixture
+    def threads(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> SideThreads:
+        def fail(flush: Flush) -> None:
+            raise OSError(errno.EIO, "broken")
+
+        monkeypatch.setattr(Flush, "run", fail)
+        threads, scheduler = SideThreads(), Scheduler(lambda: NOW_MS)
+        scheduler.side_work = SideWork(threads.in_thread)
+        worker = broker.cleaner.workers[0]
+        worker._scheduler = scheduler
+        broker.add()
+        while not worker.is_waiting:
+            broker.cleaner.step()
+        assert broker.cleaner.step() == LOOK_AGAIN_MS
+        return threads
+
+    def test_a_failure(self, broker: Broker, threads: SideThreads) -> None:
+        threads.run()
+        assert not broker.failures.offline
+        broker.cleaner.step()
+        assert broker.failures.has_offline(str(broker.root))
+
+    def test_aborted_before_the_failure_is_told(self, broker: Broker, threads: SideThreads) -> None:
+        broker.cleaner.abort_cleaning(ORDERS)
+        threads.run()
+        assert broker.failures.has_offline(str(broker.root))
+
+    def test_aborted_behind_it(self, broker: Broker, threads: SideThreads) -> None:
+        threads.run()
+        broker.cleaner.abort_cleaning(ORDERS)
+        assert broker.failures.has_offline(str(broker.root))
