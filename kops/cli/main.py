@@ -1,7 +1,7 @@
-"""The entry point `kops`: finds the command, runs it, turns whatever happens into an exit code and at most one line of words.
+"""The entry point `kops`: finds the command, runs it, and turns every outcome into an exit code and at most one line of text.
 
-Help of `kops` and of its groups is printed from `kops.cli.running.tree` alone. Typer is imported when one command is really built, and that
-command's module only. Messages (errors, progress) go to stderr, data to stdout. A reader that ends early (`| head`) is not an error.
+The help of `kops` and of its groups comes from `kops.cli.running.tree` alone. Typer, and the module of one command, are imported only when
+that command is built. Messages (errors, progress) go to stderr, data to stdout. A reader that ends early (`| head`) is not an error.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from kops.cli.running import exit_codes, tree
 from kops.cli.running.boundary import Boundary
 from kops.cli.running.command_line import COMMON, HELP_FLAGS, VERSION_FLAGS, Stop
 
-# A command makes millions of objects and hardly a cycle: looking for those every 700 objects is a tenth of the start and of a dump.
+# A command makes millions of objects and hardly any cycles. A collection every 700 objects would take a tenth of the time of a start or a
+# dump.
 GC_THRESHOLD = 20_000
 
 INTRO = """\
@@ -25,8 +26,8 @@ Usage: kops [GROUP] COMMAND [OPTIONS] [ARGUMENTS]
 OUTRO = """
 Options of every command:
   --format FORMAT  How to print: table, wide, json, jsonl, yaml or csv
-  -o FILE          Print into FILE (written beside it and renamed at the end)
-  -q, -v           Fewer words, more words
+  -o FILE          Write to FILE (under a temporary name until it is complete)
+  -q, -v           Fewer messages, more messages
   --no-color       No colour (also: NO_COLOR in the environment)
   -h, --help       This text, that of a group (kops log --help) or that of a command with examples (kops log ls --help)
   -V, --version    The version
@@ -72,7 +73,7 @@ def _dispatch(arguments: list[str], boundary: Boundary) -> int:
 
 
 def _hoist(token: str, arguments: list[str], path: tuple[str, ...]) -> list[str]:
-    """A common option that stands before the command's name, with its value."""
+    """Take a common option, with its value, from before the command's name."""
     name, equals, _ = token.partition("=")
     if name not in COMMON or (equals and not COMMON[name]):
         raise Stop(f"no such option before a command: {name}{_suggestion(name, list(COMMON))}", path)
@@ -104,7 +105,7 @@ def _suggestion(typed: str, known: list[str], prefix: str = "") -> str:
 
 
 def version_text() -> str:
-    """What `kops --version` prints."""
+    """The output of `kops --version`."""
     import kops
 
     return f"kops {kops.__version__}\n"

@@ -36,26 +36,26 @@ def ls(
     return PROBLEMS                                                    # the exit code, or None for 0
 ```
 
-Then one line in `kops/cli/running/tree.py`, `COMMANDS`: `Entry("log ls", "log.ls:ls", "List segments")`.
-That is all: help, manual page (`make man`), completion, common options and exit codes follow from it.
+Then one line in `kops/cli/running/tree.py`, `COMMANDS`: `Entry("log ls", "log.ls:ls", "List segments")`. Nothing else is needed: help,
+manual page (`make man`), completion, common options and exit codes follow from it.
 
-What a command may count on, and has to do:
+What a command can rely on and must do:
 
 - `--format -o/--output -q -v --no-color` are added and handled; don't declare them. `out.format` is the chosen format.
 - Data: `out.rows(rows, columns, schema=, key=)` for listings (rows: any iterable of mappings; a generator is streamed),
   `out.document(mapping, schema=)` for one answer (a value may be an iterator, which is streamed, or a function without arguments, which
   is called when its turn comes: totals at the end), `out.record(mapping)` for a line of jsonl with exactly these keys, `out.write(str |
-  bytes)` and `out.line(str)` for text of the command's own. Never `print`, never `sys.stdout`. In a table show names and keys through
-  `Column`s: they escape control characters.
-- Words: `out.say` (hidden by `-q`), `out.detail` (shown by `-v`), `out.warn`. They go to stderr.
-- Progress: `with out.progress("verify", total_bytes) as bar: bar.update(n)`, or `unit="batches"`. It shows itself only on a terminal.
-- Exit code: return it, or `out.status |= PROBLEMS` as soon as it is known; both are joined. Say it early: when the reader of stdout goes
-  away (`| head`) or Ctrl-C comes, `out.status` is what counts. Names of codes: `kops.cli.running.exit_codes`.
-- Errors: raise `KopsError`s (`UsageError` for a wrong value: 16 or 2). The frame prints one line and chooses the code. `OSError`s may
-  pass, too.
-- Ctrl-C: `KeyboardInterrupt` may pass; the frame keeps what was printed (also `-o FILE`; an open JSON document is closed with
-  `"interrupted": true`) and returns 32 (joined with `out.status`). Set `out.resume = "kops log … --from-offset 17"` to have it printed.
+  bytes)` and `out.line(str)` for text of the command's own. Never `print`, never `sys.stdout`. In a table, show names and keys through
+  `Column`s: these escape control characters.
+- Messages: `out.say` (hidden by `-q`), `out.detail` (shown by `-v`), `out.warn`. They go to stderr.
+- Progress: `with out.progress("verify", total_bytes) as bar: bar.update(n)`, or `unit="batches"`. It is shown only on a terminal.
+- Exit code: return it, or set `out.status |= PROBLEMS` as soon as it is known; both are combined. Set it early: when the reader of stdout
+  ends (`| head`) or Ctrl-C comes, `out.status` is used. The names of codes are in `kops.cli.running.exit_codes`.
+- Errors: raise `KopsError`s (`UsageError` for an invalid value: 16 or 2). The frame prints one line and chooses the code. `OSError`s may
+  propagate, too.
+- Ctrl-C: `KeyboardInterrupt` may propagate. The frame keeps what was printed (also `-o FILE`; an open JSON document is closed with
+  `"interrupted": true`) and returns 32, combined with `out.status`. Set `out.resume = "kops log … --from-offset 17"` to have it printed.
   Worker processes must ignore SIGINT.
-- A closed pipe shows as an exception of the frame's from `out.write` and friends; let it pass, `with` blocks and `finally` clean up.
-- Options may be anywhere; an option that can be given many times is a `list[str]`. Names are Kafka's where Kafka has the option.
+- A closed pipe raises an exception of the frame from `out.write` and similar methods. Let it propagate; clean up with `with` and `finally`.
+- Options may be anywhere. An option that can be given many times is a `list[str]`. If Kafka has the option, use Kafka's name.
 '''

@@ -1,4 +1,4 @@
-"""`kops doctor`: what this machine has and lacks."""
+"""`kops doctor`: shows what this machine lacks for kops."""
 
 from __future__ import annotations
 

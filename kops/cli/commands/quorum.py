@@ -1,4 +1,4 @@
-"""`kops quorum describe`: the controllers of a cluster."""
+"""`kops quorum describe`: describes the controllers of a cluster."""
 
 from __future__ import annotations
 

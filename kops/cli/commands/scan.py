@@ -37,9 +37,9 @@ def verify(
 ) -> int:
     """Verify a whole cluster's log directories on Spark; read-only.
 
-    Levels, findings, output and exit codes are those of kops log verify, and so is the verdict: tasks read parts of segments, the driver
-    judges. A session of its own is started, on this machine unless --master says otherwise; under spark-submit the session that was asked
-    for there is used. Needs kops[spark].
+    Levels, findings, output and exit codes are those of kops log verify, and so is the verdict: tasks read parts of segments, and the
+    driver judges. The command starts a Spark session, on this machine unless --master says otherwise; under spark-submit it uses the
+    session from there. Needs kops[spark].
     """
     from kops.spark import spark_session
     from kops.spark.interrupt import in_session

@@ -1,4 +1,4 @@
-"""What the commands of `kops cluster` share: which cluster a command is about, and brokers as rows."""
+"""Helpers of the commands `kops cluster ...`: the cluster that a command means, and brokers as rows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ BROKER_COLUMNS = [
 
 
 def given_settings(out: Output, config: list[str] | None, server_properties: str | None = None) -> dict[str, str]:
-    """What `--config` and `--server-properties` set, `--config` above the file. UsageError that names one of them, NotFoundError."""
+    """The settings of `--config` and `--server-properties`; `--config` overrides the file. Raises UsageError that names one of them,
+    NotFoundError."""
     from kops.cluster.layout import settings
 
     chosen = settings.parse_settings(config or ())
@@ -72,14 +73,14 @@ def given_settings(out: Output, config: list[str] | None, server_properties: str
 
 
 def settings_source(config: list[str] | None, server_properties: str | None) -> str:
-    """How messages name where the settings of `given_settings` come from."""
+    """The source of the settings of `given_settings`, for messages."""
     if server_properties is None:
         return "--config"
     return f"{server_properties} and --config" if config else server_properties
 
 
 def node_words(directory: ClusterDirectory) -> str:
-    """`3 brokers`, and controllers that are nothing else."""
+    """`3 brokers`, and the number of nodes that are only controllers, if any."""
     brokers = len(directory.broker_ids())
     others = len(directory.node_ids()) - brokers
     words = f"{brokers} broker{'' if brokers == 1 else 's'}"
@@ -87,14 +88,14 @@ def node_words(directory: ClusterDirectory) -> str:
 
 
 def supervision_of(data_dir: str | None) -> Supervision:
-    """The supervisor of the cluster that the command is about. NotFoundError, KopsError where it is down."""
+    """The supervisor of the cluster that a command means. Raises NotFoundError, KopsError if the cluster is down."""
     from kops.cluster.launch import locate, require_supervision
 
     return require_supervision(locate(data_dir))
 
 
 def asked_brokers(running: Supervision, ids: list[int]) -> list[int]:
-    """The ids, each once. NotFoundError for one that there is not."""
+    """The ids, each once. Raises NotFoundError for an unknown broker."""
     for node_id in ids:
         running.directory.require_node(node_id)
     if len(set(ids)) < len(ids):
@@ -103,7 +104,7 @@ def asked_brokers(running: Supervision, ids: list[int]) -> list[int]:
 
 
 def say_brokers(say: Any, brokers: list[dict[str, Any]], words: str) -> None:
-    """A sentence for each broker."""
+    """Print a sentence for each broker."""
     for broker in brokers:
         pid = f" (process {broker['pid']})" if broker["pid"] is not None else ""
         say(f"broker {broker['id']} {words}{pid}")

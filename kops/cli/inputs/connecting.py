@@ -1,4 +1,4 @@
-"""What the commands that talk to a cluster share: where it is, the client's settings, what became of several items."""
+"""Helpers of the commands that talk to a cluster: its address, the client's settings, the outcomes of several items."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEFAULT_SERVER = "localhost:9092"
 _BOOTSTRAP_HELP = "Bootstrap servers: host[:port],… (default: $BOOTSTRAP_SERVERS, else localhost:9092)."
 _CONTROLLER_HELP = "Controllers to ask instead of brokers: host[:port],…"
 _CONFIG_HELP = "A .properties file with Kafka's client settings."
-# Names that are as near as this differ by a letter or two.
+# Names with this similarity differ by a letter or two.
 _TYPING_ERROR = 0.85
 _PROPERTY_HELP = "One client setting; may be given several times."
 
@@ -50,9 +50,9 @@ OUTCOME_COLUMNS = [
 
 
 def client_properties(out: Output, config: str | None, properties: Sequence[str] | None) -> dict[str, str]:
-    """The settings of `--command-config` and `--command-property`. UsageError names one of them. NotFoundError, DecodeError.
+    """The settings of `--command-config` and `--command-property`. Raises UsageError that names one of them, NotFoundError, DecodeError.
 
-    As Kafka's clients do, a file may hold settings that are unknown: these are left out, with a warning.
+    As with Kafka's clients, a file may hold unknown settings: they are left out with a warning.
     """
     from kops.client.settings import CLIENT_CONFIG_DEF
     from kops.config.topic import parse_settings
@@ -74,7 +74,7 @@ def client_properties(out: Output, config: str | None, properties: Sequence[str]
 
 
 def _check_settings(values: Mapping[str, str], source: str) -> None:
-    """UsageError, with the source's name, for what no client can have. Addresses are checked later: others may replace them."""
+    """Raise UsageError, with the source's name, for invalid settings. Addresses are checked later: others may replace them."""
     from kops.client.settings import ClientSettings
 
     try:
@@ -92,7 +92,7 @@ def settings_of(
     controllers: str | None = None,
     more: Mapping[str, str] | None = None,
 ) -> ClientSettings:
-    """The client's settings: `more` (what flags of the command say), then the command line's, the file's, the environment's."""
+    """The client's settings, in order of precedence: `more` (from flags of the command), the command line, the file, the environment."""
     from kops.client.settings import ClientSettings, parse_addresses, unused
 
     values = client_properties(out, config, properties)
@@ -123,7 +123,7 @@ def connect(
     controllers: str | None = None,
     more: Mapping[str, str] | None = None,
 ) -> Iterator[Client]:
-    """A client until the end of the `with`."""
+    """A client that is closed at the end of the `with`."""
     from kops import __version__
     from kops.client.client import Client
     from kops.client.network import NetworkClient
@@ -159,7 +159,7 @@ def wanted_topics(topics: Sequence[str] | None, option: Sequence[str] | None) ->
 
 
 def need_topics(topics: Sequence[str] | None, option: Sequence[str] | None) -> list[str]:
-    """The same, at least one. UsageError."""
+    """The same, but at least one. Raises UsageError."""
     wanted = wanted_topics(topics, option)
     if not wanted:
         raise UsageError("name a topic")
@@ -167,16 +167,16 @@ def need_topics(topics: Sequence[str] | None, option: Sequence[str] | None) -> l
 
 
 def outcome(error: KopsError | None) -> dict[str, Any]:
-    """What a row says about how its item ended: the error's name and its words, null where all went well."""
+    """The columns for an item's outcome: the error's name and message, null if there was no error."""
     if error is None:
         return {"error": None, "message": None}
     return {"error": getattr(error, "name", type(error).__name__), "message": str(error)}
 
 
 def report(out: Output, items: Iterable[tuple[str, KopsError | None]]) -> int:
-    """Say in words what went wrong with which item: a warning, and an error where nothing else went well.
+    """Report the failed items on stderr: as warnings, or as errors if all items failed.
 
-    Gives the exit code: 0 where none failed, else that of the failures where they agree, else 1. It is noted in `out`.
+    Returns the exit code and sets it in `out`: 0 if none failed, the code of the failures if they have the same one, else 1.
     """
     outcomes = list(items)
     failures = [(name, error) for name, error in outcomes if error is not None]
@@ -191,7 +191,7 @@ def report(out: Output, items: Iterable[tuple[str, KopsError | None]]) -> int:
 
 
 def parse_partitions(texts: Sequence[str] | None, option: str = "--partition") -> list[int]:
-    """Numbers, lists and ranges of partitions: `0`, `0,2`, `1-3`. UsageError names the option."""
+    """Parse numbers, lists and ranges of partitions: `0`, `0,2`, `1-3`. Raises UsageError that names the option."""
     found: dict[int, None] = {}
     for part in (part.strip() for text in texts or () for part in text.split(",")):
         first, dash, last = part.partition("-")
@@ -202,7 +202,7 @@ def parse_partitions(texts: Sequence[str] | None, option: str = "--partition") -
 
 
 def parse_broker_ids(text: str, option: str) -> list[int]:
-    """`1,2,3`. UsageError names the option."""
+    """Parse `1,2,3`. Raises UsageError that names the option."""
     ids = [part.strip() for part in text.split(",")]
     if not all(one.isdigit() for one in ids) or len(set(ids)) < len(ids):
         raise UsageError(f"{option} {text}: not allowed; allowed: different broker ids, as 1,2,3")
@@ -210,7 +210,7 @@ def parse_broker_ids(text: str, option: str) -> list[int]:
 
 
 def parse_assignment(text: str) -> list[list[int]]:
-    """Kafka's `--replica-assignment`: brokers of a partition with colons between, partitions with commas. UsageError."""
+    """Parse Kafka's `--replica-assignment`: colons between the brokers of a partition, commas between partitions. Raises UsageError."""
     rows = [part.split(":") for part in text.split(",")]
     numbers = [[int(one) for one in row if one.strip().isdigit()] for row in rows]
     whole = all(len(row) == len(taken) and len(set(taken)) == len(taken) for row, taken in zip(rows, numbers, strict=True))
@@ -221,5 +221,5 @@ def parse_assignment(text: str) -> list[list[int]]:
 
 
 def no_such(kind: str, names: Iterable[object]) -> NotFoundError:
-    """The error about things that are not there."""
+    """The error for missing things."""
     return NotFoundError(f"no such {kind}: {', '.join(map(str, names))}")

@@ -8,7 +8,7 @@ from kops.errors import KopsError, NotFoundError, UsageError
 
 
 def read_bytes(path: str, option: str) -> bytes:
-    """All of a file; `-` is stdin. NotFoundError, UsageError where stdin is closed, KopsError where it can't be read."""
+    """The contents of a file; `-` is stdin. Raises NotFoundError, UsageError if stdin is closed, KopsError if the file can't be read."""
     if path == "-" and sys.stdin is None:
         raise UsageError(f"{option} -: standard input is closed: name a file")
     try:
@@ -23,7 +23,7 @@ def read_bytes(path: str, option: str) -> bytes:
 
 
 def read_text(path: str, option: str) -> str:
-    """The same as text. KopsError where it is none."""
+    """The same as text. Raises KopsError if it is not UTF-8."""
     try:
         return read_bytes(path, option).decode()
     except UnicodeDecodeError as error:

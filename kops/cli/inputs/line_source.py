@@ -1,4 +1,4 @@
-"""Lines of a file, a pipe or a terminal as they come, while other things go on."""
+"""Reads lines of a file, a pipe or a terminal as they come, without blocking other work."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _READ_SIZE: Final = 256 * 1024
 
 
 class LineSource:
-    """Lines (without their ends) of a path, `-` is stdin. `network` waits for the input together with its connections, where that is
-    possible; a plain file can always be read. Raises UsageError if there is no stdin, OSError."""
+    """Lines, without line breaks, of a path; `-` is stdin. `network` waits for the input together with its connections if it can; a plain
+    file can always be read. Raises UsageError if there is no stdin, OSError."""
 
     def __init__(self, path: str, network: NetworkClient) -> None:
         if path == "-" and sys.stdin is None:
@@ -40,17 +40,17 @@ class LineSource:
             self._can_wait = False
 
     def _mark(self) -> None:
-        # Whoever waits for the network meanwhile is not to be woken again and again by what is not taken yet.
+        # Input that is not taken yet must not wake a wait for the network again and again.
         self._is_readable = True
         self._unwatch()
 
     @property
     def is_readable(self) -> bool:
-        """Whether `take` would have something, or the end."""
+        """Whether `take` has something to return, or the input has ended."""
         return not self.is_over and (self._is_readable or not self._can_wait)
 
     def take(self) -> Iterator[bytes]:
-        """The lines that one read gives; at the end also one without a line break."""
+        """The lines of one read; at the end also a last one without a line break."""
         self._is_readable = False
         data = os.read(self._fd, _READ_SIZE)
         if data and self._can_wait:
@@ -65,7 +65,7 @@ class LineSource:
             yield line.removesuffix(b"\r")
 
     def close(self) -> None:
-        """No more of it."""
+        """Stop to read."""
         self._unwatch()
         if self._owns:
             os.close(self._fd)

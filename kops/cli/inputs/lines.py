@@ -1,4 +1,4 @@
-"""What the commands that read lines and write logs share: their input, the clock, topic settings."""
+"""Helpers of the commands that read lines and write logs: input, clock, topic settings."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def clock_ms() -> int:
-    """Now, in ms since 1970."""
+    """The present time in ms since 1970."""
     return time.time_ns() // 1_000_000
 
 
 @contextmanager
 def input_lines(path: str) -> Iterator[tuple[BinaryIO, int | None]]:
-    """A file, or stdin for `-`, and its size in bytes where it is known."""
+    """A file, or stdin for `-`, and its size in bytes if it is known."""
     if path == "-":
         yield sys.stdin.buffer, None
         return
@@ -33,7 +33,7 @@ def input_lines(path: str) -> Iterator[tuple[BinaryIO, int | None]]:
 
 
 def topic_settings(settings: Sequence[str] | None) -> dict[str, str]:
-    """The topic settings of `--config K=V`, checked. UsageError names the option, key, value and what is allowed."""
+    """The checked topic settings of `--config K=V`. Raises UsageError that names the option, key, value and allowed values."""
     from kops.config.topic import parse_settings, topic_config
 
     found = parse_settings(settings or (), source="--config")
@@ -45,7 +45,7 @@ def topic_settings(settings: Sequence[str] | None) -> dict[str, str]:
 
 
 def parse_config(settings: Sequence[str] | None) -> TopicConfig:
-    """The same as a topic's configuration."""
+    """The same as a TopicConfig."""
     from kops.config.topic import topic_config
 
     return topic_config(topic_settings(settings))

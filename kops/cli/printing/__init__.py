@@ -1,4 +1,4 @@
-"""How a command prints: formats, tables, progress, and where the text goes.
+"""The output of commands: formats, tables, progress, and the streams they go to.
 
 In: rows or documents. Out: data on stdout or in the file of `-o`, messages on stderr.
 """

@@ -1,7 +1,7 @@
-"""JSON, YAML and csv text of documents, streamed: what `kops.cli.printing.output` prints for `--format json|jsonl|yaml|csv`.
+"""Writes documents as JSON, YAML and csv, streamed, for `--format json|jsonl|yaml|csv` in `kops.cli.printing.output`.
 
-Values are what `json` knows, and bytes (base64), paths (text), sets (sorted lists), dataclasses (objects), iterators (arrays) and
-functions without arguments (their result, asked for when their turn comes).
+Values are those of `json`, and bytes (base64), paths (text), sets (sorted lists), dataclasses (objects), iterators (arrays) and functions
+without arguments (their result, computed when their turn comes).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-# What a plain YAML scalar may look like so that every parser of YAML 1.1 and 1.2 reads the same string.
+# Plain YAML scalars that every parser of YAML 1.1 and 1.2 reads as the same string.
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@+()-]*(?: [A-Za-z0-9_./@+()-]+)*\Z")
 _TO_QUOTE = re.compile('[,"\r\n]').search
 _YAML_WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null", "none", "nan", "inf"))
 
 
 def plain(value: Any) -> Any:
-    """The `default` of `json.dumps`: what JSON has no shape for."""
+    """The `default` of `json.dumps`, for types that JSON does not have."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         import base64
 
@@ -38,11 +38,11 @@ def plain(value: Any) -> Any:
 
 
 def _readable() -> Callable[[Any], str]:
-    """What turns a value into one line of JSON, not escaped. The encoder in C is made once: `json` makes one for each value, which takes as
-    long as a record does.
+    """A function that encodes a value as one line of JSON, without escapes. It makes the encoder in C once; `json` makes one for each
+    value, which takes as long as to encode a record.
     """
     make: Any = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:  # an interpreter without it
+    if make is None:  # an interpreter without the C encoder
         return json.JSONEncoder(ensure_ascii=False, default=plain).encode
     pieces = make(None, plain, json.encoder.encode_basestring, None, ": ", ", ", False, False, True)
     return lambda value: "".join(pieces(value, 0))
@@ -53,7 +53,7 @@ _ASCII = json.JSONEncoder(default=plain).encode
 
 
 def compact(value: Any) -> str:
-    """One line of JSON; readable UTF-8 where that is possible (a lone surrogate, from an undecodable file name, becomes an escape)."""
+    """One line of JSON in readable UTF-8. A lone surrogate, from an undecodable file name, becomes an escape."""
     text = _READABLE(value)
     if text.isascii():
         return text
@@ -65,12 +65,12 @@ def compact(value: Any) -> str:
 
 
 def settled(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with iterators and functions at its top replaced by what they give, in order."""
+    """The document with iterators and functions at its top level replaced by their results, in order."""
     return {key: list(value) if isinstance(value, Iterator) else value() if callable(value) else value for key, value in document.items()}
 
 
 def csv_cell(value: Any) -> Any:
-    """A value as one csv cell: None for null, JSON for what is nested, `true` and `false`."""
+    """A value as one csv cell: None for null, JSON for nested values, `true` and `false`."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -79,8 +79,8 @@ def csv_cell(value: Any) -> Any:
 
 
 def csv_line(cells: list[Any]) -> str:
-    """A line as `csv.writer` would write it, but that the empty text is `""`, so that it isn't null (RFC 4180 knows no null; PostgreSQL
-    and Spark read it so)."""
+    """A line as `csv.writer` writes it, except that an empty text is `""`, which differs from null (RFC 4180 has no null; PostgreSQL and
+    Spark read it this way)."""
     return ",".join("" if cell is None else _quoted(str(cell)) for cell in cells) + "\n"
 
 
@@ -89,9 +89,9 @@ def _quoted(text: str) -> str:
 
 
 class JsonDocument:
-    """Pieces of a JSON document: one key a line; the elements of an iterator, and of a list of objects, one a line.
+    """Yields a JSON document in pieces: each key on a line, and each element of an iterator or of a list of objects on a line.
 
-    `ending(words)` is what closes the document after any piece, when the values stop coming.
+    `ending(more)` closes the document after any piece, if the values end early.
     """
 
     def __init__(self, document: Mapping[str, Any]) -> None:
@@ -111,7 +111,7 @@ class JsonDocument:
         yield "\n}\n"
 
     def _array(self, key: str, values: Iterable[Any]) -> Iterator[str]:
-        # The state changes after a piece has been taken: until then it is not part of what has to be closed.
+        # The state changes only after a piece has been taken: until then it is not printed, and `ending` must not close it.
         comma = ""
         yield f"{self._comma}\n  {compact(key)}: ["
         self._open = "]"
@@ -130,7 +130,7 @@ class JsonDocument:
 
 
 class YamlDocument:
-    """Pieces of a YAML document in block style, whole lines each."""
+    """Yields a YAML document in block style, in pieces of whole lines."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
@@ -155,7 +155,7 @@ class YamlDocument:
 
 
 def _json_like(value: Any) -> Any:
-    """The value with everything JSON has no shape for replaced."""
+    """The value with all types that JSON does not have replaced."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""How a command prints: one `Output` object, six formats, data to stdout or `-o FILE`, words to stderr.
+"""The output of a command: one `Output` object, six formats, data to stdout or `-o FILE`, messages to stderr.
 
-A command describes its answer once, as rows (`Output.rows`) or as one document (`Output.document`), and every format comes out of that.
-Rows may be a generator: jsonl, csv, json and yaml are streamed. Every JSON document (each line of jsonl is one) opens with `"schema":
+A command gives its answer once, as rows (`Output.rows`) or as one document (`Output.document`), and every format is made from that. Rows
+may be a generator: jsonl, csv, json and yaml are streamed. Every JSON document (each line of jsonl is one) begins with `"schema":
 "kops.<thing>/v1"`.
 """
 
@@ -21,16 +21,16 @@ from kops.errors import KopsError
 
 FORMATS = ("table", "wide", "json", "jsonl", "yaml", "csv")
 BUFFER_BYTES = 64 * 1024
-HOLD_BACK_S = 0.2  # what a slow command prints is handed on after so long, whoever watches
+HOLD_BACK_S = 0.2  # the output of a slow command is flushed after this time
 COLORS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36", "bold": "1", "dim": "2"}
 
 
 class Output:
-    """Where one run of a command prints. Commands get it as their first argument, `out`.
+    """The output of one run of a command. Commands get it as their first argument, `out`.
 
-    `format` is the chosen format. `status` is the exit code so far: a command that finds something says `out.status |= PROBLEMS` as soon
-    as it knows, so that the code is right also when the reader of stdout goes away or Ctrl-C comes. `resume` is what Ctrl-C's message
-    says on how to go on.
+    `format` is the chosen format. `status` is the exit code so far. A command that finds a problem does `out.status |= PROBLEMS` at once,
+    so that the code is right even if the reader of stdout ends or Ctrl-C comes. `resume` is the hint in the message after Ctrl-C that says
+    how to continue.
     """
 
     def __init__(self, *, format: str = "table", file: str | None = None, verbosity: int = 0, color: bool = True) -> None:
@@ -52,17 +52,17 @@ class Output:
     # Words
 
     def say(self, text: str) -> None:
-        """A line for the person, on stderr; `-q` silences it."""
+        """Print a message on stderr, unless `-q`."""
         if self.verbosity >= 0:
             self._words(text)
 
     def detail(self, text: str) -> None:
-        """A line on stderr that only `-v` shows."""
+        """Print a message on stderr if `-v`."""
         if self.verbosity >= 1:
             self._words(text)
 
     def warn(self, text: str) -> None:
-        """A warning on stderr, also under `-q`."""
+        """Print a warning on stderr, even with `-q`."""
         self._words(f"kops: warning: {text}")
 
     def fail(self, text: str) -> None:
@@ -77,9 +77,9 @@ class Output:
         say(text)
 
     def confirm(self, question: str) -> bool:
-        """Ask the person at the terminal, yes or no (on stderr; no is the default, and what the end of the input means).
+        """Ask a yes-or-no question at the terminal, on stderr. No is the default, also at the end of the input.
 
-        Ctrl-C is Ctrl-C. Ask only where `can_ask()` is true.
+        Ctrl-C interrupts as usual. Ask only if `can_ask()` is true.
         """
         import click
 
@@ -104,7 +104,7 @@ class Output:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether data goes to a terminal."""
+        """Whether the data goes to a terminal."""
         return self._sink().is_terminal
 
     @property
@@ -113,11 +113,11 @@ class Output:
         return self._color_wanted and self.is_terminal
 
     def paint(self, text: str, color: str | None) -> str:
-        """The text in a colour of `COLORS` where colours are shown, else unchanged."""
+        """The text in a colour of `COLORS` if colours are shown, else unchanged."""
         return f"\x1b[{COLORS[color]}m{text}\x1b[0m" if color and self.color else text
 
     def write(self, data: str | bytes | memoryview) -> None:
-        """Text or bytes as they are, buffered. Text becomes UTF-8; undecodable bytes of file names come out as the bytes they were."""
+        """Write text or bytes, buffered. Text is encoded as UTF-8; undecodable bytes of file names become the original bytes."""
         chunk = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
         self.wrote = True
         if len(chunk) >= BUFFER_BYTES:
@@ -132,23 +132,23 @@ class Output:
             self.flush()
 
     def line(self, text: str = "") -> None:
-        """A line of text."""
+        """Write a line of text."""
         self.write(text + "\n")
 
     def flush(self) -> None:
-        """Hand on what is buffered, for somebody who watches."""
+        """Flush the buffer, so that a reader sees it now."""
         self._drain()
         self._sink().flush()
 
     def check_reader(self) -> None:
-        """For a command that waits for what may come: it is over when whoever reads has gone away (OutputClosed)."""
+        """Raise OutputClosed if the reader of the output has ended. For a command that waits for data."""
         self._sink().check_reader()
 
     def rows(self, rows: Iterable[Mapping[str, Any]], columns: Iterable[Column], *, schema: str, key: str = "rows", **head: Any) -> None:
-        """A listing.
+        """Print a listing.
 
-        `schema` is `kops.<thing>/v1`; json and yaml print `{"schema": …, **head, key: [rows]}`, jsonl one document a row with `schema` in
-        it, csv the columns' keys and values, table and wide the columns as a person reads them.
+        `schema` is `kops.<thing>/v1`. json and yaml print `{"schema": …, **head, key: [rows]}`, jsonl prints a document with `schema` for
+        each row, csv prints the columns' keys and values, table and wide print the columns for people.
         """
         chosen = list(columns)
         if self.format in ("table", "wide"):
@@ -166,10 +166,10 @@ class Output:
             self.document({**head, key: iter(rows)}, schema=schema)
 
     def document(self, document: Mapping[str, Any], *, schema: str) -> None:
-        """One document, as json (the default for table formats, too), yaml, or one line of jsonl.
+        """Print one document, as json (also for table formats), yaml, or one line of jsonl.
 
-        A value may be an iterator (an array that is streamed) or a function without arguments (called when its turn comes: totals that are
-        known only after the stream). An interrupt or an error in the middle closes the document, so that what was printed can be parsed.
+        A value may be an iterator (a streamed array) or a function without arguments (called when its turn comes, for totals that are known
+        only after the stream). An interrupt or an error in the middle closes the document, so that what was printed can be parsed.
         """
         from kops.cli.printing import documents
 
@@ -191,7 +191,7 @@ class Output:
             raise
 
     def record(self, document: Mapping[str, Any]) -> None:
-        """One line of jsonl, exactly these keys."""
+        """Print one line of jsonl with exactly these keys."""
         from kops.cli.printing.documents import compact
 
         self.line(compact(document))
@@ -217,15 +217,15 @@ class Output:
     # The end
 
     def commit(self) -> None:
-        """All went well: hand everything on, give the file its name."""
+        """The command succeeded: flush everything and give the file its name."""
         self._end("commit")
 
     def keep(self) -> None:
-        """Interrupted: what was printed so far is kept."""
+        """The command was interrupted: keep the output so far."""
         self._end("keep")
 
     def abandon(self) -> None:
-        """Failed: no half file."""
+        """The command failed: remove an incomplete file."""
         self._end("abandon")
 
     def _end(self, how: str) -> None:
@@ -239,7 +239,7 @@ class Output:
         try:
             self._drain()
         except (OutputError, OutputClosed):
-            # The rest is not there: an older file keeps its name.
+            # The rest is missing: an older file keeps its name.
             how = "abandon"
             raise
         finally:
@@ -262,10 +262,10 @@ class Output:
 
 
 def can_ask() -> bool:
-    """Whether there is somebody to ask: stdin and stderr are a terminal."""
+    """Whether a question can be asked: stdin and stderr are a terminal."""
     return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty() and stderr_is_terminal()
 
 
 def stderr_is_terminal() -> bool:
-    """Whether somebody sees stderr live."""
+    """Whether stderr is a terminal."""
     return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()

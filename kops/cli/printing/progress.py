@@ -1,4 +1,5 @@
-"""A progress bar on stderr: how far, how fast, how long still. It draws at most ten times a second and costs next to nothing between.
+"""A progress bar on stderr, with amount, speed and remaining time. It is drawn at most ten times a second and costs almost nothing
+otherwise.
 
 verify   43% ███████████▎               1.2 GiB of 2.8 GiB  640.2 MiB/s  0:02 left
 """
@@ -40,7 +41,7 @@ class Progress:
         self.close()
 
     def update(self, count: int) -> None:
-        """So many more units are done."""
+        """This many more units are done."""
         self.done += count
         if self.enabled:
             now = time.monotonic()
@@ -49,23 +50,23 @@ class Progress:
                 self._draw(now)
 
     def set(self, done: int) -> None:
-        """So many units are done in all."""
+        """This many units are done in all."""
         self.update(done - self.done)
 
     def clear(self) -> None:
-        """Take the bar off the line, for other words; the next update draws it again."""
+        """Remove the bar from the line, for a message. The next update draws it again."""
         if self._drawn:
             self._put("\r\x1b[K")
             self._drawn = False
             self._next = 0.0
 
     def close(self) -> None:
-        """The work is over: the bar goes away."""
+        """Remove the bar at the end of the work."""
         self.clear()
         self.enabled = False
 
     def text(self, elapsed_s: float, columns: int) -> str:
-        """The line as it is drawn after so many seconds, cut to the terminal's width."""
+        """The text of the line after `elapsed_s`, cut to the terminal's width."""
         rate = self.done / elapsed_s if elapsed_s > 0 else 0.0
         if not self.total:
             return f"{self.label}  {self._amount(self.done)}  {self._amount(rate)}/s"[: max(columns - 1, 0)]

@@ -1,7 +1,7 @@
-"""Where a command's data goes: stdout, or a file that appears under its name only when it is whole.
+"""The destination of a command's data: stdout, or a file that gets its name only when it is complete.
 
-A sink takes bytes. Three things can go wrong and each has its own way out: the reader of stdout went away (`OutputClosed`, no error), the
-disk is full or the stream is broken (`OutputError`, exit code 8), the command failed (the half-written file is removed).
+A sink takes bytes. There are three kinds of failures: the reader of stdout has ended (`OutputClosed`, not an error), the disk is full or
+the stream is broken (`OutputError`, exit code 8), the command failed (the incomplete file is removed).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PIECE_SIZE = 64 * 1024
 
 
 class OutputClosed(Exception):
-    """Whoever read stdout has gone away, as `head` does when it has seen enough."""
+    """The reader of stdout has ended, as `head` does when it has read enough."""
 
 
 class OutputError(KopsError):
@@ -28,7 +28,7 @@ class OutputError(KopsError):
 
 
 def discard_stdout() -> None:
-    """Point stdout at nothing, so that the interpreter's last flush of what is still buffered does not complain."""
+    """Redirect stdout to nothing, so that the interpreter's last flush does not fail."""
     if sys.stdout is None:
         return
     try:
@@ -45,10 +45,10 @@ def _failure(name: str, error: OSError) -> OutputError:
 
 
 class StdoutSink:
-    """Standard output. `commit` and `keep` flush, nothing can be taken back.
+    """Standard output. `commit` and `keep` flush it; nothing can be undone.
 
-    Ctrl-C may come while a slow reader (`| less`) holds up a write. A write forgets how far it came then, a flush knows: so what is
-    written goes into a buffer in pieces that fit, and is flushed from there; the rest waits for the next write.
+    Ctrl-C may come while a slow reader (`| less`) blocks a write. An interrupted write does not know how far it came; an interrupted flush
+    does. So data goes into a buffer, in pieces that fit, and is flushed from there. The rest waits for the next write.
     """
 
     name = "standard output"
@@ -66,7 +66,7 @@ class StdoutSink:
         self._put(flush=self.is_terminal)
 
     def flush(self) -> None:
-        """Hand on what is buffered."""
+        """Flush the buffer."""
         self._put(flush=True)
 
     def _put(self, *, flush: bool) -> None:
@@ -87,7 +87,7 @@ class StdoutSink:
             raise _failure(self.name, error) from error
 
     def check_reader(self) -> None:
-        """OutputClosed where whoever read has gone away, which a command that has nothing to write would not notice."""
+        """Raise OutputClosed if the reader has ended; a command that has nothing to write would not notice."""
         import select
 
         try:
@@ -100,15 +100,15 @@ class StdoutSink:
             raise OutputClosed
 
     def commit(self) -> None:
-        """The data is complete."""
+        """The output is complete."""
         self.flush()
 
     def keep(self) -> None:
-        """The data is complete as far as it goes."""
+        """The output was interrupted; keep it."""
         self.flush()
 
     def abandon(self) -> None:
-        """The command failed: what was written stands, and is handed on."""
+        """The command failed: flush what was written."""
         self.flush()
 
 
@@ -123,7 +123,7 @@ def _stdout_stream() -> BinaryIO:
 
 
 class FileSink:
-    """A file written beside its place and renamed at the end; devices and pipes (`/dev/null`, a fifo) are written directly."""
+    """A file written under a temporary name and renamed at the end. Devices and pipes (`/dev/null`, a fifo) are written directly."""
 
     is_terminal = False
 
@@ -152,7 +152,7 @@ class FileSink:
             raise _failure(self.name, error) from error
 
     def flush(self) -> None:
-        """Hand on what is buffered."""
+        """Flush the buffer."""
         try:
             self._stream.flush()
         except BrokenPipeError:
@@ -161,10 +161,10 @@ class FileSink:
             raise _failure(self.name, error) from error
 
     def check_reader(self) -> None:
-        """A file has none that could go away."""
+        """Nothing to check: a file has no reader."""
 
     def commit(self) -> None:
-        """The data is complete: give the file its name."""
+        """The output is complete: give the file its name."""
         if self._stream.closed:
             return
         try:
@@ -181,11 +181,11 @@ class FileSink:
             raise _failure(self.name, error) from error
 
     def keep(self) -> None:
-        """The data is complete as far as it goes (Ctrl-C): that is worth keeping under the file's name."""
+        """The output was interrupted (Ctrl-C): keep what there is under the file's name."""
         self.commit()
 
     def abandon(self) -> None:
-        """The command failed: leave no half file; an older file of that name stays as it was."""
+        """The command failed: remove the incomplete file. An older file of that name stays as it was."""
         if self._temporary and os.path.exists(self._temporary):
             os.unlink(self._temporary)
         try:

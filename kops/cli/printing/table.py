@@ -1,6 +1,6 @@
-"""Tables for people: aligned columns, human numbers, no surprises from control characters or wide letters in the data.
+"""Tables for people: aligned columns and readable numbers, safe with control characters and wide letters in the data.
 
-tabulate aligns them; it is imported when the first line of a table is printed.
+tabulate aligns the columns. It is imported when the first line of a table is printed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 from kops.cli.printing.text import human_bytes, iso_time, one_line
 
-# So many rows are aligned at a time: it bounds memory, and the first lines come early. Columns only get wider from one piece to the next.
+# This many rows are aligned at a time, which limits memory and prints the first lines early. Columns only get wider from one piece to the
+# next.
 PIECE = 1000
 RIGHT = ("int", "bytes")
 NO_TIMESTAMP = -1  # Kafka's
@@ -20,9 +21,9 @@ NO_TIMESTAMP = -1  # Kafka's
 class Column:
     """One column of a listing.
 
-    `key` is the key in a row; `title` the head of the column in a table (the key itself by default); `kind` says how a person reads it:
-    `text`, `int`, `bytes` (1.5 MiB), `time_ms` (milliseconds since 1970 as ISO time, UTC), `list`; `wide` columns show in `--format wide`
-    only; `style` gives the colour of a value. In json, jsonl, yaml and csv a value is what the row holds, untouched.
+    `key` is the key in a row. `title` is the heading in a table (by default the key). `kind` is how a value is shown: `text`, `int`,
+    `bytes` (1.5 MiB), `time_ms` (milliseconds since 1970 as ISO time, UTC), `list`. `wide` columns are shown only in `--format wide`.
+    `style` returns the colour of a value. In json, jsonl, yaml and csv a value is unchanged.
     """
 
     __slots__ = ("key", "kind", "style", "title", "wide")
@@ -44,7 +45,7 @@ class Column:
 
 
 def cell(value: Any, kind: str) -> str:
-    """A value as a person reads it; `-` for null."""
+    """A value as text for people; `-` for null."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -63,8 +64,8 @@ def cell(value: Any, kind: str) -> str:
 
 
 def width(text: str) -> int:
-    """Columns of a terminal that the text takes: East Asian wide letters take two, combining marks none."""
-    if text.replace("…", "").isascii():  # the mark of what is cut off
+    """The columns that the text takes on a terminal: two for East Asian wide letters, none for combining marks."""
+    if text.replace("…", "").isascii():  # the mark of a cut text
         return len(text)
     from unicodedata import combining, east_asian_width
 
@@ -74,14 +75,14 @@ def width(text: str) -> int:
 def table(
     rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], paint: Callable[[str, str | None], str] | None = None
 ) -> Iterator[str]:
-    """The lines of a table, head first; no lines at all where there are no rows. `paint(text, color)` colours, None prints plainly."""
+    """The lines of a table, headings first; no lines if there are no rows. `paint(text, color)` colours a text; None: no colours."""
     source = iter(rows)
     titles = [column.title.upper() for column in columns]
     widest = titles
     first = True
     while piece := list(islice(source, PIECE)):
         cells = [[cell(row.get(column.key), column.kind) for column in columns] for row in piece]
-        # The first line of what is aligned is the head; later, when it is not shown, a line as wide as any before.
+        # The first aligned line is the headings. In later pieces, where they are not shown, it is a line as wide as any before.
         shown = [_painted(row, texts, columns, paint) for row, texts in zip(piece, cells, strict=True)] if paint else cells
         head, *lines = _aligned([widest, *shown], columns)
         if first:
@@ -97,7 +98,7 @@ def _painted(row: Mapping[str, Any], texts: Sequence[str], columns: Sequence[Col
 
 
 def _aligned(lines: list[Sequence[str]], columns: Sequence[Column]) -> list[str]:
-    """The lines, cells aligned by tabulate and otherwise as they are: no cell is taken for a number, none is wrapped."""
+    """The lines with cells aligned by tabulate. Cells are not changed: none is read as a number, none is wrapped."""
     from tabulate import tabulate
 
     align = ["right" if column.kind in RIGHT else "left" for column in columns]

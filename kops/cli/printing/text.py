@@ -1,4 +1,4 @@
-"""Text for people: a line on stderr, names made printable, sizes and times in words."""
+"""Text for people: messages on stderr, printable names, readable sizes and times."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import sys
 
 
 def say(text: str) -> None:
-    """A line on stderr, one also where a name in it has line breaks; a stderr that is closed or full can't be told anything, so that is
-    ignored."""
+    """Print one line on stderr, even if a name in it has line breaks. Errors of a closed or full stderr are ignored."""
     if sys.stderr is None:
         return
     try:
@@ -17,7 +16,7 @@ def say(text: str) -> None:
 
 
 def printable(text: str) -> str:
-    """The text with control characters (but the line break) and undecodable bytes shown as escapes: file names and keys are not trusted."""
+    """The text with control characters (except line breaks) and undecodable bytes as escapes: file names and keys are not trusted."""
     if text.isprintable():
         return text
     return "".join(
@@ -32,7 +31,7 @@ def one_line(text: str) -> str:
 
 
 def human_bytes(size: int | float) -> str:
-    """`1.5 MiB`; below 1 KiB whole bytes."""
+    """`1.5 MiB`; whole bytes below 1 KiB."""
     if abs(size) < 1024:
         return f"{int(size)} B"
     value = float(size)

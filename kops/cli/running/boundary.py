@@ -1,4 +1,4 @@
-"""Where a command ends, however it ends: with an exit code and at most one line of words."""
+"""The end of every command: an exit code, and at most one line of text for an error."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class Boundary:
-    """Where every exception ends: `with boundary:` leaves `boundary.code` as the exit code and has printed one line for an error.
+    """Catches every exception: after `with boundary:`, `boundary.code` is the exit code, and one line was printed for an error.
 
-    `path` is the command so far (it decides the scheme of exit codes), `out` the running command's output once there is one: it knows the
-    exit code so far and what has to be closed or thrown away.
+    `path` is the command so far, which decides the scheme of exit codes. `out` is the running command's output, if there is one; it knows
+    the exit code so far and which output to close or discard.
     """
 
     def __init__(self, path: tuple[str, ...]) -> None:

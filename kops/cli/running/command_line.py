@@ -1,4 +1,4 @@
-"""What every command line has in common: the flags that may stand before a command's name, and the error of one that names no command."""
+"""Common to all command lines: the flags that may come before a command's name, and the error if no command is named."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMON = {
 
 
 class Stop(Exception):
-    """Wrong usage found before a command was reached: the sentence, and the path as far as it was understood."""
+    """Wrong usage found before a command was reached: the message, and the path as far as it was understood."""
 
     def __init__(self, message: str, path: tuple[str, ...]) -> None:
         super().__init__(message)

@@ -1,6 +1,6 @@
-"""Completion scripts for bash, zsh and fish, written out whole from the tree and the commands' options.
+"""Completion scripts for bash, zsh and fish, made from the tree of commands and their options.
 
-The scripts hold all words themselves, so that pressing Tab starts no Python. File names are the shell's own business: after a command, and
+The scripts hold all words themselves, so that pressing Tab starts no Python. The shell completes file names itself: after a command, and
 after an option whose value is not one of a list of words, the shell completes files.
 """
 
@@ -67,7 +67,7 @@ def bash(every: list[Page]) -> str:
 
 
 def _bash_values(options: list[Parameter]) -> list[str]:
-    """What follows an option that takes a value: its choices, or nothing (so that bash completes files)."""
+    """The completions after an option that takes a value: its choices, or nothing (bash then completes files)."""
     lines = ['      case "$prev" in']
     free = [flag for option in options if option.value and not option.choices for flag in option.flags]
     for option in options:
@@ -79,7 +79,7 @@ def _bash_values(options: list[Parameter]) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """In single quotes, for a shell."""
+    """The text in single quotes, for a shell."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 
@@ -129,7 +129,7 @@ def _argument_choices(page: Page) -> tuple[str, ...]:
 
 
 def fish(every: list[Page]) -> str:
-    """For fish: a function that says where in the tree the line is, and one `complete` a word."""
+    """For fish: a function that finds the line's place in the tree, and one `complete` for each word."""
     nodes = [path for path in [*_groups(), *(page.entry.path for page in every)] if path]
     lines = [
         "# fish completion for kops, made by: kops completion fish",

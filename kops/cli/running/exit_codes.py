@@ -1,7 +1,7 @@
-"""Exit codes: what each number means and how an exception becomes one. This is the only place where that is decided.
+"""Exit codes: the meaning of each number, and the mapping of exceptions to numbers. Only this module decides that.
 
-`kops log`, `kops evidence` and `kops scan` return a sum, as `fsck` does, so that several facts fit into one number. All other commands
-return one of a few small numbers. The manual page kops-exit-codes is made from the tables here.
+`kops log`, `kops evidence` and `kops scan` return a sum, as `fsck` does, so that one number holds several facts. All other commands return
+one of a few small numbers. The manual page kops-exit-codes is made from these tables.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PLAIN_MEANINGS = (
     (PLAIN_INTERRUPTED, "interrupted"),
 )
 
-# What a server answers that is one of these, too.
+# Error codes of servers that mean "not found", too.
 NOT_FOUND_ERRORS = ("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID", "LOG_DIR_NOT_FOUND", "GROUP_ID_NOT_FOUND", "BROKER_ID_NOT_REGISTERED")
 UNREACHABLE_ERRORS = ("REQUEST_TIMED_OUT", "NETWORK_EXCEPTION", "BROKER_NOT_AVAILABLE")
 

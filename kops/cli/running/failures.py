@@ -1,6 +1,6 @@
-"""What to say and which exit code to return for each exception that reaches the top.
+"""The message and the exit code for each exception that reaches the top.
 
-Typer has one exit code for everything, so it never sees these: `kops.cli.running.boundary.Boundary` calls `handle` for whatever was raised.
+Typer has one exit code for all errors, so it never sees them: `kops.cli.running.boundary.Boundary` calls `handle` for every exception.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEBUG = "KOPS_DEBUG"
 
 
 def handle(error: BaseException, path: tuple[str, ...], out: Output | None) -> int:
-    """Say what has to be said about an exception and return the exit code."""
+    """Print the message for an exception and return the exit code."""
     so_far = out.status if out is not None else 0
     if isinstance(error, OutputClosed):
         discard_stdout()
@@ -48,7 +48,7 @@ def handle(error: BaseException, path: tuple[str, ...], out: Output | None) -> i
 
 
 def _finish(out: Output | None, *, keep: bool) -> OutputError | None:
-    """Close what the command has printed to, undisturbed by a second Ctrl-C; returns what went wrong doing so."""
+    """Close the command's output, undisturbed by a second Ctrl-C. Returns the error, if any."""
     if out is None:
         return None
     import signal
@@ -72,7 +72,7 @@ def _finish(out: Output | None, *, keep: bool) -> OutputError | None:
 
 
 def _interrupted(path: tuple[str, ...], out: Output | None, so_far: int, by: str) -> int:
-    """After Ctrl-C, or a signal that says its name: what there is, is kept."""
+    """Handle Ctrl-C, or the signal named `by`: keep the output so far."""
     code = exit_codes.interrupted(path)
     failure = _finish(out, keep=True)
     words = f"interrupted by {by}" if by else "interrupted"
@@ -105,7 +105,7 @@ def _describe(error: BaseException, path: tuple[str, ...]) -> tuple[str, int]:
 
 
 def _known(path: tuple[str, ...]) -> tuple[str, ...]:
-    """The longest beginning of the path that is a command or a group."""
+    """The longest prefix of the path that is a command or a group."""
     from kops.cli.running import tree
 
     while path and tree.find(path) is None and not tree.is_group(path):
@@ -114,7 +114,7 @@ def _known(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _near(typed: str, possibilities: list[str]) -> list[str]:
-    """Only what may well have been meant: `--verbos`, not `--bogus`, is near `--verbose`."""
+    """The likely candidates: `--verbos` is near `--verbose`, `--bogus` is not."""
     from difflib import get_close_matches
 
     return get_close_matches(typed, possibilities, n=1, cutoff=0.75)

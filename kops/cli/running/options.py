@@ -1,6 +1,6 @@
-"""From a function to a command: the common options, the help with its examples, and running it.
+"""Makes commands from functions: adds the common options and the help with its examples, and runs them.
 
-`command` marks a function as a command, `build` makes Typer's command of it (with `--format -o -q -v --no-color` added), `run` runs it.
+`command` marks a function as a command. `build` makes a Typer command from it, with `--format -o -q -v --no-color` added. `run` runs it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., int | None])
 HELP_WIDTH = 110
-# What Kafka calls the files of a log directory: -o never replaces one of these.
+# The file names of Kafka in a log directory: -o never replaces such a file.
 KAFKA_ENDINGS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint", ".deleted", ".cleaned", ".swap")
 KAFKA_NAMES = (
     "meta.properties",
@@ -48,7 +48,7 @@ KAFKA_NAMES = (
 
 
 class Spec:
-    """What a command says about itself beside its parameters: allowed formats (the first is the default) and examples."""
+    """A command's formats (the first is the default) and examples."""
 
     __slots__ = ("examples", "formats")
 
@@ -60,8 +60,8 @@ class Spec:
 def command(*, formats: Sequence[str] = (), examples: Sequence[tuple[str, str]]) -> Callable[[Function], Function]:
     """Mark a function as a command.
 
-    `formats`: those of `table wide json jsonl yaml csv` (and the command's own, as `kafka`) that make sense, the default first; none, and
-    the command has no `--format`. `examples`: `(what it does, the command line)`, at least one; a test parses them all.
+    `formats`: the supported ones of `table wide json jsonl yaml csv`, and the command's own (as `kafka`), the default first. Without
+    formats the command has no `--format`. `examples`: `(what it does, the command line)`, at least one; a test parses all of them.
     """
 
     def mark(function: Function) -> Function:
@@ -78,12 +78,12 @@ def load(entry: Entry) -> Callable[..., int | None]:
 
 
 def spec_of(function: Callable[..., int | None]) -> Spec:
-    """What `command` was told."""
+    """The arguments of `command` for this function."""
     return cast(Spec, function.__dict__["kops"])
 
 
 def common_parameters(spec: Spec) -> list[inspect.Parameter]:
-    """The options that every command takes, as parameters of a function; `--format` where it has a choice."""
+    """The options of every command, as parameters of a function; `--format` only if the command has formats."""
     kind = inspect.Parameter.KEYWORD_ONLY
     parameters = []
     if spec.formats:
@@ -116,20 +116,20 @@ class KopsCommand(TyperCommand):
     spec: Spec
 
     def get_help_option(self, ctx: Any) -> Any:
-        """`--help`, with kops's own coercion as every other parameter."""
+        """`--help`, with kops's own coercion like every other parameter."""
         option = super().get_help_option(ctx)
         if option is not None:
             Plain.put_into(option)
         return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Typer's, but no option is taken for the value of the one before it: `--rollback --force J` lacks the journal."""
+        """As Typer's, except that an option is never the value of the option before it: `--rollback --force J` lacks the journal."""
         if not ctx.resilient_parsing:
             self._refuse_options_as_values(ctx, args)
         return super().parse_args(ctx, args)
 
     def _refuse_options_as_values(self, ctx: Any, args: list[str]) -> None:
-        """Stop for a value, in a word of its own, that is a long option of this command; behind `=` it is taken as it stands."""
+        """Raise Stop if a value, in a word of its own, is a long option of this command. After `=` any value is accepted."""
         options = [each for each in self.get_params(ctx) if isinstance(each, TyperOption)]
         known = {name for each in options for name in (*each.opts, *each.secondary_opts)}
         valued = {name for each in options if not (each.is_flag or each.count) for name in each.opts}
@@ -176,7 +176,7 @@ class KopsCommand(TyperCommand):
 
 
 def _last_of_cluster(word: str, valued: set[str]) -> str:
-    """The option of `-qo` whose value is the next word: its last letter, unless one before it takes the rest for its value."""
+    """The option of `-qo` whose value is the next word: the last letter, unless an earlier option takes the rest as its value."""
     letters = word[1:] if word.startswith("-") else ""
     for number, letter in enumerate(letters, 1):
         if f"-{letter}" in valued:
@@ -185,7 +185,7 @@ def _last_of_cluster(word: str, valued: set[str]) -> str:
 
 
 def argument_name(parameter: Any) -> str:
-    """How help calls an argument: its metavar, in brackets where it may be left out, with dots where there may be many."""
+    """The name of an argument in help: its metavar, in brackets if it is optional, with dots if it may be repeated."""
     name = str(parameter.metavar or parameter.name.upper()).strip("[]")
     if parameter.nargs == -1 and not name.endswith("..."):
         name += "..."
@@ -193,7 +193,7 @@ def argument_name(parameter: Any) -> str:
 
 
 def build(entry: Entry, boundary: Boundary | None = None) -> KopsCommand:
-    """Typer's command for an entry of the tree. When it is invoked it returns the exit code."""
+    """The Typer command for an entry of the tree. It returns the exit code."""
     function = load(entry)
     spec = spec_of(function)
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
@@ -224,10 +224,10 @@ def build(entry: Entry, boundary: Boundary | None = None) -> KopsCommand:
 
 
 class Plain:
-    """Turns the text of a value into str, int, float or bool, or a list of them.
+    """Converts the text of a value to str, int, float or bool, or a list of them.
 
-    Typer does that with pydantic, whose import costs 100 ms of CPU; a parameter keeps its coercion in `_runtime_param`, so it is put there.
-    Parameters of other types keep Typer's. (A test sees to it that running a command does not import pydantic.)
+    Typer uses pydantic for that, whose import takes 100 ms of CPU. A parameter has its coercion in `_runtime_param`, where this class
+    replaces it. Parameters of other types keep Typer's. (A test checks that running a command does not import pydantic.)
     """
 
     def __init__(self, kind: type, minimum: float | None, maximum: float | None) -> None:
@@ -237,7 +237,7 @@ class Plain:
 
     @classmethod
     def put_into(cls, parameter: Any) -> None:
-        """Use it for a parameter of Typer's, if its type is one of those."""
+        """Use this coercion for a Typer parameter, if its type is one of these."""
         annotation = parameter.type_descriptor.annotation
         if get_origin(annotation) is list:
             [annotation] = get_args(annotation)
@@ -245,7 +245,8 @@ class Plain:
             parameter._runtime_param = cls(annotation, parameter.min, parameter.max)
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value (a text, several, None, or a default of the right type) as the command gets it; typer.BadParameter for a wrong one."""
+        """Convert a value (a text, a list, None, or a default of the right type) for the command. Raises typer.BadParameter for an invalid
+        one."""
         if param.multiple or param.nargs == -1:
             return tuple(self._one(element, param, ctx) for element in value or ())
         return None if value is None else self._one(value, param, ctx)
@@ -272,7 +273,7 @@ class Plain:
 
 
 def run(entry: Entry, arguments: list[str], boundary: Boundary) -> int:
-    """Parse the arguments of a command and run it; returns the exit code, lets every error pass to the boundary."""
+    """Parse the arguments of a command and run it. Returns the exit code. Errors propagate to the boundary."""
     built = build(entry, boundary)
     try:
         context = built.make_context(entry.name, arguments)
@@ -285,19 +286,19 @@ def run(entry: Entry, arguments: list[str], boundary: Boundary) -> int:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP came: the same as Ctrl-C, so that whole partial results stay and nothing half-written does."""
+    """SIGTERM or SIGHUP was received. It is handled as Ctrl-C: complete partial results stay, incomplete files do not."""
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a command as Ctrl-C does, unless somebody wants them otherwise (nohup, a handler of the caller's)."""
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, unless they have another handler already (nohup, the caller's)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     owner = os.getpid()
 
     def end(number: int, _frame: object) -> None:
-        if os.getpid() != owner:  # a worker that was forked: it has nothing to leave whole
+        if os.getpid() != owner:  # a forked worker has nothing to complete
             os._exit(128 + number)
         signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
         raise Terminated(signal.Signals(number).name)
@@ -314,7 +315,7 @@ def interruptible() -> Iterator[None]:
 
 
 def open_output(spec: Spec, common: dict[str, Any], values: dict[str, Any]) -> Output:
-    """The `Output` that the common options ask for."""
+    """The `Output` for the common options."""
     format = common["format_"] or "table"
     if spec.formats and format not in spec.formats:
         raise UsageError(f"--format {format} is not one of {', '.join(spec.formats)}")
@@ -327,7 +328,7 @@ def open_output(spec: Spec, common: dict[str, Any], values: dict[str, Any]) -> O
 
 
 def _refuse_input_as_output(target: str, values: dict[str, Any]) -> None:
-    """`-o` must not replace what the command reads: no argument itself, and nothing that is named like a file of Kafka's."""
+    """Raise UsageError if `-o` would replace the command's input: one of its arguments, or a file named like one of Kafka's."""
     if not os.path.isfile(target):
         return
     name = os.path.basename(target)
@@ -340,7 +341,7 @@ def _refuse_input_as_output(target: str, values: dict[str, Any]) -> None:
 
 
 def words(example: str) -> list[str]:
-    """The arguments of an example's command line, after `kops` and without what the shell does with it (`| head`, `> file`, `&& …`)."""
+    """The arguments of an example's command line, after `kops` and without the shell's part (`| head`, `> file`, `&& …`)."""
     lexer = shlex.shlex(example, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     taken: list[str] = []

@@ -1,4 +1,4 @@
-"""What a command takes, as plain data: for the manual pages, for shell completion and for tests. Made from Typer's parameters."""
+"""The parameters of commands as plain data, made from Typer's: for the manual pages, shell completion and tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHOICES = re.compile(r"[a-z0-9_-]+(?:\|[a-z0-9_-]+)+\Z")
 
 
 class Parameter:
-    """An option or an argument. `flags` is empty for an argument; `value` is how its value is called, None for a switch."""
+    """An option or an argument. `flags` is empty for an argument. `value` is the name of its value, None for a switch."""
 
     __slots__ = ("choices", "common", "default", "flags", "help", "many", "required", "value")
 

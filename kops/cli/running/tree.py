@@ -1,7 +1,7 @@
-"""The tree of commands: path, where its function is, and one line of help.
+"""The tree of commands: the path, the function and one line of help of each.
 
-This table is all that `kops --help` and the help of a group need, so printing them imports no command and not even typer. A command
-stands here when it works; there are no stubs. How a command module looks is written in `kops/cli/commands/__init__.py`.
+This table is all that `kops --help` and the help of a group need, so printing them imports no command and not even typer. Only working
+commands are listed, no stubs. `kops/cli/commands/__init__.py` describes a command module.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """As typed, `kops` included."""
+        """The command as typed, including `kops`."""
         return "kops " + " ".join(self.path)
 
 
@@ -101,12 +101,12 @@ def find(path: tuple[str, ...]) -> Entry | None:
 
 
 def is_group(path: tuple[str, ...]) -> bool:
-    """Whether commands stand below this path."""
+    """Whether there are commands below this path."""
     return any(len(entry.path) > len(path) and entry.path[: len(path)] == path for entry in COMMANDS)
 
 
 def children(path: tuple[str, ...]) -> list[tuple[str, str]]:
-    """`(name, one line of help)` of what stands directly below a group, in the table's order."""
+    """`(name, one line of help)` of everything directly below a group, in the table's order."""
     seen: dict[str, str] = {}
     depth = len(path)
     for entry in COMMANDS:

@@ -1,4 +1,4 @@
-"""`kops cluster adopt`: a cluster made of log directories that are there."""
+"""`kops cluster adopt`: makes a cluster from existing log directories."""
 
 from __future__ import annotations
 

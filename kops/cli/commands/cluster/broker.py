@@ -1,4 +1,4 @@
-"""`kops cluster broker …`: one broker stopped, started, paused, killed, added, removed."""
+"""`kops cluster broker …`: stops, starts, pauses, kills, adds and removes single brokers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def add(
     config: Annotated[list[str] | None, typer.Option("--config", metavar="K=V", help="A setting of this broker.")] = None,
     timeout: Timeout = 60,
 ) -> int:
-    """Add a broker to a cluster that is up and print its id.
+    """Add a broker to a running cluster and print its id.
 
     It gets the next id and the settings of the first broker. It does not vote in the quorum. It has no partitions until some are created
     on it or moved to it.

@@ -1,4 +1,4 @@
-"""`kops cluster env`: where clients find a cluster, for a shell."""
+"""`kops cluster env`: prints a cluster's address for a shell."""
 
 from __future__ import annotations
 

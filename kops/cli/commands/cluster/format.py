@@ -1,4 +1,4 @@
-"""`kops cluster format`: log directories as kafka-storage format leaves them."""
+"""`kops cluster format`: formats log directories as kafka-storage format does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kops cluster logs`: the output of the brokers."""
+"""`kops cluster logs`: prints the output of the brokers."""
 
 from __future__ import annotations
 

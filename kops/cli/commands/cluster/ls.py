@@ -1,4 +1,4 @@
-"""`kops cluster ls`: the clusters of this user on this machine."""
+"""`kops cluster ls`: lists the clusters of this user on this machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ls(
     out: Output,
     dirs: Annotated[list[str] | None, typer.Argument(metavar="[DIR...]", help="Directories of clusters that may be down.")] = None,
 ) -> int:
-    """List clusters: those of this user that run, the one in ./kops-data, and those in the directories that are named.
+    """List clusters: this user's running ones, the one in ./kops-data, and those in the given directories.
 
     States: up (all brokers run), partly, down, orphaned (brokers run although their supervisor was killed; kops cluster restart or down).
     """

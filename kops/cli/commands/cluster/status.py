@@ -1,4 +1,4 @@
-"""`kops cluster status`: the brokers of a cluster and what they do."""
+"""`kops cluster status`: shows the brokers of a cluster and their states."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCHEMA = "kops.cluster/v1"
 
 
 def _explain(out: Output, broker: dict[str, Any]) -> None:
-    """Why a broker is down although nobody stopped it."""
+    """Print why a broker is down although it was not stopped."""
     from kops.cluster.processes.broker_process import exit_words
 
     if broker["state"] in ("stopped", "ended") and broker["error"]:

@@ -1,4 +1,4 @@
-"""`kops cluster up`: make and start a cluster on this machine."""
+"""`kops cluster up`: creates and starts a cluster on this machine."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def up(
     """Create a cluster in a directory, or start the existing one, and print its bootstrap address.
 
     Each broker is a process of its own, a node of both roles with an id from 1; a supervisor keeps them. D/broker-N is broker N's log
-    directory and D/N.properties its server.properties, with which Apache Kafka itself starts. Without --port-base a new cluster takes 9092
-    and up, or where these are taken 10092 and up and so on; a cluster that is there keeps its ports.
+    directory and D/N.properties its server.properties, with which Apache Kafka itself starts. Without --port-base a new cluster takes the
+    ports 9092 and up; if they are in use, 10092 and up, and so on. An existing cluster keeps its ports.
 
     Returns when all brokers are registered and a controller is elected. A failure leaves no process and no new directory behind. If the
     cluster is up already, the command says so.
@@ -127,7 +127,7 @@ def _tell(out: Output, directory: ClusterDirectory, result: UpResult, took_s: fl
 
 
 def _stay(out: Output, directory: ClusterDirectory, attachment: ControlClient) -> None:
-    """Tell of brokers that end, until Ctrl-C; the supervisor stops the cluster when this process goes away, however it goes."""
+    """Report brokers that end, until Ctrl-C. The supervisor stops the cluster when this process ends in any way."""
     from kops.cluster.launch import require_supervision, stop_supervisor
 
     running = require_supervision(directory)

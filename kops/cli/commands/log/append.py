@@ -1,4 +1,4 @@
-"""`kops log append`: records appended to a partition's folder, offline."""
+"""`kops log append`: appends records to a partition directory, offline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kops log compact`: what a broker's cleaner would make of logs, in a new directory."""
+"""`kops log compact`: compacts logs as a broker's cleaner does, into a new directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kops log dump`: what is in segments, indexes, snapshots and checkpoints."""
+"""`kops log dump`: prints the contents of segments, indexes, snapshots and checkpoints."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _only_in_kafkas(**flags: bool) -> None:
 
 
 def _split(files: str | None) -> list[str]:
-    """As Java splits: no empty names at the end."""
+    """Split as Java does: without empty names at the end."""
     names = [] if files is None else files.split(",")
     while names and not names[-1]:
         names.pop()
@@ -188,7 +188,7 @@ def _decoders(key: str | None, value: str | None) -> tuple[Any, Any]:
 
 
 def _parser(flags: tuple[bool, ...]) -> RecordParser | None:
-    """The decoder of an internal topic's records that was asked for."""
+    """The decoder of an internal topic's records, if one was requested."""
     if not any(flags):
         return None
     from kops.forensics.dump.messages import PARSERS
@@ -236,7 +236,7 @@ def _filter(
 
 
 def _kafka(out: Output, inventory: Inventory, named: list[str], options: DumpOptions) -> int:
-    """The text of Kafka's tool; the words about damage come behind all of it."""
+    """Print the text of Kafka's tool, and then the messages about damage."""
     import os
     import sys
 
@@ -272,7 +272,7 @@ def _kafka(out: Output, inventory: Inventory, named: list[str], options: DumpOpt
 
 
 def _bundled(problems: list[DumpProblem]) -> Iterator[str]:
-    """A line a problem; a file full of them is cut short."""
+    """A line for each problem; at most 20 for a file."""
     for path, group in groupby(problems, key=lambda problem: problem.path):
         found = list(group)
         yield from (str(problem) for problem in found[:20])
@@ -326,7 +326,7 @@ def _documents(out: Output, inventory: Inventory, options: DocumentOptions) -> i
 
 
 def _progress(out: Output, inventory: Inventory) -> Progress:
-    """A bar over the bytes of all logs, where the data itself does not go to the terminal."""
+    """A progress bar over the bytes of all logs, unless the data goes to the terminal."""
     total = sum(entry.size for entry in inventory.all_files() if entry.kind in ("log", "checkpoint"))
     if not out.is_terminal:
         return out.progress("dump", total)
@@ -417,11 +417,11 @@ def _csv(out: Output, documents: Iterable[dict[str, Any]]) -> None:
 
 _SEGMENT_ROWS = ("kops.batch/v1", "kops.record/v1")
 _HELD = 100_000
-"""So many rows of other kinds are waited for the first batch."""
+"""This many rows of other kinds are kept while waiting for the first batch."""
 
 
 def _rows(documents: Iterable[dict[str, Any]], *, human: bool, cut: bool) -> Iterator[dict[str, Any]]:
-    """Documents as flat rows; for a person what is nested becomes text, and with `cut` long keys and values are shortened."""
+    """Documents as flat rows. For people, nested values become text, and with `cut` long keys and values are shortened."""
     for document in documents:
         row = dict(document)
         if "batch" in row:
@@ -444,7 +444,7 @@ def _words(fields: dict[str, Any] | None) -> str | None:
 
 
 def _columns(schema: str) -> list[Column]:
-    """What is shown of a kind of document; `wide` ones in --format wide and csv."""
+    """The columns for a kind of document; `wide` columns are for --format wide and csv."""
     return [Column(key, title, kind, wide=wide) for key, title, kind, wide in _COLUMNS[schema]]
 
 

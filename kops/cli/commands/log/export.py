@@ -1,4 +1,4 @@
-"""`kops log export`: logs as lines of JSON from which the same segments can be made again."""
+"""`kops log export`: writes logs as lines of JSON from which the same segments can be rebuilt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kops log forecast`: what the start of an Apache Kafka 4.3 broker would do to a directory, and what that loses."""
+"""`kops log forecast`: predicts what the start of an Apache Kafka 4.3 broker would do to a directory, and what that loses."""
 
 from __future__ import annotations
 

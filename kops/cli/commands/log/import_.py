@@ -1,4 +1,4 @@
-"""`kops log import`: segments from what `kops log export` wrote."""
+"""`kops log import`: builds segments from an export of `kops log export`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kops log repair`: what `verify` finds, mended in place, with a journal."""
+"""`kops log repair`: repairs what `verify` finds, in place, with a journal."""
 
 from __future__ import annotations
 

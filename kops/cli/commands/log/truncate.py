@@ -1,4 +1,4 @@
-"""`kops log truncate`: a partition's log cut at an offset, with a journal."""
+"""`kops log truncate`: cuts a partition's log at an offset, with a journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kops log verify`: is everything on disk as Apache Kafka would have written it?"""
+"""`kops log verify`: checks that everything on disk is as Apache Kafka would have written it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def verify(
 
 
 def print_report(out: Output, report: VerifyReport) -> None:
-    """The report in the chosen format, and its exit code."""
+    """Print the report in the chosen format, and set its exit code."""
     out.status |= status_of(report.findings)
     if out.format == "table":
         for found in report.findings:
@@ -116,7 +116,7 @@ def print_report(out: Output, report: VerifyReport) -> None:
 
 
 def status_of(findings: Iterable[Finding]) -> int:
-    """The exit code that findings make: what could not be read was not checked."""
+    """The exit code for findings. What could not be read was not checked."""
     status = 0
     for found in findings:
         if found.code == "file-unreadable":
@@ -141,7 +141,7 @@ def human(out: Output, found: Finding) -> str:
 
 
 def summary(report: VerifyReport, all_shown: bool) -> str:
-    """The last line: what was read and how much was found."""
+    """The last line: what was read, and the number of findings."""
     from kops.cli.printing.text import human_bytes
 
     counts = {severity: sum(1 for found in report.findings if found.severity == severity) for severity in ("error", "warning", "info")}

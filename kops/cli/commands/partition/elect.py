@@ -1,4 +1,4 @@
-"""`kops partition elect`: leaders."""
+"""`kops partition elect`: elects leaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kops partition reassign generate|execute|verify|cancel|list`: partitions to other brokers and log directories."""
+"""`kops partition reassign generate|execute|verify|cancel|list`: moves partitions to other brokers and log directories."""
 
 from __future__ import annotations
 

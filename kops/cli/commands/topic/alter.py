@@ -1,4 +1,4 @@
-"""`kops topic alter`: partitions and settings of topics that are there."""
+"""`kops topic alter`: adds partitions to topics and changes their settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kops topic consume`: records by partition."""
+"""`kops topic consume`: reads records by partition."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _offsets(
 
 
 def _fetched(out: Output, consumer: Consumer, ends: dict[TopicPartition, int] | None, timeout_ms: int | None) -> Iterator[Fetched]:
-    """What comes, until all ends are reached or nothing comes any more."""
+    """The fetched batches, until all ends are reached or no record arrives for `timeout_ms`."""
     client = consumer.client
     heard_ms = client.now_ms()
     while True:
@@ -172,7 +172,7 @@ def _fetched(out: Output, consumer: Consumer, ends: dict[TopicPartition, int] | 
         if came:
             heard_ms = now_ms
             continue
-        # Whoever watches has all there is before a pause.
+        # A reader sees all records before a pause.
         out.flush()
         out.check_reader()
         if timeout_ms is not None and now_ms - heard_ms >= timeout_ms:
@@ -180,7 +180,7 @@ def _fetched(out: Output, consumer: Consumer, ends: dict[TopicPartition, int] | 
 
 
 def _limited(batches: Iterator[Fetched], limit: int | None) -> Iterator[Fetched]:
-    """The first so many records."""
+    """The first `limit` records."""
     left = limit
     if left == 0:
         return
@@ -203,7 +203,7 @@ def _print(out: Output, batches: Iterator[Fetched], encodings: tuple[str, str], 
     if out.format not in ("table", "wide"):
         out.rows(documents, columns, schema="kops.records/v1", key="records")
         return
-    # Lines are aligned in pieces: what an interrupt finds in the last one has to be printed, too.
+    # Lines are aligned in pieces: an interrupt must print the last piece, too.
     rows = _UntilInterrupt(documents)
     out.rows(rows, columns, schema="kops.records/v1", key="records")
     if rows.interrupt is not None:
@@ -211,7 +211,7 @@ def _print(out: Output, batches: Iterator[Fetched], encodings: tuple[str, str], 
 
 
 class _UntilInterrupt:
-    """The same rows, and an end where Ctrl-C comes; it is kept as `interrupt`."""
+    """The same rows, which end at Ctrl-C; it is kept as `interrupt`."""
 
     def __init__(self, rows: Iterator[dict[str, Any]]) -> None:
         self._rows = rows
@@ -249,7 +249,7 @@ def _documents(batches: Iterator[Fetched], key_encoding: str, value_encoding: st
 
 
 def _about(fetched: Fetched) -> dict[str, Any]:
-    """What a record says of its batch, as `kops log dump` has it."""
+    """A record's fields about its batch, as in `kops log dump`."""
     batch = fetched.batch
     flags = (("transactional", batch.is_transactional), ("deleteHorizon", batch.delete_horizon_ms is not None))
     return {
@@ -279,7 +279,7 @@ class KafkaText:
     TEXTS = ("key.separator", "line.separator", "headers.separator", "null.literal")
 
     def __init__(self, properties: Any) -> None:
-        """`properties`: texts `print.key=true`, `key.separator=:`. UsageError for one that is not known."""
+        """`properties` are texts as `print.key=true`, `key.separator=:`. Raises UsageError for an unknown one."""
         self._shown = {"value"}
         texts = {"key.separator": "\t", "line.separator": "\n", "headers.separator": ",", "null.literal": "null"}
         for one in properties:
@@ -313,7 +313,7 @@ class KafkaText:
         if switch == "delivery":
             return b"Delivery:NOT_PRESENT"
         if switch == "epoch":
-            return b"Epoch:NOT_PRESENT"  # the tool leaves it out of the records that it hands to its formatter
+            return b"Epoch:NOT_PRESENT"  # the tool's records for its formatter don't have it
         if switch == "headers":
             return self._headers_separator.join(map(self._header, record.headers)) or b"NO_HEADERS"
         content: bytes | None = record.key if switch == "key" else record.value

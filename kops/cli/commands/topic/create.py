@@ -1,4 +1,4 @@
-"""`kops topic create`: new topics."""
+"""`kops topic create`: creates topics."""
 
 from __future__ import annotations
 

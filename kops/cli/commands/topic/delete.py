@@ -1,4 +1,4 @@
-"""`kops topic delete`: topics and all that is in them."""
+"""`kops topic delete`: deletes topics with all their records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def delete(
 ) -> int:
     """Delete topics and all records in them. This cannot be undone.
 
-    What a regular expression finds is deleted only after a question at the terminal, or with --yes.
+    Topics found by a regular expression are deleted only after a question at the terminal, or with --yes.
     """
     from kops.cli.printing.output import can_ask
     from kops.client.topics import delete_topics, list_topics, match_topics

@@ -1,4 +1,4 @@
-"""`kops topic describe`: partitions, replicas and settings of topics."""
+"""`kops topic describe`: shows partitions, replicas and settings of topics."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def describe(
     """Describe topics: partitions with leader, replicas, in-sync and eligible leader replicas, and settings of their own.
 
     A table lists topics first and their partitions below. In json, jsonl and yaml a topic holds its partitions; configs are all settings
-    that somebody has set, for the topic or for its brokers, overrides those of the topic.
+    that are set for the topic or for its brokers, overrides only those set for the topic.
     """
     wanted = wanted_topics(topics, topic)
     if wanted and topic_id is not None:
@@ -125,7 +125,7 @@ def _find(client: Client, wanted: list[str], topic_id: str | None, exclude_inter
 
 
 class Settings(NamedTuple):
-    """Of a topic: what somebody has set for it or for brokers, what it has of its own, min.insync.replicas."""
+    """A topic's settings (those set for it or for brokers, those set for it), and its min.insync.replicas."""
 
     configs: dict[str, str | None]
     overrides: dict[str, str | None]
@@ -148,7 +148,7 @@ def _settings(client: Client, infos: Iterable[TopicInfo]) -> dict[str, Settings]
 
 
 def _is_shown(one: PartitionInfo, filters: list[str], min_isr: int, alive: set[int]) -> bool:
-    """Whether one of the filters holds; without any, all are shown."""
+    """Whether one of the filters matches; without filters all partitions are shown."""
     holds = {
         "under-replicated": one.is_under_replicated,
         "unavailable": one.leader is None or one.leader not in alive,

@@ -1,4 +1,4 @@
-"""`kops topic list`: the topics of a cluster."""
+"""`kops topic list`: lists the topics of a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kops topic offsets`: where partitions start and end, and which offset a time has."""
+"""`kops topic offsets`: shows where partitions start and end, and the offset of a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kops topic produce`: records from lines of text or of JSON."""
+"""`kops topic produce`: writes records from lines of text or of JSON."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _split(line: bytes, separator: bytes | None, null: bytes | None) -> tuple[by
 
 
 class _Job:
-    """What was sent and what became of it, by partition."""
+    """The sent records and their outcomes, by partition."""
 
     def __init__(self, producer: Producer, topic: str, partition: int | None) -> None:
         self.producer = producer
@@ -138,7 +138,7 @@ class _Job:
         self._done = 0
 
     def run(self, lines: LineSource, take: Callable[[bytes], object], say: Callable[[str], object]) -> BaseException | None:
-        """Send all lines and wait for what becomes of them -> what ended it early. Raises that where nothing had been sent."""
+        """Send all lines and wait for their outcomes -> the exception that ended it early, if any. Raises that if nothing had been sent."""
         stopped: BaseException | None = None
         try:
             while not lines.is_over:
@@ -160,14 +160,14 @@ class _Job:
         return stopped
 
     def give_up(self, error: KopsError) -> None:
-        """What has no outcome yet gets this one."""
+        """Set this outcome for all records that have none yet."""
         left = self.sent - self._done
         if left:
             self.failures[str(error)] = error, self.failures.get(str(error), (error, 0))[1] + left
             self._done = self.sent
 
     def send(self, key: bytes | None, value: bytes | None, headers: list[Header], timestamp: int | None) -> None:
-        """Queue a record, once there is room for it."""
+        """Queue a record as soon as there is space for it."""
         producer = self.producer
         while producer.buffered_size >= producer.settings.buffer_memory:
             producer.poll(100)
@@ -175,7 +175,7 @@ class _Job:
         self.sent += 1
 
     def send_document(self, line: bytes, number: int, file: str, encodings: tuple[str, str], headers: list[Header]) -> None:
-        """Queue the record of a line of JSON. DecodeError where it is none."""
+        """Queue the record of a line of JSON. Raises DecodeError if it is not a record."""
         from kops.forensics.lines.exporting import MALFORMED, content
         from kops.forensics.lines.importing import parse_lines
 
@@ -189,7 +189,7 @@ class _Job:
                 self.send(key, value, own + headers, timestamp if timestamp >= 0 else None)
 
     def done(self, result: Sent | KopsError) -> None:
-        """What became of a record."""
+        """Take the outcome of a record."""
         self._done += 1
         if isinstance(result, KopsError):
             error, count = self.failures.get(str(result), (result, 0))

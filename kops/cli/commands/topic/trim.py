@@ -1,4 +1,4 @@
-"""`kops topic trim`: the records below an offset go."""
+"""`kops topic trim`: deletes the records below an offset."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def trim(
 
 
 def _targets(client: Client, topic: str, wanted: list[int], offset: str) -> dict[TopicPartition, int | ApiError]:
-    """Offsets to delete up to; a number is handed on as it is, so that the server says what is wrong with it."""
+    """The offsets up to which to delete. A number is sent as it is, so that the server reports an invalid one."""
     from kops.client.offsets import HIGH_WATERMARK, LATEST, parse_offset, resolve_offsets
     from kops.client.topics import list_topics
     from kops.records.log_offsets import TopicPartition
