@@ -1,4 +1,4 @@
-"""Kafka's APIs: key, names, versions, header versions, who serves each.
+"""Kafka's APIs: their keys, names, versions and header versions, and the listeners that serve them.
 
 Source: Kafka's ApiKeys and ApiMessageType, KIP-482 (headers), KIP-511 (ApiVersions), KAFKA-18659 (the advertised versions of Produce).
 """

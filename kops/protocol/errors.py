@@ -1,4 +1,4 @@
-"""All error codes of Kafka 4.3: name, Java exception and what a client should do about each.
+"""All error codes of Kafka 4.3: name, Java exception, and how a client should react.
 
 Source: Kafka's Errors and the superclasses of its exceptions (RetriableException, RefreshRetriableException, InvalidMetadataException,
 ApplicationRecoverableException, InvalidConfigurationException; KIP-1050). The texts are kops's own.
@@ -187,12 +187,12 @@ BY_EXCEPTION: Final = {error.exception: error for error in ERRORS if error.excep
 
 
 def by_code(code: int) -> ErrorCode:
-    """The error of a code; UNKNOWN_SERVER_ERROR for one that 4.3 does not know, as in Kafka."""
+    """The error of a code; UNKNOWN_SERVER_ERROR for a code that 4.3 does not know, as in Kafka."""
     return BY_CODE.get(code, BY_CODE[-1])
 
 
 def by_name(name: str) -> ErrorCode:
-    """The error of a name, as in `ApiError.name`. KeyError where there is none: that is a mistake in kops."""
+    """The error of a name, as in `ApiError.name`. KeyError if there is none, which is a bug in kops."""
     return BY_NAME[name]
 
 

@@ -1,4 +1,4 @@
-"""A message as JSON, with the names, the order and the text that Kafka's tools print.
+"""A message as JSON: names, order and text as Kafka's tools print them.
 
 Source: JsonConverterGenerator (the `JsonConverter` classes of the messages), Jackson's JsonNode.toString, Double.toString.
 """

@@ -41,7 +41,7 @@ class _ReaderSource:
         self.version = version
         self.flexible = flexible
         self.lines: list[str] = []
-        self.run: list[tuple[str, str]] = []  # (what a value is assigned to, its struct code)
+        self.run: list[tuple[str, str]] = []  # (target of the assignment, struct code)
         self.namespace: dict[str, Any] = {
             "new": object.__new__,
             "struct_error": struct.error,

@@ -34,7 +34,7 @@ Encoded = bytes | bytearray | memoryview | FileSlice
 
 
 class _Unset:
-    """No value was given, and null is one."""
+    """Marks a value that was not given, where None is a value."""
 
     def __repr__(self) -> str:
         return "UNSET"
@@ -45,7 +45,7 @@ UNSET: Any = _Unset()
 
 
 def parse_versions(text: str) -> range:
-    """`"0-3"`, `"2"`, `"4+"` or `"none"`, as a descriptor writes versions."""
+    """Versions as a descriptor writes them: `"0-3"`, `"2"`, `"4+"` or `"none"`."""
     if text == "none":
         return NO_VERSIONS
     if text.endswith("+"):

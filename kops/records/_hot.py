@@ -1,11 +1,11 @@
-"""The hot loop over the records of a batch: one typed source, interpreted, or compiled by mypyc where a compiler is.
+"""The hot loop over the records of a batch: one typed source, interpreted, or compiled by mypyc if there is a C compiler.
 
 Source: Kafka's `DefaultRecord.readFrom` and `DefaultRecordBatch.RecordIterator`. A record is
 `length: varint, attributes: int8, timestampDelta: varlong, offsetDelta: varint, key, value: varint length and bytes (-1: null),
-headers: varint count, then key (never null) and value each`. Nothing here raises for wrong bytes: a function returns the position of the
-record that could not be read (`kops.records.deep` finds the sentence for it), so the loop carries no error handling.
+headers: varint count, then key (never null) and value each`. Nothing here raises for wrong bytes, so the loop has no error handling. A
+function returns the position of the record that it cannot read, and `kops.records.windows.why_unreadable` describes the error.
 
-Both variants must give the same answer for any bytes: no arithmetic here may leave 64 bits where an interpreted int would grow.
+Both variants must give the same result for any bytes. So no arithmetic here may exceed 64 bits, where an interpreted int would grow.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def is_compiled() -> bool:
 
 
 def read_varint(data: bytes, position: i64) -> tuple[i64, i64]:
-    """-> (signed 32-bit value, position behind it); position -1 where it does not end within 5 bytes. IndexError at the end of `data`.
+    """-> (signed 32-bit value, position after it); position -1 if it does not end within 5 bytes. IndexError at the end of `data`.
 
     As in Kafka, bits beyond 32 in the fifth byte are dropped.
     """
@@ -48,7 +48,7 @@ def read_varint(data: bytes, position: i64) -> tuple[i64, i64]:
 
 
 def read_varlong(data: bytes, position: i64) -> tuple[i64, i64]:
-    """-> (signed 64-bit value, position behind it); position -1 where it does not end within 10 bytes. IndexError at the end of `data`."""
+    """-> (signed 64-bit value, position after it); position -1 if it does not end within 10 bytes. IndexError at the end of `data`."""
     raw: i64 = 0
     shift: i64 = 0
     byte: i64 = data[position]
@@ -60,14 +60,14 @@ def read_varlong(data: bytes, position: i64) -> tuple[i64, i64]:
         position += 1
         byte = data[position]
     if shift == 63:
-        # The tenth byte gives one bit, the highest; it is kept apart so that the sum fits a signed 64-bit number.
+        # The tenth byte gives only the highest bit. It is handled separately, so that the sum fits a signed 64-bit number.
         return ((raw >> 1) | ((byte & 1) << 62)) ^ -(raw & 1), position + 1
     raw |= byte << shift
     return (raw >> 1) ^ -(raw & 1), position + 1
 
 
 def _skip_headers(data: bytes, position: i64, count: i64, end: i64) -> i64:
-    """-> the position behind `count` headers, or -1."""
+    """-> the position after `count` headers, or -1."""
     if count < 0 or count > end - position:
         return -1
     size: i64
@@ -89,18 +89,18 @@ def _skip_headers(data: bytes, position: i64, count: i64, end: i64) -> i64:
 
 
 Place = tuple[i64, i64, i64, i64, i64, i64, i64, i64, i64]
-"""(position behind the record or -1, timestamp delta, offset delta, key position, key size, value position, value size, position of the
-headers' count, attributes as an unsigned byte); a size below 0 is null."""
+"""(position after the record or -1, timestamp delta, offset delta, key position, key size, value position, value size, position of the
+headers' count, attributes as an unsigned byte). A size below 0 means null."""
 
 
 def locate(data: bytes, position: i64, end: i64) -> Place:
-    """Where the fields of the record at `position` stand, whatever its shape; -1 in front where it can't be read."""
+    """The places of the fields of the record at `position`, whatever its shape; -1 as the first if the record is unreadable."""
     try:
         size, position = read_varint(data, position)
         stop = position + size
         if position < 0 or size < 6 or stop > end:
             return -1, 0, 0, 0, 0, 0, 0, 0, 0
-        # One byte of attributes stands before the timestamp.
+        # One byte of attributes comes before the timestamp.
         timestamp, at = read_varlong(data, position + 1)
         if at < 0:
             return -1, 0, 0, 0, 0, 0, 0, 0, 0
@@ -122,20 +122,20 @@ def locate(data: bytes, position: i64, end: i64) -> Place:
         return -1, 0, 0, 0, 0, 0, 0, 0, 0
 
 
-# The usual record has no headers, and no number in it takes more than two bytes. That one is read on the spot; a third byte shows as a
-# number above 16383, a field that goes beyond the record in where it ends, and then `locate` has the word.
+# The usual record has no headers, and none of its numbers takes more than two bytes. It is read in the loop itself. A third byte shows as
+# a number above 16383, and a field beyond the end of the record as a wrong end. In both cases `locate` decides.
 
 
 Survey = tuple[i64, i64, i64, i64, i64, i64]
 
 
 def validate_records(data: bytes, start: i64, end: i64, count: i64) -> Survey:
-    """Look at every record of the uncompressed set `data[start:end]` without making objects.
+    """Check every record of the uncompressed set `data[start:end]` without making objects.
 
-    -> (status, position, last offset delta, largest timestamp delta, smallest timestamp delta, records without a key). Status OK;
-    UNREADABLE: `position` is where the bad record begins; NOT_INCREASING: all can be read, but the record at `position` does not come after
-    the one before it; LEFT_OVER: bytes remain from `position` on. Without a record the last and the largest delta are -2**63, the smallest
-    is 2**63 - 1.
+    -> (status, position, last offset delta, largest timestamp delta, smallest timestamp delta, records without a key). The status is OK;
+    UNREADABLE: the bad record begins at `position`; NOT_INCREASING: all records are readable, but the offset of the one at `position` is
+    not above the one before it; LEFT_OVER: bytes remain from `position` on. Without a record, the last and the largest delta are -2**63,
+    and the smallest is 2**63 - 1.
     """
     position: i64 = start
     status: i64 = OK
@@ -196,7 +196,7 @@ def validate_records(data: bytes, start: i64, end: i64, count: i64) -> Survey:
 
 
 def place(data: bytes, position: i64, end: i64) -> Place:
-    """`locate`, the usual record faster."""
+    """`locate`, with a faster path for the usual record."""
     begin = position
     try:
         length: i64 = data[position]
@@ -240,7 +240,7 @@ def place(data: bytes, position: i64, end: i64) -> Place:
 
 
 def whole_records(data: bytes, start: i64, end: i64, count: i64) -> tuple[i64, i64]:
-    """-> (position behind the records that stand whole at `start`, at most `count` of them, how many they are)."""
+    """-> (position after the complete records from `start` on, at most `count` of them; their number)."""
     position: i64 = start
     read: i64 = 0
     while read < count:
@@ -253,7 +253,7 @@ def whole_records(data: bytes, start: i64, end: i64, count: i64) -> tuple[i64, i
 
 
 def _varint_size(value: i64) -> i64:
-    """Bytes that a signed number takes, written as short as can be."""
+    """The size of a signed number in its shortest form."""
     raw: i64 = value if value >= 0 else ~value
     size: i64 = 1
     while raw >= 64 and size < 10:
@@ -263,10 +263,10 @@ def _varint_size(value: i64) -> i64:
 
 
 def are_plain(data: bytes, start: i64, end: i64, count: i64, first: i64 = 0) -> bool:
-    """Whether the records of `data[start:end]` are, byte for byte, what Kafka's builder would write of them as a batch.
+    """Whether the records of `data[start:end]` are byte for byte what Kafka's builder would write for them.
 
-    That is: offsets from `first` on without a gap, at offset 0 the timestamp delta 0, every number as short as can be, no attributes. Not
-    plain, though they may be the same, are records with headers and numbers so large that bits may be dropped in reading them.
+    Plain records have offsets from `first` on without a gap, the timestamp delta 0 at offset 0, every number in its shortest form, and no
+    attributes. Records with headers, and with numbers so large that reading them may drop bits, never count as plain.
     """
     position: i64 = start
     index: i64
@@ -276,7 +276,7 @@ def are_plain(data: bytes, start: i64, end: i64, count: i64, first: i64 = 0) -> 
         stop, timestamp, offset, key_at, key_size, value_at, value_size, headers_at, attributes = place(data, position, end)
         if stop < 0 or attributes or offset != index or data[headers_at] or not -SAFE <= timestamp < SAFE:
             return False
-        # Any size below 0 is null, but -1 is what is written.
+        # Any size below 0 means null, but the builder writes -1.
         if (key_size < 0 and data[key_at - 1] != 1) or (value_size < 0 and data[value_at - 1] != 1):
             return False
         if index == 0 and timestamp:
@@ -295,7 +295,7 @@ Row = tuple[int, int, str, bytes | None, bytes | None, list[Header], int, int | 
 
 
 def _read_headers(data: bytes, position: i64, end: i64, out: list[Header]) -> None:
-    """Append the headers whose count stands at `position`, which were seen to fit."""
+    """Append the headers whose count is at `position`. The caller has checked that they fit."""
     count, position = read_varint(data, position)
     name: str | bytes
     for _ in range(count):
@@ -327,13 +327,13 @@ def decode_records(
 ) -> i64:
     """Append a row for each record of `data[start:end]`, with the fields of `kops.records.Record` in its order.
 
-    -> the position behind the last record, or -1 - position of the record that can't be read (the rows before it are there).
-    With `timestamp_type` LogAppendTime, `base_timestamp` is that of every record. Sums wrap at 64 bits, as in Java.
+    -> the position after the last record, or -1 - position of the unreadable record (the rows before it are appended).
+    With `timestamp_type` LogAppendTime, every record has the timestamp `base_timestamp`. Sums wrap at 64 bits, as in Java.
     """
     fixed = timestamp_type == "LogAppendTime"
     position: i64 = start
     sequence: i64 = -1
-    # So far from the limits no sum with a number of 32 bits wraps.
+    # This far from the limits, no sum with a 32-bit number wraps.
     safe = -SAFE < base_offset < SAFE and -SAFE < base_timestamp < SAFE
     for _ in range(count):
         stop, timestamp, offset, key_at, key_size, value_at, value_size, headers_at, attributes = place(data, position, end)
@@ -344,7 +344,7 @@ def decode_records(
             if sequence > 0x7FFFFFFF:
                 sequence -= 0x80000000
             elif offset < 0:
-                # The limit with which Kafka compares it wraps, too (DefaultRecordBatch.incrementSequence).
+                # Kafka compares it with a limit that also wraps (DefaultRecordBatch.incrementSequence).
                 sequence += 0x80000000 if sequence < 0 else -0x80000000
         key = None if key_size < 0 else data[key_at : key_at + key_size]
         value = None if value_size < 0 else data[value_at : value_at + value_size]
@@ -366,7 +366,7 @@ def decode_records(
 
 
 def add(base: i64, delta: i64) -> i64:
-    """A sum that wraps at 64 bits, whether this is interpreted or compiled."""
+    """A sum that wraps at 64 bits, both interpreted and compiled."""
     if delta >= 0:
         if base > _MAX64 - delta:
             return (base - _MAX64 - 1) + (delta - _MAX64 - 1)

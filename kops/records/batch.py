@@ -1,9 +1,9 @@
-"""A batch on disk or on the wire: its header's fields, its checksum, its records.
+"""A batch on disk or on the wire: the fields of its header, its checksum, its records.
 
 Source: Kafka's `DefaultRecordBatch` (magic 2) and `AbstractLegacyRecordBatch` with `LegacyRecord` (magic 0 and 1, where a "batch" is one
 outer message: a single record or a compressed set).
 
-A hot module (see `kops._compiled`): compiled, `Batch` is a native class, whose fields other hot modules reach without the interpreter.
+A hot module (see `kops._compiled`). When compiled, `Batch` is a native class, and other hot modules read its fields directly.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from kops.records.crc import crc32c_function
 from kops.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Record
 
 LOG_OVERHEAD: Final = 12
-"""Bytes of offset and length in front of every batch."""
+"""Bytes of the offset and the length at the front of every batch."""
 HEADER_SIZE_UP_TO_MAGIC: Final = 17
 BATCH_OVERHEAD: Final = 61
-"""Bytes of a v2 batch in front of its records."""
+"""Bytes of a v2 batch before its records."""
 MESSAGE_OVERHEAD_V0: Final = 14
 MESSAGE_OVERHEAD_V1: Final = 22
 MAX_INT: Final = 0x7FFFFFFF
@@ -58,23 +58,23 @@ FIELDS: Final = (
     "producer_id",
     "size",
 )
-"""Where a `Batch` keeps what it knows; compiled, a class does not tell."""
+"""The attributes of a `Batch`. A compiled class does not list them."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Batch:
-    """One batch. It lies in `buffer` at `index` (in the file at `position`) and takes `size` bytes, the 12 of offset and length included.
+    """One batch, at `index` in `buffer` and at `position` in the file. `size` includes the 12 bytes of offset and length.
 
-    The fields are the header's as they stand (nothing is checked, see `crc_ok` and `check`); times in ms; what a format lacks is -1.
-    v0 and v1: `last_offset` is the outer message's offset, `count` None and `base_offset` found by decompressing when it is asked for
-    (where that fails it is `last_offset`; `read_base_offset` raises instead, as Kafka does).
+    The fields hold the header as it is. Nothing is checked; see `crc_ok` and `check`. Times are in ms. A field that the format lacks is -1.
+    In v0 and v1, `last_offset` is the offset of the outer message and `count` is None. `base_offset` is found by decompression on first
+    use. If that fails, it is `last_offset`; `read_base_offset` raises instead, as Kafka does.
     """
 
     __slots__ = FIELDS
 
-    __deletable__ = ("max_timestamp",)  # for mypyc: `kops.storage.segment_files.file_records.FileBatch` takes it away
+    __deletable__ = ("max_timestamp",)  # for mypyc: `kops.storage.segment_files.file_records.FileBatch` deletes it
 
-    _base_offset: int | None  # None: a compressed set of v0 or v1, nobody asked yet
+    _base_offset: int | None  # None: a compressed set of v0 or v1 that was not decompressed yet
     attributes: int
     base_sequence: int
     base_timestamp: int
@@ -89,7 +89,7 @@ class Batch:
     size: int
 
     def __init__(self, buffer: bytes, index: int = 0, position: int | None = None) -> None:
-        """Read the header at `index`. DecodeError (`torn-tail`) where `buffer` ends within it."""
+        """Read the header at `index`. DecodeError (`torn-tail`) if `buffer` ends within it."""
         self.buffer = buffer
         self.index = index
         self.position = index if position is None else position
@@ -101,7 +101,7 @@ class Batch:
                 else:
                     self._unpack_header(buffer, index)
             else:
-                # As Kafka has it, a negative magic is no v2 and so goes with the old formats.
+                # As in Kafka, a negative magic counts as an old format, because it is below 2.
                 self._read_legacy_header(buffer, index, magic)
         except (struct.error, IndexError):
             raise DecodeError("the bytes end within a batch header", code="torn-tail", position=self.position) from None
@@ -136,7 +136,7 @@ class Batch:
         self._base_offset = None if self.attributes & CODEC_MASK else offset
 
     def moved(self, buffer: bytes, base_offset: int, leader_epoch: int) -> Batch:
-        """The v2 batch that `buffer` holds from its beginning on, where it is this one with another base offset and leader epoch."""
+        """The v2 batch at the front of `buffer`, which is this batch with another base offset and leader epoch."""
         batch = Batch.__new__(Batch)
         batch.buffer = buffer
         batch.index = batch.position = 0
@@ -160,7 +160,7 @@ class Batch:
 
     @property
     def base_offset(self) -> int:
-        """Offset of the first record."""
+        """The offset of the first record."""
         base_offset = self._base_offset
         if base_offset is None:
             base_offset = self._base_offset = self._find_base_offset()
@@ -198,7 +198,7 @@ class Batch:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the cleaner may drop the batch's tombstones and markers; the field is the base timestamp's."""
+        """When the cleaner may drop the batch's tombstones and markers. It is stored in the field of the base timestamp."""
         return self.base_timestamp if self.magic > 1 and self.attributes & DELETE_HORIZON_MASK else None
 
     @property
@@ -207,7 +207,7 @@ class Batch:
 
     @property
     def last_sequence(self) -> int:
-        """-1 without a sequence; wraps from 2147483647 to 0."""
+        """The sequence of the last record; -1 without one. It wraps from 2147483647 to 0."""
         return increment_sequence(self.base_sequence, self.last_offset_delta) if self.base_sequence != -1 else -1
 
     @property
@@ -221,11 +221,11 @@ class Batch:
 
     @property
     def end(self) -> int:
-        """The position behind the batch."""
+        """The position after the batch."""
         return self.position + self.size
 
     def data(self) -> memoryview:
-        """The whole batch, no copy."""
+        """The whole batch, as a view."""
         return memoryview(self.buffer)[self.index : self.index + self.size]
 
     def computed_crc(self) -> int:
@@ -237,12 +237,12 @@ class Batch:
 
     @property
     def crc_ok(self) -> bool:
-        """The size holds a header, all its bytes are there, and the checksum holds: Kafka's `isValid`."""
+        """Whether the size has room for a header, all bytes are there, and the checksum is right: Kafka's `isValid`."""
         least = BATCH_OVERHEAD if self.magic > 1 else LOG_OVERHEAD + MESSAGE_OVERHEAD_V0
         return self.size >= least and self.index + self.size <= len(self.buffer) and self.computed_crc() == self.crc
 
     def ensure_valid(self) -> None:
-        """DecodeError where Kafka's `ensureValid` throws CorruptRecordException: `bad-length` or `crc-mismatch`."""
+        """DecodeError if Kafka's `ensureValid` throws CorruptRecordException: `bad-length` or `crc-mismatch`."""
         if not self.crc_ok:
             least = BATCH_OVERHEAD if self.magic > 1 else LOG_OVERHEAD + MESSAGE_OVERHEAD_V0
             if self.size < least:
@@ -252,33 +252,33 @@ class Batch:
             raise DecodeError(reason, code="crc-mismatch", position=self.position)
 
     def records(self, limit: int = DEFAULT_LIMIT) -> list[Record]:
-        """Every record, all in memory: see `iterate` for batches of any size.
+        """All records, held in memory. For batches of any size, use `iterate`.
 
-        DecodeError where Kafka's iteration throws: `bad-records`, `bad-compression`, `unknown-codec`; `too-large` where they decompress to
-        more than `limit` bytes.
+        DecodeError if Kafka's iteration throws: `bad-records`, `bad-compression`, `unknown-codec`. `too-large` if the records decompress
+        to more than `limit` bytes.
         """
         from kops.records import decode
 
         return decode.read_records(self, limit)
 
     def iterate(self, max_record_bytes: int = MAX_INT) -> Iterator[Record]:
-        """Every record, decompressed as it is needed, whatever the batch decompresses to.
+        """The records one by one, decompressed as they are needed. The batch may decompress to any size.
 
-        DecodeError as `records` raises, after the records before the place; `too-large` only for a record of more than `max_record_bytes`
-        in a batch that takes more than 4 MiB.
+        DecodeError as `records`, after the records before the error. `too-large` only for a record of more than `max_record_bytes` in a
+        batch that takes more than 4 MiB.
         """
         from kops.records import decode
 
         return decode.iterate(self, max_record_bytes=max_record_bytes)
 
     def check(self) -> list[DecodeError]:
-        """What is wrong with the contents under the checksum, as a list of errors (empty: nothing). Raises nothing."""
+        """Check the contents, apart from the checksum -> a list of errors. Raises nothing."""
         from kops.records import decode
 
         return decode.check_batch(self)
 
     def read_base_offset(self) -> int:
-        """Offset of the first record. v0 and v1 decompress for it: DecodeError as `records` raises."""
+        """The offset of the first record. v0 and v1 are decompressed for it: DecodeError as `records`."""
         if self.magic > 1 or not self.compressed:
             return self.base_offset
         from kops.records import decode
@@ -287,7 +287,7 @@ class Batch:
 
 
 def read_header(batch: Batch, buffer: bytes, index: i64) -> None:
-    """A v2 header whose bytes are all there: as `Batch._unpack_header`, a third of its time where this is compiled, else many times it."""
+    """Read a complete v2 header, as `Batch._unpack_header`. It takes a third of the time if compiled, and many times as long if not."""
     base_offset: i64 = _int64_at(buffer, index)
     delta: i64 = _int32_at(buffer, index + 23)
     batch._base_offset = base_offset
@@ -341,14 +341,14 @@ def _int64_at(buffer: bytes, index: i64) -> i64:
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """`sequence + increment`, wrapping from 2147483647 to 0. Other numbers give what Java's 32 bits give."""
+    """`sequence + increment`, wrapping from 2147483647 to 0. Other numbers overflow as in Java."""
     if sequence > _int32(MAX_INT - increment):
         return _int32(increment - (MAX_INT - sequence) - 1)
     return _int32(sequence + increment)
 
 
 def decrement_sequence(sequence: int, decrement: int) -> int:
-    """`sequence - decrement`, wrapping from 0 to 2147483647. Other numbers give what Java's 32 bits give."""
+    """`sequence - decrement`, wrapping from 0 to 2147483647. Other numbers overflow as in Java."""
     if sequence < decrement:
         return _int32(MAX_INT - (decrement - sequence) + 1)
     return _int32(sequence - decrement)

@@ -1,4 +1,4 @@
-"""Batches built: every format and codec, byte for byte what Kafka writes where nothing is compressed.
+"""Builds batches of every format and codec. Uncompressed batches are byte for byte those of Kafka.
 
 Source: Kafka's `MemoryRecordsBuilder`, `DefaultRecord.writeTo`, `LegacyRecord.write`, `EndTransactionMarker`.
 """
@@ -32,9 +32,9 @@ _SMALL: Final = tuple(write_varint(value) for value in range(64))
 
 
 class BatchBuilder:
-    """One batch in the making. Times in ms, -1 where there is none; ValueError for what Kafka's builder refuses.
+    """Builds one batch. Times are in ms, -1 for none. ValueError for what Kafka's builder rejects.
 
-    v0 and v1 without a codec make one message a record, one behind the other; with a codec, one message around all of them.
+    In v0 and v1 without a codec, each record is a message of its own. With a codec, one message contains all of them.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class BatchBuilder:
         self.last_offset: int | None = None
         self.count = 0
         self.uncompressed_size = 0
-        """Bytes of the records so far, uncompressed."""
+        """The size of the records so far, uncompressed."""
         self._parts: list[bytes] = []
         self._part_bytes = 0
         self._compressor = Compressor(self.codec, magic=magic, level=level)
@@ -102,7 +102,7 @@ class BatchBuilder:
         *,
         offset: int | None = None,
     ) -> int:
-        """Add a record; -> its offset (the next one unless `offset` says another)."""
+        """Add a record -> its offset, which is the next one unless `offset` is given."""
         if offset is None:
             offset = self.base_offset if self.last_offset is None else self.last_offset + 1
         if self.last_offset is not None and offset <= self.last_offset:
@@ -139,7 +139,7 @@ class BatchBuilder:
             self._part_bytes = 0
 
     def append_record(self, record: Record) -> int:
-        """Add a record as it was read, its offset kept."""
+        """Add a record that was read elsewhere. It keeps its offset."""
         return self.append(record.timestamp, record.key, record.value, record.headers, offset=record.offset)
 
     def append_control(self, timestamp: int, control_type: str, value: bytes, *, offset: int | None = None) -> int:
@@ -153,7 +153,7 @@ class BatchBuilder:
         return self.append_control(timestamp, "COMMIT" if commit else "ABORT", struct.pack(">hi", 0, coordinator_epoch), offset=offset)
 
     def build(self, *, last_offset: int | None = None) -> bytes:
-        """The batch; b"" without records (see `empty_batch`). `last_offset` overrides the last record's, as compaction does."""
+        """The batch; b"" without records (see `empty_batch`). `last_offset` overrides that of the last record, as compaction needs."""
         if self.last_offset is None:
             return b""
         last = self.last_offset if last_offset is None else last_offset
@@ -201,7 +201,7 @@ def write_batch(
     partition_leader_epoch: int = -1,
     magic: int = 2,
 ) -> bytes:
-    """A v2 batch around `body` (the records, compressed as `attributes` say), with its checksum. Fields are taken as they are."""
+    """A v2 batch with its checksum. `body` is the records, compressed as `attributes` says. The fields are not checked."""
     header = bytearray(
         HEADER_V2.pack(
             base_offset,
@@ -231,7 +231,7 @@ def write_record(
     value: bytes | memoryview | None,
     headers: Sequence[Header] = (),
 ) -> bytes:
-    """A record of format v2, its length in front."""
+    """A record of format v2, after its length."""
     parts: list[bytes | memoryview] = [b"\x00", _varint(timestamp_delta), _varint(offset_delta)]
     for field in (key, value):
         if field is None:
@@ -266,7 +266,7 @@ def write_message(
     codec: int = 0,
     timestamp_type: str = CREATE_TIME,
 ) -> bytes:
-    """A message of format v0 or v1 with offset and length in front; with a codec, `value` is the compressed set."""
+    """A message of format v0 or v1, after its offset and length. With a codec, `value` is the compressed set."""
     attributes = codec | (TIMESTAMP_TYPE_MASK if magic and timestamp_type == LOG_APPEND_TIME else 0)
     parts = [bytes((magic, attributes)), struct.pack(">q", timestamp) if magic else b""]
     parts.append(_NULL_FIELD if key is None else len(key).to_bytes(4, "big") + key)
@@ -290,7 +290,7 @@ def empty_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """The header that compaction leaves of a batch without records (`DefaultRecordBatch.writeEmptyHeader`)."""
+    """A batch without records, as compaction leaves it (`DefaultRecordBatch.writeEmptyHeader`)."""
     return write_batch(
         b"",
         base_offset=base_offset,
@@ -329,7 +329,7 @@ def end_txn_marker(
 
 
 def build_batch(records: Iterable[Record], **fields: object) -> bytes:
-    """A batch of these records, offsets kept; the base offset is the first one's unless `fields` (those of `BatchBuilder`) say another."""
+    """A batch of these records with their offsets. `fields` are those of `BatchBuilder`; the base offset defaults to the first offset."""
     all_records = list(records)
     if all_records:
         fields.setdefault("base_offset", all_records[0].offset)

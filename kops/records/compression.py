@@ -1,7 +1,7 @@
 """Compression of record sets: gzip, snappy, lz4 and zstd exactly as Kafka frames them (`kops.records.streams` reads them).
 
-Source: Kafka's `CompressionType` and `org.apache.kafka.common.compress`. snappy is framed as the xerial library does (raw blocks are read,
-too), lz4 is the LZ4 frame format with independent blocks of 64 KiB.
+Source: Kafka's `CompressionType` and `org.apache.kafka.common.compress`. snappy has the framing of the xerial library. lz4 has the LZ4
+frame format with independent blocks of 64 KiB.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ __all__ = [
 
 _GZIP_HINTS: Final = slice(8, 10)
 _JAVA_GZIP_HINTS: Final = b"\x00\xff"
-"""How hard was compressed and on which system, as Java (16 and later) has it in a stream's header: not told."""
+"""The header fields for the compression level and the operating system, as Java 16 and later writes them: unspecified."""
 
 
 def compress(codec: int | str, data: Buffer, *, magic: int = 2, level: int | None = None) -> bytes:
-    """`data` framed so that Kafka of any version that knows the codec reads it in a batch of this `magic`."""
+    """`data` compressed and framed so that every version of Kafka that knows the codec reads it in a batch of this `magic`."""
     number = codec_id(codec)
     if number == NONE:
         return bytes(data)
@@ -75,9 +75,9 @@ _CHUNK: Final = 4 << 20
 
 
 class Compressor:
-    """A record set compressed as it comes: `compress` for what is too large to be held.
+    """Compresses a record set as a stream, for sets that are too large for `compress`.
 
-    Up to 4 MiB the result is that of `compress`. Of more, only the compressed bytes are held.
+    Up to 4 MiB, the result is the same as that of `compress`. Of a larger set, only the compressed bytes are held.
     """
 
     def __init__(self, codec: int, *, magic: int = 2, level: int | None = None) -> None:
@@ -90,7 +90,7 @@ class Compressor:
         self._stream: _Stream | None = None
 
     def write(self, data: Buffer) -> None:
-        """Take in more of the set."""
+        """Add more of the set."""
         self._held.append(data)
         self._size += len(data)
         if self._size >= _CHUNK:
@@ -101,7 +101,7 @@ class Compressor:
             self._size = 0
 
     def finish(self) -> bytes:
-        """All of it, compressed."""
+        """The whole set, compressed."""
         data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
         if self._stream is None:
             return compress(self._codec, data, magic=self._magic, level=self._level)
@@ -135,7 +135,7 @@ def _stream(codec: int, magic: int, level: int | None) -> _Stream:
 
 
 class _Blocks:
-    """Blocks of one size, each compressed by itself, between a header and an end."""
+    """A stream of a header, blocks of one size, each compressed separately, and an end mark."""
 
     def __init__(self, header: bytes, size: int, pack: Callable[[memoryview], bytes], end: bytes) -> None:
         self._front = header
@@ -182,7 +182,7 @@ _LZ4_END: Final = b"\x00\x00\x00\x00"
 
 
 def _write_lz4(data: Buffer, magic: int, level: int | None) -> bytes:
-    """Kafka's `Lz4BlockOutputStream`: independent blocks of 64 KiB, no checksums but the header's, no content size."""
+    """Kafka's `Lz4BlockOutputStream`: independent blocks of 64 KiB, no checksum except that of the header, no content size."""
     view = memoryview(data)
     blocks = [_lz4_block(view[start : start + _LZ4_BLOCK], level) for start in range(0, len(view), _LZ4_BLOCK)]
     return b"".join((_lz4_header(magic), *blocks, _LZ4_END))
@@ -190,7 +190,7 @@ def _write_lz4(data: Buffer, magic: int, level: int | None) -> bytes:
 
 def _lz4_header(magic: int) -> bytes:
     header = _LZ4_MAGIC + b"\x60\x40"
-    # Format v0 hashed the frame's magic, too, and so all readers of v0 expect or ignore that.
+    # In format v0 the hash includes the magic of the frame. Readers of v0 expect that or ignore the hash.
     return header + bytes(((xxhash32(header if magic == 0 else header[4:]) >> 8) & 0xFF,))
 
 

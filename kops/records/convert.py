@@ -1,8 +1,8 @@
 """Conversion between the message formats v0, v1 and v2, in every direction.
 
-Source: Kafka's `RecordsUtil.downConvert` and `ConvertedRecords` (up to 3.9: brokers of that time answered the fetches of old clients so),
-and its `LogValidator` for the way up. Offsets and codec stay. What the older format has no place for is lost: headers, producers, leader
-epochs, timestamps (v0), gaps at the ends of a batch; control batches are left out.
+Source: Kafka's `RecordsUtil.downConvert` and `ConvertedRecords` (in Kafka up to 3.9, for the fetches of old clients), and its
+`LogValidator` for the conversion to newer formats. Offsets and codec stay. The conversion drops what the older format cannot hold: headers,
+producers, leader epochs, timestamps (v0), gaps at the ends of a batch, and control batches.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from kops.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE,
 
 
 class ConvertedRecords(NamedTuple):
-    """`data` in the format that was asked for; `converted_count` records in it were converted."""
+    """`data` in the wanted format. `converted_count` of its records were converted."""
 
     data: bytes
     converted_count: int
 
 
 def convert_records(batches: Iterable[Batch], magic: int, *, first_offset: int = 0) -> ConvertedRecords:
-    """Down-conversion as an older broker does for a fetch from `first_offset`; batches of format `magic` or older stay as they are.
+    """Down-conversion as an older broker does it for a fetch from `first_offset`. Batches of format `magic` or older stay as they are.
 
-    Uncompressed records below `first_offset` are left out on the way to v0 and v1: old clients expect the first message to be the one they
-    asked for. ApiError UNSUPPORTED_COMPRESSION_TYPE for zstd in formats that have none; DecodeError as `Batch.records`,
-    and for a timestamp below -1.
+    Conversion to v0 and v1 leaves out uncompressed records below `first_offset`, because old clients expect that the first message is the
+    one they asked for. ApiError UNSUPPORTED_COMPRESSION_TYPE for zstd in formats that lack it. DecodeError as `Batch.records`, and for a
+    timestamp below -1.
     """
     parts: list[bytes] = []
     count = 0
@@ -47,7 +47,7 @@ def convert_records(batches: Iterable[Batch], magic: int, *, first_offset: int =
 
 
 def convert_batch(batch: Batch, magic: int) -> bytes:
-    """The batch in format `magic`, older or newer; nothing of a control batch is left in v0 and v1. Errors as `convert_records`."""
+    """The batch in format `magic`, older or newer; b"" for a control batch in v0 and v1. Errors as `convert_records`."""
     if batch.magic == magic:
         return bytes(batch.data())
     if magic < 2 and batch.is_control:

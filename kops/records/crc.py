@@ -1,7 +1,7 @@
 """Checksums of batches: CRC-32C (Castagnoli) for magic 2, CRC-32 (IEEE) for magic 0 and 1.
 
 Source: Kafka's `Crc32C`, `DefaultRecordBatch` (CRC from the attributes to the end) and `LegacyRecord` (CRC from the magic byte to the end).
-The hardware library `crc32c` stands in front; where it can't be imported, `crcmod` computes the same numbers.
+The hardware library `crc32c` is preferred. If it cannot be imported, `crcmod` computes the same numbers.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _POLYNOMIAL = 0x11EDC6F41
 
 
 def portable_crc32c() -> Callable[..., int]:
-    """CRC-32C by crcmod (its C extension where that was built, else pure Python): the fallback, and the reference of the tests."""
+    """CRC-32C by crcmod, with its C extension if that was built. It is the fallback, and the reference of the tests."""
     import crcmod
 
     function = crcmod.mkCrcFun(_POLYNOMIAL, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
 
     def crc(data: Buffer, value: int = 0) -> int:
-        # crcmod refuses some memoryviews, and its C extension reads bytes fastest.
+        # crcmod rejects some memoryviews, and its C extension reads bytes fastest.
         return int(function(bytes(data), value))
 
     return crc
@@ -30,7 +30,7 @@ def portable_crc32c() -> Callable[..., int]:
 
 @functools.cache
 def crc32c_function() -> Callable[..., int]:
-    """The fastest CRC-32C there is here: `function(data, value=0) -> int`; hot loops bind it once."""
+    """The fastest CRC-32C on this machine: `function(data, value=0) -> int`. Hot loops bind it once."""
     try:
         return _hardware_crc32c()
     except ImportError:
@@ -38,7 +38,7 @@ def crc32c_function() -> Callable[..., int]:
 
 
 def _hardware_crc32c() -> Callable[..., int]:
-    """`crc32c.crc32c`, from the package's extension module alone: importing the package costs 50 ms (it reads its own metadata), this 5."""
+    """`crc32c.crc32c` from the extension module alone. That takes 5 ms; the whole package takes 50, because it reads its metadata."""
     from importlib.machinery import PathFinder
     from importlib.util import find_spec, module_from_spec
 

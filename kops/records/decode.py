@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _LEGACY_SIZE = 12
 CHUNK: Final = 16384
-"""Records that are decoded at once."""
+"""How many records are decoded at once."""
 _as_record: Callable[[hot.Row], Record] = partial(tuple.__new__, Record)
 
 
@@ -41,7 +41,7 @@ def read_records(batch: Batch, limit: int) -> list[Record]:
 
 
 def read_some(batch: Batch, limit: int) -> tuple[list[Record], DecodeError | None]:
-    """The records of a v2 batch up to the first that can't be read, and the error there. Raises for what spoils the whole batch."""
+    """The records of a v2 batch up to the first unreadable one, and the error there. Raises if the whole batch is unreadable."""
     windows = RecordWindows(batch, max_record_bytes=limit)
     records: list[Record] = []
     count = batch.count or 0
@@ -63,7 +63,7 @@ def read_some(batch: Batch, limit: int) -> tuple[list[Record], DecodeError | Non
 
 
 def first_of(batch: Batch) -> tuple[list[Record], DecodeError | None]:
-    """The first record of a v2 batch, if there is one, and what is wrong in the batch. Raises for what spoils the whole batch."""
+    """The first record of a v2 batch, if any, and the error in the batch. Raises if the whole batch is unreadable."""
     first: list[Record] = []
     failed = None
     for records, error in decoded(batch, RecordWindows(batch)):
@@ -77,7 +77,7 @@ def _too_large(batch: Batch, limit: int) -> DecodeError:
 
 
 def decoded(batch: Batch, windows: RecordWindows) -> Iterator[tuple[list[Record], DecodeError | None]]:
-    """The records of a v2 batch, at most `CHUNK` at a time; with the last of them the error where the next can't be read."""
+    """The records of a v2 batch, at most `CHUNK` at a time. The last list comes with the error of the next record, if any."""
     left = batch.count or 0
     if left == 0:
         return
@@ -103,7 +103,7 @@ def decoded(batch: Batch, windows: RecordWindows) -> Iterator[tuple[list[Record]
 def _decode(
     batch: Batch, data: bytes, position: int, end: int, count: int, number: int, *, is_last: bool
 ) -> tuple[list[Record], DecodeError | None, int]:
-    """-> (`count` records from `position` on, the first of which has this number in the batch; the error, the position behind them)."""
+    """-> (`count` records from `position` on, the error, the position after them). `number` is the place of the first in the batch."""
     fixed = batch.attributes & 8 != 0
     rows: list[hot.Row] = []
     stop = hot.decode_records(
@@ -127,13 +127,13 @@ def _decode(
 
 
 def iterate(batch: Batch, *, max_record_bytes: int = MAX_RECORD, holds: Holds = "records") -> Iterator[Record]:
-    """`Batch.iterate`. `holds`: what is kept of the contents of a record of more than 4 MiB (in v0 and v1 always all)."""
+    """`Batch.iterate`. `holds`: how much of a record of more than 4 MiB is kept (in v0 and v1 always all)."""
     for records in chunks(batch, max_record_bytes=max_record_bytes, holds=holds):
         yield from records
 
 
 def chunks(batch: Batch, *, max_record_bytes: int = MAX_RECORD, holds: Holds = "records") -> Iterator[list[Record]]:
-    """The records in lists of at most `CHUNK`, so that the memory does not grow with the batch. DecodeError as `iterate` raises."""
+    """The records in lists of at most `CHUNK`, so that the memory does not grow with the batch. DecodeError as `iterate`."""
     if batch.magic < 2:
         yield from _bundled(_read_legacy(batch, None, whole=holds == "records", max_bytes=max_record_bytes))
         return
@@ -148,7 +148,7 @@ def chunks(batch: Batch, *, max_record_bytes: int = MAX_RECORD, holds: Holds = "
 
 
 def _field(message: bytes, position: int) -> tuple[bytes | None, int]:
-    """A field with a 32-bit length in front (negative: null) -> (bytes, position behind it)."""
+    """A field after a 32-bit length (negative: null) -> (bytes, position after it)."""
     if position + 4 > len(message):
         raise DecodeError("a message ends within its fields", code="bad-records")
     size = int.from_bytes(message[position : position + 4], "big", signed=True)
@@ -161,7 +161,7 @@ def _field(message: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def _message(message: bytes, offset: int, outer_type: str | None, outer_timestamp: int) -> Record:
-    """A message (from its CRC on) as a record. `outer_type`: timestamp type of the compressed set around it, if any."""
+    """A message (from its CRC on) as a record. `outer_type` is the timestamp type of the compressed set around it, if any."""
     magic, attributes = message[4], message[5]
     if magic == 0:
         kind, timestamp, position = NO_TIMESTAMP_TYPE, -1, 6
@@ -178,7 +178,7 @@ def _message(message: bytes, offset: int, outer_type: str | None, outer_timestam
 
 
 def _bundled(records: Iterator[Record]) -> Iterator[list[Record]]:
-    """Lists of at most `CHUNK` records, and of little more than `WINDOW` bytes."""
+    """The records in lists of at most `CHUNK`, and of little more than `WINDOW` bytes."""
     found: list[Record] = []
     size = 0
     for record in records:
@@ -199,7 +199,7 @@ def _outer(batch: Batch) -> bytes:
 
 
 def _read_legacy(batch: Batch, limit: int | None, *, whole: bool = True, max_bytes: int = MAX_RECORD) -> Iterator[Record]:
-    """`limit` is that of all messages, `max_bytes` of one. Without `whole`, a large message of a compressed set has empty contents."""
+    """`limit` bounds all messages together, `max_bytes` each one. Without `whole`, a large message of a compressed set has no contents."""
     message = _outer(batch)
     size = 0
     try:
@@ -226,9 +226,9 @@ LegacyMessage = tuple[bytes, int, str | None, int]
 
 
 def legacy_messages(batch: Batch, message: bytes) -> Iterator[LegacyMessage]:
-    """The messages inside a compressed one. The whole set is looked at before the first is given; DecodeError where Kafka refuses it.
+    """The messages inside a compressed one. The whole set is checked before the first is given; DecodeError if Kafka rejects it.
 
-    A cut message at the end is dropped, as Kafka does. A set of more than `WINDOW` bytes is decompressed twice, and never held.
+    A cut message at the end is dropped, as in Kafka. A set of more than `WINDOW` bytes is decompressed twice, and never held.
     """
     base, found = _inner_set(batch, message)
     for offset, _, content, _ in found:
@@ -236,10 +236,10 @@ def legacy_messages(batch: Batch, message: bytes) -> Iterator[LegacyMessage]:
 
 
 def _inner_set(batch: Batch, message: bytes, *, whole: bool = True, max_bytes: int = MAX_RECORD) -> tuple[int, Iterable[InnerMessage]]:
-    """-> (what is to be added to the messages' offsets, the messages).
+    """-> (the number to add to the messages' offsets, the messages).
 
-    v1 numbers them from 0 relative to the set (the last one has the outer offset), v0 absolutely. An outer offset of 0 in v1 comes from old
-    librdkafka producers and means: as they stand.
+    In v1, offsets are relative: they count from 0, and the last message has the outer offset. In v0, they are absolute. An outer offset of
+    0 in v1 comes from old librdkafka producers. The offsets count as written then.
     """
     codec = batch.attributes & 7
     if codec == ZSTD or codec > LZ4:
@@ -282,7 +282,7 @@ def read_base_offset(batch: Batch) -> int:
 
 
 def _check_fields(inner: InnerMessage) -> None:
-    """DecodeError where key or value can't be; what lies behind 64 KiB of a large message is not looked at."""
+    """DecodeError for an impossible key or value. Of a large message, only the first 64 KiB are checked."""
     if inner.computed_crc is None:
         _message(inner.content, 0, None, -1)
         return

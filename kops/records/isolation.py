@@ -1,4 +1,4 @@
-"""What a consumer gets of a partition's batches, at both isolation levels.
+"""The batches of a partition that a consumer gets, at both isolation levels.
 
 Source: Kafka's `CompletedFetch` (consumer) and `ProducerAppendInfo.appendEndTxnMarker` (which transaction an ABORT marker ends).
 """
@@ -15,19 +15,19 @@ AbortedTransaction = tuple[int, int]
 
 
 def control_record(batch: Batch) -> ControlRecord | None:
-    """The first control record of a control batch, None for an empty one. DecodeError as its records raise."""
+    """The first control record of a control batch, None for an empty one. DecodeError as `Batch.records`."""
     records = batch.records()
     return read_control_record(records[0]) if records else None
 
 
 def _aborts(batch: Batch) -> bool:
-    """Whether a control batch aborts a transaction. A consumer looks at the key alone (CompletedFetch.containsAbortMarker)."""
+    """Whether a control batch aborts a transaction. A consumer checks only the key (CompletedFetch.containsAbortMarker)."""
     records = batch.records()
     return bool(records) and control_type_id(records[0].key)[1] == CONTROL_TYPES.index(ABORT)
 
 
 def aborted_transactions(batches: Iterable[Batch]) -> list[AbortedTransaction]:
-    """The aborted transactions that these batches, a log from its beginning on, tell of; sorted by first offset. What `.txnindex` holds."""
+    """The aborted transactions in these batches, which begin with the log's first; sorted by first offset, as in `.txnindex`."""
     open_since: dict[int, int] = {}
     aborted: list[AbortedTransaction] = []
     for batch in batches:
@@ -43,7 +43,7 @@ def aborted_transactions(batches: Iterable[Batch]) -> list[AbortedTransaction]:
 
 
 def read_uncommitted(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The batches whose records a consumer gets: all but control batches."""
+    """The batches whose records a consumer gets: all except control batches."""
     return (batch for batch in batches if not batch.is_control)
 
 
@@ -52,7 +52,7 @@ def read_committed(
 ) -> Iterator[Batch]:
     """The batches whose records a consumer with `isolation.level=read_committed` gets: below the last stable offset, not aborted.
 
-    `aborted` as `aborted_transactions` or the `.txnindex` files tell them, in any order. DecodeError where a control batch can't be read.
+    `aborted` comes from `aborted_transactions` or from the `.txnindex` files, in any order. DecodeError for an unreadable control batch.
     """
     waiting = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
     producers: set[int] = set()

@@ -1,4 +1,4 @@
-"""What storage and replication, which don't know each other, say about a partition's log: its name, offsets with their places, how far a
+"""Values that storage and replication share: the name of a partition, offsets with their places in the log, and how far a
 read may go (Kafka TopicPartition, LogOffsetMetadata, LogOffsetSnapshot, FetchIsolation, UnexpectedAppendOffsetException)."""
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ UNKNOWN_OFFSET: Final = -1
 
 
 class TopicPartition(NamedTuple):
-    """A partition's name."""
+    """The name of a partition."""
 
     topic: str
     partition: int
 
 
 class Isolation(Enum):
-    """How far a read may go: everything (a follower), what is replicated, what is decided."""
+    """How far a read may go: to the end of the log (a follower), to the high watermark, or to the last stable offset."""
 
     LOG_END = "LOG_END"
     HIGH_WATERMARK = "HIGH_WATERMARK"
@@ -27,7 +27,7 @@ class Isolation(Enum):
 
 
 class LogOffsetMetadata(NamedTuple):
-    """An offset, the base offset of the segment it is in, and its batch's byte position there; -1 where these are not known."""
+    """An offset, the base offset of its segment, and the position of its batch there; -1 if these are unknown."""
 
     message_offset: int
     segment_base_offset: int = -1
@@ -38,7 +38,7 @@ class LogOffsetMetadata(NamedTuple):
 
     @property
     def message_offset_only(self) -> bool:
-        """Whether the place is not known."""
+        """Whether the place is unknown."""
         return self.segment_base_offset == -1 and self.relative_position == -1
 
     def on_older_segment(self, other: LogOffsetMetadata) -> bool:
@@ -54,7 +54,7 @@ UNKNOWN_OFFSET_METADATA: Final = LogOffsetMetadata(UNKNOWN_OFFSET)
 
 
 class LogOffsetSnapshot(NamedTuple):
-    """A log's offsets at one moment, the last two with their places."""
+    """The offsets of a log at one moment, the last two with their places."""
 
     log_start_offset: int
     log_end_offset: LogOffsetMetadata
@@ -63,7 +63,7 @@ class LogOffsetSnapshot(NamedTuple):
 
 
 class UnexpectedAppendOffsetError(KopsError):
-    """A follower's records begin before the end of its log (UnexpectedAppendOffsetException)."""
+    """The records for a follower begin before the end of its log (UnexpectedAppendOffsetException)."""
 
     def __init__(self, reason: str, first_offset: int, last_offset: int) -> None:
         super().__init__(reason)

@@ -33,11 +33,11 @@ class _Record(NamedTuple):
 
 
 class Record(_Record):
-    """One record. `timestamp` in ms since the epoch (-1: none), `size` in bytes as it stands uncompressed, length field included.
+    """One record. `timestamp` is in ms since the epoch (-1: none). `size` is in bytes, uncompressed, with the length field.
 
-    `headers`: pairs of key and value; a key that is not UTF-8 stays bytes. `sequence` is -1 without an idempotent producer,
-    `leader_epoch` None before format v2 (and where the batch says -1). `attributes` is the record's own signed byte (no meaning yet in v2).
-    It is a tuple, because a million of them are made from the hot loop's rows in a moment.
+    `headers` are pairs of key and value; a key that is not UTF-8 stays bytes. `sequence` is -1 without an idempotent producer.
+    `leader_epoch` is None before format v2, and if the batch has -1. `attributes` is the signed byte of the record (unused in v2).
+    A record is a tuple, because the rows of the hot loop become tuples fastest.
     """
 
     __slots__ = ()
@@ -80,7 +80,7 @@ class EndTxnMarker:
 
 @dataclass(frozen=True, slots=True)
 class LeaderChange:
-    """A KRaft leader's first record. Voter ids as in the message; version 1 names directory ids (bytes of 16), too."""
+    """The first record of a KRaft leader. Voter ids are as in the message. Version 1 also has directory ids (16 bytes each)."""
 
     version: int
     leader_id: int
@@ -90,7 +90,7 @@ class LeaderChange:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHeader:
-    """First record of a KRaft snapshot; the timestamp is that of the last record in the log it contains (ms)."""
+    """The first record of a KRaft snapshot. The timestamp (ms) is that of the last log record that the snapshot contains."""
 
     version: int
     last_contained_log_timestamp: int
@@ -98,7 +98,7 @@ class SnapshotHeader:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFooter:
-    """Last record of a KRaft snapshot."""
+    """The last record of a KRaft snapshot."""
 
     version: int
 
@@ -124,7 +124,7 @@ ControlValue = EndTxnMarker | LeaderChange | SnapshotHeader | SnapshotFooter | K
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """A control record read: its key's version and type id, the type's name, and its value (None for a type unknown here)."""
+    """A decoded control record: version and type id of its key, the name of the type, and its value (None for an unknown type)."""
 
     key_version: int
     type_id: int
@@ -133,12 +133,12 @@ class ControlRecord:
 
     @property
     def coordinator_epoch(self) -> int | None:
-        """Of a transaction marker, else None."""
+        """The coordinator epoch of a transaction marker, else None."""
         return self.value.coordinator_epoch if isinstance(self.value, EndTxnMarker) else None
 
 
 def control_type_id(key: bytes | None) -> tuple[int, int]:
-    """-> (version, type id) of a control record's key. DecodeError as `ControlRecordType.parseTypeId` throws."""
+    """-> (version, type id) of the key of a control record. DecodeError if `ControlRecordType.parseTypeId` throws."""
     if key is None or len(key) < 4:
         raise DecodeError(f"a control record's key needs 4 bytes and has {0 if key is None else len(key)}", code="bad-control-record")
     version, type_id = struct.unpack_from(">hh", key)
@@ -148,15 +148,15 @@ def control_type_id(key: bytes | None) -> tuple[int, int]:
 
 
 def java_string(data: bytes) -> str:
-    """What Java's `new String(data, UTF_8)` makes of bytes that need not be UTF-8: as Python, but the two or three bytes of a surrogate are
-    one U+FFFD, not one each."""
+    """The text of Java's `new String(data, UTF_8)`, also for bytes that are not UTF-8. It differs from Python's in surrogates, whose two or
+    three bytes become one U+FFFD, not one each."""
     import re
 
     return re.sub(rb"\xed[\xa0-\xbf][\x80-\xbf]?", b"\xef\xbf\xbd", data).decode(errors="replace")
 
 
 def read_control_record(record: Record) -> ControlRecord:
-    """The meaning of a record of a control batch. DecodeError (`bad-control-record`) where key or value are not what the type wants."""
+    """Decode a record of a control batch. DecodeError (`bad-control-record`) if key or value do not fit the type."""
     version, type_id = control_type_id(record.key)
     if not 0 <= type_id < len(CONTROL_TYPES):
         return ControlRecord(version, type_id, UNKNOWN, None)

@@ -1,10 +1,10 @@
-"""The uncompressed records of a v2 batch in windows of whole records, whatever they decompress to.
+"""The uncompressed records of a v2 batch in windows of whole records, for batches of any size.
 
 Source: Kafka's `DefaultRecordBatch.StreamRecordIterator` (`streamingIterator`, `skipKeyValueIterator`).
 
-A batch whose records take at most `WINDOW` bytes is one window, and so is every uncompressed batch, whose bytes are in memory already. A
-larger one is decompressed as a stream. A record that is larger than a window is held whole, up to a limit, or shortened: an empty value
-without headers stands in the place of its value and its headers, which are passed over (null stays null).
+A batch whose records take at most `WINDOW` bytes is one window. So is every uncompressed batch, because its bytes are in memory already. A
+larger batch is decompressed as a stream. A record that is larger than a window is held whole, up to a limit, or shortened: its value
+becomes empty and its headers are left out (null stays null).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from kops.records.varint import read_varint, read_varlong, size_of_varint, write
 
 WINDOW: Final = 4 << 20
 Holds = Literal["records", "keys", "nulls"]
-"""What is kept of a record that is larger than a window: all of it, its key, or only whether key and value are null."""
+"""How much of a record larger than a window is kept: all of it, its key, or only whether key and value are null."""
 _OVERHEAD: Final = 61
 
 Window = tuple[bytes, int, int, int]
-"""(bytes, start, end, records): the records stand in `bytes[start:end]`."""
+"""(bytes, start, end, count): `bytes[start:end]` has this many records."""
 
 
 class StoredBatch(Protocol):
-    """What must be known of a batch, which is a `Batch`."""
+    """The attributes of a `Batch` that windows need."""
 
     attributes: int
     buffer: bytes
@@ -42,12 +42,11 @@ class StoredBatch(Protocol):
 
 
 class RecordWindows:
-    """The windows of one batch, to be gone through once.
+    """The windows of one batch, for one iteration.
 
-    A batch that is one window holds everything that is there: whoever reads it has to find out whether `count` records are. Of a streamed
-    batch each window holds exactly the records it claims. `size` is what the records take uncompressed, as far as they were read;
-    `is_streamed` tells whether there was more than one window; `are_plain` is False once a record was shortened that Kafka's builder would
-    write with other bytes.
+    If the batch is one window, that window has all bytes, and the reader must check whether they are `count` records. In a streamed batch,
+    each window has exactly the records that it claims. `size` is the uncompressed size of the records read so far. `is_streamed` is True if
+    there was more than one window. `are_plain` becomes False if Kafka's builder would write a shortened record with other bytes.
     """
 
     def __init__(self, batch: StoredBatch, *, max_record_bytes: int = MAX_RECORD, holds: Holds = "records") -> None:
@@ -63,7 +62,7 @@ class RecordWindows:
 
     def __iter__(self) -> Iterator[Window]:
         """DecodeError: `bad-length`, `unknown-codec`, `bad-compression`. A streamed batch also raises `bad-records`, and `too-large` for a
-        record of more than `max_record_bytes`. The windows before the error were right."""
+        record of more than `max_record_bytes`. The windows before the error are good."""
         window = None if self.is_streamed else self.whole()
         if window is not None:
             yield window
@@ -74,7 +73,7 @@ class RecordWindows:
             raise error.at(position=self.batch.position) from None
 
     def whole(self) -> Window | None:
-        """The window of a batch that is only one; None where there are more, for which to iterate. DecodeError as iterating raises."""
+        """The window of a batch that is one window; None if there are more, which an iteration returns. DecodeError as an iteration."""
         batch = self.batch
         end = batch.index + batch.size
         if batch.size < _OVERHEAD or end > len(batch.buffer):
@@ -123,7 +122,7 @@ class RecordWindows:
             raise self._bad(f"{remaining} bytes are left behind the {self.batch.count} records that the batch claims")
 
     def _shortened(self, stream: Iterator[bytes], data: bytes) -> Generator[Window, None, bytes]:
-        """Give the record at the front of `data` without its contents; returns what is held behind it."""
+        """Yield the record at the front of `data` without its contents; return the bytes after it that are held."""
         reader = PieceReader(stream, data)
         size = reader.varint()
         begin = reader.consumed
@@ -159,7 +158,7 @@ class RecordWindows:
 
 
 def _gather(stream: Iterator[bytes], data: bytes, wanted: int) -> tuple[bytes, bool]:
-    """-> (`data` and as many pieces behind it as make `wanted` bytes, whether the stream has ended)."""
+    """-> (`data` and the next pieces, until they have `wanted` bytes; whether the stream has ended)."""
     parts = [data] if data else []
     size = len(data)
     while size < wanted:
@@ -172,7 +171,7 @@ def _gather(stream: Iterator[bytes], data: bytes, wanted: int) -> tuple[bytes, b
 
 
 def _record_size(data: bytes) -> int:
-    """Bytes of the record at the front, its length field among them; 0 where more must be read to tell, 1 where its length can't be."""
+    """The size of the record at the front, with its length field; 0 if more bytes are needed, 1 if the length is impossible."""
     try:
         size, position = hot.read_varint(data, 0)
     except IndexError:
@@ -187,7 +186,7 @@ def _not_negative(number: int) -> int:
 
 
 def why_unreadable(data: bytes, position: int, end: int, number: int) -> str:
-    """The sentence for a record at `position` that the hot loop could not read."""
+    """A sentence that says why the hot loop could not read the record at `position`."""
     name = f"record {number} of the batch"
     if position >= end:
         return f"{name} is missing: the records end before it"

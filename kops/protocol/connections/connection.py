@@ -76,7 +76,7 @@ class ServerConnection:
 
     @property
     def frames(self) -> FrameReader:
-        """The stream, for a `recv_into`."""
+        """The stream, for `recv_into`."""
         return self._frames
 
     @property
@@ -209,7 +209,7 @@ class ClientConnection:
 
     @property
     def frames(self) -> FrameReader:
-        """The stream, for a `recv_into`."""
+        """The stream, for `recv_into`."""
         return self._frames
 
     @property
@@ -218,7 +218,7 @@ class ClientConnection:
         return len(self._in_flight)
 
     def send_request(self, message: Message, version: int, *, expect_response: bool = True) -> list[Encoded]:
-        """The buffers of a request. Its correlation id is one above the last one's. ApiError as in `Message.write`."""
+        """The buffers of a request. Its correlation id is the last one plus one. ApiError as in `Message.write`."""
         assert message.API_KEY is not None
         api = api_keys.BY_KEY[message.API_KEY]
         correlation_id = self._next_correlation_id

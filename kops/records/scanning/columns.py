@@ -1,6 +1,6 @@
-"""Headers in bulk: the scan for work that needs no object a batch (checksums of a whole segment, rebuilding an index).
+"""Headers in bulk: the scan for work that needs no object per batch, such as the checksums of a segment or a new index.
 
-Same rules as `kops.records.scanning.scanner`, which it hands everything to that is not a good batch.
+The rules are those of `kops.records.scanning.scanner`, which gets everything that is not a good batch.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from kops.records.scanning.source import ByteSource
 
 Row = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 """(base offset, length field, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max timestamp, producer id, producer
-epoch, base sequence, count): the header as it stands."""
+epoch, base sequence, count): the header as it is."""
 
 _TIMESTAMP: Final = struct.Struct(">q")
 _LEGACY: Final = struct.Struct(">qiIbb")
 
 
 class Columns:
-    """The headers of good batches that stand one behind the other from `position` to `end`, all within `window`.
+    """The headers of consecutive good batches from `position` to `end`, all within `window`.
 
-    `rows` are the headers (see `Row`); each property is one column, made when it is asked for. For v0 and v1 `base_offsets` repeats the
-    offset of the outer message, `counts` is -1. `window` begins at the file's position `window_position`.
+    `rows` are the headers (see `Row`). Each property is one column, made on access. For v0 and v1, `base_offsets` repeats the offset of the
+    outer message, and `counts` is -1. `window` begins at `window_position` in the file.
     """
 
     __slots__ = ("_columns", "end", "position", "positions", "rows", "window", "window_position")
@@ -54,7 +54,7 @@ class Columns:
 
     @property
     def sizes(self) -> list[int]:
-        """Whole batches, in bytes."""
+        """The sizes of the batches in bytes."""
         return [length + LOG_OVERHEAD for length in self.column(1)]
 
     @property
@@ -126,7 +126,7 @@ def scan_columns(
     max_magic: int = 2,
     window: int = WINDOW,
 ) -> Iterator[Columns | Damage]:
-    """What `scan` gives, as `Columns` of up to a window each, with the `Damage` between them. Same arguments, same order, same verdicts."""
+    """As `scan`, but with `Columns` of up to a window each in place of batches, and the `Damage` between them."""
     size = source.size()
     rescue = Resync(source, size if end is None else min(end, size), max_magic)
     position = start
@@ -141,7 +141,7 @@ def scan_columns(
             last_offset = rows[-1][0] + rows[-1][6]
             position += stop
             continue
-        # Nothing good at the window's beginning: damage, or a batch larger than a window. The scan knows.
+        # No good batch at the front of the window: damage, or a batch larger than a window. `scan` decides.
         for item in scan_on(rescue, position, last_offset, check_crc=check_crc, resync=resync, window=window):
             if isinstance(item, Batch):
                 if item.position == position:
@@ -155,8 +155,8 @@ def scan_columns(
 
 
 def read_headers(data: bytes, position: int, check_crc: bool, max_magic: int, rows: list[Row], positions: list[int]) -> int:
-    """Append the header of every good batch from the beginning of `data` (which stands at `position` in the file) up to the first that is
-    not good or not whole; -> the index behind the last good one."""
+    """Append the header of every good batch from the front of `data`, which is at `position` in the file, up to the first batch that is
+    damaged or cut -> the index after the last good one."""
     unpack = HEADER_V2.unpack_from
     crc32c = crc32c_function()
     view = memoryview(data)
@@ -192,7 +192,7 @@ def read_headers(data: bytes, position: int, check_crc: bool, max_magic: int, ro
 
 
 def _legacy_row(data: bytes, index: int, stop: int, check_crc: bool, max_magic: int) -> Row | None:
-    """The header of a message of v0 or v1 in the shape of v2's, or None where it is not good."""
+    """The header of a message of v0 or v1 in the shape of v2, or None if the message is damaged."""
     offset, length, crc, magic, attributes = _LEGACY.unpack_from(data, index)
     if magic > 1 or not known_magic(magic, max_magic) or length < 14 or stop > len(data):
         return None

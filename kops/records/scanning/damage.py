@@ -1,4 +1,4 @@
-"""What a scan reports where no good batch stands."""
+"""Damage: what a scan reports where it finds no good batch."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ GARBAGE: Final = "garbage"
 CODES: Final = (TORN_TAIL, BAD_LENGTH, CRC_MISMATCH, UNKNOWN_MAGIC, ZEROES, GARBAGE)
 
 ENDS: Final = "ends"
-"""Kafka's iteration over the file ends here without a word."""
+"""Kafka's iteration over the file ends here silently."""
 THROWS: Final = "throws"
-"""Kafka's iteration over the file throws CorruptRecordException here, whatever was asked of it."""
+"""Kafka's iteration over the file throws CorruptRecordException here in every case."""
 INVALID: Final = "invalid"
-"""Kafka's iteration gives a batch here; only its `ensureValid` throws, which recovery calls and a load after a clean stop does not."""
+"""Kafka's iteration returns a batch here. Only `ensureValid` throws, which recovery calls, but not a load after a clean stop."""
 
 
 class Damage:
-    """Bytes `position` to `position + length` of a file that are no good batch.
+    """The bytes from `position` to `position + length` of a file, which are not a good batch.
 
-    `code`: torn-tail (a batch that is not complete at the end), bad-length (below the minimum, negative or not what the batch has),
-    crc-mismatch, unknown-magic, zeroes, garbage. `reason` is a sentence. `base_offset` and `last_offset` are what the header claims, where
-    it can be read, and `batch` is that header then (its CRC is wrong). Where only the length or the magic is wrong, `mended` is the batch
-    with the right one: its CRC holds, so nothing of it is lost. `kafka` tells what Kafka does there: `ends`, `throws` or `invalid`.
+    `code`: torn-tail (an incomplete batch at the end), bad-length (below the minimum, negative, or not the length of the batch),
+    crc-mismatch, unknown-magic, zeroes, garbage. `reason` is a sentence. If the header is readable, `base_offset` and `last_offset` are its
+    claims, and `batch` is that header, with a wrong CRC. If only the length or the magic is wrong, `mended` is the batch with the right
+    one: its CRC is right, so nothing is lost. `kafka` is Kafka's reaction: `ends`, `throws` or `invalid`.
     """
 
     __slots__ = ("base_offset", "batch", "code", "kafka", "last_offset", "length", "mended", "position", "reason")
@@ -45,18 +45,18 @@ class Damage:
         self.last_offset: int | None = None
         if batch is not None:
             self.last_offset = batch.last_offset
-            # A compressed set of v0 or v1 would have to be decompressed for its first offset, and it is broken.
+            # The first offset of a compressed set of v0 or v1 needs decompression, and this set is broken.
             self.base_offset = batch.base_offset if batch.magic > 1 or not batch.compressed else None
 
     def mend(self, batch: Batch, reason: str) -> None:
-        """Note that one field of the header alone is wrong, and the batch as it was written."""
+        """Note that only one field of the header is wrong, and the batch with the right one."""
         self.mended = batch
         self.reason = reason
         self.base_offset, self.last_offset = batch.base_offset, batch.last_offset
 
     @property
     def end(self) -> int:
-        """The position behind the damage."""
+        """The position after the damage."""
         return self.position + self.length
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""Where the scan goes on behind a damage, and what the damage is called.
+"""Finds where the scan goes on after damage, and names the damage.
 
-The work is linear in the bytes that are damaged, whatever they hold: candidates are found by a regular expression over the fixed bytes of a
-header, and the bytes whose checksum is computed in vain are paid from credits that grow with the bytes passed.
+The work is linear in the number of damaged bytes, whatever they are. A regular expression over the fixed bytes of a header finds
+candidates. Credits that grow with the bytes passed limit the bytes whose checksum is computed in vain.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _CREDIT: Final = 8 << 20
 _CREDIT_A_BYTE: Final = 16
 _CHAIN: Final = 16
 
-# Magic byte of a v2 header with what must stand around it: offset and length not negative before it, then CRC, attributes of known bits
-# with a known codec, an offset delta that is not negative.
+# The magic byte of a v2 header and the bytes around it: before it a non-negative offset and length, after it the CRC, attributes with
+# known bits and a known codec, and a non-negative offset delta.
 _V2: Final = re.compile(
     rb"\x02(?<=[\x00-\x7f].{7}[\x00-\x7f].{7}\x02)(?=.{4}\x00[%s][\x00-\x7f])"
     % b"".join(b"\\x%02x" % low for low in range(0x80) if low & 7 <= 4),
     re.DOTALL,
 )
-# Of v0 or v1: length below 128 MiB and not 0, attributes with a codec that the format knows.
+# The same for v0 and v1: a length below 128 MiB and not 0, attributes with a codec that the format knows.
 _LEGACY: Final = re.compile(
     rb"[\x00\x01](?<=[\x00-\x7f].{7}[\x00-\x07].{3}.{5})(?<!\x00\x00\x00\x00.{5})(?=[\x00-\x03\x08-\x0b][\x00-\x7f\xff])", re.DOTALL
 )
@@ -51,26 +51,26 @@ _BEFORE_MAGIC: Final = 16
 _HEADER_VIEW: Final = 64
 _FARTHEST: Final = 1 << 32
 _LARGEST: Final = 1 << 48
-"""What no log reaches: a hundred thousand records a second for ninety years."""
+"""An offset that no log reaches: it takes a hundred thousand records a second for ninety years."""
 _INT: Final = struct.Struct(">i")
 _ZEROES: Final = bytes(CHUNK)
 
 
 class Resync:
-    """Explains damages of one scan. `limit` is the end of what is scanned."""
+    """Explains the damage in one scan. `limit` is the end of the scanned range."""
 
     def __init__(self, source: ByteSource, limit: int, max_magic: int) -> None:
         self.source = source
         self.limit = limit
         self.max_magic = max_magic
-        # Apart for each power of two of a claimed size, so that lies about large batches don't keep small ones from being looked at.
+        # One account for each power of two of a claimed size, so that false large batches do not use up the credits of small ones.
         self._spent = [0] * 32
         self._searched = 0
 
     # checksums ------------------------------------------------------------------------------------------------------------------------
 
     def crc_holds(self, position: int, total: int, magic: int) -> bool:
-        """Whether the batch of `total` bytes at `position` has the checksum it claims; reads it by chunks."""
+        """Whether the checksum of the batch of `total` bytes at `position` is right. Reads it in chunks."""
         head = self.source.read(position, BATCH_OVERHEAD)
         modern = 1 < magic < 128
         at = 17 if modern else 12
@@ -91,7 +91,7 @@ class Resync:
         return BATCH_OVERHEAD if magic > 1 else LOG_OVERHEAD + MESSAGE_OVERHEAD_V0
 
     def _header(self, position: int) -> Batch | None:
-        """The header at `position` where it can be read whole."""
+        """The header at `position`, if all of it can be read."""
         data = self.source.read(position, min(BATCH_OVERHEAD, self.limit - position))
         try:
             return Batch(data, 0, position)
@@ -99,7 +99,7 @@ class Resync:
             return None
 
     def _plausible(self, position: int) -> Batch | None:
-        """The header there, if its magic is known and its length can be."""
+        """The header there, if its magic is known and its length is possible."""
         if position + HEADER_SIZE_UP_TO_MAGIC > self.limit:
             return None
         batch = self._header(position)
@@ -114,7 +114,7 @@ class Resync:
     # the search -----------------------------------------------------------------------------------------------------------------------
 
     def find(self, start: int, end: int, last_offset: int | None) -> int | None:
-        """The first position from `start` on, before `end`, where a good batch stands."""
+        """The first position of a good batch from `start` on, before `end`."""
         at = start
         reading = _FIRST_CHUNK
         while at < end:
@@ -124,20 +124,20 @@ class Resync:
             reading = min(reading * 4, CHUNK)
             zeroes = leading_zeroes(data)
             if zeroes > _HEADER_VIEW:
-                # No header has so many in front of its magic byte and length, and a preallocated tail may be long.
+                # No header has this many zeroes before its magic byte and length, and a preallocated tail may be long.
                 step = zeroes - _HEADER_VIEW // 2
             else:
                 for index in self._candidates(data, min(len(data), end - at)):
                     if self._accept(at + index, last_offset):
                         return at + index
-                # A header may begin just before the next chunk: its magic byte was out of sight then.
+                # A header may begin just before the next chunk. Then this chunk does not contain its magic byte.
                 step = len(data) - _HEADER_VIEW if at + len(data) < self.limit and len(data) > _HEADER_VIEW else len(data)
             self._searched += step
             at += step
         return None
 
     def _candidates(self, data: bytes, reach: int) -> Iterator[int]:
-        """Indexes below `reach` where a header may begin, in order."""
+        """The indexes below `reach` where a header may begin, in order."""
         for index in heapq.merge(self._v2_candidates(data), self._legacy_candidates(data)):
             if index >= reach:
                 return
@@ -148,7 +148,7 @@ class Resync:
             yield match.start() - _BEFORE_MAGIC
 
     def _legacy_candidates(self, data: bytes) -> Iterator[int]:
-        """Of a message of v0 or v1; where key and value are in sight, they must fill it exactly."""
+        """The same for a message of v0 or v1. If its key and value are in the chunk, they must fill it exactly."""
         unpack = _INT.unpack_from
         last = len(data) - 4
         for match in _LEGACY.finditer(data):
@@ -187,8 +187,8 @@ class Resync:
             return False
         if last_offset is None or 0 < batch.last_offset - last_offset <= _FARTHEST:
             return True
-        # An offset that goes back or far ahead may be a batch inside some record's value, or a message inside a compressed set, whose
-        # offset no checksum covers: believe it only with company.
+        # A batch whose offset goes back or far ahead may be inside the value of a record. Or it is a message inside a compressed set,
+        # whose offset no checksum covers. It counts only if another batch follows it.
         return (batch.end == self.limit and batch.magic > 1) or self._good(batch.end) is not None
 
     def _message_fits(self, batch: Batch) -> bool:
@@ -204,9 +204,9 @@ class Resync:
     # names ----------------------------------------------------------------------------------------------------------------------------
 
     def explain(self, position: int, last_offset: int | None, *, go_on: bool) -> list[Damage]:
-        """The damage at `position` and, where more than one follows without a good batch between, the next ones; never empty.
+        """The damage at `position`, and the further ones that follow before the next good batch; never empty.
 
-        `go_on=False`: only the first, and no search: it goes to the end of what is scanned.
+        `go_on=False`: only the first one, without a search. It extends to the end of the scanned range.
         """
         first = self._name(position)
         if not go_on:
@@ -236,7 +236,7 @@ class Resync:
         return [first, *rest]
 
     def _mend_length(self, damage: Damage) -> bool:
-        """Whether the checksum holds for the bytes of the damage: then the length field alone was wrong."""
+        """Whether the checksum is right for the damaged bytes. Then only the length field is wrong."""
         batch = damage.batch
         if batch is None or not known_magic(batch.magic, self.max_magic) or not self._least(batch.magic) <= damage.length < 1 << 31:
             return False
@@ -250,7 +250,7 @@ class Resync:
         return True
 
     def _mend_magic(self, damage: Damage) -> None:
-        """Look whether the checksum holds with another magic."""
+        """Check whether the checksum is right with another magic."""
         claimed = damage.batch
         if claimed is None or damage.length > CHUNK or damage.code not in (CRC_MISMATCH, UNKNOWN_MAGIC):
             return
@@ -263,9 +263,9 @@ class Resync:
                     return
 
     def _name(self, position: int) -> Damage:
-        """What the bytes at `position` claim to be. `length` is the claimed size where it can be, else 0."""
+        """What the bytes at `position` claim to be. `length` is the claimed size if that is possible, else 0."""
         left = self.limit - position
-        # Kafka looks at nothing unless more than 17 bytes are left.
+        # Kafka reads nothing unless more than 17 bytes are left.
         if left <= HEADER_SIZE_UP_TO_MAGIC:
             return Damage(position, 0, TORN_TAIL, f"{left} bytes at the end, too few for a batch")
         data = self.source.read(position, min(BATCH_OVERHEAD, left))
@@ -291,8 +291,8 @@ class Resync:
         return Damage(position, total, CRC_MISMATCH, "the checksum does not hold", kafka=INVALID, batch=batch)
 
     def _chain_holds(self, damage: Damage, last_offset: int | None) -> bool:
-        """Whether the claimed size leads to where a batch begins (or to the end); what only looks like a header on the way must continue
-        the offsets.
+        """Whether the claimed size leads to the beginning of a batch, or to the end. An unchecked header on the way must continue the
+        offsets.
         """
         at = damage.end
         if at == self.limit:
@@ -315,7 +315,7 @@ class Resync:
         return False
 
     def _find_inner(self, damage: Damage, last_offset: int | None) -> int | None:
-        """A good batch inside the bytes of a damaged one, from which batches lead exactly to its end: then its length was wrong."""
+        """A good batch inside a damaged one, if batches lead from it exactly to the end. Then the damaged length was wrong."""
         found = self.find(damage.position + 1, damage.end, last_offset)
         if found is None:
             return None
@@ -328,7 +328,7 @@ class Resync:
         return found if at == damage.end else None
 
     def _hole(self, position: int, stop: int, named: Damage, found: int | None, last_offset: int | None) -> list[Damage]:
-        """Damages for `position` to `stop`, where no good batch begins."""
+        """The damage from `position` to `stop`, where no good batch begins."""
         length = stop - position
         zeroes = self._zeroes(position, stop)
         if length > HEADER_SIZE_UP_TO_MAGIC and (zeroes == length or zeroes >= 64):
@@ -346,7 +346,7 @@ class Resync:
         return [named]
 
     def _believable(self, damage: Damage, last_offset: int | None) -> bool:
-        """Whether the bytes look like a batch header of which something alone is wrong."""
+        """Whether the bytes look like a batch header in which only one field is wrong."""
         batch = damage.batch
         if batch is None:
             return damage.code == TORN_TAIL
@@ -355,7 +355,7 @@ class Resync:
         return _continues(damage, last_offset)
 
     def _zeroes(self, position: int, stop: int) -> int:
-        """How many zero bytes stand from `position` on."""
+        """The number of zero bytes from `position` on."""
         at = position
         while at < stop:
             data = self.source.read(at, min(CHUNK, stop - at))
@@ -369,20 +369,20 @@ class Resync:
 
 
 def leading_zeroes(data: bytes) -> int:
-    """How many zero bytes `data` begins with. Holes are long and mostly nothing else, so they are compared, not walked."""
+    """The number of zero bytes at the front of `data`. Holes are long, so whole blocks are compared."""
     if data == (_ZEROES if len(data) == CHUNK else _ZEROES[: len(data)]):
         return len(data)
     return len(data) - len(data.lstrip(b"\x00"))
 
 
 def known_magic(magic: int, max_magic: int) -> bool:
-    """Whether a batch of this (signed) magic is one; `max_magic` 127 stands for Kafka's way, which takes any."""
+    """Whether a batch may have this (signed) magic. `max_magic` 127 accepts any magic, as Kafka does."""
     return 0 <= magic <= max_magic or max_magic == 127
 
 
 def _floor(damage: Damage, last_offset: int | None) -> int | None:
-    """The offset above which the next good batch must lie: a batch below may be one inside the damaged one, such as the messages of v0 and
-    v1 that a compressed set holds as they are where they did not compress."""
+    """The offset that the next good batch must exceed. A batch below it may be inside the damaged one. For instance, a compressed set of v0
+    or v1 holds messages as they are if they did not compress."""
     batch = damage.batch
     if batch is None or damage.code not in (CRC_MISMATCH, TORN_TAIL) or not _continues(damage, last_offset):
         return last_offset
@@ -390,7 +390,7 @@ def _floor(damage: Damage, last_offset: int | None) -> int | None:
 
 
 def _continues(damage: Damage, last_offset: int | None) -> bool:
-    """Whether the offset that the header claims can come after the last good batch's."""
+    """Whether the offset that the header claims can follow the last good batch."""
     claimed = damage.last_offset
     if claimed is None or claimed < 0:
         return False

@@ -1,8 +1,8 @@
-"""The scanner: bytes in, `Batch | Damage` out. There is no second one.
+"""The scanner: bytes in, `Batch | Damage` out. kops has no other parser of batches.
 
 Source: Kafka's `FileLogInputStream.nextBatch` (where its iteration ends or throws) and the `ensureValid` of `DefaultRecordBatch` and
 `LegacyRecord`.
-What comes behind the first damage is ours: the scan goes on at the next position where a plausible header has a checksum that holds.
+Kafka stops at the first damage. This scan goes on at the next position with a plausible header whose checksum is right.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def scan(
     max_magic: int = 2,
     window: int = WINDOW,
 ) -> Iterator[Batch | Damage]:
-    """Every batch and every damage between the positions `start` and `end`, in order, without a gap.
+    """All batches and damage between the positions `start` and `end`, in order, without a gap.
 
-    `check_crc=False` believes a header whose length fits. `resync=False` stops after the first damage. `max_magic=127` takes any magic, as
-    Kafka does: above 2 for 2, below 0 for the old formats. A batch's `buffer` is the window it was read in (usually 1 MiB), so keep only
-    what is needed. A claimed length never makes the scan read or hold more than the file has; a batch above the window's size is checked
-    before it is held (where it is believed unchecked and its checksum does not hold, `buffer` has its header only).
+    `check_crc=False` accepts a header whose length fits. `resync=False` stops after the first damage. `max_magic=127` accepts any magic, as
+    Kafka does: above 2 it counts as 2, below 0 as an old format. The `buffer` of a batch is the window it was read in (usually 1 MiB), so
+    keep only what is needed. The scan never reads or holds more than the file has, whatever length a header claims. It checks a batch that
+    is larger than a window before it holds it. If it need not check it and the checksum is wrong, `buffer` has only the header.
     """
     size = source.size()
     limit = size if end is None else min(end, size)
@@ -47,7 +47,7 @@ def scan(
 
 
 def scan_on(rescue: Resync, start: int, last_offset: int | None, *, check_crc: bool, resync: bool, window: int) -> Iterator[Batch | Damage]:
-    """`scan` from `start`, where the batch before ended with `last_offset`, on the credit that `rescue` has left."""
+    """`scan` from `start`, where a batch with `last_offset` ended, with the credits that `rescue` has left."""
     position = start
     buffer = b""
     base = position
@@ -57,13 +57,13 @@ def scan_on(rescue: Resync, start: int, last_offset: int | None, *, check_crc: b
         left = len(buffer) - index
         total = _claimed(buffer, index, left, rescue.max_magic)
         if left < BATCH_OVERHEAD or total > left:
-            # The window ends within this batch: the next one begins with it.
+            # The window ends within this batch. The next window begins with it.
             ask = min(window, rescue.limit - position)
             if left < ask:
                 buffer, base, index = rescue.source.read(position, ask), position, 0
                 left = len(buffer)
                 if left < ask:
-                    # The file shrank underneath: what is gone is an end like any other.
+                    # The file shrank during the scan: it ends here.
                     rescue.limit = position + left
                     if not left:
                         return
@@ -73,7 +73,7 @@ def scan_on(rescue: Resync, start: int, last_offset: int | None, *, check_crc: b
                     buffer, base, index = rescue.source.read(position, total), position, 0
                     left = len(buffer)
                 elif not check_crc:
-                    # Believed, but not worth the memory: its header.
+                    # Accepted, but only its header is held.
                     yield (batch := Batch(buffer, index, position))
                     last_offset = batch.last_offset
                     position += total
@@ -97,7 +97,7 @@ def scan_on(rescue: Resync, start: int, last_offset: int | None, *, check_crc: b
 
 
 def _claimed(buffer: bytes, index: int, left: int, max_magic: int) -> int:
-    """The size that the batch at `index` claims; 0 where its first bytes are no header with a known magic and a size that it can have."""
+    """The size that the batch at `index` claims; 0 if its first bytes are not a header with a known magic and a possible size."""
     if left < HEADER_SIZE_UP_TO_MAGIC:
         return 0
     _, length, _, magic = _PREFIX.unpack_from(buffer, index)
@@ -107,12 +107,12 @@ def _claimed(buffer: bytes, index: int, left: int, max_magic: int) -> int:
 
 
 def file_batches(source: ByteSource, start: int = 0, end: int | None = None, *, window: int = WINDOW) -> Iterator[Batch]:
-    """What Kafka's `FileRecords.batches()` gives: headers, no checksum looked at (`Batch.ensure_valid` does that).
+    """The batches of Kafka's `FileRecords.batches()`: it reads headers and checks no checksum (`Batch.ensure_valid` does that).
 
-    Ends silently at a batch that is not complete. DecodeError (`bad-length`) where Kafka throws CorruptRecordException: a size below 14;
-    (`torn-tail`) for a v2 header that goes beyond the file: Kafka fails there as soon as a field is read. A batch of v2 below 61 bytes is
-    given with the header that its bytes and those behind it make, as Kafka reads it; a negative magic makes a message of the old formats.
-    A batch above `HELD_UNCHECKED` bytes whose checksum is wrong has its header only in its `buffer`.
+    Ends silently at an incomplete batch. DecodeError `bad-length` if Kafka throws CorruptRecordException, for a size below 14. DecodeError
+    `torn-tail` for a v2 header that goes beyond the file, where Kafka fails as soon as it reads a field. A v2 batch of less than 61 bytes
+    has a header of its own bytes and those after it, as Kafka reads it. A negative magic counts as a message of the old formats.
+    If a batch above `HELD_UNCHECKED` bytes has a wrong checksum, its `buffer` has only the header.
     """
     size = source.size()
     limit = size if end is None else min(end, size)
@@ -134,7 +134,7 @@ def file_batches(source: ByteSource, start: int = 0, end: int | None = None, *, 
         if position > limit - total:
             return
         if left < total:
-            # Kafka shows what is in a batch whose checksum is wrong, too; but a lying length must not cost memory without a bound.
+            # Kafka also reads batches with a wrong checksum. But a false length must not use unbounded memory.
             if total <= max(window, HELD_UNCHECKED) or Resync(source, size, 127).crc_holds(position, total, magic):
                 buffer = source.read(position, max(min(window, size - position), total))
             elif index:
@@ -145,7 +145,7 @@ def file_batches(source: ByteSource, start: int = 0, end: int | None = None, *, 
 
 
 def read_batches(data: bytes) -> list[Batch]:
-    """The batches of a record set in memory. DecodeError at the first damage; a batch that is cut at the end is left out."""
+    """The batches of a record set in memory. DecodeError at the first damage. A cut batch at the end is left out."""
     from kops.records.scanning.source import BytesSource
 
     batches: list[Batch] = []

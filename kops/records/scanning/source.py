@@ -1,4 +1,4 @@
-"""Where a scan gets its bytes: anything with `size()` and `read(position, size)`, a `kops.files.File` for instance."""
+"""The input of a scan: anything with `size()` and `read(position, size)`, for instance a `kops.files.File`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class ByteSource(Protocol):
-    """Positioned reads. `read` is short only at the end."""
+    """Positioned reads. `read` returns fewer bytes only at the end."""
 
     def size(self) -> int: ...
 

@@ -1,4 +1,4 @@
-"""Reading of compressed record sets in bounded pieces, so that the size of what comes out bounds no memory.
+"""Reads compressed record sets in bounded pieces, so that the memory does not grow with the decompressed size.
 
-In: the compressed bytes of a batch. Out: pieces of what they hold, or windows of whole records.
+In: the compressed bytes of a batch. Out: pieces of the decompressed bytes, or fields and messages read from them.
 """

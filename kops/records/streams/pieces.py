@@ -1,11 +1,11 @@
-"""Decompression of record sets, piece by piece: gzip, snappy, lz4 and zstd as Kafka reads them.
+"""Decompresses record sets piece by piece: gzip, snappy, lz4 and zstd as Kafka reads them.
 
 Source: Kafka's `Compression` classes with `ChunkedBytesStream` and `Lz4BlockInputStream`, Java's `GZIPInputStream`, xerial's
 `SnappyInputStream`, zstd-jni's `ZstdInputStreamNoFinalizer`.
 
-What bounds the memory: a piece of gzip and zstd has at most `size` bytes, one of lz4 is a block of at most 4 MiB, one of snappy a block,
-whose size its encoder chose (32 KiB in Kafka's producers). A snappy block holds at most 21 times its compressed bytes. zstd also keeps its
-window, which may have 128 MiB at most, as in Kafka.
+The memory is bounded. A piece of gzip and zstd has at most `size` bytes. A piece of lz4 is a block of at most 4 MiB. A piece of snappy is a
+block, whose size the encoder chose (32 KiB in Kafka's producers); it has at most 21 times its compressed bytes. zstd also keeps its window
+of at most 128 MiB, as in Kafka.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from kops.errors import DecodeError
 from kops.records.streams.codecs import DEFAULT_LIMIT, GZIP, LZ4, NONE, SNAPPY, Buffer, codec_id, xxhash32
 
 PIECE: Final = 1 << 20
-"""Bytes of a piece, unless the caller wants another size."""
+"""The default size of a piece."""
 _INPUT: Final = 1 << 20
 _KAFKA_GZIP_INPUT: Final = 8 * 1024
 KAFKA_SIZES: Final = (0, 16 * 1024, 2 * 1024, 16 * 1024, 16 * 1024)
-"""What Kafka's streams read at once, by codec."""
+"""How many bytes Kafka's streams read at once, by codec."""
 Pieces = Generator[bytes, int | None, None]
 
 
 def decompress(codec: int | str, data: Buffer, *, magic: int = 2, limit: int = DEFAULT_LIMIT) -> bytes:
     """The whole record set inside `data`, of at most `limit` bytes.
 
-    `magic` is that of the batch around it. In format v0 the checksum of an lz4 frame's header is wrong by an old mistake, and not checked.
-    DecodeError: `unknown-codec`, `bad-compression` (not what the codec writes, or cut), `too-large` (over the limit).
+    `magic` is that of the batch around it. In format v0 the header checksum of an lz4 frame is wrong because of an old bug, and is not
+    checked. DecodeError: `unknown-codec`, `bad-compression` (malformed or cut), `too-large` (over the limit).
     """
     number = codec_id(codec)
     if number == NONE:
@@ -52,7 +52,7 @@ _WHOLE: Final = 1 << 24
 
 
 def pieces(codec: int, data: Buffer, *, magic: int = 2, size: int = PIECE) -> Iterator[bytes]:
-    """What `data` holds, in pieces, none of them empty. DecodeError `bad-compression` where the stream breaks, after the pieces before."""
+    """The decompressed bytes in pieces, none of them empty. DecodeError `bad-compression` if the stream breaks, after the good pieces."""
     if codec == GZIP:
         return _gzip(data, size, _INPUT)
     if codec == SNAPPY:
@@ -63,9 +63,9 @@ def pieces(codec: int, data: Buffer, *, magic: int = 2, size: int = PIECE) -> It
 
 
 def kafka_pieces(codec: int, data: Buffer, *, magic: int = 2) -> Pieces:
-    """The same in the pieces that Kafka's streams give: where a stream breaks, they decide which records come before the error.
+    """The same in the pieces of Kafka's streams. If a stream breaks, their sizes decide which records come before the error.
 
-    What is sent into the generator is the most bytes of the next piece, in place of `KAFKA_SIZES`.
+    A number sent into the generator is the limit of the next piece, in place of `KAFKA_SIZES`.
     """
     size = KAFKA_SIZES[codec]
     if codec == GZIP:
@@ -78,7 +78,7 @@ def kafka_pieces(codec: int, data: Buffer, *, magic: int = 2) -> Pieces:
 
 
 def check_opens(codec: int, data: Buffer, *, magic: int = 2) -> None:
-    """DecodeError where Kafka's stream fails at once, before anything is read from it."""
+    """DecodeError if Kafka's stream fails when it is opened, before anything is read from it."""
     view = memoryview(data)
     if codec == GZIP:
         _gzip_header(view)
@@ -89,7 +89,7 @@ def check_opens(codec: int, data: Buffer, *, magic: int = 2) -> None:
 
 
 def _cut(blocks: Iterator[bytes], size: int) -> Pieces:
-    """Pieces of which each lies in one block."""
+    """Pieces that do not cross the end of a block."""
     wanted = size
     for block in blocks:
         position = 0
@@ -100,7 +100,7 @@ def _cut(blocks: Iterator[bytes], size: int) -> Pieces:
 
 
 def _full(blocks: Iterator[bytes], size: int) -> Pieces:
-    """Pieces as long as they may be, except the last: an error in a later block takes with it what its piece had before."""
+    """Pieces of the full size, except the last. An error in a block also drops the bytes of its piece that came before."""
     wanted = size
     held = b""
     for block in blocks:
@@ -138,8 +138,8 @@ _FHCRC, _FEXTRA, _FNAME, _FCOMMENT = 2, 4, 8, 16
 def _gzip(data: Buffer, size: int, step: int) -> Pieces:
     """All members (RFC 1952), fed to zlib in steps of `step` bytes.
 
-    As in Java's GZIPInputStream, flags that RFC 1952 reserves mean nothing. What is behind a member is read as another one only if there
-    are more than 18 bytes of it, and they begin with a whole header; else it is ignored.
+    As in Java's GZIPInputStream, the flags that RFC 1952 reserves are ignored. The bytes after a member are read as another one only if
+    there are more than 18 of them and they begin with a complete header. Otherwise they are ignored.
     """
     view = memoryview(data)
     position = _gzip_header(view)
@@ -185,7 +185,7 @@ def _gzip_header(view: memoryview) -> int:
 
 
 def _gzip_header_size(view: memoryview) -> int:
-    """Bytes of the header of a member that begins there, 0 where none does."""
+    """The size of the member header at the front of `view`, 0 if there is none."""
     if bytes(view[:3]) != b"\x1f\x8b\x08" or len(view) < 10:
         return 0
     flags, position = view[3], 10
@@ -212,7 +212,7 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 
 
 def _snappy(data: Buffer) -> Iterator[bytes]:
-    """The blocks, without the empty ones. One reads on where Kafka does behind a header that is wrong."""
+    """The blocks without the empty ones. After a wrong header it goes on where Kafka does."""
     size = 0
     for block in _snappy_blocks(data):
         if not block and size % KAFKA_SIZES[SNAPPY] == 0:
@@ -223,9 +223,9 @@ def _snappy(data: Buffer) -> Iterator[bytes]:
 
 
 def _snappy_blocks(data: Buffer) -> Iterator[bytes]:
-    """xerial framing: header of 16 bytes, then blocks with a big-endian size; without the header, one raw snappy block.
+    """xerial framing: a header of 16 bytes, then blocks with a big-endian size. Without the header, one raw snappy block.
 
-    An empty block stands for a wrong header: SnappyInputStream ends there if it has nothing to give, else it reads on the next time.
+    An empty block stands for a wrong header. There, SnappyInputStream ends if it has no bytes to return; else its next read goes on.
     """
     view = memoryview(data)
     block = _snappy_header(view)
@@ -234,7 +234,7 @@ def _snappy_blocks(data: Buffer) -> Iterator[bytes]:
     position = 16 if block is None else len(view)
     while position < len(view):
         if bytes(view[position : position + 4]) == _XERIAL_MAGIC[:4]:
-            # Streams may stand one behind the other. What only begins like one ends what SnappyInputStream reads at once.
+            # Several streams may follow each other. At a wrong header, the current read of SnappyInputStream ends.
             if position + 16 > len(view):
                 raise _bad("snappy", "the stream is cut")
             if bytes(view[position : position + 8]) != _XERIAL_MAGIC:
@@ -242,7 +242,7 @@ def _snappy_blocks(data: Buffer) -> Iterator[bytes]:
             position += 16
             continue
         if position + 4 > len(view):
-            break  # too few bytes for another block are none
+            break  # too few bytes for another block are ignored
         size = int.from_bytes(view[position : position + 4], "big", signed=True)
         position += 4
         if size < 0 or position + size > len(view):
@@ -254,7 +254,7 @@ def _snappy_blocks(data: Buffer) -> Iterator[bytes]:
 
 
 def _snappy_header(view: memoryview) -> bytes | None:
-    """None for the header of the framing; else what the one raw block holds that is there instead."""
+    """None if the framing begins with its header; else the contents of the one raw block."""
     if bytes(view[:8]) != _XERIAL_MAGIC:
         return _snappy_block(view)
     if len(view) < 16:
@@ -271,7 +271,7 @@ def _snappy_block(view: memoryview) -> bytes:
         shift += 7
         if byte < 0x80:
             break
-    # A snappy copy gives at most 64 bytes for 3: a larger claim is a lie, and the library would allocate it.
+    # A snappy copy makes at most 64 bytes out of 3. A larger claim is false, and the library would allocate it.
     if claimed > 32 * len(view) + 64:
         raise _bad("snappy", f"{len(view)} bytes claim to hold {claimed}")
     try:
@@ -284,7 +284,7 @@ def _snappy_block(view: memoryview) -> bytes:
 
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_USUAL: Final = _LZ4_MAGIC + b"\x60\x40\x82"
-"""The header that Kafka's producers write, its checksum with it."""
+"""The header that Kafka's producers write, with its checksum."""
 _LZ4_STORED: Final = 0x80000000
 _LZ4_BLOCK: Final = 64 * 1024
 _LZ4_BLOCK_SIZES: Final = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1024 * 1024}
@@ -355,13 +355,13 @@ def _lz4(data: Buffer, check_header: bool) -> Iterator[bytes]:
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _ZSTD_BLOCK: Final = 128 * 1024
 _ZSTD_INPUT: Final = _ZSTD_BLOCK + 3
-"""What zstd-jni reads at once (ZSTD_DStreamInSize)."""
+"""How many bytes zstd-jni reads at once (ZSTD_DStreamInSize)."""
 
 
 def _zstd(data: Buffer, size: int) -> Pieces:
-    """Frame by frame (RFC 8878, 3.1), skippable ones passed over. The library is silent about a frame that is cut.
+    """Frame by frame (RFC 8878, 3.1), without skippable frames. The library does not report a cut frame.
 
-    So is zstd-jni where the frame before ended in what it has read last: what comes out of the cut one is given, and then the stream ends.
+    Neither does zstd-jni, if the previous frame ended in its last read: it returns the contents of the cut frame, and the stream ends.
     """
     import zstandard
 
@@ -391,8 +391,8 @@ def _zstd(data: Buffer, size: int) -> Pieces:
 
 
 def _zstd_frame(data: bytes, position: int) -> tuple[int, int]:
-    """The frame that begins there -> (its end, the most bytes that come out of it or -1 for a skippable frame). An end behind the data
-    means that the frame is cut."""
+    """The frame that begins there -> (its end, the largest size of its contents or -1 for a skippable frame). If the end is beyond the
+    data, the frame is cut."""
     size = len(data)
     magic = int.from_bytes(data[position : position + 4], "little")
     if size - position >= 4 and magic & 0xFFFFFFF0 == 0x184D2A50:
@@ -400,7 +400,7 @@ def _zstd_frame(data: bytes, position: int) -> tuple[int, int]:
             return size + 1, -1
         return position + 8 + int.from_bytes(data[position + 4 : position + 8], "little"), -1
     if magic != _ZSTD_MAGIC or position + 5 > size:
-        return size + 1, _ZSTD_BLOCK  # the library says what is wrong
+        return size + 1, _ZSTD_BLOCK  # the library reports the error
     descriptor = data[position + 4]
     single = descriptor & 0x20
     position += 5 + (0 if single else 1) + (0, 1, 2, 4)[descriptor & 3] + (1 if single else 0, 2, 4, 8)[descriptor >> 6]

@@ -1,7 +1,7 @@
-"""Fields read from a stream of pieces, of which only the last one is held.
+"""Reads fields from a stream of pieces. Only the last piece is held.
 
-Source: Kafka's `ByteUtils` on an `InputStream`, `ChunkedBytesStream.skip`. As there, a piece is asked for only when a byte of it is needed:
-so an error of the stream comes after everything that can be known before it.
+Source: Kafka's `ByteUtils` on an `InputStream`, `ChunkedBytesStream.skip`. As there, the reader asks for a piece only when it needs a byte
+of it. So an error of the stream comes after everything that was readable before it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from kops.errors import DecodeError
 
 
 class PieceReader:
-    """A stream of pieces, none of them empty, with a place in it. `taken` bytes came before the piece that is held.
+    """A position in a stream of pieces, none of them empty. `taken` bytes came before the piece that is held.
 
-    `direct`, where it is not 0, is the size from which on Kafka reads past its buffer: then only what is wanted is asked for. `pieces` is a
-    generator that takes sizes then (`kafka_pieces`).
+    From `direct` bytes on, if it is not 0, Kafka bypasses its buffer: the reader asks for exactly the bytes that it needs. Then `pieces` is
+    a generator that accepts sizes (`kafka_pieces`).
 
-    Each method raises what the stream raises; DecodeError `bad-records` where the stream ends within what is read.
+    Each method raises the errors of the stream, and DecodeError `bad-records` if the stream ends within a field.
     """
 
     __slots__ = ("_direct", "_pieces", "data", "position", "taken")
@@ -35,7 +35,7 @@ class PieceReader:
         return self.taken + self.position
 
     def more(self, wanted: int = 0) -> bool:
-        """Hold what is left and the next piece; False at the end. `wanted`: the bytes that are asked for."""
+        """Hold the rest of the piece and the next piece; False at the end. `wanted` is the number of bytes that the caller needs."""
         if wanted >= self._direct > 0 and isinstance(self._pieces, Generator) and (self.taken or self.data):
             try:
                 piece = self._pieces.send(wanted)
@@ -60,12 +60,12 @@ class PieceReader:
         return value
 
     def skip(self, size: int) -> None:
-        """Pass over `size` bytes."""
+        """Skip `size` bytes."""
         if not self.passes(size):
             raise _ended()
 
     def passes(self, size: int) -> bool:
-        """Pass over `size` bytes; False where there are fewer."""
+        """Skip `size` bytes; False if there are fewer."""
         while size > 0:
             left = len(self.data) - self.position
             if size <= left:
@@ -113,7 +113,7 @@ class PieceReader:
                 raise DecodeError("a number in a record does not end", code="bad-records")
 
     def rest(self) -> int:
-        """Read to the end -> how many bytes that were."""
+        """Read to the end -> the number of bytes."""
         size = 0
         while True:
             size += len(self.data) - self.position

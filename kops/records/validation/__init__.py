@@ -1,4 +1,4 @@
-"""What a leader checks of a batch that it is sent, and how it assigns the offsets.
+"""Checks the batches that a leader receives, and assigns their offsets.
 
 In: the bytes of a request. Out: the bytes to append, or Kafka's error.
 """

@@ -1,4 +1,4 @@
-"""The records of a batch of format v2 one by one: where the quick look found something, and where they are built anew.
+"""The records of a v2 batch one by one: if the quick check found an error, and if they are built anew.
 
 Source: Kafka's `LogValidator.validateRecord`, `DefaultRecordBatch.RecordIterator`, `DefaultRecord.readPartiallyFrom` and
 `PartialDefaultRecord`.
@@ -24,7 +24,7 @@ INVALID_STRUCTURE = "Found invalid record structure"
 
 
 class Seen(NamedTuple):
-    """A record as far as validation looks at it; sizes below 0 are null. `partial`: read as Kafka reads what is to stay compressed."""
+    """The part of a record that validation needs. Sizes below 0 mean null. `partial`: read as Kafka reads records that stay compressed."""
 
     offset: int
     timestamp: int
@@ -34,7 +34,7 @@ class Seen(NamedTuple):
 
     @classmethod
     def of(cls, record: Record) -> Seen:
-        """A record that was read whole."""
+        """The same of a record that was read completely."""
         key, value = record.key, record.value
         return cls(record.offset, record.timestamp, -1 if key is None else len(key), -1 if value is None else len(value), False)
 
@@ -48,9 +48,9 @@ class Seen(NamedTuple):
 
 
 def check_each(data: bytes, start: int, count: int, batch: Batch, append: Append) -> int:
-    """The records of `data[start:]`, which stay as they are. -> the largest timestamp; ApiError as Kafka answers.
+    """Check the records of `data[start:]`, which stay as they are -> the largest timestamp. ApiError as in Kafka.
 
-    What was compressed (`start` 0) is read as a stream, in which the length in front of a record means nothing.
+    Records that were compressed (`start` 0) are read as a stream, in which the length of a record is ignored.
     """
     partial = start == 0
     errors = RecordErrors()
@@ -62,30 +62,30 @@ def check_each(data: bytes, start: int, count: int, batch: Batch, append: Append
             consecutive = consecutive and seen.offset == index
     errors.raise_if_any()
     if partial and not consecutive:
-        # Kafka wants to build such a batch anew then, of records whose keys and values it has skipped.
+        # Kafka then tries to build the batch anew, from records whose keys and values it has skipped.
         raise ApiError("UNKNOWN_SERVER_ERROR", "key is skipped in PartialDefaultRecord")
     return most
 
 
 def check_record(seen: Seen, index: int, batch: Batch, append: Append, errors: RecordErrors) -> bool:
-    """Whether nothing is wrong with a record; else it is among `errors`."""
+    """Whether a record is valid. If not, its error is added to `errors`."""
     return check_key(seen.key_size >= 0, index, append.rules, errors, append.count_invalid) and check_timestamp(
         batch, seen.timestamp, seen.offset, index, seen.describe, append.rules, append.now_ms, errors
     )
 
 
 def _at(batch: Batch, timestamp_delta: int) -> int:
-    """A record's timestamp."""
+    """The timestamp of a record."""
     return batch.max_timestamp if batch.attributes & TIMESTAMP_TYPE_MASK else wrap64(batch.base_timestamp + timestamp_delta)
 
 
 def _read(data: bytes, start: int, count: int, batch: Batch) -> Iterator[Seen]:
-    """The records as they stand in an uncompressed batch. ApiError INVALID_RECORD where one can't be read or bytes are left."""
+    """The records of an uncompressed batch. ApiError INVALID_RECORD if one is unreadable or bytes are left."""
     position, end = start, len(data)
     for number in range(count):
         stop, timestamp, offset, _, key_size, _, value_size, _, _ = hot.place(data, position, end)
         if stop < 0:
-            # An endless length in front of a record is the one thing here that Kafka takes for no bad record.
+            # An endless length is the only error here that Kafka does not report as a bad record.
             name = "UNKNOWN_SERVER_ERROR" if _is_endless(data[position : position + 5]) else "INVALID_RECORD"
             raise ApiError(name, why_unreadable(data, position, end, number))
         position = stop
@@ -99,9 +99,9 @@ def _is_endless(front: bytes) -> bool:
 
 
 def _read_partially(count: int, batch: Batch) -> Iterator[Seen]:
-    """The records of a compressed batch, read from its stream as Kafka does, keys, values and headers passed over.
+    """The records of a compressed batch, read from its stream as in Kafka. Keys, values and headers are skipped.
 
-    ApiError: INVALID_RECORD as `_read` has it, UNKNOWN_SERVER_ERROR where the stream breaks.
+    ApiError: INVALID_RECORD as `_read`, UNKNOWN_SERVER_ERROR if the stream breaks.
     """
     reader = stream_reader(batch)
     try:
@@ -146,7 +146,7 @@ def _read_seen(reader: PieceReader, batch: Batch) -> Seen:
 
 
 def is_consecutive(batch: Batch) -> bool:
-    """Whether the records' offsets count from 0 on, as far as they can be read."""
+    """Whether the offsets of the readable records count from 0 on."""
     try:
         return all(record.offset == index for index, record in enumerate(readable(batch)))
     except ApiError:
@@ -154,11 +154,11 @@ def is_consecutive(batch: Batch) -> bool:
 
 
 def readable(batch: Batch) -> Iterator[Record]:
-    """Every record whole. ApiError: INVALID_RECORD, or UNKNOWN_SERVER_ERROR where they can't be decompressed."""
+    """All records, read completely. ApiError: INVALID_RECORD, or UNKNOWN_SERVER_ERROR if decompression fails."""
     try:
         if batch.compressed and (batch.count or 0) < 0:
             data = memoryview(batch.buffer)[batch.index + BATCH_OVERHEAD : batch.index + batch.size]
-            check_opens(batch.attributes & 7, data)  # Kafka opens the stream before it looks at the count
+            check_opens(batch.attributes & 7, data)  # Kafka opens the stream before it checks the count
         for records in chunks(batch):
             yield from records
     except DecodeError as error:
@@ -171,7 +171,7 @@ def readable(batch: Batch) -> Iterator[Record]:
 
 
 def _read_up_to_the_break(batch: Batch) -> None:
-    """ApiError INVALID_RECORD where one of the records that come out of the stream before it breaks can't be read."""
+    """ApiError INVALID_RECORD if a record that the stream returns before it breaks is unreadable."""
     reader = stream_reader(batch)
     try:
         for number in range(batch.count or 0):

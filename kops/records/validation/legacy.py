@@ -1,4 +1,4 @@
-"""Messages of the formats v0 and v1 as a leader reads them: lazily, so that what Kafka never looks at can't fail.
+"""Messages of the formats v0 and v1 as a leader reads them: lazily, so that fields which Kafka never reads cannot fail.
 
 Source: Kafka's `AbstractLegacyRecordBatch` with its `DeepRecordsIterator`, `LegacyRecord`.
 """
@@ -18,9 +18,9 @@ from kops.records.windows import WINDOW
 
 
 class Message:
-    """A message, from its checksum on. `outer_type` and `outer_timestamp`: those of the compressed set around it, where they count.
+    """A message, from its checksum on. `outer_type` and `outer_timestamp` are those of the compressed set around it, if they apply.
 
-    `inner`: where it comes from in a compressed set. Its `content` may be only the front of a large one then.
+    `inner` is its source in a compressed set. Then the `content` of a large message may be only its front.
     """
 
     __slots__ = ("content", "inner", "offset", "outer_timestamp", "outer_type")
@@ -39,7 +39,7 @@ class Message:
 
     @property
     def size(self) -> int:
-        """With the offset and the size in front."""
+        """The size of the message with its offset and its size field."""
         return LOG_OVERHEAD + (len(self.content) if self.inner is None else self.inner.size)
 
     @property
@@ -56,7 +56,7 @@ class Message:
 
     @property
     def codec(self) -> int:
-        """ApiError UNKNOWN_SERVER_ERROR for one that Kafka has not."""
+        """ApiError UNKNOWN_SERVER_ERROR for a codec that Kafka does not have."""
         codec = self.content[5] & 7
         if codec >= len(CODEC_NAMES):
             raise ApiError("UNKNOWN_SERVER_ERROR", f"Unknown compression type id: {codec}")
@@ -88,14 +88,14 @@ class Message:
 
     @property
     def value(self) -> memoryview | None:
-        """A view of the content."""
+        """The value, as a view of the content."""
         return self._field((18 if self.magic else 10) + max(0, self.key_size))
 
     def crc_ok(self) -> bool:
         return self.computed_crc() == int.from_bytes(self.content[:4], "big")
 
     def computed_crc(self) -> int:
-        """CRC-32 of what stands behind the checksum."""
+        """The CRC-32 of the bytes after the checksum."""
         known = None if self.inner is None else self.inner.computed_crc
         return zlib.crc32(memoryview(self.content)[4:]) if known is None else known
 
@@ -117,15 +117,15 @@ class Message:
 
 
 def outer_message(batch: Batch) -> Message:
-    """The one message that a batch of v0 or v1 is."""
+    """The message that makes up a batch of v0 or v1."""
     content = bytes(memoryview(batch.buffer)[batch.index + LOG_OVERHEAD : batch.index + batch.size])
     return Message(content, batch.last_offset)
 
 
 def messages(batch: Batch, *, whole: bool = True) -> Iterator[Message]:
-    """The message, or those in a compressed one with their absolute offsets; without `whole`, large ones may lack their end.
+    """The message, or those in a compressed one with their absolute offsets. Without `whole`, large ones may lack their end.
 
-    ApiError: INVALID_RECORD, CORRUPT_MESSAGE (an inner size that can't be), UNKNOWN_SERVER_ERROR (can't be decompressed).
+    ApiError: INVALID_RECORD, CORRUPT_MESSAGE (an impossible inner size), UNKNOWN_SERVER_ERROR (decompression fails).
     """
     outer = outer_message(batch)
     if not outer.codec:
@@ -149,7 +149,7 @@ def messages(batch: Batch, *, whole: bool = True) -> Iterator[Message]:
 
 
 def _look_through(outer: Message) -> tuple[int, list[InnerMessage]]:
-    """-> (the last inner offset as it stands, the messages, none where they are too many to be held)."""
+    """-> (the last inner offset as written; the messages, none if they are too large to be held)."""
     held: list[InnerMessage] = []
     size, last = 0, None
     for inner in _inner_messages(outer, whole=False):
@@ -166,7 +166,7 @@ def _look_through(outer: Message) -> tuple[int, list[InnerMessage]]:
 
 
 def _inner_messages(outer: Message, *, whole: bool) -> Iterator[InnerMessage]:
-    """Offsets as they stand."""
+    """The inner messages with their offsets as written."""
     if outer.codec == ZSTD:
         raise ApiError("INVALID_RECORD", f"Invalid wrapper compressionType found in legacy deep record iterator {outer.magic}")
     value = outer.value
@@ -181,7 +181,7 @@ def _inner_messages(outer: Message, *, whole: bool) -> Iterator[InnerMessage]:
 
 
 def check_message(message: Message, index: int, batch: Batch, append: Append, errors: RecordErrors) -> bool:
-    """Whether nothing is wrong with a message; else it is among `errors`. ApiError CORRUPT_MESSAGE where its checksum does not hold."""
+    """Whether a message is valid. If not, its error is added to `errors`. ApiError CORRUPT_MESSAGE if its checksum is wrong."""
     where = f"in topic partition {append.rules.topic_partition}"
     if message.magic != batch.magic:
         append.count_invalid("magic")
@@ -199,7 +199,7 @@ def check_message(message: Message, index: int, batch: Batch, append: Append, er
 
 
 def patch(target: bytearray, position: int, batch: Batch, last_offset: int, timestamp_type: str, timestamp: int) -> None:
-    """Give the message at `position` its offset and, in v1, its timestamp; the checksum is made anew where that changes anything."""
+    """Set the offset of the message at `position` and, in v1, its timestamp. The checksum is updated if the timestamp fields change."""
     target[position : position + 8] = last_offset.to_bytes(8, "big", signed=True)
     if batch.magic == 0 or (batch.timestamp_type == timestamp_type and batch.max_timestamp == timestamp):
         return

@@ -1,4 +1,4 @@
-"""Batches that a leader builds anew, recompressed or in another message format, and the formats v0 and v1 altogether.
+"""Batches that a leader builds anew, in another codec or message format, and everything of the formats v0 and v1.
 
 Source: Kafka's `LogValidator` (`assignOffsetsNonCompressed`, `convertAndAssignOffsetsNonCompressed`,
 `validateMessagesAndAssignOffsetsCompressed`, `buildRecordsAndAssignOffsets`), `MemoryRecordsBuilder`.
@@ -45,7 +45,7 @@ AnyRecord = Record | Message
 
 
 def rebuild(data: Buffer, batches: list[Batch], source: int, target: int, level: int | None, append: Append) -> ValidatedRecords:
-    """What `validate_records` does where records can't stay as they are, and for the formats v0 and v1."""
+    """`validate_records` for records that must change, and for the formats v0 and v1."""
     if source == NONE and target == NONE:
         if all(batch.magic == append.rules.magic for batch in batches):
             return _assign_messages(data, batches, append)
@@ -54,7 +54,7 @@ def rebuild(data: Buffer, batches: list[Batch], source: int, target: int, level:
 
 
 def _assign_messages(data: Buffer, batches: list[Batch], append: Append) -> ValidatedRecords:
-    """Uncompressed messages of v0 or v1 that stay what they are."""
+    """Uncompressed messages of v0 or v1 that keep their format."""
     first = first_batch(batches, NONE)
     written = bytearray(data)
     next_offset, latest, position = append.first_offset, NO_TIMESTAMP, 0
@@ -72,9 +72,9 @@ def _assign_messages(data: Buffer, batches: list[Batch], append: Append) -> Vali
 
 
 def _convert(batches: list[Batch], append: Append) -> ValidatedRecords:
-    """Uncompressed records to another format, uncompressed."""
+    """Convert uncompressed records to another format, uncompressed."""
     for batch in batches:
-        for record in _read(batch):  # Kafka estimates the size first
+        for record in _read(batch):  # Kafka reads them to estimate the size
             _ = record.key, record.value
     first = first_batch(batches, NONE)
     if first.is_transactional and append.rules.magic < 2:
@@ -94,7 +94,7 @@ def _convert(batches: list[Batch], append: Append) -> ValidatedRecords:
 
 
 def _recompress(data: Buffer, batches: list[Batch], source: int, target: int, level: int | None, append: Append) -> ValidatedRecords:
-    """Where the source or the target is compressed."""
+    """Rebuild a batch if the source or the target is compressed."""
     first = first_batch(batches, source)
     if first.magic == append.rules.magic == 2:
         kept = _pack_again(first, target, level, append)
@@ -106,7 +106,7 @@ def _recompress(data: Buffer, batches: list[Batch], source: int, target: int, le
     for batch in batches:
         taken += _header_size(append.rules.magic, batch.compressed)
         for record in _checked(batch, first, append, whole=False):
-            # Some old clients get the inner offsets of v1 wrong: their sets are built anew.
+            # Some old clients write wrong inner offsets in v1. Their sets are built anew.
             in_place = in_place and record.offset == expected
             expected += 1
             latest = max(latest, record.timestamp)
@@ -128,7 +128,7 @@ def _recompress(data: Buffer, batches: list[Batch], source: int, target: int, le
 
 
 def _pack_again(batch: Batch, target: int, level: int | None, append: Append) -> ValidatedRecords | None:
-    """A v2 batch in another codec whose records' bytes stay the same, as nearly always; None where they would not, or are not all good."""
+    """A v2 batch in another codec whose records keep their bytes, as nearly always. None if they would not, or if a record is bad."""
     count = batch.count or 0
     check_batch(batch, batch, append.rules, append.origin, append.count_invalid)
     if count <= 0 or batch.attributes & (TIMESTAMP_TYPE_MASK | CONTROL_MASK) or batch.base_offset or not _is_buildable(batch):
@@ -159,9 +159,9 @@ def _pack_again(batch: Batch, target: int, level: int | None, append: Append) ->
 
 
 def _survey(batch: Batch) -> tuple[int, int, int, int, memoryview | None] | None:
-    """-> (smallest timestamp delta, largest, records without a key, their bytes uncompressed, the records where they are few).
+    """-> (smallest timestamp delta, largest, records without a key, uncompressed size, the records if they are one window).
 
-    None where Kafka's builder would write other bytes, or a record can't be read.
+    None if Kafka's builder would write other bytes, or if a record is unreadable.
     """
     held: memoryview | None = None
     windows = RecordWindows(batch, holds="nulls")
@@ -179,7 +179,7 @@ def _survey(batch: Batch) -> tuple[int, int, int, int, memoryview | None] | None
 
 
 def _recompressed(batch: Batch, held: memoryview | None, target: int, level: int | None) -> bytes:
-    """The records of a v2 batch, as they are, in another codec."""
+    """The unchanged records of a v2 batch in another codec."""
     compressor = Compressor(target, level=level)
     for piece in pieces(batch.attributes & 7, batch.data()[BATCH_OVERHEAD:]) if held is None else (held,):
         compressor.write(piece)
@@ -187,22 +187,22 @@ def _recompressed(batch: Batch, held: memoryview | None, target: int, level: int
 
 
 def _is_buildable(batch: Batch) -> bool:
-    """Whether Kafka's builder takes such a producer."""
+    """Whether Kafka's builder accepts this producer."""
     if batch.producer_id == -1:
         return not batch.is_transactional
     return batch.producer_epoch != -1 and batch.base_sequence >= 0
 
 
 def _are_allowed(least: int, most: int, append: Append) -> bool:
-    """Whether all timestamps between these two are."""
+    """Whether all timestamps between these two are allowed."""
     if append.rules.timestamp_type == LOG_APPEND_TIME or least == most == NO_TIMESTAMP:
         return NO_TIMESTAMP <= least <= most <= MAX_LONG
     return 0 <= least <= most <= MAX_LONG and all(timestamp_in_range(timestamp, append.rules, append.now_ms) for timestamp in (least, most))
 
 
 class Rebuilt:
-    """One set of the log's format (of v0 and v1 without a codec: a message each) in the making. ApiError UNKNOWN_SERVER_ERROR for what
-    Kafka's builder refuses."""
+    """Builds one set in the format of the log; in v0 and v1 without a codec, a message for each record. ApiError UNKNOWN_SERVER_ERROR for
+    what Kafka's builder rejects."""
 
     def __init__(self, first: Batch, target: int, level: int | None, append: Append) -> None:
         rules = append.rules
@@ -238,7 +238,7 @@ class Rebuilt:
             self.add(record)
 
     def finish(self, taken: int) -> ValidatedRecords:
-        """`taken`: bytes that the records took before."""
+        """The result. `taken` is the size of the records before."""
         builder, append = self.builder, self.append
         if not builder.count and append.rules.timestamp_type == LOG_APPEND_TIME and (append.rules.magic > 1 or self.target != NONE):
             raise ApiError("UNKNOWN_SERVER_ERROR", "a set without records has no last offset")
@@ -270,7 +270,7 @@ def _read(batch: Batch, *, whole: bool = True) -> Iterator[AnyRecord]:
 
 
 def _checked(batch: Batch, first: Batch, append: Append, *, whole: bool = True) -> Iterator[AnyRecord]:
-    """The records of a batch; ApiError as Kafka answers, behind the last of them where single ones are wrong.
+    """The records of a batch. ApiError as in Kafka; errors of single records come after the last record.
 
     Without `whole`, large messages of v0 and v1 may lack their end.
     """
@@ -290,7 +290,7 @@ def _check(record: AnyRecord, index: int, batch: Batch, append: Append, errors: 
 
 
 def _headers(record: Record) -> list[tuple[str | bytes, bytes | None]]:
-    """The headers as Java gives them back: what is not UTF-8 in a name has become U+FFFD."""
+    """The headers as Java returns them: bytes of a name that are not UTF-8 become U+FFFD."""
     if all(isinstance(name, str) for name, _ in record.headers):
         return record.headers
     return [(name if isinstance(name, str) else java_string(name), value) for name, value in record.headers]

@@ -1,4 +1,4 @@
-"""What a leader asks of the batches that it is sent, and Kafka's words where they are wrong.
+"""The rules of a leader for the batches that it receives, with Kafka's error messages.
 
 Source: Kafka's `LogValidator` (`validateBatch`, `validateRecord`, `processRecordErrors`), `AppendOrigin`, `LogConfig` and
 `BrokerCompressionType`; KIP-467 for the errors of single records.
@@ -23,12 +23,12 @@ DEFAULT_LZ4_LEVEL: Final = 9
 
 InvalidKind = Literal["magic", "offset", "sequence", "checksum", "no-key"]
 CountInvalid = Callable[[InvalidKind], None]
-"""Told of what was wrong, once a finding: Kafka's meters InvalidMagicNumberRecordsPerSec, InvalidOffsetOrSequenceRecordsPerSec,
+"""Called once for each error, for Kafka's meters InvalidMagicNumberRecordsPerSec, InvalidOffsetOrSequenceRecordsPerSec,
 InvalidMessageCrcRecordsPerSec and NoKeyCompactedTopicRecordsPerSec."""
 
 
 class AppendOrigin(Enum):
-    """Who appends: a client's batches are checked in full, those of the coordinators less, those of a replica's leader and of Raft not."""
+    """Who appends. Batches of clients are checked fully, those of coordinators less, those of a replica's leader and of Raft not at all."""
 
     REPLICATION = "REPLICATION"
     COORDINATOR = "COORDINATOR"
@@ -38,9 +38,9 @@ class AppendOrigin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ValidationRules:
-    """A partition's settings as far as they concern an append. Times in ms.
+    """The settings of a partition that concern an append. Times are in ms.
 
-    `compression_type`: `producer`, `uncompressed` or a codec; the levels count for the codec named there. `magic` is the format of the log.
+    `compression_type`: `producer`, `uncompressed` or a codec. The levels apply to the codec named there. `magic` is the format of the log.
     """
 
     topic_partition: str
@@ -55,22 +55,22 @@ class ValidationRules:
     magic: int = 2
 
     def target(self, source: int) -> tuple[int, int | None]:
-        """-> (codec, level or None for its default) that batches of the codec `source` are to have."""
+        """-> (codec, level or None for the default) for batches that have the codec `source`."""
         if self.compression_type == "producer":
             return source, None
         if self.compression_type == "uncompressed":
             return NONE, None
         codec = CODEC_IDS[self.compression_type]
-        # Kafka's default level of lz4 means another compressor than the same level named for the high one.
+        # At the default level of lz4, Kafka uses the fast compressor; at other levels, the high one.
         lz4_level = None if self.lz4_level == DEFAULT_LZ4_LEVEL else self.lz4_level
         return codec, {GZIP: self.gzip_level, LZ4: lz4_level, ZSTD: self.zstd_level}.get(codec)
 
 
 class ValidatedRecords(NamedTuple):
-    """What is appended. `data` is what goes to disk and `batches` are its batches; `next_offset` is behind the last record.
+    """The batches to append. `data` goes to disk, and `batches` are its batches. `next_offset` is the offset after the last record.
 
-    `max_timestamp` (ms) is -1 without one; `log_append_time_ms` -1 with CreateTime. `size_changed`: built anew, so sizes may have changed
-    (`converted_count` records were). `temporary_memory_bytes`: what the records took uncompressed, 0 where nothing was decompressed.
+    `max_timestamp` (ms) is -1 without one. `log_append_time_ms` is -1 with CreateTime. `size_changed`: `converted_count` records were built
+    anew, so sizes may have changed. `temporary_memory_bytes` is the uncompressed size, 0 if nothing was decompressed.
     """
 
     data: bytes
@@ -84,11 +84,11 @@ class ValidatedRecords(NamedTuple):
 
 
 def ignore(_: InvalidKind) -> None:
-    """Where nobody counts what was invalid."""
+    """Counts nothing."""
 
 
 class Append(NamedTuple):
-    """One append: the partition's rules and its state, who appends, when, and who counts what is invalid."""
+    """One append: the rules and the state of the partition, who appends, when, and the counter of invalid records."""
 
     rules: ValidationRules
     first_offset: int
@@ -103,7 +103,7 @@ class Append(NamedTuple):
 
 
 class RecordErrors:
-    """The records that are wrong, collected; Kafka rejects the batch when all of it was looked at."""
+    """Collects the errors of single records. Kafka rejects the batch after it has checked all records."""
 
     def __init__(self) -> None:
         self.errors: list[tuple[int, str]] = []
@@ -117,7 +117,7 @@ class RecordErrors:
         return bool(self.errors)
 
     def raise_if_any(self) -> None:
-        """ApiError INVALID_TIMESTAMP if one of them has a wrong timestamp, else INVALID_RECORD; both with all `record_errors`."""
+        """ApiError INVALID_TIMESTAMP if a timestamp is wrong, else INVALID_RECORD. Both have all `record_errors`."""
         if not self.errors:
             return
         found = tuple(self.errors)
@@ -131,7 +131,7 @@ class RecordErrors:
 
 
 def source_codec(batches: list[Batch]) -> int:
-    """The codec of the last compressed batch, `NONE` without one. ApiError UNKNOWN_SERVER_ERROR for a codec that Kafka has not."""
+    """The codec of the last compressed batch, `NONE` without one. ApiError UNKNOWN_SERVER_ERROR for an unknown codec."""
     found = NONE
     for batch in batches:
         codec = batch.attributes & 7
@@ -143,7 +143,7 @@ def source_codec(batches: list[Batch]) -> int:
 
 
 def first_batch(batches: list[Batch], source: int) -> Batch:
-    """The first batch. ApiError INVALID_RECORD where there is none, or where a second one follows a v2 or compressed one."""
+    """The first batch. ApiError INVALID_RECORD if there is none, or if a second one follows a v2 or compressed one."""
     if not batches:
         raise ApiError("INVALID_RECORD", "Record batch has no batches at all")
     if len(batches) > 1 and (batches[0].magic > 1 or source != NONE):
@@ -152,12 +152,12 @@ def first_batch(batches: list[Batch], source: int) -> Batch:
 
 
 def read_error(error: DecodeError) -> ApiError:
-    """The answer to records that can't be read: what can't be decompressed is no exception of Kafka's own there."""
+    """The error for unreadable records. For a failed decompression, Kafka throws none of its own exceptions."""
     return ApiError("UNKNOWN_SERVER_ERROR" if error.code in ("bad-compression", "unknown-codec") else "INVALID_RECORD", error.reason)
 
 
 def check_batch(batch: Batch, first: Batch, rules: ValidationRules, origin: AppendOrigin, count_invalid: CountInvalid) -> None:
-    """What a header must be. ApiError INVALID_RECORD or UNSUPPORTED_FOR_MESSAGE_FORMAT."""
+    """Check the header of a batch. ApiError INVALID_RECORD or UNSUPPORTED_FOR_MESSAGE_FORMAT."""
     if batch.magic != first.magic:
         count_invalid("magic")
         message = f"Batch magic {batch.magic} is not the same as the first batch's magic byte {first.magic}"
@@ -200,7 +200,7 @@ def _check_client_batch(batch: Batch, rules: ValidationRules, count_invalid: Cou
 
 
 def check_key(has_key: bool, index: int, rules: ValidationRules, errors: RecordErrors, count_invalid: CountInvalid) -> bool:
-    """Whether a record may stand in the topic with its key or without one; else it is among `errors`."""
+    """Whether the topic accepts a record with or without a key. If not, the error is added to `errors`."""
     if has_key or not rules.compacted:
         return True
     count_invalid("no-key")
@@ -218,7 +218,7 @@ def check_timestamp(
     now_ms: int,
     errors: RecordErrors,
 ) -> bool:
-    """Whether a record's timestamp is allowed; else it is among `errors`. `describe` gives Kafka's toString of the record."""
+    """Whether the timestamp of a record is allowed. If not, `errors` gets the error. `describe` is Kafka's toString of the record."""
     if rules.timestamp_type == CREATE_TIME and timestamp != NO_TIMESTAMP:
         if timestamp_in_range(timestamp, rules, now_ms):
             return True
@@ -234,16 +234,16 @@ def check_timestamp(
 
 
 def timestamp_in_range(timestamp: int, rules: ValidationRules, now_ms: int) -> bool:
-    """`message.timestamp.before.max.ms` and `after.max.ms`, with the sums of 64 bits that Kafka has."""
+    """`message.timestamp.before.max.ms` and `after.max.ms`. Sums wrap at 64 bits, as in Kafka."""
     age = wrap64(now_ms - timestamp)
     return age <= rules.timestamp_before_max_ms and wrap64(-age) <= rules.timestamp_after_max_ms
 
 
 def wrap64(value: int) -> int:
-    """A Java long of any sum."""
+    """A sum as a Java long: it wraps at 64 bits."""
     return value if -MAX_LONG - 1 <= value <= MAX_LONG else (value + MAX_LONG + 1 & (1 << 64) - 1) - MAX_LONG - 1
 
 
 def type_bit(timestamp_type: str) -> int:
-    """The attributes' bit of a timestamp type."""
+    """The bit of a timestamp type in the attributes."""
     return TIMESTAMP_TYPE_MASK if timestamp_type == LOG_APPEND_TIME else 0

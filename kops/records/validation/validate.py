@@ -1,8 +1,8 @@
-"""Validation of what a leader is to append, and the assignment of its offsets: the batches as they go to disk.
+"""Validates the batches that a leader appends, and assigns their offsets: the result goes to disk.
 
-Source: Kafka's `LogValidator` of 4.3. A batch of the log's own format and codec keeps its records as they are: only its base offset and
-leader epoch change, and timestamp type, largest timestamp and checksum where they must. Everything else is built anew in
-`kops.records.validation.rebuild`.
+Source: Kafka's `LogValidator` of 4.3. A batch in the format and codec of the log keeps its records. Only its base offset and leader epoch
+change, and its timestamp type, largest timestamp and checksum if necessary. `kops.records.validation.rebuild` builds all other batches
+anew.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def validate_records(
     origin: AppendOrigin,
     count_invalid: CountInvalid = ignore,
 ) -> ValidatedRecords:
-    """Check `data`, which is exactly `batches` (their checksums were seen to hold), and give its records the offsets from `first_offset`.
+    """Check `data`, and give its records the offsets from `first_offset` on. `data` is exactly `batches`, whose checksums are right.
 
-    ApiError: INVALID_RECORD and INVALID_TIMESTAMP (with `record_errors` where single records are wrong), CORRUPT_MESSAGE (the checksum of
-    an inner message), UNSUPPORTED_FOR_MESSAGE_FORMAT, UNKNOWN_SERVER_ERROR (where Kafka's code fails with none of its own exceptions).
+    ApiError: INVALID_RECORD and INVALID_TIMESTAMP (with `record_errors` if single records are wrong), CORRUPT_MESSAGE (the checksum of an
+    inner message), UNSUPPORTED_FOR_MESSAGE_FORMAT, UNKNOWN_SERVER_ERROR (if Kafka fails with none of its own exceptions).
     """
     source = source_codec(batches)
     target, level = (source, None) if rules.compression_type == "producer" else rules.target(source)
@@ -72,7 +72,7 @@ def validate_records(
 
 
 def _control_stays(batch: Batch) -> bool:
-    """Whether the batch is an uncompressed control batch, which is not compressed for `compression.type` unless its offsets have gaps."""
+    """Whether the batch is an uncompressed control batch. `compression.type` compresses it only if its offsets have gaps."""
     if not batch.is_control or batch.compressed:
         return False
     from kops.records.validation import each as validate_each
@@ -81,7 +81,7 @@ def _control_stays(batch: Batch) -> bool:
 
 
 def _assign(data: Buffer, batch: Batch, target: int, append: Append) -> ValidatedRecords:
-    """A batch of format v2 whose records stay as they are."""
+    """A v2 batch whose records stay as they are."""
     rules, first_offset, now_ms, leader_epoch, origin, count_invalid = append
     check_batch(batch, batch, rules, origin, count_invalid)
     count = batch.count or 0
@@ -94,7 +94,7 @@ def _assign(data: Buffer, batch: Batch, target: int, append: Append) -> Validate
     if not 0 <= base_offset < _SAFE:
         base_offset = wrap64(base_offset)
     is_append_time = rules.timestamp_type == LOG_APPEND_TIME
-    # The header is written before the records are seen: then they need no copy of their own to be looked at. Nearly always it is right.
+    # The header is written before the records are checked. So the check needs no second copy of them. The header is nearly always right.
     latest = now_ms if is_append_time else batch.max_timestamp
     written = _write(data, batch, base_offset, leader_epoch, TIMESTAMP_TYPE_MASK if is_append_time else 0, latest)
     found, taken = NO_TIMESTAMP, BATCH_OVERHEAD if target else 0
@@ -112,7 +112,7 @@ def _assign(data: Buffer, batch: Batch, target: int, append: Append) -> Validate
 
 
 def _write(data: Buffer, batch: Batch, base_offset: int, leader_epoch: int, timestamp_type: int, max_timestamp: int) -> Batch:
-    """The batch with these fields, copied once. Where timestamp type and largest timestamp stay, so does the checksum."""
+    """A copy of the batch with these fields. If the timestamp type and the largest timestamp stay, so does the checksum."""
     view = memoryview(data)
     front = _FRONT.pack(base_offset, batch.size - 12, leader_epoch)
     attributes = batch.attributes
@@ -133,7 +133,7 @@ def _signed32(value: int) -> int:
 
 
 def _open(batch: Batch) -> None:
-    """ApiError UNKNOWN_SERVER_ERROR where the stream of the records can't be opened, which Kafka does before it looks at their count."""
+    """ApiError UNKNOWN_SERVER_ERROR if the stream cannot be opened. Kafka opens it before it checks the record count."""
     try:
         check_opens(batch.attributes & 7, memoryview(batch.buffer)[batch.index + BATCH_OVERHEAD : batch.index + batch.size])
     except DecodeError as error:
@@ -141,7 +141,7 @@ def _open(batch: Batch) -> None:
 
 
 def _check_compressed(written: Batch, count: int, batch: Batch, append: Append) -> tuple[int, int]:
-    """-> (as `_check_records`, bytes that the records take uncompressed). They are looked at a window at a time."""
+    """Check the records a window at a time -> (the result of `_check_records`, the uncompressed size)."""
     windows = RecordWindows(written, holds="nulls")
     last, most, least, keyless = -1, -_MAX64 - 1, _MAX64, 0
     good = True
@@ -151,24 +151,24 @@ def _check_compressed(written: Batch, count: int, batch: Batch, append: Append) 
             return _check_records(only[0], 0, count, batch, append), windows.size
         for data, start, end, found in windows:
             status, _, end_delta, highest, lowest, without_key = _survey(data, start, end, found)
-            # The offsets rise from 0 to the count: so there is no gap.
+            # The offsets rise from 0 to the count, so there is no gap.
             good = good and status == _OK and hot.place(data, start, end)[2] == last + 1
             last, most, least, keyless = end_delta, max(most, highest), min(least, lowest), keyless + without_key
     except DecodeError:
-        good = False  # read one by one, they tell the answer
+        good = False  # reading them one by one finds the error
     good = good and last == count - 1 and batch.base_offset == 0
     return _largest_timestamp(b"", 0, count, batch, append, good, most, least, keyless), windows.size
 
 
 def _check_records(data: bytes, start: int, count: int, batch: Batch, append: Append) -> int:
-    """Look at every record in `data` from `start` on (0: it was compressed). -> the largest timestamp, -1 without one.
+    """Check every record in `data` from `start` on (0: it was compressed) -> the largest timestamp, -1 without one.
 
-    All is decided by what the loop tells of the records together; where that leaves a doubt, they are looked at one by one.
+    The summary of the hot loop decides. If it leaves a doubt, the records are checked one by one.
     """
     end = len(data)
     status, _, last, most, least, keyless = _survey(data, start, end, count)
     if start == 0:
-        # Only in what is compressed Kafka looks at the offsets. They rise from 0 to the count: so there is no gap.
+        # Kafka checks offsets only in compressed batches. They rise from 0 to the count, so there is no gap.
         good = status == _OK and last == count - 1 and batch.base_offset == 0 and hot.place(data, 0, end)[2] == 0
     else:
         good = status in _IN_ANY_ORDER
@@ -178,7 +178,7 @@ def _check_records(data: bytes, start: int, count: int, batch: Batch, append: Ap
 def _largest_timestamp(
     data: bytes, start: int, count: int, batch: Batch, append: Append, good: bool, most: int, least: int, keyless: int
 ) -> int:
-    """What `_check_records` gives, by what is known of the records together; `good`: nothing is wrong with their bytes and offsets."""
+    """The result of `_check_records`, from the summary if it leaves no doubt. `good`: the bytes and offsets of the records are right."""
     rules = append.rules
     is_create_time = rules.timestamp_type != LOG_APPEND_TIME
     if batch.attributes & TIMESTAMP_TYPE_MASK:
@@ -188,7 +188,7 @@ def _largest_timestamp(
         least += batch.base_timestamp
         most += batch.base_timestamp
     if is_create_time and not least == most == NO_TIMESTAMP:
-        # Far enough from the ends of 64 bits for sums that don't wrap.
+        # Far enough from the limits of 64 bits that sums do not wrap.
         now_ms = append.now_ms
         good = (
             good
