@@ -1,6 +1,6 @@
 """The first part of the demo: a cluster of kops, a real client, the leader killed under load, nothing lost.
 
-The client is librdkafka (confluent-kafka) with `acks=all`. What it was told to be written is compared with what is read at the end.
+The client is librdkafka (confluent-kafka) with `acks=all`. The acknowledged records are compared with those read at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OFFSET_BEGINNING = -2
 
 
 class Load:
-    """Produces at a steady rate from a thread of its own and notes what was acknowledged, and when."""
+    """Produces at a steady rate from its own thread, and records what was acknowledged and when."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.acknowledged: dict[tuple[int, int], bytes] = {}
@@ -39,7 +39,7 @@ class Load:
         self._thread = threading.Thread(target=self._run)
 
     def send(self, count: int) -> None:
-        """So many records as fast as it goes."""
+        """Send this many records as fast as possible."""
         for _ in range(count):
             self._send_one()
         self.flush()
@@ -59,7 +59,7 @@ class Load:
         self.times.append((time.monotonic(), partition))
 
     def start(self) -> None:
-        """Go on at `RATE` records a second."""
+        """Send `RATE` records a second from now on."""
         self._thread.start()
 
     def _run(self) -> None:
@@ -71,7 +71,7 @@ class Load:
             self._producer.poll(0.002)
 
     def stop(self) -> None:
-        """No more; wait for the answers."""
+        """Stop sending, and wait for the answers."""
         self._is_over.set()
         self._thread.join()
         self.flush()
@@ -81,7 +81,7 @@ class Load:
         self._producer.flush(WAIT_S)
 
     def pause_s(self, partition: int, since: float) -> float:
-        """How long nothing of a partition was acknowledged from a moment on."""
+        """The time from `since` until a partition acknowledges a record again."""
         deadline = time.monotonic() + WAIT_S
         while time.monotonic() < deadline:
             for moment, number in reversed(self.times):
@@ -149,7 +149,7 @@ def fail_over(demo: Demo, load: Load) -> None:
 
 
 def partitions(demo: Demo) -> list[dict[str, Any]]:
-    """The topic's partitions as the brokers tell them."""
+    """The topic's partitions as the brokers report them."""
     found: list[dict[str, Any]] = demo.ask(f"topic describe {TOPIC}")["topics"][0]["partitions"]
     return found
 

@@ -1,4 +1,4 @@
-"""How the demo runs and shows commands: each as a process of its own, its output shown, its exit code and its facts checked."""
+"""Runs and shows the demo's commands, each as its own process, and checks exit codes and facts."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Demo:
         print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}\n{'-' * len(text)}", flush=True)
 
     def note(self, text: str) -> None:
-        """A sentence of the demo's own."""
+        """Print a sentence of the demo itself."""
         print(f"  {text}", flush=True)
 
     def kops(self, line: str, *, code: int, lines: int = 8, having: tuple[str, ...] = (), wrap: bool = False) -> None:
-        """Run `kops <line>`; show at most so many lines, long ones cut (or wrapped). The exit code must be `code`, the output must hold
+        """Run `kops <line>` and show at most `lines` lines, long ones cut (or wrapped). The exit code must be `code`, the output must hold
         every text of `having`."""
         print(f"$ kops {line}", flush=True)
         started = time.monotonic()
@@ -73,14 +73,14 @@ class Demo:
         return found
 
     def check(self, holds: bool, text: str) -> None:
-        """Show a fact that the demo has checked itself; it must hold."""
+        """Show a fact that the demo has checked. It must be true."""
         print(f"  {'✓' if holds else '✗'} {text}\n", flush=True)
         if not holds:
             sys.exit(f"demo: not so: {text}")
 
 
 def fitted(text: str, *, wrap: bool) -> str:
-    """A line of output as it is shown: indented, without control characters, cut or wrapped where it is long."""
+    """A line of output for display: indented, without control characters, cut or wrapped if it is long."""
     safe = printable(text)
     if wrap:
         return textwrap.fill(safe, WIDTH, initial_indent="  ", subsequent_indent=" " * 10, break_on_hyphens=False, drop_whitespace=False)

@@ -148,7 +148,7 @@ def cell(text: str) -> str:
 
 
 def documents() -> dict[str, str]:
-    """What is written, by the file's path in the project."""
+    """The text of each generated file, by its path in the project."""
     found = rooms.Rooms()
     return {
         "docs/configuration.md": configuration(),
@@ -159,7 +159,7 @@ def documents() -> dict[str, str]:
 
 
 def differences() -> list[str]:
-    """What is not current, a sentence each."""
+    """A sentence for each file that is not current."""
     made = documents()
     there = {name: (PROJECT / name).read_text() if (PROJECT / name).exists() else None for name in made}
     return [f"{name} is not current" for name, text in made.items() if there[name] != text]

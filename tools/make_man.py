@@ -1,7 +1,7 @@
 """Write the manual pages below `man/` from the command line itself: `python tools/make_man.py` (or `make man`); `--check` only compares.
 
-One page a command (`kops-log-dump.1`) and a group (`kops-log.1`), `kops.1`, `kops-exit-codes.7`, and `kops-findings.7` from the registry of
-findings. A page that no command stands for any more is removed.
+There is a page for each command (`kops-log-dump.1`) and each group (`kops-log.1`), `kops.1`, `kops-exit-codes.7`, and `kops-findings.7`
+from the registry of findings. A page without a command is removed.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def manual() -> dict[str, str]:
 
 
 def differences() -> list[str]:
-    """What is not current below `man/`, a sentence each."""
+    """A sentence for each page below `man/` that is not current."""
     wanted = manual()
     there = {path.name: path.read_text() for path in MAN.glob("*.[1-8]")}
     stale = [f"{name} is missing" for name in wanted if name not in there]

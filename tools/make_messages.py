@@ -1,6 +1,6 @@
-"""Write kops/protocol/messages: one module a message, out of the descriptors in Kafka's jars (`make messages`).
+"""Write kops/protocol/messages: one module for each message, from the descriptors in Kafka's jars (`make messages`).
 
-Facts are taken over (names, types, versions, nullability, defaults, tags, entity types, what may be ignored, map keys), no prose.
+Only facts are taken from them (names, types, versions, nullability, defaults, tags, entity types, ignorable fields, map keys), no prose.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def package_source(names: list[str]) -> str:
 
 
 def generate(target: Path) -> None:
-    """Fill a folder with the modules; what else is in it and is no longer generated goes."""
+    """Write the modules into a folder, and remove former modules that are no longer generated."""
     found = sorted(descriptors(), key=lambda descriptor: str(descriptor["name"]))
     texts = {f"{snake(one['name'])}.py": MessageSource(one).text() for one in found}
     texts["__init__.py"] = package_source([one["name"] for one in found])

@@ -65,7 +65,7 @@ class Piece(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line as it stands in the end, and the second at which it was first whole."""
+    """A line in its final state, and the second at which it was first complete."""
 
     at_s: float
     pieces: list[Piece]
@@ -77,7 +77,8 @@ class Line(NamedTuple):
 
 
 def run(command: str, folder: Path, code: int) -> list[tuple[float, bytes]]:
-    """What one command line printed on a terminal, with the second since its start. SystemExit where it does not end with `code`."""
+    """The output of one command line on a terminal, each piece with the seconds since its start. Raises SystemExit if the exit code is not
+    `code`."""
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -87,7 +88,7 @@ def run(command: str, folder: Path, code: int) -> list[tuple[float, bytes]]:
     }
     environment.pop("NO_COLOR", None)
     environment.pop("BOOTSTRAP_SERVERS", None)
-    # Each line is a shell of its own; what one exports, the next one has.
+    # Each line runs in a shell of its own. Exported variables are passed to the next one.
     state = folder.parent / "exported"
     script = f"[ ! -e {state} ] || . {state}\n{command}\nended=$?\nexport -p >{state}\nexit $ended"
     main, side = pty.openpty()
@@ -120,7 +121,7 @@ def run(command: str, folder: Path, code: int) -> list[tuple[float, bytes]]:
 
 
 def screen(chunks: list[tuple[float, bytes]]) -> list[Line]:
-    """What stands on the terminal in the end: carriage returns and erasures carried out, so a progress bar leaves nothing."""
+    """The final contents of the terminal: carriage returns and erasures are applied, so a progress bar leaves nothing."""
     lines: list[Line] = []
     cells: list[tuple[str, str]] = []
     column, style = 0, ""
@@ -153,7 +154,7 @@ def screen(chunks: list[tuple[float, bytes]]) -> list[Line]:
 
 
 def pieces(cells: list[tuple[str, str]]) -> list[Piece]:
-    """Neighbouring characters of one style joined."""
+    """Join neighbouring characters of one style."""
     made: list[Piece] = []
     for character, style in cells:
         if made and made[-1].style == style:
@@ -238,12 +239,12 @@ def shown_in(picture: str) -> list[str]:
 
 
 def masked(text: str) -> str:
-    """Without what differs from run to run: numbers, the temporary directory, and the widths of columns."""
+    """Mask what differs between runs: numbers, the temporary directory, and the widths of columns."""
     return re.sub(r" +", " ", re.sub(r"\d+([.,]\d+)*", "1", re.sub(r"\S*/demo/", "", text))).strip()
 
 
 def differences() -> list[str]:
-    """The lines in which a new session differs from the recording, but for what differs from run to run."""
+    """The lines in which a new session differs from the recording, after masking."""
     old = [masked(line) for line in shown_in(RECORDING.read_text())]
     new = [masked(line.text) for line in record()]
     if old == new:

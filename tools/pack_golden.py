@@ -2,10 +2,10 @@
 
 Usage: python tools/pack_golden.py CORPUS [OUT]
 
-CORPUS is a folder with one folder a case (`case.json` inside); OUT defaults to tests/golden. One `corpus-<group>.tar.zst` is written for
-each group of cases, and an `index.json` that lists the cases, their kind and their archive. Compressed members of a case (`X.zst`,
-`D.tar.zst`) are unpacked first, so that each archive is one solid zstd frame: forty variations of one directory cost little more than
-one. The SHA-256 that the corpus states for a file is checked on the way. The archives are reproducible: sorted, no owner, no time.
+CORPUS is a folder with one folder for each case (`case.json` inside); OUT defaults to tests/golden. One `corpus-<group>.tar.zst` is written
+for each group of cases, and an `index.json` that lists the cases, their kind and their archive. Compressed members of a case (`X.zst`,
+`D.tar.zst`) are unpacked first, so that each archive is one solid zstd frame: forty variations of one directory cost little more than one.
+The SHA-256 values in the corpus are checked. The archives are reproducible: sorted, no owner, no time.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def expand(data: bytes) -> bytes:
 
 
 def stated_hashes(case: dict[str, object], files: dict[str, bytes]) -> Iterator[tuple[str, str]]:
-    """(path, SHA-256) as the case states them."""
+    """(path, SHA-256) from the case."""
     if "sha256.json" in files:
         for folder, entries in json.loads(files["sha256.json"]).items():
             for path, entry in entries.items():
@@ -91,7 +91,7 @@ def stated_hashes(case: dict[str, object], files: dict[str, bytes]) -> Iterator[
 
 
 def pack_case(folder: Path, tar: tarfile.TarFile) -> None:
-    """Add one case to an archive, checking what it says about its files."""
+    """Add one case to an archive, and check its statements about its files."""
     case = json.loads((folder / "case.json").read_text())
     members = sorted({name: (mode, data) for name, mode, data in unpacked(folder)}.items())
     files = {name: data for name, (_, data) in members if data is not None}

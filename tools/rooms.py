@@ -1,9 +1,8 @@
-"""The rooms of kops and the imports between them: `python tools/rooms.py` prints the picture, and what is wrong with it.
+"""The rooms of kops and the imports between them: `python tools/rooms.py` prints the picture and its errors.
 
-A room is a package with the modules that stand directly in it; a module directly below `kops` is a room of its own. Every import counts:
-at the top of a module, in a function, under TYPE_CHECKING. A name imported from a package counts as an import of the module that the
-package's `__init__` has it from. The generated messages are left out, as modules and as imports: they import `kops.protocol.declaration`
-and nothing else.
+A room is a package with the modules directly in it. A module directly below `kops` is a room of its own. Every import counts: at the top of
+a module, in a function, under TYPE_CHECKING. A name imported from a package counts as an import of the module that the package's `__init__`
+has it from. The generated messages are left out, as modules and as imports: they import `kops.protocol.declaration` and nothing else.
 
 `make docs` puts the picture into ARCHITECTURE.md and docs/rooms.md, tests/unit/test_rooms.py checks the rules.
 """
@@ -29,9 +28,9 @@ class Rooms:
 
     def __init__(self, project: Path = PROJECT) -> None:
         self.modules: set[str] = set()
-        """Modules that are no packages."""
+        """Modules that are not packages."""
         self.docs: dict[str, str] = {}
-        """What the `__init__` of each package says."""
+        """The docstring of each package's `__init__`."""
         self._trees: dict[str, ast.Module] = {}
         for path in sorted((project / "kops").rglob("*.py")):
             name = ".".join(path.relative_to(project).with_suffix("").parts)
@@ -71,7 +70,7 @@ class Rooms:
         return sorted((a, b) for a in self.rooms[room] for b in self.imports.get(a, ()) if room_of(b) == other)
 
     def packages(self) -> dict[str, set[str]]:
-        """The arrows among what stands directly below `kops`: packages and single modules."""
+        """The arrows among the packages and single modules directly below `kops`."""
         return grouped(self.arrows, {name: package_of(name) for name in self.arrows})
 
     def purpose(self, name: str) -> str:
@@ -115,7 +114,7 @@ class Rooms:
 
 
 def package_of(room: str) -> str:
-    """What stands directly below `kops` and holds the room, or is it."""
+    """The package or module directly below `kops` that contains the room, or is the room."""
     return ".".join(room.split(".")[:2])
 
 
@@ -132,12 +131,12 @@ def _is_ours(module: str | None) -> bool:
 
 
 def room_of(module: str) -> str:
-    """The room that a module stands in."""
+    """The room of a module."""
     return module if module.count(".") == 1 else module.rpartition(".")[0]
 
 
 def circles(graph: Graph) -> list[list[str]]:
-    """What reaches itself: the strongly connected components of more than one node (Tarjan)."""
+    """The cycles: strongly connected components of more than one node (Tarjan)."""
     found: list[list[str]] = []
     number: dict[str, int] = {}
     low: dict[str, int] = {}
@@ -198,7 +197,7 @@ def layers(arrows: Graph) -> list[list[str]]:
 
 
 def reduced(arrows: Graph) -> list[tuple[str, str]]:
-    """The arrows without those that a longer way stands for."""
+    """The arrows without those that a longer path replaces (transitive reduction)."""
     below: dict[str, set[str]] = {}
     for row in reversed(layers(arrows)):
         for node in row:
@@ -214,12 +213,12 @@ def reduced(arrows: Graph) -> list[tuple[str, str]]:
 
 
 def label(room: str, package: str) -> str:
-    """How a room is called in the picture of its package."""
+    """The name of a room in the picture of its package."""
     return room.removeprefix(package + ".") if room != package else "(itself)"
 
 
 def rows(rooms: Rooms, package: str) -> list[list[str]]:
-    """The rooms of a package in rows, the uppermost first. A package's `__init__` with no module beside it is no room."""
+    """The rooms of a package in rows, the uppermost first. A package's `__init__` without a module beside it is not a room."""
     inside = [name for name in rooms.arrows if package_of(name) == package and rooms.rooms[name]]
     return layers(within(rooms.arrows, inside))
 
@@ -237,7 +236,7 @@ def picture(rooms: Rooms) -> str:
 
 
 def placed(text: str, rooms: Rooms) -> str:
-    """A document with the picture between its two markers. ValueError where they are missing."""
+    """A document with the picture between its two markers. Raises ValueError if they are missing."""
     before, found, rest = text.partition(BEGIN)
     _, ends, after = rest.partition(END)
     if not found or not ends:
@@ -246,7 +245,7 @@ def placed(text: str, rooms: Rooms) -> str:
 
 
 def diagram(names: Mapping[str, str], arrows: Graph) -> list[str]:
-    """A flow chart of Mermaid's, without the arrows that a longer way stands for."""
+    """A Mermaid flow chart, without the arrows that a longer path replaces."""
     lines = ["```mermaid", "flowchart TD"]
     lines += [f'    {_id(node)}["{names[node]}"]' for node in sorted(arrows)]
     lines += [f"    {_id(node)} --> {_id(other)}" for node, other in reduced(arrows)]
@@ -298,7 +297,7 @@ def table(rooms: Rooms, package: str, inside: list[list[str]]) -> list[str]:
 
 
 def main() -> int:
-    """Print the picture and the circles; exit code 1 where rooms are in one."""
+    """Print the picture and the circles. The exit code is 1 if rooms are in a circle."""
     rooms = Rooms()
     for circle in circles(rooms.imports):
         print("modules that import each other:", *circle)

@@ -1,7 +1,7 @@
-"""ApiVersions: what is served here, in which versions, and the features of node and cluster.
+"""ApiVersions: the served APIs with their versions, and the features of node and cluster.
 
-Source: Kafka's DefaultApiVersionManager, ApiVersionsResponse, ApiVersionsRequest.isValid (KIP-511, KIP-584); KafkaApis for the order of
-the checks. A request of a version that is not known is answered by the connection itself (`kops.protocol.connections.connection`).
+Source: Kafka's DefaultApiVersionManager, ApiVersionsResponse, ApiVersionsRequest.isValid (KIP-511, KIP-584); KafkaApis for the order of the
+checks. The connection itself answers a request of an unknown version (`kops.protocol.connections.connection`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def answer_api_versions(parts: BrokerParts, context: RequestContext, served: list[ApiKey]) -> None:
-    """Answers at once, with the versions of `served`. ApiError INVALID_REQUEST where the client's software has no proper name."""
+    """Answer at once, with the versions of `served`. Raises ApiError INVALID_REQUEST if the name of the client's software is invalid."""
     request, version = context.request.message, context.request.version
     assert isinstance(request, ApiVersionsRequest)
     check_software(request, version)
@@ -39,14 +39,14 @@ def answer_api_versions(parts: BrokerParts, context: RequestContext, served: lis
 
 
 def check_software(request: ApiVersionsRequest, version: int) -> None:
-    """ApiError INVALID_REQUEST where name or version of the client's software is not well formed."""
+    """Raise ApiError INVALID_REQUEST if the name or version of the client's software is invalid."""
     names = (request.client_software_name, request.client_software_version)
     if version >= _SOFTWARE_SINCE and not all(map(_SOFTWARE.fullmatch, names)):
         raise ApiError("INVALID_REQUEST")
 
 
 def api_versions(apis: list[ApiKey], controller: NodeVersions | None, *, unstable: bool) -> list[ApiVersion]:
-    """The versions of these APIs; of those that are forwarded what the controller knows, too, as long as there is a connection to it."""
+    """The versions of these APIs. For forwarded APIs only those that the controller knows, too, while there is a connection to it."""
     known = None if controller is None else {entry.api_key: entry for entry in controller.response.api_keys}
     told = []
     for api in apis:
@@ -63,7 +63,7 @@ def api_versions(apis: list[ApiKey], controller: NodeVersions | None, *, unstabl
 
 
 def add_features(response: ApiVersionsResponse, cache: MetadataCache, kraft_version: int, version: int) -> None:
-    """What the node supports and what the cluster has finalized; the latter's epoch is the offset of the metadata it is from."""
+    """Add the features that the node supports and those that the cluster has finalized. Their epoch is the offset of the metadata."""
     response.supported_features = [
         SupportedFeatureKey(name, levels.min, levels.max)
         for name, levels in production_features().items()

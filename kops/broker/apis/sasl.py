@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate where nobody has to authenticate, or has done so: it is too late for them.
+"""SaslHandshake and SaslAuthenticate on a connection that needs no authentication, or has done it already: both are refused.
 
 Source: Kafka's KafkaApis.handleSaslHandshakeRequest and handleSaslAuthenticateRequest.
 """

@@ -1,6 +1,6 @@
-"""What a broker serves: the handler of each API. ApiVersions advertises this table and nothing else.
+"""The handler of each API that a broker serves. ApiVersions advertises exactly this table.
 
-Source: the match in Kafka's KafkaApis.handle, ApiKeys (who serves what, what is forwarded).
+Source: the match in Kafka's KafkaApis.handle, ApiKeys (which node serves an API, and which are forwarded).
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Loop:
         return timer
 
     def forget_timer(self) -> None:
-        """Count a cancelled timer. The table is built anew when most of it is cancelled."""
+        """Count a cancelled timer. The table is rebuilt when most of its timers are cancelled."""
         self._cancelled_timers += 1
         if self._cancelled_timers > _CANCELLED_TO_KEEP and self._cancelled_timers * 2 > len(self._timers):
             self._timers = [entry for entry in self._timers if not entry[2].cancelled]

@@ -1,7 +1,7 @@
-"""Moves of replicas between log directories of this broker: copies that are filled from their logs, and then take their places.
+"""Moves replicas between log directories of this broker: fills copies from their logs, which they replace at the end.
 
-Source: Kafka's ReplicaAlterLogDirsManager, ReplicaAlterLogDirsThread, LocalLeaderEndPoint (KIP-113, KIP-858). Kafka's thread asks its own
-broker without a pause; here a copy that has come to the end of its log looks again a little later.
+Source: Kafka's ReplicaAlterLogDirsManager, ReplicaAlterLogDirsThread, LocalLeaderEndPoint (KIP-113, KIP-858). Kafka's thread polls its own
+broker without a pause. Here a copy that has reached the end of its log checks again a little later.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _ANY_VERSION: Final = 0
 
 
 def initial_fetch_offset(log: ReplicaLog) -> int:
-    """Where to begin to fill a log: at its end, as fetches tell where it diverges (KIP-595); without epochs at its high watermark.
+    """The offset from which to fill a log: its end, because fetches report where it diverges (KIP-595); without epochs its high watermark.
 
-    Kafka cuts copies to their high watermark, too: its broker does not tell itself where logs diverge.
+    Kafka also cuts copies to their high watermark, because its broker does not report to itself where logs diverge.
     """
     return log.high_watermark if log.latest_epoch is None else log.log_end_offset
 
 
 class CopyTask:
-    """One fetcher of copies: asks this broker, a request a turn of the loop."""
+    """One fetcher of copies. It reads from this broker, one request in each turn of the loop."""
 
     __slots__ = ("_closed", "_is_scheduled", "_loop", "_serve", "_timer", "fetcher")
 
@@ -65,13 +65,13 @@ class CopyTask:
         self._closed = self._is_scheduled = False
 
     def wake(self) -> None:
-        """There may be something to do before it would look again."""
+        """Check for work now, not only at the next check."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._step)
 
     def close(self) -> None:
-        """Copy no more."""
+        """Stop copying."""
         self._closed = True
         self._stop_timer()
 
@@ -132,16 +132,16 @@ class LogDirCopies:
 
     @property
     def failed(self) -> set[TopicPartition]:
-        """Copies that were given up."""
+        """Copies that failed."""
         return self._manager.failed
 
     @property
     def keys(self) -> list[TopicPartition]:
-        """What is copied."""
+        """The partitions being copied."""
         return [key for fetcher in self._manager.fetchers.values() for key in fetcher.states]
 
     def add(self, partitions: Mapping[TopicPartition, InitialFetchState]) -> None:
-        """Copy these; one whose copy has taken its place meanwhile is left out."""
+        """Copy these, except those whose copy has replaced the log meanwhile."""
         here = BrokerEndPoint(self._settings.node_id, "localhost", -1)
         wanted = {}
         for key, initial in partitions.items():
@@ -153,13 +153,13 @@ class LogDirCopies:
             self.wake()
 
     def remove(self, keys: Iterable[TopicPartition]) -> None:
-        """Stop to copy these. If the controller may know the new directory, report the old one to it."""
+        """Stop copying these. If the controller may know the new directory, report the old one to it."""
         removed = self._manager.remove(keys)
         for key, state in removed.items():
             self.replicas.cancel(key, state.topic_id)
 
     def mark_for_truncation(self, key: TopicPartition, offset: int) -> None:
-        """The log was cut: so is its copy to be."""
+        """The log was truncated: truncate its copy, too."""
         self._manager.mark_for_truncation(self._settings.node_id, key, offset)
         self.wake()
 
@@ -173,16 +173,16 @@ class LogDirCopies:
         self._manager.stop_idle()
 
     def close(self) -> None:
-        """End all."""
+        """Stop all fetchers."""
         self._manager.close()
 
     def wake(self) -> None:
-        """Look at all of them."""
+        """Let all fetchers check for work."""
         for task in self._tasks.values():
             task.wake()
 
     def handle_assignment(self, topic_id: bytes, key: TopicPartition, log_dir: str, reason: str, on_accepted: Callable[[], None]) -> None:
-        """Tell the controller where a replica lies, and go on with it when that is known."""
+        """Report the directory of a replica to the controller, and continue with the replica when it is confirmed."""
 
         def accepted() -> None:
             on_accepted()
@@ -221,7 +221,7 @@ class LogDirCopies:
             if data.diverging_epoch is not None:
                 row.diverging_epoch.epoch, row.diverging_epoch.end_offset, _ = data.diverging_epoch
             response.responses.append(FetchableTopicResponse(topic=key.topic, partitions=[row]))
-            # Having cut a copy there is more to do, too.
+            # After a copy was truncated there is more to do, too.
             size += records_size(row) or (data.diverging_epoch is not None)
         return response, size
 

@@ -1,4 +1,4 @@
-"""What changes of the metadata mean for the replicas here: lead, follow, stop, delete.
+"""Applies changes of the metadata to the replicas of this broker: lead, follow, stop, delete.
 
 Source: Kafka's ReplicaManager (applyDelta, applyLocalLeadersDelta, applyLocalFollowersDelta, stopPartitions, getOrCreatePartition,
 maybeAddLogDirFetchers, maybeUpdateTopicAssignment) and Partition.createLogInAssignedDirectoryId.
@@ -67,7 +67,7 @@ class ReplicaDelta:
         self._directories = directories
 
     def apply(self, delta: TopicsDelta, image: MetadataImage) -> None:
-        """Do what a change of topics asks of this broker; `image` is the metadata behind it."""
+        """Apply a change of topics. `image` is the metadata after it."""
         changes = local_changes(delta, self._broker_id)
         if changes.deletes:
             self._delete([TopicPartition(*key) for key in changes.deletes])
@@ -112,7 +112,7 @@ class ReplicaDelta:
                 continue
             partition, is_new = found
             try:
-                # Also without a leader: it is not to lead any more, and its high watermark belongs into the checkpoint (KAFKA-1647).
+                # Also without a leader: this replica must stop leading, and its high watermark must be in the checkpoint (KAFKA-1647).
                 is_new_epoch = partition.make_follower(local.registration, self._opening(partition, is_new, assigned.get(key)))
             except KopsError as error:
                 self._fetchers.failed.add(key)
@@ -129,13 +129,13 @@ class ReplicaDelta:
         return changed
 
     def _is_left_alone(self, local: LocalPartition) -> bool:
-        """Whether a replica of a broker that shuts down is of no use any more: without a leader, or out of sync."""
+        """Whether a replica of a broker that shuts down need not be followed: it has no leader, or is out of sync."""
         return local.registration.leader == NO_LEADER or self._broker_id not in local.registration.isr
 
     def _start_fetching(self, partitions: Mapping[TopicPartition, Partition], image: MetadataImage) -> None:
         if not partitions:
             return
-        # The fetch position is taken when nobody moves it any more.
+        # Read the fetch positions only when no fetcher moves them any more.
         self._fetchers.remove(partitions)
         wanted: dict[TopicPartition, tuple[BrokerEndPoint, InitialFetchState]] = {}
         for key, partition in partitions.items():

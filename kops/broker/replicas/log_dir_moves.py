@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs and DescribeLogDirs: where replicas are to be, and where they are.
+"""Serves AlterReplicaLogDirs and DescribeLogDirs: moves replicas to log directories, and reports where they are.
 
 Source: Kafka's ReplicaManager (alterReplicaLogDirs, describeLogDirs, getLogEndOffsetLag; KIP-113, KIP-827, KIP-1066).
 """
@@ -29,7 +29,7 @@ NO_LAG: Final = -1
 
 
 class ReplicaInDir(NamedTuple):
-    """A replica in a log directory: its size in bytes, how many offsets it is behind (-1: not known)."""
+    """A replica in a log directory: its size in bytes, and the number of offsets it is behind (-1: unknown)."""
 
     key: TopicPartition
     size: int
@@ -38,7 +38,7 @@ class ReplicaInDir(NamedTuple):
 
 
 class LogDirDescription(NamedTuple):
-    """A log directory: `error` is a name of Kafka's Errors; what the disk has, in bytes (-1: not known)."""
+    """A log directory: `error` is a name of Kafka's Errors. The disk's sizes are in bytes (-1: unknown)."""
 
     log_dir: str
     error: str = "NONE"
@@ -49,13 +49,13 @@ class LogDirDescription(NamedTuple):
 
 
 def disk_space(path: str) -> tuple[int, int]:
-    """Bytes of the file system that a directory is on, and how many of them a process may still take. OSError."""
+    """The size of a directory's file system, and the bytes available to a process. Raises OSError."""
     found = os.statvfs(path)
     return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
 
 class LogDirMoves:
-    """The replicas' places in the log directories of one broker."""
+    """The replicas in the log directories of one broker."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class LogDirMoves:
     def alter(self, log_dirs: Mapping[TopicPartition, str]) -> dict[TopicPartition, str]:
         """Move replicas to these directories, in the background -> the name of an error, or NONE, of each.
 
-        One that is not here yet is made there when it comes (and answered with REPLICA_NOT_AVAILABLE).
+        A replica that is not here yet is answered with REPLICA_NOT_AVAILABLE, and is created in its directory when it comes.
         """
         return {key: self._alter_one(key, log_dir) for key, log_dir in log_dirs.items()}
 
@@ -101,7 +101,7 @@ class LogDirMoves:
             raise ApiError("KAFKA_STORAGE_ERROR", f"Partition {name_of(key)} is offline")
 
     def _give_up(self, partition: Partition) -> None:
-        """A copy into another directory is under way: it is thrown away."""
+        """Drop a copy into another directory that is under way."""
         key = partition.topic_partition
         self._copies.remove([key])
         partition.future_log = None

@@ -52,13 +52,13 @@ _SELECTORS: Final[dict[str, type[RackAwareReplicaSelector] | None]] = {
 
 
 class Assignments(Protocol):
-    """Who tells the controller in which directory a replica is (`kops.broker.controller_link.assignments`)."""
+    """Reports to the controller in which directory a replica is (`kops.broker.controller_link.assignments`)."""
 
     def assign(self, topic_id: bytes, partition: int, directory_id: bytes, on_success: Callable[[], object]) -> None: ...
 
 
 class _Brokers:
-    """The other brokers, as the partitions ask for them."""
+    """The state of other brokers, for the partitions."""
 
     __slots__ = ("alive_broker_epoch", "is_fenced", "is_shutting_down")
 
@@ -153,7 +153,7 @@ class ReplicaManager:
         self.logs.update_topic_config(topic)
 
     def handle_assignment(self, topic_id: bytes, key: TopicPartition, log_dir: str, reason: str, on_accepted: Callable[[], None]) -> None:
-        """Tell the controller that a replica is in `log_dir`; `on_accepted` is called when it knows."""
+        """Report to the controller that a replica is in `log_dir`. Calls `on_accepted` when it has confirmed."""
         directory_id = self.logs.dirs.ids.get(log_dir)
         if directory_id is not None:
             log.info("Assigning %s-%d to directory %s: %s", key.topic, key.partition, directory_id, reason)

@@ -1,8 +1,8 @@
-"""What goes through the topics of a broker: records, bytes and requests, counted since its start.
+"""The traffic of a broker's topics: records, bytes and requests, counted since its start.
 
 Source: Kafka's BrokerTopicStats and BrokerTopicMetrics. Kafka marks a meter of the topic and one of all topics; here only the topic's
-numbers grow, as this happens for every partition of every request, and the sum is made when somebody asks. Conversions, the kinds of
-invalid records, the bytes of reassignments, share groups and remote storage are not counted.
+counters grow, because this happens for every partition of every request. The sum is computed on request. Conversions, the kinds of invalid
+records, the bytes of reassignments, share groups and remote storage are not counted.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _AT_ONCE: Final = 50
 
 
 class TopicStats:
-    """One topic. Bytes in are those of the requests, bytes out those that went to consumers, bytes rejected those of too large batches.
-    A request counts once a partition.
+    """The counters of one topic. Bytes in are those of requests, bytes out those sent to consumers, bytes rejected those of too large
+    batches. A request counts once for each partition.
 
-    Failures are those that are a broker's own: who asks the wrong broker, or sends what no log takes, is not counted.
+    Failures are the broker's own: requests to the wrong broker and invalid records do not count.
     """
 
     __slots__ = tuple(_NAMES)
@@ -50,7 +50,7 @@ class TopicStats:
 
 
 class BrokerTopicStats:
-    """All topics, and the bytes that went to other brokers; what came from them is known where they are followed."""
+    """The counters of all topics, and the bytes sent to other brokers. The fetchers know the bytes received from them."""
 
     __slots__ = ("_gone", "replication_bytes_out", "topics")
 
@@ -60,14 +60,14 @@ class BrokerTopicStats:
         self._gone = TopicStats()
 
     def of(self, topic: str) -> TopicStats:
-        """A topic's numbers, to be added to."""
+        """The counters of a topic, to increase."""
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = TopicStats()
         return found
 
     def forget(self, topic: str) -> None:
-        """No replica of it is here any more; the sums keep what was."""
+        """Drop a topic that has no replica here any more. The sums keep its counts."""
         found = self.topics.pop(topic, None)
         if found is not None:
             for name in _NAMES:

@@ -1,7 +1,7 @@
-"""AlterConfigs and IncrementalAlterConfigs: what concerns this broker is checked here, the rest is the controller's.
+"""AlterConfigs and IncrementalAlterConfigs: the broker checks its own settings, the controller handles the rest.
 
-Source: Kafka's ConfigAdminManager, KafkaApis.handleAlterConfigsRequest and handleIncrementalAlterConfigsRequest, RuntimeLoggerManager. No
-logger's level can be changed, as in a Kafka without log4j's core (NoOpController): there is none that a client could name.
+Source: Kafka's ConfigAdminManager, KafkaApis.handleAlterConfigsRequest and handleIncrementalAlterConfigsRequest, RuntimeLoggerManager. As
+in a Kafka without log4j's core (NoOpController), there are no loggers whose level a client could change.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def handle_incremental_alter_configs(parts: BrokerParts, context: RequestContext
 
 
 def _check(parts: BrokerParts, resources: list[Any], check: Callable[[Any], bool]) -> dict[int, Outcome]:
-    """What is decided here: outcomes by the resource's `id`. `check` tells whether one is done with; what it raises is an outcome, too."""
+    """The outcomes decided here, by the resource's `id`. `check` returns whether a resource is done; an error that it raises is an outcome,
+    too."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     checked: dict[int, Outcome] = {}
     for resource in resources:
@@ -138,7 +139,7 @@ def _refuse_nulls(names: list[str]) -> None:
 
 
 def _check_broker_id(parts: BrokerParts, name: str) -> None:
-    """ApiError INVALID_REQUEST unless it is this broker, or none: then the settings are those of all brokers."""
+    """Raise ApiError INVALID_REQUEST unless it is this broker, or empty (the settings of all brokers)."""
     if not name:
         return
     try:
@@ -162,7 +163,7 @@ def _check_broker_change(parts: BrokerParts, resource: Any) -> None:
 
 
 def _apply(parts: BrokerParts, settings: dict[str, str], name: str, operation: int, value: str | None) -> None:
-    """One operation on the settings (ConfigAdminManager.prepareIncrementalConfigs)."""
+    """Apply one operation to the settings (ConfigAdminManager.prepareIncrementalConfigs)."""
     if operation == _DELETE:
         settings.pop(name, None)
         return

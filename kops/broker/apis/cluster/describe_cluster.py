@@ -1,4 +1,4 @@
-"""DescribeCluster and DescribeTopicPartitions: the cluster and its topics out of the image.
+"""DescribeCluster and DescribeTopicPartitions: answers with the cluster and its topics from the image.
 
 Source: Kafka's KafkaApis.handleDescribeCluster, AuthHelper.computeDescribeClusterResponse, DescribeTopicPartitionsRequestHandler.
 """
@@ -32,7 +32,7 @@ def handle_describe_cluster(parts: BrokerParts, context: RequestContext) -> None
 
 
 def handle_describe_topic_partitions(parts: BrokerParts, context: RequestContext) -> None:
-    """Answers at once; ApiError INVALID_REQUEST for a cursor that makes no sense."""
+    """Answer at once. Raises ApiError INVALID_REQUEST for an invalid cursor."""
     request = context.request.message
     assert isinstance(request, DescribeTopicPartitionsRequest)
     limit = parts.config["max.request.partition.size.limit"]

@@ -1,8 +1,7 @@
-"""DescribeConfigs: settings with their values, where those come from, and what they would be otherwise.
+"""DescribeConfigs: answers with settings, their values, the sources of the values, and the values that they override.
 
-Source: Kafka's ConfigHelper. A broker tells of itself and of the defaults of all brokers, not of others. The texts about each setting that
-can be asked for are Kafka's own, there are none here. No logger can be changed (`kops.broker.apis.cluster.alter_configs`), so there is none
-to tell of.
+Source: Kafka's ConfigHelper. A broker describes itself and the defaults of all brokers, but not other brokers. Kafka's documentation texts
+of settings are not included, even if requested. There are no loggers to describe (see `kops.broker.apis.cluster.alter_configs`).
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ if TYPE_CHECKING:
 
 
 def handle_describe_configs(parts: BrokerParts, context: RequestContext) -> None:
-    """Answers at once; raises what `describe_configs` does."""
+    """Answer at once. Raises what `describe_configs` does."""
     request = context.request.message
     assert isinstance(request, DescribeConfigsRequest)
     context.respond(describe_configs(request, parts.node_id, parts.dynamic_config.settings, parts.cache.image))
 
 
 def describe_configs(request: DescribeConfigsRequest, node_id: int, config: DynamicConfig, image: MetadataImage) -> DescribeConfigsResponse:
-    """What a node, broker or controller, tells. ApiError INVALID_REQUEST where the type of a resource is not known, else each resource has
-    its own error."""
+    """The answer of a node, broker or controller. Raises ApiError INVALID_REQUEST for an unknown type of resource; any other error is that
+    of one resource."""
     for resource in request.resources:
         if ResourceType(resource.resource_type) is ResourceType.UNKNOWN:
             raise ApiError("INVALID_REQUEST", f"Unexpected resource type UNKNOWN for resource {resource.resource_name}")
@@ -52,7 +51,7 @@ def describe_configs(request: DescribeConfigsRequest, node_id: int, config: Dyna
 
 
 class _Teller(NamedTuple):
-    """Who tells, and what it knows."""
+    """The node that answers, and its data."""
 
     node_id: int
     config: DynamicConfig

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas and DescribeUserScramCredentials: what the metadata has of them. Nothing here changes them, or depends on them yet.
+"""DescribeClientQuotas and DescribeUserScramCredentials: answers from the metadata. Nothing in kops changes or uses these yet.
 
 Source: Kafka's KafkaApis.handleDescribeClientQuotasRequest and handleDescribeUserScramCredentialsRequest.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def handle_describe_client_quotas(parts: BrokerParts, context: RequestContext) -> None:
-    """Answers at once; ApiError for a filter that makes no sense."""
+    """Answer at once. Raises ApiError for an invalid filter."""
     request = context.request.message
     assert isinstance(request, DescribeClientQuotasRequest)
     context.respond(parts.cache.image.client_quotas.describe(request))

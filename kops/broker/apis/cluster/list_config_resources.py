@@ -1,4 +1,4 @@
-"""ListConfigResources: of what there are settings (KIP-1142). Source: Kafka's KafkaApis.handleListConfigResources."""
+"""ListConfigResources: answers with the resources that have settings (KIP-1142). Source: Kafka's KafkaApis.handleListConfigResources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ALL: Final = (ResourceType.GROUP, ResourceType.CLIENT_METRICS, ResourceType.BRO
 
 
 def handle_list_config_resources(parts: BrokerParts, context: RequestContext) -> None:
-    """Answers at once; ApiError UNSUPPORTED_VERSION for a type that the request's version does not have."""
+    """Answer at once. Raises ApiError UNSUPPORTED_VERSION for a type that the request's version does not have."""
     request = context.request.message
     assert isinstance(request, ListConfigResourcesRequest)
     supported = _ALL if context.request.version else _ONLY_CLIENT_METRICS

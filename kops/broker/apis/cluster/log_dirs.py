@@ -1,5 +1,5 @@
 """DescribeLogDirs, versions 1 to 5, and AlterReplicaLogDirs, versions 1 and 2 (Kafka's KafkaApis.handleDescribeLogDirsRequest and
-handleAlterReplicaLogDirsRequest; KIP-113, KIP-827, KIP-1066). `kops.broker.replicas.log_dir_moves` knows the answers."""
+handleAlterReplicaLogDirsRequest; KIP-113, KIP-827, KIP-1066). `kops.broker.replicas.log_dir_moves` has the answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def handle_describe_log_dirs(parts: BrokerParts, context: RequestContext) -> None:
-    """All log directories of this broker, each with the replicas that are asked for: without a list all of them."""
+    """Answer with all log directories of this broker, each with the requested replicas; without a list with all replicas."""
     request = cast("DescribeLogDirsRequest", context.request.message)
     keys = None
     if request.topics is not None:
@@ -56,7 +56,7 @@ def _topics(replicas: Iterable[ReplicaInDir]) -> list[DescribeLogDirsTopic]:
 
 
 def handle_alter_replica_log_dirs(parts: BrokerParts, context: RequestContext) -> None:
-    """Begin to move replicas; the answer does not wait for it. Of a partition named twice the last directory counts."""
+    """Start to move replicas. The answer does not wait for the moves. If a partition is named twice, the last directory counts."""
     request = cast("AlterReplicaLogDirsRequest", context.request.message)
     moves = {TopicPartition(topic.name, number): one.path for one in request.dirs for topic in one.topics for number in topic.partitions}
     topics: dict[str, AlterReplicaLogDirTopicResult] = {}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def handle_describe_producers(parts: BrokerParts, context: RequestContext) -> None:
-    """The idempotent and transactional producers that replicas on this broker know."""
+    """Answer with the idempotent and transactional producers that replicas on this broker know."""
     request = cast("DescribeProducersRequest", context.request.message)
     response = DescribeProducersResponse()
     for topic in request.topics:

@@ -1,6 +1,6 @@
 """Fetch, versions 4 to 18, of consumers and followers (Kafka's KafkaApis.handleFetchRequest; KIP-227, KIP-392, KIP-516, KIP-951).
 
-Records go out as the slices of segments that the log gave: nothing here reads them.
+Records are sent as the slices of segments that the log returned. Nothing here reads them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _UNBOUNDED: Final = UnboundedQuota()
 
 
 def handle_fetch(parts: BrokerParts, context: RequestContext) -> None:
-    """Answer at once, or when there is enough. ApiError UNKNOWN_SERVER_ERROR for an unknown isolation level."""
+    """Answer at once, or when there is enough data. Raises ApiError UNKNOWN_SERVER_ERROR for an unknown isolation level."""
     request = cast("FetchRequest", context.request.message)
     version = context.request.version
     replica_id = request.replica_id if version < _FIRST_VERSION_WITH_REPLICA_STATE else request.replica_state.replica_id
@@ -65,7 +65,7 @@ def handle_fetch(parts: BrokerParts, context: RequestContext) -> None:
         min(request.min_bytes, max_bytes),
         max_bytes,
         isolation_of(replica_id, request.isolation_level),
-        # The place of a follower does not matter: it fetches from the leader.
+        # The location of a follower does not matter: it fetches from the leader.
         _client_of(context, request) if replica_id < 0 and version >= _FIRST_VERSION_WITH_RACKS else None,
     )
     going_on = session.session

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def handle_offset_for_leader_epoch(parts: BrokerParts, context: RequestContext) -> None:
-    """Where the epochs that are asked for ended, of the partitions that this broker leads."""
+    """Answer with the ends of the requested epochs, for the partitions that this broker leads."""
     request = cast("OffsetForLeaderEpochRequest", context.request.message)
     response = OffsetForLeaderEpochResponse()
     for topic in request.topics:

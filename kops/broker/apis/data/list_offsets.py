@@ -24,7 +24,7 @@ _ISOLATION_LEVELS: Final = (0, 1)
 
 
 def handle_list_offsets(parts: BrokerParts, context: RequestContext) -> None:
-    """Answer each partition once, whatever it was asked for. ApiError UNKNOWN_SERVER_ERROR for an isolation level that there is not."""
+    """Answer each partition once, even if it is requested twice. Raises ApiError UNKNOWN_SERVER_ERROR for an unknown isolation level."""
     request = cast("ListOffsetsRequest", context.request.message)
     if request.topics and request.isolation_level not in _ISOLATION_LEVELS:
         raise ApiError("UNKNOWN_SERVER_ERROR", f"Unknown isolation level {request.isolation_level}")

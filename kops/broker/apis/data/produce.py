@@ -43,9 +43,9 @@ Statuses = dict[TopicPartition, PartitionResponse]
 
 
 def handle_produce(parts: BrokerParts, context: RequestContext) -> None:
-    """Append the records and answer when as many replicas have them as `acks` says.
+    """Append the records, and answer when the replicas that `acks` requires have them.
 
-    ApiError TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transaction without an id, CORRUPT_MESSAGE, INVALID_PRODUCER_ID_MAPPING.
+    Raises ApiError: TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transaction without an id, CORRUPT_MESSAGE, INVALID_PRODUCER_ID_MAPPING.
     """
     request = cast("ProduceRequest", context.request.message)
     if _has_transaction(request) and request.transactional_id is None:

@@ -1,5 +1,5 @@
-"""Which records a Produce request may carry, by the headers of its batches alone (Kafka ProduceRequest.validateRecords, RequestUtils,
-ByteBufferLogInputStream.nextBatch). Whether the records are sound is the log's to check.
+"""Checks which records a Produce request may carry, by the headers of its batches alone (Kafka ProduceRequest.validateRecords,
+RequestUtils, ByteBufferLogInputStream.nextBatch). The log checks the records themselves.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NO_PRODUCER_ID: Final = -1
 
 
 def check_records(records: Buffer | None, version: int) -> None:
-    """Whether a partition's records are one batch as this version of the API takes it.
+    """Check that a partition's records are one batch that this version of the API accepts.
 
-    ApiError INVALID_RECORD where they are none, another format or more than one, UNSUPPORTED_COMPRESSION_TYPE where the version's clients
-    don't know the codec, CORRUPT_MESSAGE where they are no batches.
+    Raises ApiError: INVALID_RECORD for no batch, another format or several batches, UNSUPPORTED_COMPRESSION_TYPE if the version's clients
+    don't know the codec, CORRUPT_MESSAGE if the bytes are not a batch.
     """
     # Kafka never answers a request whose records are null.
     end = None if records is None else _batch_end(records, 0)
