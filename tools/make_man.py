@@ -98,8 +98,8 @@ def root_page(every: list[Page], names: list[str]) -> str:
         escape(
             "kops makes and runs Kafka clusters on this machine, is a client of running ones, and reads, verifies, rebuilds and recovers "
             "log directories of Apache Kafka brokers without a broker. It is byte-compatible with Apache Kafka 4.3, on the wire and on "
-            "disk. Data is printed on standard output, words on standard error. Every command has --help with examples, every command and "
-            "every group a manual page of its own."
+            "disk. Data is printed on standard output, messages on standard error. Every command has --help with examples, every "
+            "command and every group a manual page of its own."
         )
     )
     lines.append(".SH COMMANDS")
@@ -107,7 +107,7 @@ def root_page(every: list[Page], names: list[str]) -> str:
         lines += [".TP", f"\\fB{escape(page.entry.name)}\\fR", escape(page.entry.help + ".")]
     lines.append(".SH ENVIRONMENT")
     for name, text in (
-        ("BOOTSTRAP_SERVERS", "Where clients find their cluster, unless -b says it; kops cluster env prints it."),
+        ("BOOTSTRAP_SERVERS", "The cluster's address, unless -b is given; kops cluster env prints it."),
         ("NO_COLOR", "When set and not empty, nothing is coloured."),
         ("KOPS_DEBUG", "When set and not empty, an error shows where in the program it happened."),
         ("KOPS_JAVA_HOME, JAVA_HOME", "The Java that Spark runs on."),
@@ -143,8 +143,8 @@ def exit_codes_page(names: list[str]) -> str:
     lines += [
         ".PP",
         escape(
-            "A reader of standard output that goes away (kops log dump ... | head) is no error: the exit code is that of what was found "
-            "until then."
+            "A reader of standard output that ends early (kops log dump ... | head) is not an error: the exit code is that of what was "
+            "found until then."
         ),
     ]
     return finish(lines, names)
@@ -197,7 +197,7 @@ def differences() -> list[str]:
     there = {path.name: path.read_text() for path in MAN.glob("*.[1-8]")}
     stale = [f"{name} is missing" for name in wanted if name not in there]
     stale += [f"{name} is not current" for name, text in wanted.items() if name in there and there[name] != text]
-    return stale + [f"{name} stands for no command" for name in there if name not in wanted]
+    return stale + [f"{name} has no command" for name in there if name not in wanted]
 
 
 def main() -> int:

@@ -128,7 +128,7 @@ class TestFiles:
         ran = kops("log", "fail", "interrupt", "-o", str(tmp_path / "out.txt"))
         assert ran.code == 32
         assert (tmp_path / "out.txt").read_text() == "half\n"
-        assert ran.err == f"kops: interrupted; what was printed into {tmp_path / 'out.txt'} is whole as far as it goes\n"
+        assert ran.err == f"kops: interrupted; what was printed into {tmp_path / 'out.txt'} so far is intact\n"
         assert kops("probe", "fail", "interrupt").code == 130
 
     def test_mode_and_link_of_an_old_file_stay(self, kops: Kops, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def interrupt_when_ready(*arguments: str, by: signal.Signals = signal.SIGINT) ->
 def test_ctrl_c_leaves_whole_partial_results_and_says_how_to_resume(text_format: str) -> None:
     ran = interrupt_when_ready("log", "slow", "--format", text_format)
     assert ran.code == 32
-    assert ran.err == "kops: interrupted; what was printed is whole as far as it goes. To resume: kops log slow --again\n"
+    assert ran.err == "kops: interrupted; what was printed so far is intact. To resume: kops log slow --again\n"
     numbers = [{"number": number} for number in range(3)]
     if text_format == "json":
         assert json.loads(ran.out) == {"schema": "kops.probe/v1", "rows": numbers, "interrupted": True}
@@ -192,7 +192,7 @@ def test_no_signal_leaves_a_half_file(by: signal.Signals, tmp_path: Path) -> Non
     ran = interrupt_when_ready("log", "slow", "--format", "json", "-o", str(target), by=by)
     assert (ran.code, ran.out) == (32, b"")
     name = "" if by == signal.SIGINT else f" by {by.name}"
-    assert ran.err.startswith(f"kops: interrupted{name}; what was printed into {target} is whole as far as it goes.")
+    assert ran.err.startswith(f"kops: interrupted{name}; what was printed into {target} so far is intact.")
     assert os.listdir(tmp_path) == ["out.json"]
     assert json.loads(target.read_text())["interrupted"] is True
 

@@ -23,12 +23,12 @@ SUM_GROUPS = ("log", "evidence", "scan")
 
 SUM_MEANINGS = (
     (CLEAN, "clean"),
-    (FIXED, "problems were fixed, or everything was salvaged"),
+    (FIXED, "problems were fixed, or everything was recovered"),
     (RESTART, "re-replication or a restart of the broker is advised"),
-    (PROBLEMS, "problems were found, or left"),
+    (PROBLEMS, "problems were found, or remain"),
     (FAILED, "could not be done: input or output error, no permission, lock held by a broker, something is not installed"),
     (USAGE, "wrong usage"),
-    (INTERRUPTED, "interrupted; what was printed or written is whole as far as it goes"),
+    (INTERRUPTED, "interrupted; what was printed or written so far is intact"),
     (LOST, "records are lost in the output"),
 )
 

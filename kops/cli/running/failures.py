@@ -80,7 +80,7 @@ def _interrupted(path: tuple[str, ...], out: Output | None, so_far: int, by: str
         words += f"; {failure}"
         code |= exit_codes.failed(path)
     elif out is not None and out.wrote:
-        words += f"; what was printed{f' into {out.file}' if out.file else ''} is whole as far as it goes"
+        words += f"; what was printed{f' into {out.file}' if out.file else ''} so far is intact"
     if out is not None and out.resume:
         words += f". To resume: {out.resume}"
     say(f"kops: {words}")
