@@ -122,7 +122,7 @@ def _decode(
     if stop < 0:
         error = _bad(batch, why_unreadable(data, -1 - stop, end, number + len(rows)))
     elif is_last and stop != end:
-        error = _bad(batch, f"{end - stop} bytes are left behind the {batch.count} records that the batch claims")
+        error = _bad(batch, f"{end - stop} bytes are left after the {batch.count} records that the batch claims")
     return list(map(_as_record, rows)), error, stop
 
 
@@ -156,7 +156,7 @@ def _field(message: bytes, position: int) -> tuple[bytes | None, int]:
     if size < 0:
         return None, position
     if position + size > len(message):
-        raise DecodeError(f"a message has a field of {size} bytes where {len(message) - position} are left", code="bad-records")
+        raise DecodeError(f"a message has a field of {size} bytes, {len(message) - position} are left", code="bad-records")
     return message[position : position + size], position + size
 
 
@@ -260,7 +260,7 @@ def _inner_set(batch: Batch, message: bytes, *, whole: bool = True, max_bytes: i
             size = max(size, WINDOW + 1)
             held.clear()
     if last is None:
-        raise DecodeError("a compressed message that holds no message", code="bad-records")
+        raise DecodeError("a compressed message without an inner message", code="bad-records")
     base = 0
     if batch.magic == 1 and batch.last_offset != 0:
         if batch.last_offset < last:
@@ -293,7 +293,7 @@ def _check_fields(inner: InnerMessage) -> None:
         size = max(0, int.from_bytes(inner.content[position : position + 4], "big", signed=True))
         position += 4 + size
         if position > inner.size:
-            reason = f"a message has a field of {size} bytes where {inner.size - position + size} are left"
+            reason = f"a message has a field of {size} bytes, {inner.size - position + size} are left"
             raise DecodeError(reason, code="bad-records")
 
 
@@ -324,7 +324,7 @@ def _check_v2(batch: Batch) -> list[DecodeError]:
             records, error = read_some(batch, end)
             return [error or _bad(batch, why_unreadable(data, position, end, len(records)))]
         if status == hot.LEFT_OVER:
-            return [_bad(batch, f"{end - position} bytes are left behind the {count} records that the batch claims")]
+            return [_bad(batch, f"{end - position} bytes are left after the {count} records that the batch claims")]
         rises = rises and status != hot.NOT_INCREASING
     problems = []
     if not rises:

@@ -119,7 +119,7 @@ class RecordWindows:
             data, ended = _gather(stream, data, max(WINDOW, needed))
         remaining = PieceReader(stream, data).rest()
         if remaining:
-            raise self._bad(f"{remaining} bytes are left behind the {self.batch.count} records that the batch claims")
+            raise self._bad(f"{remaining} bytes are left after the {self.batch.count} records that the batch claims")
 
     def _shortened(self, stream: Iterator[bytes], data: bytes) -> Generator[Window, None, bytes]:
         """Yield the record at the front of `data` without its contents; return the bytes after it that are held."""
@@ -181,7 +181,7 @@ def _record_size(data: bytes) -> int:
 
 def _not_negative(number: int) -> int:
     if number < 0:
-        raise DecodeError(f"a record has the size or the number of headers {number}", code="bad-records")
+        raise DecodeError(f"a record has a negative size or number of headers: {number}", code="bad-records")
     return number
 
 

@@ -94,5 +94,5 @@ def delimited(message: bytes, position: int) -> tuple[bytes | None, int]:
     if size < 0:
         return None, position
     if position + size > len(message):
-        raise DecodeError(f"a message has a field of {size} bytes where {len(message) - position} are left", code=CODE)
+        raise DecodeError(f"a message has a field of {size} bytes, {len(message) - position} are left", code=CODE)
     return message[position : position + size], position + size

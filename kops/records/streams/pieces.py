@@ -246,7 +246,7 @@ def _snappy_blocks(data: Buffer) -> Iterator[bytes]:
         size = int.from_bytes(view[position : position + 4], "big", signed=True)
         position += 4
         if size < 0 or position + size > len(view):
-            raise _bad("snappy", f"a block of {size} bytes where {len(view) - position} are left")
+            raise _bad("snappy", f"a block of {size} bytes, {len(view) - position} are left")
         block = _snappy_block(view[position : position + size])
         position += size
         if block:
@@ -273,7 +273,7 @@ def _snappy_block(view: memoryview) -> bytes:
             break
     # A snappy copy makes at most 64 bytes out of 3. A larger claim is false, and the library would allocate it.
     if claimed > 32 * len(view) + 64:
-        raise _bad("snappy", f"{len(view)} bytes claim to hold {claimed}")
+        raise _bad("snappy", f"a block of {len(view)} bytes claims to decompress to {claimed}")
     try:
         return bytes(cramjam.snappy.decompress_raw(view))
     except cramjam.DecompressionError as error:
@@ -297,17 +297,17 @@ def _lz4_header(view: memoryview, check_header: bool) -> tuple[int, int, int]:
     if len(view) < 7:
         raise _bad("lz4", "the stream is cut")
     if bytes(view[:4]) != _LZ4_MAGIC:
-        raise _bad("lz4", "no LZ4 frame")
+        raise _bad("lz4", "it is not an LZ4 frame")
     flags, descriptor = view[4], view[5]
     if flags & 3:
         raise _bad("lz4", "reserved flags are set")
     if not flags & 0x20:
-        raise _bad("lz4", "its blocks depend on one another, which Kafka does not read")
+        raise _bad("lz4", "its blocks depend on one another, which Kafka does not support")
     if flags >> 6 != 1:
-        raise _bad("lz4", f"frame version {flags >> 6}")
+        raise _bad("lz4", f"unknown frame version {flags >> 6}")
     largest = _LZ4_BLOCK_SIZES.get((descriptor >> 4) & 7)
     if descriptor & 0x8F or largest is None:
-        raise _bad("lz4", f"block descriptor {descriptor:#04x}")
+        raise _bad("lz4", f"unknown block descriptor {descriptor:#04x}")
     position = 6 + (8 if flags & 0x08 else 0)
     if len(view) <= position:
         raise _bad("lz4", "the stream is cut")
@@ -333,7 +333,7 @@ def _lz4(data: Buffer, check_header: bool) -> Iterator[bytes]:
         if length == 0:
             break
         if length > largest or position + length > size:
-            raise _bad("lz4", f"a block of {length} bytes where at most {min(largest, size - position)} can be")
+            raise _bad("lz4", f"a block of {length} bytes, at most {min(largest, size - position)} are possible")
         block = view[position : position + length]
         try:
             part = bytes(block) if stored else decompress_block(block, uncompressed_size=largest)

@@ -110,7 +110,7 @@ class PieceReader:
                 return value
             shift += 7
             if shift > most:
-                raise DecodeError("a number in a record does not end", code="bad-records")
+                raise DecodeError("a variable-length integer in a record does not end", code="bad-records")
 
     def rest(self) -> int:
         """Read to the end -> the number of bytes."""
@@ -123,4 +123,4 @@ class PieceReader:
 
 
 def _ended() -> DecodeError:
-    return DecodeError("the records end within one of them", code="bad-records")
+    return DecodeError("the records end in the middle of a record", code="bad-records")

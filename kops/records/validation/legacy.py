@@ -74,7 +74,7 @@ class Message:
             return None
         field = memoryview(self.content)[position + 4 : position + 4 + size]
         if len(field) < size:
-            raise ApiError("UNKNOWN_SERVER_ERROR", f"a message has a field of {size} bytes where {len(field)} are left")
+            raise ApiError("UNKNOWN_SERVER_ERROR", f"a message has a field of {size} bytes, {len(field)} are left")
         return field
 
     @property

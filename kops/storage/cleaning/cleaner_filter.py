@@ -215,7 +215,7 @@ def check_records_read(batch: Batch, data: bytes, stop: int, end: int) -> None:
     if stop < 0:
         raise DecodeError(why_unreadable(data, -2 - stop, end, 0), code="bad-records", position=batch.position)
     if stop != end:
-        reason = f"{end - stop} bytes are left behind the {batch.count} records that the batch claims"
+        reason = f"{end - stop} bytes are left after the {batch.count} records that the batch claims"
         raise DecodeError(reason, code="bad-records", position=batch.position)
 
 
