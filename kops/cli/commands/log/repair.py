@@ -139,7 +139,7 @@ def _say_plan(out: Output, report: RepairReport, plan: Plan) -> None:
     for note in plan.notes:
         out.warn(note)
     if plan.lossy_held_back and report.mode == "preen":
-        out.say(f"{plan.log_dir}: left what -p does not do; -y does it")
+        out.say(f"{plan.log_dir}: -p held back some repairs; -y does them")
     if plan.empty and not plan.findings:
         out.say(f"{plan.log_dir}: nothing to do")
 
