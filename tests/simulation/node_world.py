@@ -334,6 +334,7 @@ class NodeWorld:
             ledger.records[one].value is None for ledger in compacted for one in ledger.seen_gone
         )
         self.counts["half messages"] = self.clock.half_messages
+        self.counts["side work done and never told"] = sum(node.host.untold_at_death for node in nodes)
         self.counts["metadata logs cut at their start"] = sum(
             node.node.shared.raft.log.start_offset > 0 for node in nodes if node.node is not None and node.node.shared is not None
         )

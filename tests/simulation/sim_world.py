@@ -3,8 +3,9 @@
 Every machine (`Host`) has a `SimLoop`, which is the loop of the product without its selector, and sockets that the product's network
 modules get in place of the real ones (`socket_module`). A connection delivers its bytes in order, late, in pieces, or not at all while its
 machines are cut off from each other; it can be reset at any time, also in the middle of a message, of which a beginning arrives then. A
-machine can be paused, killed (its sockets end, nothing of it runs on) and without power (nobody hears of it before it is back). Each event
-is one callback of one loop, so a seed always gives the same life; `Clock.digest` is the sum of it.
+machine can be paused, killed (its sockets end, nothing of it runs on) and without power (nobody hears of it before it is back). A side
+thread does its work in one event and tells its end in a later one, so a machine may die in between. Each event is one callback of one loop
+or one thread's work, so a seed always gives the same life; `Clock.digest` is the sum of it.
 """
 
 from __future__ import annotations
@@ -86,6 +87,10 @@ class Clock:
             return chance.uniform(5, 200)
         return chance.uniform(0.05, 2)
 
+    def side_ms(self) -> float:
+        """How long a side thread takes for its work, or its end to be told; now and then the disk, or the loop, is slow."""
+        return self.random.uniform(0, 100 if self.random.random() < 0.2 else 5)
+
     def new_port(self) -> int:
         """The port of a client's end."""
         return next(self._ports)
@@ -115,6 +120,10 @@ class Host:
         self.sockets: set[SimSocket] = set()
         self.clock_offset_ms = 0.0
         self.is_off = False
+        self.untold = 0
+        """How much a side thread has done and not told yet."""
+        self.untold_at_death = 0
+        """How much of that nobody was ever told, because the machine died."""
         self.number = len(clock.hosts) + 1
         clock.hosts[address] = self
 
@@ -133,6 +142,8 @@ class Host:
 
     def _end(self) -> list[SimSocket]:
         self.generation += 1
+        self.untold_at_death += self.untold
+        self.untold = 0
         self.is_paused = False
         self.missed.clear()
         ended = sorted(self.sockets, key=lambda one: one.number)
@@ -185,6 +196,8 @@ class SimLoop(Loop):
         """Cancelled timers stay in the world's heap."""
 
     def in_thread(self, work: Callable[[], Any], done: Callable[[Future[Any]], object]) -> None:
+        """The work is done at a drawn time and its end told at a later one: the machine may die in between."""
+        clock, host = self.host.clock, self.host
         future: Future[Any] = Future()
 
         def run() -> None:
@@ -192,9 +205,14 @@ class SimLoop(Loop):
                 future.set_result(work())
             except (KopsError, StartRefusedError, OSError) as error:
                 future.set_exception(error)
+            host.untold += 1
+            clock.at(clock.side_ms(), tell, host)
+
+        def tell() -> None:
+            host.untold -= 1
             done(future)
 
-        self.host.clock.at(self.host.clock.random.uniform(0, 5), run, self.host)
+        clock.at(clock.side_ms(), run, host)
 
     def change_watch(self, watch: Watch, before: bool, events: int) -> None:
         sock: Any = watch.sock
