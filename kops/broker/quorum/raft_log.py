@@ -151,7 +151,9 @@ class KafkaRaftLog:
             return epoch
         if latest is None:
             return 0
-        if not latest.offset == self.start_offset == self.end_offset:
+        # After a kill the log may start below the snapshot again (at its first segment), and cut at the snapshot it has no epoch left. The
+        # snapshot's epoch is that of the record before its end. Kafka's node ends here if the log does not start there as well.
+        if latest.offset != self.end_offset:
             reason = (
                 f"Log doesn't have a last fetch epoch and there is a snapshot ({latest}). Expected the snapshot's end offset to match "
                 f"the log's end offset ({self.end_offset}) and the log start offset ({self.start_offset})"

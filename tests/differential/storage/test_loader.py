@@ -41,7 +41,7 @@ BASES = (
     "v2-4.3.0-transactions-b",
 )
 TRIALS = 60
-SETTLE_S = 0.3
+SETTLE_S = 30
 SWAP_CASES = ("damage-2.8.2-leftover-swap", "damage-2.8.2-leftover-swap-log-only")
 
 

@@ -305,6 +305,22 @@ def test_an_empty_log_that_a_snapshot_does_not_reach() -> None:
         _ = bench.log.last_fetched_epoch
 
 
+def test_after_a_kill_a_log_is_cut_at_its_snapshot() -> None:
+    """The log starts at its first segment again, below the snapshot, and the cut takes the last epoch. Kafka's node ends here."""
+    bench = Bench()
+    bench.append(2, 1)
+    latest = bench.snapshot(2, 1)
+    bench.log.update_high_watermark(2)
+    bench.log.delete_before_snapshot(latest, "test")
+    assert bench.log.start_offset == 2
+    bench.append(2, 1)
+    bench.scheduler.run_due()  # the epochs are on the disk as they are now
+    bench.open()
+    assert (bench.log.start_offset, bench.log.end_offset) == (0, 4)
+    bench.log.truncate_to(2)
+    assert (bench.log.end_offset, bench.log.unified.latest_epoch, bench.log.last_fetched_epoch) == (2, None, 1)
+
+
 def test_a_snapshot_without_its_header() -> None:
     bench = Bench()
     for offset, data in ((0, b""), (1, control.control_batch([control.snapshot_footer()], base_offset=0, epoch=1, now_ms=0))):
