@@ -142,7 +142,7 @@ BUGS: list[tuple[Callable[[Patch], None], Mix, int]] = [
     (truncate_to_the_high_watermark, PLAIN, 20),
     (truncate_one_too_little, PLAIN, 20),
     (divergence_one_too_far, PLAIN, 60),
-    (acknowledge_metadata_before_the_flush, PLAIN, 20),
+    (acknowledge_metadata_before_the_flush, PLAIN, 60),
     (acknowledge_before_the_flush, PLAIN, 20),
     (vote_for_everybody, PLAIN, 20),
     (commit_metadata_alone, PLAIN, 20),
