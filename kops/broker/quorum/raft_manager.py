@@ -126,7 +126,7 @@ class RaftManager:
                 self.log.flush_aside = self._flush_aside
                 self.node = RaftNode(replace(identity, timestamp=self._timestamp), self.log, elections, self._now_ms())
             except BaseException:
-                self.log.close()
+                self.log.abandon()
                 raise
         except BaseException:
             self._unlock()

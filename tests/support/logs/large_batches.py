@@ -235,6 +235,17 @@ def in_process(steps: Iterable[str], folder: Path, codec: str, magic: int, total
     return {step: (last, peak) for step, (last, peak) in json.loads(done.stdout).items()}
 
 
+def peak_memory() -> int:
+    """The most memory that this process has taken, in bytes.
+
+    Linux counts in `ru_maxrss` what the parent had when it started this process, so its own peak is read there.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        return next(int(line.split()[1]) << 10 for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
 def main(arguments: list[str]) -> None:
     """The program."""
     steps, folder, codec, *numbers = arguments
@@ -245,7 +256,7 @@ def main(arguments: list[str]) -> None:
         place = Path(folder) / step / "orders-0"
         place.mkdir(parents=True)
         last = STEPS[step](place, data)
-        found[step] = (last, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+        found[step] = (last, peak_memory())
     print(json.dumps(found))
 
 
