@@ -33,6 +33,7 @@ EVENTS = {
     "records compacted away",
     "tombstones compacted away",
     "nodes ended",
+    "side work done and never told",
 }
 """What is counted in a life."""
 

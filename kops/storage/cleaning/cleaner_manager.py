@@ -136,10 +136,14 @@ class CleanerManager:
         return filthiest
 
     def _idle_compacted(self) -> list[tuple[TopicPartition, UnifiedLog]]:
+        # The owner closes the logs of a directory that has just failed a little later. Until then each round would fail at once.
         return [
             (key, log)
             for key, log in self.logs.items()
-            if log.config.compact and key not in self.states and key not in self.uncleanable.get(log.parent_dir, ())
+            if log.config.compact
+            and key not in self.states
+            and key not in self.uncleanable.get(log.parent_dir, ())
+            and not self.failures.has_offline(log.parent_dir)
         ]
 
     def deletable_logs(self) -> dict[TopicPartition, UnifiedLog]:

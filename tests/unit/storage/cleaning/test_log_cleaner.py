@@ -386,6 +386,9 @@ class TestSyncsAside:
         assert not broker.failures.offline
         broker.cleaner.step()
         assert broker.failures.has_offline(str(broker.root))
+        # It does not begin again before the owner has closed the log.
+        assert broker.cleaner.step() == broker.cleaner.config.backoff_ms
+        assert broker.cleaner.workers[0].cleaning is None
 
     def test_aborted_before_the_failure_is_told(self, broker: Broker, threads: SideThreads) -> None:
         broker.cleaner.abort_cleaning(ORDERS)
