@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import time
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.nodes.links import Links
+from tests.support.nodes.networking import has_come
 
 CLIENT_ID = b"raft-client-1"
 REQUEST = b"\0\0\0\x17" + b"\0\x12\0\4" + b"\0\0\0\0" + len(CLIENT_ID).to_bytes(2) + CLIENT_ID
@@ -61,7 +61,7 @@ def take(sock: socket.socket, size: int) -> bytes:
 
 def nothing_comes(sock: socket.socket, for_s: float = 0.1) -> bool:
     """Whether nothing can be read for a while."""
-    return not select.select([sock], [], [], for_s)[0]
+    return not has_come(sock, for_s)
 
 
 def test_both_directions(pair: Pair) -> None:

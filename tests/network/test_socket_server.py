@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import select
 import socket
 import threading
 
@@ -15,7 +14,18 @@ from kops.broker.network.outbox import Outbox
 from kops.broker.network.settings import ListenerSettings, NetworkSettings
 from kops.protocol.api_keys import Listener
 from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, MetadataResponse, ProduceRequest, ProduceResponse
-from tests.support.nodes.networking import PATIENCE_S, Client, Served, answer_to, echo, loopback, metadata_request, open_fds, reset
+from tests.support.nodes.networking import (
+    PATIENCE_S,
+    Client,
+    Served,
+    answer_to,
+    echo,
+    has_come,
+    loopback,
+    metadata_request,
+    open_fds,
+    reset,
+)
 
 
 class Parked:
@@ -158,11 +168,6 @@ def test_produces_are_begun_while_others_wait_and_answered_in_their_order() -> N
         assert produce_times(client, 1) == [4]
 
 
-def has_come(client: Client, patience_s: float) -> bool:
-    """Whether there is something to receive."""
-    return bool(select.select([client.sock], [], [], patience_s)[0])
-
-
 def test_the_answer_to_the_only_waiting_request_goes_out_before_the_next_callback() -> None:
     parked = Parked()
     with Served(parked) as served, served.client() as client:
@@ -172,7 +177,7 @@ def test_the_answer_to_the_only_waiting_request_goes_out_before_the_next_callbac
 
             def answer() -> bool:
                 echo(parked.contexts.pop())
-                return has_come(client, 10)
+                return has_come(client.sock, 10)
 
             assert served.thread.call(answer)
             assert names(client, 1) == [name]
@@ -187,7 +192,7 @@ def test_answers_to_several_waiting_requests_go_out_together() -> None:
         def answer(*numbers: int, patience_s: float) -> bool:
             for number in numbers:
                 parked.contexts[number].respond(ProduceResponse(throttle_time_ms=number))
-            return has_come(client, patience_s)
+            return has_come(client.sock, patience_s)
 
         assert not served.thread.call(lambda: answer(0, 1, patience_s=0))
         assert produce_times(client, 2) == [0, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 import threading
@@ -21,6 +22,13 @@ from kops.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, Meta
 PATIENCE_S = 120
 Handler = Callable[[RequestContext], object]
 Result = TypeVar("Result")
+
+
+def has_come(sock: socket.socket, patience_s: float) -> bool:
+    """Whether there is something to receive. By poll: select() takes no descriptor from 1,024 on, which a worker with many brokers has."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(patience_s * 1000))
 
 
 def loopback(*names: str) -> tuple[ListenerSettings, ...]:
