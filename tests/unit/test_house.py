@@ -175,7 +175,7 @@ def test_the_class_table_is_complete() -> None:
     table = class_table()
     packages = [
         f"kops/{name}"
-        for name in ("records", "storage", "metadata", "replication", "broker", "client")
+        for name in ("records", "storage", "metadata", "replication", "coordinators", "broker", "client")
         if (PROJECT / "kops" / name).is_dir()
     ]
     assert sorted(set(modules(*packages)) - set(table)) == [], "modules missing in docs/kafka-classes.md"

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from kops.config.values.java import NumberFormatError, parse_int
 from kops.errors import ApiError
-from kops.metadata.controller.base.timeline import Timeline
 from kops.metadata.controller.cluster.cluster_control import ClusterControl
 from kops.metadata.controller.cluster.config_schema import BROKER, TOPIC
 from kops.metadata.controller.cluster.configuration_control import ConfigurationControl
@@ -19,6 +18,7 @@ from kops.metadata.controller.partitions.partition_changes import PartitionChang
 from kops.metadata.controller.partitions.reassignments import Reassignments
 from kops.metadata.controller.partitions.replication_state import ReplicationState
 from kops.metadata.controller.partitions.topic_control import TopicControl
+from kops.timeline import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable

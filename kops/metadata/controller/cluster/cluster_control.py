@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from kops.errors import ApiError
 from kops.metadata.broker_registration import BrokerRegistration, ControllerRegistration, VersionRange
-from kops.metadata.controller.base.timeline import Timeline, TimelineDict
 from kops.metadata.controller.cluster.heartbeats import HeartbeatManager
 from kops.metadata.controller.cluster.placement import UsableBroker
 from kops.metadata.directory_id import MIGRATING, UNASSIGNED, is_reserved
@@ -25,6 +24,7 @@ from kops.protocol.messages import (
 )
 from kops.protocol.messages.register_broker_record import BrokerEndpoint, BrokerFeature
 from kops.protocol.messages.register_controller_record import ControllerEndpoint, ControllerFeature
+from kops.timeline import Timeline, TimelineDict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

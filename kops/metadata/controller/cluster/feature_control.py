@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kops.errors import ApiError
-from kops.metadata.controller.base.timeline import Timeline, TimelineDict
 from kops.metadata.controller.cluster.feature_versions import DISABLED, ELR_FEATURE, KRAFT_FEATURE, dependency_error
 from kops.metadata.metadata_version import (
     FEATURE_NAME,
@@ -19,6 +18,7 @@ from kops.metadata.metadata_version import (
     metadata_changed_between,
 )
 from kops.protocol.messages import FeatureLevelRecord, NoOpRecord
+from kops.timeline import Timeline, TimelineDict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kops.errors import ApiError
-from kops.metadata.controller.base.timeline import Timeline, TimelineDict
 from kops.protocol.messages import AllocateProducerIdsResponse, ProducerIdsRecord
+from kops.timeline import Timeline, TimelineDict
 
 if TYPE_CHECKING:
     from kops.metadata.controller.base.result import Record

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kops.metadata.controller.base.timeline import Timeline, TimelineDict
 from kops.metadata.directory_id import is_reserved
 from kops.metadata.partition_registration import NO_LEADER
+from kops.timeline import Timeline, TimelineDict
 
 if TYPE_CHECKING:
     from kops.metadata.partition_registration import PartitionRegistration

@@ -1,0 +1,51 @@
+"""What a shard may ask of the runtime that runs it: a call later, and work aside (Kafka's CoordinatorTimer and CoordinatorExecutor)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from kops.coordinators.runtime.result import CoordinatorResult
+from kops.errors import KopsError
+
+R = TypeVar("R")
+DEFAULT_RETRY_BACKOFF_MS = 500
+
+
+class CoordinatorTimer(Protocol):
+    """Timers by key. A timer's operation runs as a write operation of the shard."""
+
+    def schedule(
+        self,
+        key: str,
+        delay_ms: int,
+        operation: Callable[[], CoordinatorResult[None]],
+        *,
+        retry: bool = True,
+        retry_backoff_ms: int = DEFAULT_RETRY_BACKOFF_MS,
+    ) -> None:
+        """Run `operation` in `delay_ms`, instead of what the key had. With `retry` an operation that failed runs again
+        `retry_backoff_ms` later, unless the error is final (Kafka's RejectedExecutionException).
+        """
+
+    def schedule_if_absent(self, key: str, delay_ms: int, operation: Callable[[], CoordinatorResult[None]], *, retry: bool = True) -> None:
+        """As `schedule`, unless the key has a timer."""
+
+    def cancel(self, key: str) -> None:
+        """Forget the key's timer."""
+
+    def is_scheduled(self, key: str) -> bool:
+        """Whether the key has a timer."""
+
+
+class CoordinatorExecutor(Protocol):
+    """Work that does not change the state and may take long, such as resolving regular expressions."""
+
+    def schedule(self, key: str, task: Callable[[], R], operation: Callable[[R | None, KopsError | None], CoordinatorResult[None]]) -> bool:
+        """Run `task`, then `operation` with its result as a write operation. Returns False if the key has a task already."""
+
+    def is_scheduled(self, key: str) -> bool:
+        """Whether the key has a task."""
+
+    def cancel(self, key: str) -> None:
+        """Forget the key's task."""
