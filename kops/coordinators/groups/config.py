@@ -1,0 +1,82 @@
+"""The settings of the group coordinator (Kafka's GroupCoordinatorConfig), made of a node's settings by Kafka's names.
+
+Settings of single groups come from elsewhere: `GroupSettings` gives them by group id (Kafka's GroupConfigManager).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+GroupSettings = Callable[[str], Mapping[str, Any] | None]
+"""The settings of one group, all of them with typed values by Kafka's names (`consumer.session.timeout.ms`), or None if it has none."""
+
+CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCoordinatorConfig:
+    """What the coordinator needs. The defaults are Kafka's."""
+
+    offset_metadata_max_bytes: int = 4096
+    offsets_retention_minutes: int = 10_080
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_commit_timeout_ms: int = 5000
+    offsets_topic_num_partitions: int = 50
+    group_min_session_timeout_ms: int = 6000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 3000
+    group_max_size: int = 2**31 - 1
+    group_coordinator_append_linger_ms: int = -1
+    group_coordinator_cached_buffer_max_bytes: int = 1_048_588
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_min_session_timeout_ms: int = 45_000
+    group_consumer_max_session_timeout_ms: int = 60_000
+    group_consumer_heartbeat_interval_ms: int = 5000
+    group_consumer_min_heartbeat_interval_ms: int = 5000
+    group_consumer_max_heartbeat_interval_ms: int = 15_000
+    group_consumer_max_size: int = 2**31 - 1
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_migration_policy: str = "bidirectional"
+    group_consumer_assignment_interval_ms: int = 1000
+    group_consumer_min_assignment_interval_ms: int = 0
+    group_consumer_max_assignment_interval_ms: int = 15_000
+    group_consumer_regex_refresh_interval_ms: int = 600_000
+    group_share_session_timeout_ms: int = 45_000
+    group_share_heartbeat_interval_ms: int = 5000
+    group_share_max_size: int = 200
+    group_share_assignors: tuple[str, ...] = ("simple",)
+    group_share_assignment_interval_ms: int = 1000
+    group_share_initialize_retry_interval_ms: int = 30_000
+    group_streams_session_timeout_ms: int = 45_000
+    group_streams_heartbeat_interval_ms: int = 5000
+    group_streams_max_size: int = 2**31 - 1
+    group_streams_num_standby_replicas: int = 0
+    group_streams_initial_rebalance_delay_ms: int = 3000
+    group_streams_assignment_interval_ms: int = 1000
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> GroupCoordinatorConfig:
+        """Take the values of a BrokerConfig (`config.values`), or of any mapping with Kafka's names. What is missing has its default."""
+        found: dict[str, Any] = {}
+        for field in fields(cls):
+            value = values.get(field.name.replace("_", "."))
+            if value is not None:
+                found[field.name] = tuple(value) if isinstance(value, list) else value
+        return cls(**found)
+
+    @property
+    def offsets_retention_ms(self) -> int:
+        """How long offsets are kept."""
+        return self.offsets_retention_minutes * 60 * 1000
+
+    @property
+    def allows_upgrade(self) -> bool:
+        """Whether classic groups may become consumer groups (Kafka's ConsumerGroupMigrationPolicy)."""
+        return self.group_consumer_migration_policy.lower() in ("bidirectional", "upgrade")
+
+    @property
+    def allows_downgrade(self) -> bool:
+        """Whether consumer groups may become classic groups."""
+        return self.group_consumer_migration_policy.lower() in ("bidirectional", "downgrade")

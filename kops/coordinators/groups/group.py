@@ -1,0 +1,129 @@
+"""What all groups have in common (Kafka's Group, Group.GroupType, CommitPartitionValidator)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Set
+from enum import Enum
+
+from kops.coordinators.groups.offset_and_metadata import BaseTimestamp
+from kops.coordinators.runtime.records import CoordinatorRecord
+from kops.coordinators.runtime.timers import CoordinatorTimer
+from kops.protocol.messages.list_groups_response import ListedGroup
+
+
+class GroupType(Enum):
+    """The kinds of groups."""
+
+    CONSUMER = "consumer"
+    CLASSIC = "classic"
+    SHARE = "share"
+    STREAMS = "streams"
+    UNKNOWN = "unknown"
+
+    @classmethod
+    def parse(cls, name: str) -> GroupType:
+        """The type of a name in any case; UNKNOWN if there is none."""
+        return next((kind for kind in cls if kind.value == name.lower()), cls.UNKNOWN)
+
+
+CommitPartitionValidator = Callable[[str, bytes, int], None]
+"""Called with topic name, topic id and partition of each offset to commit; raises ApiError if the member may not commit it."""
+
+
+def any_partition(topic: str, topic_id: bytes, partition: int) -> None:
+    """The validator of groups that check no partitions."""
+
+
+class Group(ABC):
+    """A group. What answers for the committed state says so."""
+
+    group_id: str
+
+    @property
+    @abstractmethod
+    def type(self) -> GroupType:
+        """Its kind."""
+
+    @property
+    @abstractmethod
+    def state_text(self) -> str:
+        """The state, as Kafka shows it."""
+
+    @property
+    @abstractmethod
+    def committed_state_text(self) -> str:
+        """The committed state. Classic groups show the present one."""
+
+    @property
+    @abstractmethod
+    def protocol_type_text(self) -> str:
+        """The protocol type in lists of groups, `consumer` or what a classic group's members said."""
+
+    @property
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+
+    @property
+    @abstractmethod
+    def member_count(self) -> int:
+        """How many members it has."""
+
+    @abstractmethod
+    def has_member(self, member_id: str) -> bool:
+        """Whether it has a member."""
+
+    @abstractmethod
+    def is_subscribed_to_topic(self, topic: str) -> bool:
+        """Whether a member subscribes to the topic, as far as is known."""
+
+    @abstractmethod
+    def validate_offset_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id_or_member_epoch: int, is_transactional: bool, api_version: int
+    ) -> CommitPartitionValidator:
+        """Check whether a member may commit. Raises ApiError."""
+
+    @abstractmethod
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Check whether a member may fetch offsets, against the committed state. Raises ApiError."""
+
+    @abstractmethod
+    def validate_offset_delete(self) -> None:
+        """Check whether offsets may be deleted. Raises ApiError."""
+
+    @abstractmethod
+    def validate_delete_group(self) -> None:
+        """Check whether the group may be deleted. Raises ApiError."""
+
+    @abstractmethod
+    def create_group_tombstone_records(self, records: list[CoordinatorRecord]) -> None:
+        """Append the tombstones that remove the group."""
+
+    @abstractmethod
+    def offset_expiration_condition(self) -> BaseTimestamp | None:
+        """From when on offsets age; None if they do not expire now."""
+
+    def as_listed_group(self) -> ListedGroup:
+        """The group in a list, as it is committed."""
+        return ListedGroup(
+            group_id=self.group_id,
+            protocol_type=self.protocol_type_text,
+            group_state=self.committed_state_text,
+            group_type=self.type.value,
+        )
+
+    def is_in_states(self, states: Set[str]) -> bool:
+        """Whether the committed state is one of `states`, which are in lower case."""
+        return self.committed_state_text.lower() in states
+
+    def cancel_timers(self, timer: CoordinatorTimer) -> None:  # noqa: B027 - most groups have none to cancel
+        """Cancel timers when the group is deleted."""
+
+    def request_metadata_refresh(self) -> None:  # noqa: B027 - classic groups have nothing to refresh
+        """A topic of the group has changed."""
+
+    @property
+    def should_expire(self) -> bool:
+        """Whether its offsets and the group itself may expire."""
+        return True

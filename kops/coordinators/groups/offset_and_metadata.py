@@ -1,0 +1,49 @@
+"""A committed offset, and when one expires (Kafka's OffsetAndMetadata, OffsetExpirationCondition)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kops.protocol.declaration import ZERO_UUID
+from kops.protocol.messages.offset_commit_value import OffsetCommitValue
+
+
+class OffsetAndMetadata(NamedTuple):
+    """An offset of a group. `leader_epoch` and `expire_timestamp_ms` may be unknown; `record_offset` is -1 before it was written."""
+
+    committed_offset: int
+    leader_epoch: int | None
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int | None = None
+    topic_id: bytes = ZERO_UUID
+    record_offset: int = -1
+
+    @classmethod
+    def from_record(cls, record_offset: int, value: OffsetCommitValue) -> OffsetAndMetadata:
+        """The offset in a record."""
+        return cls(
+            value.offset,
+            None if value.leader_epoch == -1 else value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp,
+            None if value.expire_timestamp == -1 else value.expire_timestamp,
+            value.topic_id,
+            record_offset,
+        )
+
+    def is_expired(self, base_timestamp_ms: int, now_ms: int, retention_ms: int) -> bool:
+        """Whether it is too old. Without a time of its own it lives `retention_ms` from `base_timestamp_ms` on."""
+        if self.expire_timestamp_ms is not None:
+            return now_ms >= self.expire_timestamp_ms
+        return now_ms - base_timestamp_ms >= retention_ms
+
+
+BaseTimestamp = Callable[[OffsetAndMetadata], int]
+"""From when on an offset of a group ages."""
+
+
+def commit_timestamp(offset: OffsetAndMetadata) -> int:
+    """The base timestamp of most groups: when the offset was committed."""
+    return offset.commit_timestamp_ms

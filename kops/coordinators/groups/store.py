@@ -1,0 +1,69 @@
+"""The groups of a shard by id, and the topics that they subscribe to (from Kafka's GroupMetadataManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kops.coordinators.groups.group import Group
+from kops.errors import ApiError
+from kops.timeline import Timeline, TimelineDict
+
+
+class GroupStore:
+    """The groups. Kafka's getOrMaybeCreate… methods, which make groups of one kind, are in the rooms of the kinds."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.groups: TimelineDict[str, Group] = TimelineDict(timeline)
+        self._by_topic: TimelineDict[tuple[str, str], None] = TimelineDict(timeline)
+        self._groups_of_topic: dict[str, set[str]] = {}
+        """Ids that may subscribe to a topic; `_by_topic` knows whether they do."""
+
+    def get(self, group_id: str) -> Group | None:
+        """The group with an id."""
+        return self.groups.get(group_id)
+
+    def group(self, group_id: str) -> Group:
+        """The group with an id. Raises ApiError GROUP_ID_NOT_FOUND."""
+        group = self.groups.get(group_id)
+        if group is None:
+            raise ApiError("GROUP_ID_NOT_FOUND", f"Group {group_id} not found.")
+        return group
+
+    def committed_group(self, group_id: str) -> Group:
+        """The committed group with an id. Raises ApiError GROUP_ID_NOT_FOUND."""
+        group = self.groups.committed(group_id)
+        if group is None:
+            raise ApiError("GROUP_ID_NOT_FOUND", f"Group {group_id} not found.")
+        return group
+
+    def put(self, group: Group) -> None:
+        """Keep a group under its id."""
+        self.groups[group.group_id] = group
+
+    def remove(self, group_id: str) -> Group | None:
+        """Forget a group."""
+        return self.groups.pop(group_id, None)
+
+    def ids(self) -> list[str]:
+        """The ids of all groups."""
+        return list(self.groups)
+
+    def committed_groups(self) -> Iterator[Group]:
+        """The committed groups."""
+        return (group for _, group in self.groups.committed_items())
+
+    def subscribe(self, group_id: str, topic: str) -> None:
+        """The group has a member that subscribes to the topic."""
+        if (topic, group_id) not in self._by_topic:
+            self._by_topic[topic, group_id] = None
+            self._groups_of_topic.setdefault(topic, set()).add(group_id)
+
+    def unsubscribe(self, group_id: str, topic: str) -> None:
+        """The group has no such member any more."""
+        self._by_topic.pop((topic, group_id), None)
+
+    def groups_subscribed_to(self, topic: str) -> set[str]:
+        """The ids of the groups that subscribe to the topic."""
+        ids = self._groups_of_topic.get(topic)
+        return set() if ids is None else {group_id for group_id in ids if (topic, group_id) in self._by_topic}

@@ -1,0 +1,51 @@
+"""What the parts of a shard share: the groups, the runtime's timers, the time, the settings and the newest metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from kops.coordinators.groups.config import GroupCoordinatorConfig, GroupSettings
+from kops.coordinators.groups.store import GroupStore
+from kops.coordinators.runtime.image import CoordinatorDelta, CoordinatorImage
+from kops.coordinators.runtime.promise import Promise
+from kops.coordinators.runtime.result import CoordinatorResult
+from kops.coordinators.runtime.timers import CoordinatorExecutor, CoordinatorTimer
+from kops.protocol.declaration import Message
+from kops.timeline import Timeline
+
+EMPTY_RESULT: Final[CoordinatorResult[None]] = CoordinatorResult(append_promise=Promise.of(None), replay_records=False)
+"""Nothing to write. Some callers ask whether a result is this one, as in Kafka."""
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """The arguments of a shard, and the image, which the shard sets from `on_loaded` on."""
+
+    timeline: Timeline
+    store: GroupStore
+    timer: CoordinatorTimer
+    executor: CoordinatorExecutor
+    now_ms: Callable[[], int]
+    new_id: Callable[[], str]
+    config: GroupCoordinatorConfig
+    group_settings: GroupSettings
+    image: CoordinatorImage | None = None
+
+
+class GroupManager(Protocol):
+    """The part of a shard that knows one kind of groups."""
+
+    @property
+    def replays(self) -> Mapping[type[Message], Callable[[Any, Any], None]]:
+        """For each type of record keys: what is called with key and value (None for a tombstone) when such a record is replayed."""
+
+    def on_loaded(self) -> None:
+        """All records were replayed: set timers."""
+
+    def on_metadata_update(self, delta: CoordinatorDelta | None, image: CoordinatorImage) -> None:
+        """The metadata has changed, or (without a delta) it is there for the first time."""
+
+    def on_unloaded(self) -> None:
+        """The shard ends: tell who waits."""
