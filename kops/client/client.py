@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 UNREACHABLE_MS: Final = 8000
+# A leader that died is replaced after broker.session.timeout.ms (9 s by default), as long as other brokers live.
+LEADER_MS: Final = 20_000
 WAITING_MS: Final = 2000  # the delay until `on_wait` is called
 _LONGEST_TURN_MS: Final = 200
 _CONTROLLER_ENDPOINTS: Final = 2
@@ -51,7 +53,8 @@ class Call(Generic[T]):
     """One request and its outcome.
 
     `build(timeout_ms)` creates the request with the remaining time. `handle` turns the response into the outcome, or raises ApiError; a
-    retriable error repeats the call. `to` is a broker's id or To.
+    retriable error repeats the call. `to` is a broker's id or To. With `may_move`, the caller knows how to find another broker: a broker
+    that does not answer fails the call with a retriable ApiError.
     """
 
     def __init__(
@@ -63,9 +66,11 @@ class Call(Generic[T]):
         *,
         timeout_ms: int | None = None,
         versions: range | None = None,
+        may_move: bool = False,
     ) -> None:
         self.name = name
         self.to = to
+        self.may_move = may_move
         self.build = build
         self.handle = handle
         self.timeout_ms = timeout_ms
@@ -227,7 +232,9 @@ class Client:
         elif call.node is not None and call.done is not None:
             if call.to is To.ANY and self._take_back(call.node, call.done):
                 call.node = None
-            else:
+            elif call.may_move and self.network.is_slow(call.node) and self.network.withdraw(call.node, call.done):
+                call.fail(ApiError("NETWORK_EXCEPTION", f"{call.node.address}: {self.network.reason(call.node)}"))
+            elif not call.may_move:
                 self._check_reachable(call, call.node)
         elif now_ms >= call.retry_ms:
             self._send(call, now_ms)
@@ -242,9 +249,19 @@ class Client:
         if self.network.has_answer and self.network.failing_ms(node) >= self._unreachable_ms:
             call.fail(UnreachableError(f"broker {node.id} at {node.address} cannot be reached: {self.network.reason(node)}"))
 
+    def ensure_reachable(self, node: Node) -> None:
+        """Raise UnreachableError for a leader or coordinator that was never reached, if no other broker may take its place."""
+        others = (other for other in self.metadata.nodes.values() if other.id != node.id)
+        limit_ms = LEADER_MS if any(map(self.network.has_answered, others)) else UNREACHABLE_MS
+        if self.network.has_answer and self.network.failing_ms(node) >= min(limit_ms, self.settings.default_api_timeout_ms):
+            raise UnreachableError(f"broker {node.id} at {node.address} cannot be reached: {self.network.reason(node)}")
+
     def _check_there(self, call: Call[T], now_ms: float) -> None:
         """Fail the call if the cluster does not know its broker."""
         if isinstance(call.to, To) or self.metadata.is_bootstrap or call.to in self.metadata.nodes:
+            return
+        if call.may_move:
+            call.fail(ApiError("NETWORK_EXCEPTION", f"the cluster has no broker {call.to}"))
             return
         if call.failing_since_ms is None:
             call.failing_since_ms = now_ms
@@ -283,7 +300,8 @@ class Client:
         kind = by_name(answer.name)
         call.last_error = answer
         call.tries += 1
-        if not kind.retriable or call.tries > self.settings.retries:
+        is_moved = call.may_move and kind.name in ("NETWORK_EXCEPTION", "REQUEST_TIMED_OUT")
+        if not kind.retriable or call.tries > self.settings.retries or is_moved:
             call.fail(answer)
             return
         if kind.reaction is Reaction.METADATA or kind.name in ("NOT_CONTROLLER", "REQUEST_TIMED_OUT"):

@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kops.client.client import UNREACHABLE_MS, WAITING_MS, Client
+from kops.client.client import WAITING_MS, Client
 from kops.client.metadata import Leader
 from kops.client.network import Node
 from kops.client.offsets import EARLIEST, ListedOffset, list_offsets
 from kops.client.topics import error_of
-from kops.errors import ApiError, DecodeError, NotFoundError, UnreachableError
+from kops.errors import ApiError, DecodeError, NotFoundError
 from kops.protocol.declaration import ZERO_UUID
 from kops.protocol.errors import Reaction, by_name
 from kops.records.batch import LOG_OVERHEAD, Batch
@@ -246,8 +246,8 @@ class Consumer:
 
     def _check_reachable(self, partition: _Partition) -> None:
         node = self.client.metadata.leader_node(partition.key)
-        if node is not None and self.client.network.failing_ms(node) >= UNREACHABLE_MS:
-            raise UnreachableError(f"broker {node.id} at {node.address} cannot be reached: {self.client.network.reason(node)}")
+        if node is not None:
+            self.client.ensure_reachable(node)
 
     def _reset(self, partition: _Partition) -> None:
         """Handle a missing offset. A follower may be behind, so ask the leader first. Otherwise continue at the log's start."""

@@ -171,6 +171,11 @@ class NetworkClient:
             return 0
         return self.now_ms() - connection.failing_since_ms
 
+    def has_answered(self, node: Node) -> bool:
+        """Whether a node has answered and has not failed since."""
+        connection = self._connections.get(node.id)
+        return connection is not None and connection.has_answered and connection.failing_since_ms is None
+
     def is_slow(self, node: Node) -> bool:
         """Whether connecting, or the answer about versions, takes longer than usual."""
         connection = self._connections.get(node.id)

@@ -116,7 +116,9 @@ def by_leader(
         leaders, again = _find_leaders(client, pending, outcomes)
         left_ms = max(int(deadline_ms - client.now_ms()), 1)
         calls = [
-            Call(name, node_id, make(group), handle, timeout_ms=left_ms, versions=versions) for node_id, group in leaders.items() if group
+            Call(name, node_id, make(group), handle, timeout_ms=left_ms, versions=versions, may_move=True)
+            for node_id, group in leaders.items()
+            if group
         ]
         client.run(calls)
         for call, group in zip(calls, [group for group in leaders.values() if group], strict=True):
@@ -126,6 +128,7 @@ def by_leader(
                 else:
                     outcomes[key] = outcome
         pending = list(again)
+        _ensure_reachable(client, [node_id for node_id, group in leaders.items() if not again.keys().isdisjoint(group)])
         if pending and client.now_ms() >= deadline_ms:
             return outcomes | again
         if pending:
@@ -143,6 +146,13 @@ def _of_call(call: Call[dict[TopicPartition, T | ApiError]], group: list[TopicPa
     if isinstance(call.error, ApiError):
         return dict.fromkeys(group, call.error)
     return call.value
+
+
+def _ensure_reachable(client: Client, node_ids: Iterable[int]) -> None:
+    """Raise UnreachableError for a leader that can't be reached for so long that no other broker will replace it."""
+    for node in map(client.metadata.nodes.get, node_ids):
+        if node is not None:
+            client.ensure_reachable(node)
 
 
 def _find_leaders(

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kops.client.client import UNREACHABLE_MS, WAITING_MS, Client, To, check
+from kops.client.client import WAITING_MS, Client, To, check
 from kops.client.metadata import Leader
 from kops.client.network import Node
 from kops.client.partitioner import StickyPartitioner, choose_partition, partition_for_key
@@ -315,8 +315,10 @@ class Producer:
 
         if isinstance(answer, ApiError):
             error: KopsError = answer
-            if self.client.network.failing_ms(node) >= UNREACHABLE_MS:
-                error = UnreachableError(f"broker {node.id} at {node.address} cannot be reached: {self.client.network.reason(node)}")
+            try:
+                self.client.ensure_reachable(node)
+            except UnreachableError as unreachable:
+                error = unreachable
             for key, batch in batches.items():
                 self._failed(self._queues[key], batch, error)
             return

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from kops.client.client import Client, To, check
+from kops.client.client import UNREACHABLE_MS, Client, To, check
 from kops.client.offsets import LATEST, ListedOffset, list_offsets
 from kops.client.partitions import describe_log_dirs
 from kops.client.quorum import describe_quorum
@@ -287,6 +287,37 @@ def test_leaders_are_asked_side_by_side_and_looked_for_again() -> None:
         assert {key.partition: one.offset for key, one in found.items() if isinstance(one, ListedOffset)} == {0: 100, 1: 101, 2: 102}
         missing = found[a[3]]
         assert isinstance(missing, ApiError) and str(missing) == "a has no partition 3"
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["still-a-leader", "unknown"])
+def test_a_leader_that_was_killed_is_looked_for_again(is_known: bool) -> None:
+    """Brokers name it as the leader until it is fenced, and forget it before clients have heard of the next leader."""
+    with ScriptedCluster(2) as cluster, cluster.hurried(default_api_timeout_ms=20_000) as client:
+        cluster.topics["a"] = [2]
+        client.fetch_metadata(["a"])
+        plain, asked = cluster.metadata, []
+        dead = plain(MetadataRequest(topics=[]))
+        cluster.stop(2)
+
+        def metadata(_: object, message: MetadataRequest) -> Message:
+            asked.append(message)
+            if len(asked) == 8:
+                cluster.topics["a"], cluster.epochs["a"] = [1], 1
+            response = plain(message)
+            if is_known and len(asked) < 8:
+                response.brokers = dead.brokers
+            return response
+
+        def offsets(_: object, message: ListOffsetsRequest) -> Message:
+            row = ListOffsetsPartitionResponse(partition_index=0, offset=7, timestamp=-1)
+            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="a", partitions=[row])])
+
+        cluster.script(MetadataRequest, metadata)
+        cluster.script(ListOffsetsRequest, offsets)
+        started_ms = client.now_ms()
+        found = list_offsets(client, {TopicPartition("a", 0): LATEST})[TopicPartition("a", 0)]
+        assert isinstance(found, ListedOffset) and found.offset == 7
+        assert client.now_ms() - started_ms < UNREACHABLE_MS
 
 
 def test_settings_of_brokers_are_asked_of_them() -> None:
