@@ -652,6 +652,34 @@ _DIRECTORY = (
         "The node does not start.",
         "restore the snapshot, or replace the directory by another controller's",
     ),
+    CodeText(
+        "metadata-record-unreadable",
+        "error",
+        "A record of the metadata log or of a snapshot cannot be read.",
+        "The node ends when it reads the record.",
+        "replace the directory by another controller's",
+    ),
+    CodeText(
+        "metadata-record-contradiction",
+        "error",
+        "A record of the metadata log contradicts the records before it.",
+        "The node ends when it replays the record.",
+        "replace the directory by another controller's",
+    ),
+    CodeText(
+        "metadata-snapshot-differs",
+        "error",
+        "A snapshot of the metadata log is not what the log says up to its offset.",
+        "A node that begins with the snapshot has another state than one that read the log.",
+        "replace the directory by another controller's",
+    ),
+    CodeText(
+        "metadata-partition-invalid",
+        "error",
+        "The assignment of a partition contradicts itself.",
+        "No controller writes this.",
+        "replace the directory by another controller's",
+    ),
 )
 
 CODES: dict[str, CodeText] = {text.code: text for text in (*_LOG, *_STATE, *_INDEX, *_DIRECTORY)}

@@ -1,0 +1,1 @@
+"""The commands `kops log meta ...`, one module each."""
