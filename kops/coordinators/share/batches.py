@@ -1,0 +1,80 @@
+"""Runs of offsets that were delivered alike, and two lists of them made one. Sources: PersisterStateBatch, PersisterStateBatchCombiner.
+
+Where runs overlap, the one with the larger delivery count is right, and of equal counts the one with the larger state.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class StateBatch(NamedTuple):
+    """Offsets first to last, how often they were delivered, and their state (see RecordState). In Kafka's order of comparison."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    delivery_state: int
+
+    @property
+    def delivery(self) -> tuple[int, int]:
+        """What decides which of two batches is right: the count, then the state."""
+        return self.delivery_count, self.delivery_state
+
+
+def combine_batches(so_far: Sequence[StateBatch], new: Sequence[StateBatch], start_offset: int) -> list[StateBatch]:
+    """One list in order, without overlaps and with equal neighbours joined, of what is at `start_offset` (-1: any) and behind.
+
+    A list with a single batch stays as it is.
+    """
+    kept = _pruned([*so_far, *new], start_offset)
+    if len(kept) < 2:
+        return kept
+    ordered = sorted(set(kept))
+    done: list[StateBatch] = []
+    while (at := _first_pair(ordered)) is not None:
+        done += ordered[:at]
+        earlier, later = ordered[at : at + 2]
+        ordered = ordered[at + 2 :]
+        for batch in _merged(earlier, later):
+            if batch not in ordered:
+                insort(ordered, batch)
+    return done + ordered
+
+
+def _pruned(batches: Sequence[StateBatch], start_offset: int) -> list[StateBatch]:
+    if start_offset == -1:
+        return list(batches)
+    return [
+        batch if batch.first_offset >= start_offset else batch._replace(first_offset=start_offset)
+        for batch in batches
+        if batch.last_offset >= start_offset
+    ]
+
+
+def _first_pair(ordered: Sequence[StateBatch]) -> int | None:
+    """The index of the first batch that has to be made one with the next."""
+    for index in range(len(ordered) - 1):
+        earlier, later = ordered[index], ordered[index + 1]
+        if later.first_offset <= earlier.last_offset:
+            return index
+        if later.first_offset == earlier.last_offset + 1 and later.delivery == earlier.delivery:
+            return index
+    return None
+
+
+def _merged(earlier: StateBatch, later: StateBatch) -> list[StateBatch]:
+    """What two overlapping or equal batches become."""
+    if later.delivery == earlier.delivery:
+        return [earlier._replace(last_offset=max(earlier.last_offset, later.last_offset))]
+    if later.delivery < earlier.delivery:
+        rest = later._replace(first_offset=earlier.last_offset + 1)
+        return [earlier, rest] if later.last_offset > earlier.last_offset else [earlier]
+    found = [later]
+    if earlier.first_offset < later.first_offset:
+        found.append(earlier._replace(last_offset=later.first_offset - 1))
+    if later.last_offset < earlier.last_offset:
+        found.append(earlier._replace(first_offset=later.last_offset + 1))
+    return found

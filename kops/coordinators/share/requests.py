@@ -1,0 +1,71 @@
+"""Requests about many share partitions: one for each, for the shard that has it, and their results as one response.
+
+Source: ShareCoordinatorService. Topics and partitions in the response are in the order of Java's hash maps.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from kops.config.values.java_hash import hash_map_order, put_order
+from kops.coordinators.share.key import SharePartitionKey
+from kops.coordinators.share.responses import StateApi
+from kops.errors import ApiError
+from kops.protocol.declaration import Message
+
+M = TypeVar("M", bound=Message)
+R = TypeVar("R")
+NOT_AVAILABLE = "Share coordinator is not available."
+
+
+def is_empty(request: Any, *, check_partitions: bool) -> bool:
+    """Whether a request gets an empty response: no group, no topics, or (but for Initialize) a topic without partitions."""
+    return not request.group_id or not request.topics or (check_partitions and not all(topic.partitions for topic in request.topics))
+
+
+def not_available(api: StateApi[R], request: Any) -> R:
+    """The response while the coordinator does not run."""
+    message = "COORDINATOR_NOT_AVAILABLE", NOT_AVAILABLE
+    return api.response(
+        [
+            api.topic_result(topic.topic_id, [api.error_result(each.partition, *message) for each in topic.partitions])
+            for topic in request.topics
+        ]
+    )
+
+
+def single_requests(request: M) -> Iterator[tuple[SharePartitionKey, M]]:
+    """One request for each partition. Of a partition that is named twice both run; the last one's result counts."""
+    asked: Any = request
+    for topic in asked.topics:
+        for data in topic.partitions:
+            single_topic = copy.copy(topic)
+            single_topic.partitions = [data]
+            single = copy.copy(asked)
+            single.topics = [single_topic]
+            yield SharePartitionKey(asked.group_id, topic.topic_id, data.partition), single
+
+
+def failed(api: StateApi[R], key: SharePartitionKey, error: ApiError) -> R:
+    """The response for a partition whose operation failed."""
+    return api.error(key.topic_id, key.partition, error.name, f"Unable to {api.verb}: {error.message}")
+
+
+def joined(api: StateApi[R], responses: Mapping[SharePartitionKey, Any]) -> R:
+    """The responses for single partitions as one."""
+    by_topic: dict[bytes, dict[int, Any]] = {}
+    for key, response in responses.items():
+        by_topic.setdefault(key.topic_id, {})[key.partition] = response.results[0].partitions[0]
+    by_hash: dict[int, list[bytes]] = {}
+    for topic_id in by_topic:
+        by_hash.setdefault(uuid_hash(topic_id), []).append(topic_id)
+    ordered = [topic_id for code in hash_map_order(by_hash) for topic_id in by_hash[code]]
+    return api.of_results({topic_id: [by_topic[topic_id][number] for number in put_order(by_topic[topic_id])] for topic_id in ordered})
+
+
+def uuid_hash(uuid: bytes) -> int:
+    """The 32 bits of Uuid.hashCode."""
+    halves = int.from_bytes(uuid[:8], "big") ^ int.from_bytes(uuid[8:], "big")
+    return (halves >> 32 ^ halves) & 0xFFFF_FFFF

@@ -1,0 +1,75 @@
+"""Responses of the APIs of share state: all five have results by topic, and in them results by partition.
+
+Sources: InitializeShareGroupStateResponse, ReadShareGroupStateResponse, WriteShareGroupStateResponse, DeleteShareGroupStateResponse,
+ReadShareGroupStateSummaryResponse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from kops.protocol import errors
+from kops.protocol.messages import delete_share_group_state_response as deleting
+from kops.protocol.messages import initialize_share_group_state_response as initializing
+from kops.protocol.messages import read_share_group_state_response as reading
+from kops.protocol.messages import read_share_group_state_summary_response as summing
+from kops.protocol.messages import write_share_group_state_response as writing
+
+R = TypeVar("R")
+# Texts that a client sees.
+MESSAGES: Final = {
+    "UNKNOWN_TOPIC_OR_PARTITION": "This server does not host this topic-partition.",
+    "FENCED_LEADER_EPOCH": "The leader epoch in the request is older than the epoch on the broker.",
+    "FENCED_STATE_EPOCH": "The share coordinator rejected the request because the share-group state epoch did not match.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StateApi(Generic[R]):
+    """One of the five: its verb in messages, and how its response is made."""
+
+    verb: str
+    response: Callable[[list[Any]], R]
+    topic_result: Callable[[bytes, list[Any]], Any]
+    partition_result: Callable[..., Any]
+
+    def single(self, topic_id: bytes, result: object) -> R:
+        """A response with the result of one partition."""
+        return self.response([self.topic_result(topic_id, [result])])
+
+    def success(self, topic_id: bytes, partition: int, **values: object) -> R:
+        """A response that one partition is done."""
+        return self.single(topic_id, self.partition_result(partition, **values))
+
+    def error_result(self, partition: int, name: str, message: str | None = None) -> Any:
+        """The result of a partition with an error; with Kafka's message of the error where there is no other."""
+        return self.partition_result(partition, errors.by_name(name).code, MESSAGES[name] if message is None else message)
+
+    def error(self, topic_id: bytes, partition: int, name: str, message: str | None = None) -> R:
+        """A response with the error of one partition."""
+        return self.single(topic_id, self.error_result(partition, name, message))
+
+    def of_results(self, results: Mapping[bytes, Sequence[Any]]) -> R:
+        """A response with the results of several topics."""
+        return self.response([self.topic_result(topic_id, list(partitions)) for topic_id, partitions in results.items()])
+
+
+INITIALIZE: Final = StateApi(
+    "initialize share group state",
+    initializing.InitializeShareGroupStateResponse,
+    initializing.InitializeStateResult,
+    initializing.PartitionResult,
+)
+READ: Final = StateApi("read share group state", reading.ReadShareGroupStateResponse, reading.ReadStateResult, reading.PartitionResult)
+WRITE: Final = StateApi("write share group state", writing.WriteShareGroupStateResponse, writing.WriteStateResult, writing.PartitionResult)
+DELETE: Final = StateApi(
+    "delete share group state", deleting.DeleteShareGroupStateResponse, deleting.DeleteStateResult, deleting.PartitionResult
+)
+SUMMARY: Final = StateApi(
+    "read share group state summary",
+    summing.ReadShareGroupStateSummaryResponse,
+    summing.ReadStateSummaryResult,
+    summing.PartitionResult,
+)
