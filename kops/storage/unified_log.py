@@ -303,6 +303,7 @@ class UnifiedLog(AppendableLog):
             if self.segments.base_offsets[0] > offset:
                 self.truncate_fully_and_start_at(offset)
                 return True
+            self._flush_wanted = min(self._flush_wanted, offset)
             self._delete_snapshots(self._local.truncate_to(offset))
             self._truncate_epochs_from_end(offset)
             self.log_start_offset = min(offset, self.log_start_offset)
@@ -314,6 +315,7 @@ class UnifiedLog(AppendableLog):
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """Remove everything. The log continues at `offset`, and starts there unless `log_start_offset` is given."""
         with self._local.storage("truncating the entire log for"):
+            self._flush_wanted = min(self._flush_wanted, offset)
             self._local.truncate_fully_and_start_at(offset)
             self.epochs.clear_and_flush()
             self.producers.truncate_fully_and_start_at(offset)

@@ -24,6 +24,7 @@ ALONE = {
     "tests/network/test_controller_server.py",
     "tests/network/test_node.py",
     "tests/network/test_raft_quorum.py",
+    "tests/network/test_slow_disk.py",
     "tests/simulation/test_node_bugs.py",
     "tests/unit/test_install.py",
 }
@@ -76,7 +77,8 @@ SECONDS: dict[str, float] = {
     "tests/cluster/test_embedded.py": 16,
     "tests/network/test_controller_server.py": 15,
     "tests/cli/test_topic.py": 15,
-    "tests/network/test_node.py": 12,
+    "tests/network/test_node.py": 17,
+    "tests/network/test_slow_disk.py": 16,
     "tests/network/test_log_dirs.py": 11,
     "tests/network/test_raft_quorum.py": 11,
     "tests/clients/test_failover.py": 10,

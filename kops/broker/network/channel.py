@@ -357,7 +357,12 @@ class Channel:
         context.throttle_ms = throttle_ms
         if context.answer is None:
             context.answer = message
+        if self._unsent:
+            # Clients that do not read may leave thousands of answers. Only the first one is kept for the count after it has gone out.
+            self._count_errors(context)
         self._unsent.append(context)
+        if self._state is _State.LOST:
+            self._note_sent()
         if throttle_ms > 0 and self._state is _State.OPEN:
             self._throttle = self._owner.loop.call_later(throttle_ms, self._end_throttle)
         if not (self._is_working or self._is_scheduled or self._has_sent_last()):
@@ -418,10 +423,14 @@ class Channel:
             sent_ms = self._owner.loop.monotonic_ms()
             requests = self._owner.requests
             for one in unsent:
-                answered_ms, message = one.answered_ms, one.answer
+                answered_ms = one.answered_ms
                 requests.note(one.counted, one.received_ms, one.handled_ms or answered_ms, answered_ms, sent_ms, one.throttle_ms)
-                if message is not None:
-                    requests.count_errors(one.counted.api.name, message)
+                self._count_errors(one)
+
+    def _count_errors(self, context: RequestContext) -> None:
+        message, context.answer = context.answer, None
+        if message is not None:
+            self._owner.requests.count_errors(context.counted.api.name, message)
 
     # memory -----------------------------------------------------------------------------------------------------------------------
 

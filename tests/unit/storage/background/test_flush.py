@@ -149,6 +149,18 @@ class TestOfALog:
         self.threads(log).tell()
         assert log.log.recovery_point == 1
 
+    def test_a_cut_forgets_how_far_an_earlier_flush_went(self) -> None:
+        log = self.open()
+        log.append(batch(5), replicated=False)
+        log.log.flush_aside(5)
+        self.threads(log).run()
+        log.log.truncate_to(2)
+        log.append(batch(1), replicated=False)
+        log.append(batch(2), replicated=False)
+        log.log.flush_aside(3)
+        self.threads(log).run()
+        assert log.log.recovery_point == 3
+
     def test_a_log_that_begins_anew_is_not_flushed(self) -> None:
         log = self.open()
         log.append(batch(10))
