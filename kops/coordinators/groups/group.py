@@ -85,8 +85,8 @@ class Group(ABC):
         """Check whether a member may commit. Raises ApiError."""
 
     @abstractmethod
-    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Check whether a member may fetch offsets, against the committed state. Raises ApiError."""
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int, *, require_stable: bool) -> None:
+        """Check whether a member may fetch offsets, by the committed state unless `require_stable`. Raises ApiError."""
 
     @abstractmethod
     def validate_offset_delete(self) -> None:

@@ -1,24 +1,64 @@
 """One shard of the group coordinator (Kafka's GroupCoordinatorShard): it takes each request to the manager that knows the group's kind.
 
 The runtime sets `timeline.offset` to the offset of the next record before it calls a method that may write: some methods change groups
-before their records are replayed, and such a change must be undone with them.
+before their records are replayed, and such a change must be undone with them. Methods raise ApiError for what Kafka throws.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
+from kops.coordinators.groups.classic.errors import code
+from kops.coordinators.groups.classic.group import ClassicGroup
+from kops.coordinators.groups.classic.lookup import create_tombstones_and_cancel_timers
+from kops.coordinators.groups.classic.manager import ClassicGroupManager
 from kops.coordinators.groups.config import GroupCoordinatorConfig, GroupSettings
+from kops.coordinators.groups.context import RequestContext
+from kops.coordinators.groups.group import GroupType
+from kops.coordinators.groups.offsets.manager import OffsetManager
 from kops.coordinators.groups.store import GroupStore
-from kops.coordinators.groups.surroundings import GroupManager, Surroundings
+from kops.coordinators.groups.surroundings import EMPTY_RESULT, GroupManager, Surroundings
 from kops.coordinators.runtime.image import CoordinatorDelta, CoordinatorImage
+from kops.coordinators.runtime.promise import Promise
 from kops.coordinators.runtime.records import CoordinatorRecord
+from kops.coordinators.runtime.result import CoordinatorResult
 from kops.coordinators.runtime.timers import CoordinatorExecutor, CoordinatorTimer
+from kops.errors import ApiError
 from kops.protocol.declaration import Message
+from kops.protocol.messages.delete_groups_response import DeletableGroupResult
+from kops.protocol.messages.describe_groups_response import DescribedGroup
+from kops.protocol.messages.heartbeat_request import HeartbeatRequest
+from kops.protocol.messages.heartbeat_response import HeartbeatResponse
+from kops.protocol.messages.join_group_request import JoinGroupRequest
+from kops.protocol.messages.join_group_response import JoinGroupResponse
+from kops.protocol.messages.leave_group_request import LeaveGroupRequest
+from kops.protocol.messages.leave_group_response import LeaveGroupResponse
+from kops.protocol.messages.legacy_offset_commit_key import LegacyOffsetCommitKey
+from kops.protocol.messages.legacy_offset_commit_value import LegacyOffsetCommitValue
+from kops.protocol.messages.list_groups_response import ListedGroup
+from kops.protocol.messages.offset_commit_key import OffsetCommitKey
+from kops.protocol.messages.offset_commit_request import OffsetCommitRequest
+from kops.protocol.messages.offset_commit_response import OffsetCommitResponse
+from kops.protocol.messages.offset_commit_value import OffsetCommitValue
+from kops.protocol.messages.offset_delete_request import OffsetDeleteRequest
+from kops.protocol.messages.offset_delete_response import OffsetDeleteResponse
+from kops.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
+from kops.protocol.messages.offset_fetch_response import OffsetFetchResponseGroup
+from kops.protocol.messages.sync_group_request import SyncGroupRequest
+from kops.protocol.messages.sync_group_response import SyncGroupResponse
+from kops.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
+from kops.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 from kops.timeline import Timeline
 
 GROUP_EXPIRATION_KEY: Final = "expire-group-metadata"
+
+
+class DeletedTopic(NamedTuple):
+    """A topic that is gone."""
+
+    id: bytes
+    name: str
 
 
 class GroupCoordinatorShard:
@@ -37,12 +77,119 @@ class GroupCoordinatorShard:
         config: GroupCoordinatorConfig,
         group_settings: GroupSettings,
     ) -> None:
-        store = GroupStore(timeline)
-        self._around = Surroundings(timeline, store, timer, executor, now_ms, new_id, config, group_settings)
-        self._managers: list[GroupManager] = []
+        self._store = store = GroupStore(timeline)
+        self._around = around = Surroundings(timeline, store, timer, executor, now_ms, new_id, config, group_settings)
+        self._classic = ClassicGroupManager(around)
+        self._offsets = OffsetManager(around, self._classic.rebalances)
+        self._managers: list[GroupManager] = [self._classic]
         self._replays: dict[type[Message], Callable[[Any, Any], None]] = {}
         for manager in self._managers:
             self._replays.update(manager.replays)
+
+    # Classic groups
+
+    def classic_group_join(
+        self, context: RequestContext, request: JoinGroupRequest, promise: Promise[JoinGroupResponse]
+    ) -> CoordinatorResult[None]:
+        """JoinGroup. The response may come much later."""
+        group = self._store.get(request.group_id)
+        if group is None or group.type is GroupType.CLASSIC or (group.type in (GroupType.CONSUMER, GroupType.STREAMS) and group.is_empty):
+            return self._classic.join(context, request, promise)
+        promise.complete(JoinGroupResponse(error_code=code("INCONSISTENT_GROUP_PROTOCOL")))
+        return EMPTY_RESULT
+
+    def classic_group_sync(
+        self, context: RequestContext, request: SyncGroupRequest, promise: Promise[SyncGroupResponse]
+    ) -> CoordinatorResult[None]:
+        """SyncGroup. The response may come later."""
+        group = self._store.get(request.group_id)
+        if isinstance(group, ClassicGroup) and not group.is_empty:
+            return self._classic.sync(group, request, promise)
+        promise.complete(SyncGroupResponse(error_code=code("UNKNOWN_MEMBER_ID")))
+        return EMPTY_RESULT
+
+    def classic_group_heartbeat(self, context: RequestContext, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResponse]:
+        """Heartbeat."""
+        group = self._store.get(request.group_id)
+        if isinstance(group, ClassicGroup):
+            return self._classic.heartbeat(group, request)
+        raise ApiError("UNKNOWN_MEMBER_ID", f"Group {request.group_id} not found.")
+
+    def classic_group_leave(self, context: RequestContext, request: LeaveGroupRequest) -> CoordinatorResult[LeaveGroupResponse]:
+        """LeaveGroup, with the members of version 3 and later (older ones have one, which the service puts there)."""
+        group = self._store.get(request.group_id)
+        if isinstance(group, ClassicGroup):
+            return self._classic.leave(group, request)
+        raise ApiError("UNKNOWN_MEMBER_ID", f"Group {request.group_id} not found.")
+
+    # Offsets
+
+    def commit_offset(self, context: RequestContext, request: OffsetCommitRequest) -> CoordinatorResult[OffsetCommitResponse]:
+        """OffsetCommit. Topics have names, also where the request had ids only."""
+        return self._offsets.commit(context, request)
+
+    def commit_transactional_offset(
+        self, context: RequestContext, request: TxnOffsetCommitRequest
+    ) -> CoordinatorResult[TxnOffsetCommitResponse]:
+        """TxnOffsetCommit."""
+        return self._offsets.commit_transactional(context, request)
+
+    def fetch_offsets(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
+        """OffsetFetch for one group, for all offsets if `topics` is None. With `require_stable` it runs as a write operation."""
+        return self._offsets.fetch(request, require_stable=require_stable)
+
+    def delete_offsets(self, context: RequestContext, request: OffsetDeleteRequest) -> CoordinatorResult[OffsetDeleteResponse]:
+        """OffsetDelete."""
+        return self._offsets.delete(request)
+
+    # All groups
+
+    def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
+        """The committed groups in one of the states and of one of the types; without names in any."""
+        wanted_states = {state.lower().strip() for state in states}
+        wanted_types = {GroupType.parse(name) for name in types}
+        return [
+            group.as_listed_group()
+            for group in self._store.committed_groups()
+            if (not wanted_states or group.is_in_states(wanted_states)) and (not wanted_types or group.type in wanted_types)
+        ]
+
+    def describe_groups(self, context: RequestContext, group_ids: list[str]) -> list[DescribedGroup]:
+        """DescribeGroups: committed classic groups."""
+        return self._classic.describe(context, group_ids)
+
+    def delete_groups(self, context: RequestContext, group_ids: Sequence[str]) -> CoordinatorResult[list[DeletableGroupResult]]:
+        """DeleteGroups: empty groups, with their offsets."""
+        records: list[CoordinatorRecord] = []
+        results = []
+        for group_id in group_ids:
+            result = DeletableGroupResult(group_id=group_id)
+            results.append(result)
+            try:
+                group = self._store.group(group_id)
+                group.validate_delete_group()
+            except ApiError as error:
+                result.error_code = code(error.name)
+            else:
+                self._offsets.delete_all(group_id, records)
+                create_tombstones_and_cancel_timers(self._around, group, records)
+        return CoordinatorResult(records, results)
+
+    def cleanup_group_metadata(self) -> CoordinatorResult[None]:
+        """Remove expired offsets, and groups without members and offsets. Runs every `offsets.retention.check.interval.ms`."""
+        records: list[CoordinatorRecord] = []
+        for group_id in self._store.ids():
+            group = self._store.group(group_id)
+            if group.should_expire and self._offsets.cleanup_expired(group_id, records) and group.is_empty:
+                create_tombstones_and_cancel_timers(self._around, group, records)
+        self._schedule_expiration()
+        return CoordinatorResult(records, is_atomic=False)
+
+    def on_topics_deleted(self, topics: Iterable[DeletedTopic]) -> CoordinatorResult[None]:
+        """Remove the offsets of deleted topics."""
+        return CoordinatorResult(self._offsets.on_topics_deleted(topics), is_atomic=False)
+
+    # What the runtime calls
 
     def on_loaded(self, image: CoordinatorImage) -> None:
         """All records were replayed: set timers."""
@@ -51,6 +198,7 @@ class GroupCoordinatorShard:
             manager.on_metadata_update(None, image)
         for manager in self._managers:
             manager.on_loaded()
+        self._schedule_expiration()
 
     def on_metadata_update(self, delta: CoordinatorDelta, image: CoordinatorImage) -> None:
         """The metadata has changed."""
@@ -60,9 +208,35 @@ class GroupCoordinatorShard:
 
     def on_unloaded(self) -> None:
         """Another broker leads the partition: tell who waits."""
+        self._around.timer.cancel(GROUP_EXPIRATION_KEY)
         for manager in self._managers:
             manager.on_unloaded()
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
         """Change the state as the record says."""
-        self._replays[type(record.key)](record.key, record.value)
+        key, value = record.key, record.value
+        if isinstance(key, OffsetCommitKey):
+            assert value is None or isinstance(value, OffsetCommitValue)
+            self._offsets.replay(offset, producer_id, key, value)
+        elif isinstance(key, LegacyOffsetCommitKey):
+            assert value is None or isinstance(value, LegacyOffsetCommitValue)
+            self._offsets.replay(offset, producer_id, *_as_offset_commit(key, value))
+        else:
+            self._replays[type(key)](key, value)
+
+    def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, is_commit: bool) -> None:
+        """A transaction that committed offsets has ended."""
+        self._offsets.replay_end_transaction_marker(producer_id, is_commit)
+
+    def _schedule_expiration(self) -> None:
+        interval_ms = self._around.config.offsets_retention_check_interval_ms
+        self._around.timer.schedule(GROUP_EXPIRATION_KEY, interval_ms, self.cleanup_group_metadata, retry_backoff_ms=interval_ms)
+
+
+def _as_offset_commit(
+    key: LegacyOffsetCommitKey, value: LegacyOffsetCommitValue | None
+) -> tuple[OffsetCommitKey, OffsetCommitValue | None]:
+    new_key = OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition)
+    if value is None:
+        return new_key, None
+    return new_key, OffsetCommitValue(offset=value.offset, commit_timestamp=value.commit_timestamp, metadata=value.metadata)
