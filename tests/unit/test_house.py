@@ -34,7 +34,8 @@ REGISTRIES = [
 ]
 LEFT_OVERS = ["TO" + "DO", "FIX" + "ME", "XX" + "X:", "/wo" + "rk/", "/ro" + "ot/"]
 BOUNDARIES = {f"kops/broker/{name}.py" for name in ("apis/dispatch", "controller/dispatch", "controller/quorum_controller")} | {
-    "kops/spark/interrupt.py"
+    "kops/spark/interrupt.py",
+    "kops/coordinators/runtime/events.py",
 }
 NEVER_IN_TESTS = [r"pytest\.s" + r"kip", r"x" + r"fail\(", r"import" + r"orskip", r"mark\.s" + r"kip"]
 

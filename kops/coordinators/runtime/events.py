@@ -1,0 +1,128 @@
+"""The events of the runtime, one after the other, and those that wait until their offset is committed.
+
+Source: Kafka's CoordinatorEventProcessor (one queue here, as everything runs on one thread), DeferredEventQueue, DeferredEventCollection.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from kops.coordinators.runtime.surroundings import Log, Timers
+from kops.errors import ApiError, KopsError
+
+
+def failure_of(run: Callable[[], object], log: Log, what: str) -> KopsError | None:
+    """Run it -> the error that it raised. As in Kafka, a bug in one operation must not end the node: other groups and shards go on."""
+    try:
+        run()
+    except KopsError as error:
+        return error
+    except Exception as error:
+        log.exception("%s failed unexpectedly", what)
+        failure = ApiError("UNKNOWN_SERVER_ERROR", str(error))
+        failure.__cause__ = error
+        return failure
+    return None
+
+
+class EventQueue:
+    """Runs events in order. An event that comes while none runs, runs at once. One that another event causes waits for its end."""
+
+    def __init__(self, timers: Timers, log: Log) -> None:
+        self._timers = timers
+        self._log = log
+        self._events: deque[tuple[str, Callable[[], object]]] = deque()
+        self._is_running = False
+        self._is_called = False
+        self.is_closed = False
+
+    def run_last(self, name: str, event: Callable[[], object]) -> None:
+        """Run it after all that wait. ApiError NOT_COORDINATOR after the end."""
+        self._check()
+        self._events.append((name, event))
+        if not self._is_running:
+            self._drain()
+
+    def run_first(self, name: str, event: Callable[[], object]) -> None:
+        """Run it next, or at the end of the loop's turn if none runs: who calls may be in the middle of an append."""
+        self._check()
+        self._events.appendleft((name, event))
+        if not self._is_running and not self._is_called:
+            self._is_called = True
+            self._timers.call_soon(self._called)
+
+    def close(self) -> None:
+        """Run what waits, then accept nothing more."""
+        if not self._is_running:
+            self._drain()
+        self.is_closed = True
+
+    def _check(self) -> None:
+        if self.is_closed:
+            raise ApiError("NOT_COORDINATOR", "Can't accept an event because the processor is closed")
+
+    def _called(self) -> None:
+        self._is_called = False
+        if not self._is_running:
+            self._drain()
+
+    def _drain(self) -> None:
+        self._is_running = True
+        try:
+            while self._events:
+                name, event = self._events.popleft()
+                error = failure_of(event, self._log, name)
+                if error is not None:
+                    self._log.error("Execution of %s failed due to %s.", name, error)
+        finally:
+            self._is_running = False
+
+
+class DeferredEvent(Protocol):
+    """What waits for a commit."""
+
+    def complete(self, error: KopsError | None) -> None:
+        """End it."""
+
+
+def complete_all(events: Sequence[DeferredEvent], error: KopsError | None, log: Log) -> None:
+    """End several. What one of them causes does not keep the others from it."""
+    for event in events:
+        failure = failure_of(lambda event=event: event.complete(error), log, "Completion of an event")  # type: ignore[misc]
+        if failure is not None:
+            log.error("Completion of event %s failed due to %s.", event, failure)
+
+
+class DeferredEventQueue:
+    """Events by the offset that must be committed before they end. Offsets never go back."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._pending: deque[tuple[int, list[DeferredEvent]]] = deque()
+
+    def add(self, offset: int, events: Sequence[DeferredEvent]) -> None:
+        """End them when everything below `offset` is committed."""
+        if self._pending:
+            last = self._pending[-1][0]
+            assert offset >= last, f"a deferred event waits for {last} already, which is behind {offset}"
+            if last == offset:
+                self._pending[-1][1].extend(events)
+                return
+        self._pending.append((offset, list(events)))
+
+    def complete_up_to(self, offset: int) -> None:
+        """Everything below `offset` is committed."""
+        while self._pending and self._pending[0][0] <= offset:
+            complete_all(self._pending.popleft()[1], None, self._log)
+
+    def fail_all(self, error: KopsError) -> None:
+        """They will not be committed here."""
+        while self._pending:
+            complete_all(self._pending.popleft()[1], error, self._log)
+
+    @property
+    def highest_pending_offset(self) -> int | None:
+        """The highest offset that is waited for."""
+        return self._pending[-1][0] if self._pending else None

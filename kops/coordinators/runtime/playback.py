@@ -1,0 +1,64 @@
+"""A shard with its timeline: what was written, what is committed, and back to an earlier offset (Kafka's SnapshottableCoordinator)."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from kops.coordinators.runtime.image import CoordinatorDelta, CoordinatorImage
+from kops.coordinators.runtime.records import CoordinatorRecord
+from kops.coordinators.runtime.shard import CoordinatorShard
+from kops.timeline import Timeline
+
+S = TypeVar("S", bound=CoordinatorShard)
+
+
+class ReplayedShard(Generic[S]):
+    """One shard and its offsets, which are exclusive: everything below `last_written_offset` was replayed."""
+
+    def __init__(self, shard: S, timeline: Timeline) -> None:
+        self.shard = shard
+        self.timeline = timeline
+        self.last_written_offset = self.last_committed_offset = timeline.offset = 0
+
+    def prepare(self, offset: int) -> None:
+        """What changes from now on belongs to the record at `offset`."""
+        self.timeline.offset = offset
+
+    def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
+        """Replay one record."""
+        self.timeline.offset = offset
+        self.shard.replay(offset, producer_id, producer_epoch, record)
+
+    def replay_end_transaction_marker(self, offset: int, producer_id: int, producer_epoch: int, is_commit: bool) -> None:
+        """Replay the marker that ends a transaction."""
+        self.timeline.offset = offset
+        self.shard.replay_end_transaction_marker(producer_id, producer_epoch, is_commit)
+
+    def revert_last_written_offset(self, offset: int) -> None:
+        """Undo the records from `offset` on."""
+        assert offset <= self.last_written_offset, f"{offset} is behind the last written offset {self.last_written_offset}"
+        self.last_written_offset = offset
+        self.timeline.revert_to(offset - 1)
+        self.timeline.offset = offset
+
+    def update_last_written_offset(self, offset: int) -> None:
+        """All records below `offset` were replayed."""
+        assert offset > self.last_written_offset, f"{offset} is not behind the last written offset {self.last_written_offset}"
+        self.last_written_offset = offset
+        self.timeline.offset = offset
+
+    def update_last_committed_offset(self, offset: int) -> None:
+        """All records below `offset` are committed."""
+        assert self.last_committed_offset <= offset <= self.last_written_offset, (
+            f"committed {offset}, but {self.last_committed_offset} was committed and {self.last_written_offset} is written"
+        )
+        self.last_committed_offset = offset
+        self.timeline.forget_up_to(offset - 1)
+
+    def on_loaded(self, image: CoordinatorImage) -> None:
+        """Everything was replayed."""
+        self.shard.on_loaded(image)
+
+    def on_metadata_update(self, delta: CoordinatorDelta, image: CoordinatorImage) -> None:
+        """The metadata has changed."""
+        self.shard.on_metadata_update(delta, image)

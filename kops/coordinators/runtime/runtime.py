@@ -1,0 +1,342 @@
+"""Runs a coordinator: its shards are loaded, get requests, write records, and are unloaded (Kafka's CoordinatorRuntime).
+
+Everything runs on one thread, one event after the other. A write operation sees the present state. Its response leaves when its records,
+and all before them, are committed. A read operation sees the committed state. All shards of one turn of the loop are written at its end,
+or after `append_linger_ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from kops.coordinators.runtime.context import NO_PRODUCER, CoordinatorState, Engine, MakeShard, ShardContext
+from kops.coordinators.runtime.events import EventQueue, failure_of
+from kops.coordinators.runtime.image import CoordinatorDelta, CoordinatorImage
+from kops.coordinators.runtime.promise import Promise
+from kops.coordinators.runtime.result import CoordinatorResult
+from kops.coordinators.runtime.shard import CoordinatorShard
+from kops.coordinators.runtime.surroundings import (
+    NO_GUARD,
+    Background,
+    Cancellable,
+    CoordinatorLoader,
+    Log,
+    PartitionWriter,
+    Timers,
+)
+from kops.errors import ApiError, KopsError
+from kops.records.log_offsets import TopicPartition
+
+S = TypeVar("S", bound=CoordinatorShard)
+T = TypeVar("T")
+_NO_EPOCH: Final = -1
+
+
+class _Pending(Generic[T]):
+    """A write that waits for its commit (CoordinatorWriteEvent, CoordinatorCompleteTransactionEvent)."""
+
+    def __init__(self, name: str, engine: Engine[Any], timeout_ms: int) -> None:
+        self.name = name
+        self.promise: Promise[T] = Promise()
+        self.result: CoordinatorResult[T] | None = None
+        self._engine = engine
+        self._timeout_ms = timeout_ms
+        self._timer: Cancellable | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def complete(self, error: KopsError | None) -> None:
+        """End it: the response leaves, or the error."""
+        if self.promise.is_done:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        append_promise = None if self.result is None else self.result.append_promise
+        if error is not None:
+            if append_promise is not None:
+                append_promise.fail(error)
+            self.promise.fail(error)
+            return
+        if append_promise is not None:
+            append_promise.complete(None)
+        self.promise.complete(None if self.result is None else self.result.response)  # type: ignore[arg-type]
+
+    def run(self, write: Callable[[], object]) -> None:
+        """Write, then wait for the commit, but not for ever."""
+        error = failure_of(write, self._engine.log, self.name)
+        if error is not None:
+            self.complete(error)
+        elif not self.promise.is_done:
+            self._timer = self._engine.timers.call_later(self._timeout_ms, self._timed_out)
+
+    def _timed_out(self) -> None:
+        self._timer = None
+        if not self._engine.events.is_closed:
+            error = ApiError("REQUEST_TIMED_OUT", f"{self.name} timed out after {self._timeout_ms}ms")
+            self._engine.events.run_last(f"OperationTimeout(name={self.name})", lambda: self.complete(error))
+
+
+class CoordinatorRuntime(Generic[S]):
+    """A coordinator. `make_shard(key, timeline, timer, executor)` makes a shard, `write_timeout_ms` limits the wait for a commit."""
+
+    def __init__(
+        self,
+        make_shard: MakeShard[S],
+        writer: PartitionWriter,
+        loader: CoordinatorLoader,
+        timers: Timers,
+        background: Background,
+        *,
+        now_ms: Callable[[], int],
+        image: CoordinatorImage,
+        log: Log,
+        write_timeout_ms: int,
+        append_linger_ms: int | None = None,
+        codec: int | str = "none",
+    ) -> None:
+        self._image = image
+        self._write_timeout_ms = write_timeout_ms
+        self._contexts: dict[TopicPartition, ShardContext[S]] = {}
+        self._is_running = True
+        self._log = log
+        self._events = EventQueue(timers, log)
+        self._engine: Engine[S] = Engine(
+            writer,
+            loader,
+            make_shard,
+            timers,
+            background,
+            now_ms,
+            append_linger_ms,
+            codec,
+            log,
+            self._events,
+            lambda: self._image,
+        )
+
+    # operations -------------------------------------------------------------------------------------------------------------------
+
+    def schedule_write_operation(self, name: str, key: TopicPartition, operation: Callable[[S], CoordinatorResult[T]]) -> Promise[T]:
+        """Run an operation that may write."""
+        return self._write(name, key, operation, NO_PRODUCER, -1, NO_GUARD)
+
+    def schedule_write_all_operation(self, name: str, operation: Callable[[S], CoordinatorResult[T]]) -> list[Promise[T]]:
+        """Run it in every shard that is here."""
+        return [self.schedule_write_operation(name, key, operation) for key in list(self._contexts)]
+
+    def schedule_transactional_write_operation(
+        self,
+        name: str,
+        key: TopicPartition,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        operation: Callable[[S], CoordinatorResult[T]],
+        api_version: int,
+    ) -> Promise[T]:
+        """Run an operation whose records belong to a transaction, when the transaction's coordinator knows of the partition."""
+        outcome: Promise[T] = Promise()
+
+        def forward(value: T | None, error: KopsError | None) -> None:
+            if error is not None:
+                outcome.fail(error)
+            else:
+                outcome.complete(value)  # type: ignore[arg-type]
+
+        def verified(guard: Any, error: KopsError | None) -> None:
+            if error is not None:
+                outcome.fail(error)
+            else:
+                self._write(name, key, operation, producer_id, producer_epoch, guard).when_done(forward)
+
+        def begin() -> None:
+            self._check_running()
+            verifying = self._engine.writer.start_verification(key, transactional_id, producer_id, producer_epoch, api_version)
+            verifying.when_done(verified)
+
+        error = failure_of(begin, self._log, name)
+        if error is not None:
+            outcome.fail(error)
+        return outcome
+
+    def schedule_transaction_completion(
+        self,
+        name: str,
+        key: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        transaction_version: int,
+    ) -> Promise[None]:
+        """End a transaction that wrote into the partition."""
+        pending: _Pending[None] = _Pending(f"CoordinatorCompleteTransactionEvent(name={name})", self._engine, self._write_timeout_ms)
+
+        def write() -> None:
+            context = self._context(key)
+            context.ready()
+            context.complete_transaction(producer_id, producer_epoch, coordinator_epoch, is_commit, transaction_version, pending)
+
+        return self._schedule(pending.name, lambda: pending.run(write), pending.promise)
+
+    def schedule_read_operation(self, name: str, key: TopicPartition, operation: Callable[[S], T]) -> Promise[T]:
+        """Run an operation that reads the committed state."""
+        promise: Promise[T] = Promise()
+        found: list[T] = []
+
+        def run() -> None:
+            error = failure_of(lambda: found.append(operation(self._context(key).active.shard)), self._log, name)
+            if error is not None:
+                promise.fail(error)
+            else:
+                promise.complete(found[0])
+
+        return self._schedule(f"CoordinatorReadEvent(name={name})", run, promise)
+
+    def schedule_read_all_operation(self, name: str, operation: Callable[[S], T]) -> list[Promise[T]]:
+        """Run it in every shard that is here."""
+        return [self.schedule_read_operation(name, key, operation) for key in list(self._contexts)]
+
+    def _write(
+        self,
+        name: str,
+        key: TopicPartition,
+        operation: Callable[[S], CoordinatorResult[T]],
+        producer_id: int,
+        producer_epoch: int,
+        guard: Any,
+    ) -> Promise[T]:
+        pending: _Pending[T] = _Pending(f"CoordinatorWriteEvent(name={name})", self._engine, self._write_timeout_ms)
+
+        def write() -> None:
+            context = self._context(key)
+            result = pending.result = operation(context.ready())
+            context.append(
+                result.records,
+                pending,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                guard=guard,
+                replays=result.replay_records,
+                is_atomic=result.is_atomic,
+            )
+
+        return self._schedule(pending.name, lambda: pending.run(write), pending.promise)
+
+    def _schedule(self, name: str, run: Callable[[], object], promise: Promise[T]) -> Promise[T]:
+        if not self._is_running:
+            promise.fail(ApiError("NOT_COORDINATOR"))
+        else:
+            self._events.run_last(name, run)
+        return promise
+
+    def _context(self, key: TopicPartition) -> ShardContext[S]:
+        context = self._contexts.get(key)
+        if context is None:
+            raise ApiError("NOT_COORDINATOR")
+        return context
+
+    def _check_running(self) -> None:
+        if not self._is_running:
+            raise ApiError("NOT_COORDINATOR")
+
+    # shards -----------------------------------------------------------------------------------------------------------------------
+
+    def schedule_load_operation(self, key: TopicPartition, partition_epoch: int) -> None:
+        """This broker leads the partition in this epoch. ApiError NOT_COORDINATOR after the end."""
+        self._check_running()
+        self._log.info("Scheduling loading of metadata from %s-%d with epoch %d", *key, partition_epoch)
+        self._get_or_create(key)
+        self._events.run_last(f"Load(tp={key.topic}-{key.partition}, epoch={partition_epoch})", lambda: self._load(key, partition_epoch))
+
+    def _load(self, key: TopicPartition, partition_epoch: int) -> None:
+        context = self._get_or_create(key)
+        if context.epoch >= partition_epoch:
+            self._log.info(
+                "Ignored loading metadata from %s since current epoch %d is not below %d.", context.name, context.epoch, partition_epoch
+            )
+            return
+        context.epoch = partition_epoch
+        match context.state:
+            case CoordinatorState.FAILED | CoordinatorState.INITIAL:
+                context.transition_to(CoordinatorState.LOADING)
+            case CoordinatorState.LOADING:
+                self._log.info("The coordinator %s is already loading metadata.", context.name)
+            case CoordinatorState.ACTIVE:
+                self._log.info("The coordinator %s is already active.", context.name)
+            case other:
+                self._log.error("Cannot load coordinator %s in state %s.", context.name, other.name)
+
+    def schedule_unload_operation(self, key: TopicPartition, partition_epoch: int | None) -> None:
+        """This broker does not lead the partition any more; without an epoch, the replica is gone. ApiError NOT_COORDINATOR."""
+        self._check_running()
+        shown = _NO_EPOCH if partition_epoch is None else partition_epoch
+        self._log.info("Scheduling unloading of metadata for %s-%d with epoch %d", *key, shown)
+        name = f"UnloadCoordinator(tp={key.topic}-{key.partition}, epoch={shown})"
+        self._events.run_last(name, lambda: self._unload(key, partition_epoch))
+
+    def _unload(self, key: TopicPartition, partition_epoch: int | None) -> None:
+        context = self._contexts.get(key)
+        if context is None:
+            self._log.info("Ignored unloading metadata for %s-%d since metadata was never loaded.", *key)
+            return
+        if partition_epoch is not None and context.epoch >= partition_epoch:
+            self._log.info(
+                "Ignored unloading metadata for %s in epoch %d since current epoch is %d.", context.name, partition_epoch, context.epoch
+            )
+            return
+        try:
+            context.transition_to(CoordinatorState.CLOSED)
+        finally:
+            del self._contexts[key]
+        self._log.info("Finished unloading metadata for %s.", context.name)
+
+    def on_metadata_update(self, delta: CoordinatorDelta, image: CoordinatorImage) -> None:
+        """There is new metadata. ApiError NOT_COORDINATOR after the end."""
+        self._check_running()
+        self._image = image
+        for key in list(self._contexts):
+            self._events.run_last(f"UpdateImage(tp={key.topic}-{key.partition})", partial(self._update, key, delta, image))
+
+    def _update(self, key: TopicPartition, delta: CoordinatorDelta, image: CoordinatorImage) -> None:
+        context = self._contexts.get(key)
+        if context is not None and context.state is CoordinatorState.ACTIVE:
+            context.ready()
+            context.active.on_metadata_update(delta, image)
+
+    def close(self) -> None:
+        """Unload everything. What comes later is NOT_COORDINATOR."""
+        if not self._is_running:
+            self._log.warning("Coordinator runtime is already shutting down.")
+            return
+        self._is_running = False
+        self._engine.loader.close()
+        self._events.close()
+        for key in list(self._contexts):
+            error = failure_of(partial(self._unload, key, None), self._log, f"Unloading {key.topic}-{key.partition}")
+            if error is not None:
+                self._log.warning("Failed to unload metadata for %s-%d due to %s.", *key, error)
+
+    @property
+    def active_coordinators(self) -> list[TopicPartition]:
+        """The partitions whose shards serve requests."""
+        return [key for key, context in self._contexts.items() if context.state is CoordinatorState.ACTIVE]
+
+    def state_of(self, key: TopicPartition) -> CoordinatorState | None:
+        """What a shard is doing; None if it is not here."""
+        context = self._contexts.get(key)
+        return None if context is None else context.state
+
+    def _get_or_create(self, key: TopicPartition) -> ShardContext[S]:
+        context = self._contexts.get(key)
+        if context is None:
+
+            def schedule_write(name: str, operation: Callable[[], CoordinatorResult[None]]) -> Promise[None]:
+                return self.schedule_write_operation(name, key, lambda shard: operation())
+
+            context = self._contexts[key] = ShardContext(key, self._engine, schedule_write)
+        return context

@@ -1,0 +1,1 @@
+"""What tests of coordinators stand on: a clock and a log by hand."""
