@@ -1,0 +1,195 @@
+"""Sets and maps that are iterated in Java's order (HashMap, HashSet, and Kafka's TimelineHashMap).
+
+The assignors give partitions to members in this order, so it shows in their results. A bucket of a HashMap is in order of insertion:
+`put` adds at its end, `computeIfAbsent`, `compute` and `merge` at its beginning. Buckets of more than eight keys, which Java turns into
+trees, are in order of insertion here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+from kops.config.values.java_hash import string_hash
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+Hash = Callable[[K], int]
+_GOLDEN = -7046029254386353131
+
+
+@lru_cache(maxsize=4096)
+def uuid_hash(uuid: bytes) -> int:
+    """The 32 bits of Uuid.hashCode."""
+    halves = int.from_bytes(uuid[:8], "big") ^ int.from_bytes(uuid[8:], "big")
+    return (halves >> 32 ^ halves) & 0xFFFF_FFFF
+
+
+text_hash = lru_cache(maxsize=65536)(string_hash)
+"""The 32 bits of String.hashCode, kept for the ids and names in use."""
+
+
+def number_hash(number: int) -> int:
+    """The 32 bits of Integer.hashCode of a number that is not negative."""
+    return number
+
+
+def pair_hash(pair: tuple[bytes, int]) -> int:
+    """The 32 bits of hashCode of Kafka's record TopicIdPartition."""
+    return (31 * uuid_hash(pair[0]) + pair[1]) & 0xFFFF_FFFF
+
+
+def table_size(capacity: int) -> int:
+    """The number of buckets of a HashMap with this initial capacity."""
+    return 1 << max(capacity - 1, 0).bit_length()
+
+
+def capacity_for(count: int) -> int:
+    """The capacity that Kafka asks for where it knows the number of keys."""
+    return int(count / 0.75) + 1
+
+
+def copy_capacity(count: int) -> int:
+    """The capacity of a HashSet that is made of a collection."""
+    return max(int(count / 0.75) + 1, 16)
+
+
+class JavaSet(Generic[K]):
+    """The keys of a HashMap, or a HashSet."""
+
+    __slots__ = ("_bits", "_first", "_hash_of", "_last", "_places")
+
+    def __init__(self, hash_of: Hash[K], keys: Iterable[K] = (), *, capacity: int = 16) -> None:
+        self._hash_of = hash_of
+        self._bits = table_size(capacity)
+        self._places: dict[K, tuple[int, int]] = {}
+        """The spread hash of a key, and its place among those of its bucket."""
+        self._first = self._last = 0
+        for key in keys:
+            self.add(key)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._places
+
+    def __iter__(self) -> Iterator[K]:
+        mask = self._bits - 1
+        places = self._places
+        order = sorted((spread & mask, place, key) for key, (spread, place) in places.items())  # places differ, so keys are not compared
+        return iter([key for _, _, key in order])
+
+    def add(self, key: K) -> None:
+        """HashMap.put, HashSet.add."""
+        if key not in self._places:
+            self._last += 1
+            self._places[key] = (self._spread(key), self._last)
+            self._grow()
+
+    def add_first(self, key: K) -> None:
+        """HashMap.computeIfAbsent, compute, merge."""
+        self._grow()
+        if key not in self._places:
+            self._first -= 1
+            self._places[key] = (self._spread(key), self._first)
+
+    def discard(self, key: K) -> bool:
+        """HashMap.remove; whether the key was there."""
+        return self._places.pop(key, None) is not None
+
+    def _spread(self, key: K) -> int:
+        code = self._hash_of(key)
+        return code ^ code >> 16
+
+    def _grow(self) -> None:
+        while len(self._places) > self._bits * 3 // 4:
+            self._bits *= 2
+
+
+class JavaMap(JavaSet[K], Generic[K, V]):
+    """A HashMap."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, hash_of: Hash[K], *, capacity: int = 16) -> None:
+        super().__init__(hash_of, capacity=capacity)
+        self._values: dict[K, V] = {}
+
+    def __getitem__(self, key: K) -> V:
+        return self._values[key]
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.add(key)
+        self._values[key] = value
+
+    def get(self, key: K) -> V | None:
+        """The value of a key, if it has one."""
+        return self._values.get(key)
+
+    def compute_if_absent(self, key: K, make: Callable[[], V]) -> V:
+        """The value of a key; a new one if it had none."""
+        self.add_first(key)
+        if key not in self._values:
+            self._values[key] = make()
+        return self._values[key]
+
+    def discard(self, key: K) -> bool:
+        self._values.pop(key, None)
+        return super().discard(key)
+
+    def items(self) -> list[tuple[K, V]]:
+        """Keys and values."""
+        return [(key, self._values[key]) for key in self]
+
+    def to_dict(self) -> dict[K, V]:
+        """The values by key, in Java's order."""
+        return dict(self.items())
+
+
+def numbers_of_list(numbers: Iterable[int]) -> tuple[int, ...]:
+    """Distinct numbers in the order of a HashSet that is made of a list of them."""
+    found = list(dict.fromkeys(numbers))
+    size = table_size(copy_capacity(len(found)))
+    if max(found, default=0) < size:
+        return tuple(sorted(found))
+    mask = size - 1
+    return tuple(sorted(found, key=lambda number: (number ^ number >> 16) & mask))
+
+
+def put_ordered(values: Mapping[K, V], hash_of: Hash[K], capacity: int = 16) -> dict[K, V]:
+    """The mapping in the order of a HashMap into which it was put."""
+    if len(values) < 2:
+        return dict(values)
+    return {key: values[key] for key in JavaSet(hash_of, values, capacity=capacity)}
+
+
+def texts_of_list(texts: Iterable[str]) -> tuple[str, ...]:
+    """Distinct texts in the order of a HashSet that is made of a list of them."""
+    listed = list(texts)
+    return tuple(JavaSet(text_hash, listed, capacity=copy_capacity(len(listed)))) if len(listed) > 1 else tuple(listed)
+
+
+class TimelineSlots:
+    """How many slots a TimelineHashMap has. It begins with two, and never has fewer again."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 2
+
+    def before_put(self, size: int) -> None:
+        """A key is put, also one that is there, into a map of `size` keys."""
+        if (size + 1) * 0.75 > self.count:
+            self.count *= 2
+
+    def ordered(self, keys: Iterable[K], hash_of: Hash[K]) -> list[K]:
+        """Keys, which come in order of insertion, in the order of iteration: by slot, and in a slot from the newest on."""
+        shift = 65 - self.count.bit_length()
+        slots: dict[int, list[K]] = {}
+        for key in keys:
+            code = hash_of(key)
+            signed = code - (1 << 32) if code >> 31 else code
+            slots.setdefault((signed * _GOLDEN & 0xFFFF_FFFF_FFFF_FFFF) >> shift, []).append(key)
+        return [key for slot in sorted(slots) for key in reversed(slots[slot])]
