@@ -51,6 +51,16 @@ class OffsetManager:
         self._offsets = OffsetTable(around.timeline)
         self._pending = PendingOffsets(around.timeline)
 
+    @property
+    def offsets(self) -> OffsetTable:
+        """All offsets, for who shows them."""
+        return self._offsets
+
+    @property
+    def pending(self) -> PendingOffsets:
+        """The offsets of open transactions, for who shows them."""
+        return self._pending
+
     def commit(self, context: RequestContext, request: OffsetCommitRequest) -> CoordinatorResult[OffsetCommitResponse]:
         """Commit offsets of a member, or of a group without members. Raises ApiError."""
         validator = self._validate_commit(context, request)

@@ -104,6 +104,10 @@ class PendingOffsets:
         """Where the group has any."""
         return list(self._open.get(group_id, ()))
 
+    def by_producer(self) -> Iterable[tuple[int, OffsetTable]]:
+        """The producer id of each transaction, and its offsets."""
+        return self._by_producer.items()
+
     def tables(self) -> Iterable[OffsetTable]:
         """The offsets of each transaction."""
         return self._by_producer.values()

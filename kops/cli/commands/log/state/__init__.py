@@ -1,0 +1,1 @@
+"""The commands `kops log offsets`, `txnstate` and `txns`, one module each."""

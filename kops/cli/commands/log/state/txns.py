@@ -1,0 +1,87 @@
+"""`kops log txns`: open, hanging and empty transactions in partitions, from files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kops.cli.commands.log.state.reporting import tell_lost, tell_replicas
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
+from kops.cli.running.exit_codes import PROBLEMS
+from kops.cli.running.options import command
+
+if TYPE_CHECKING:
+    from kops.forensics.coordinators.hanging import TransactionSearch
+
+SCHEMA = "kops.txns/v1"
+COLORS = {"open": "yellow", "hanging": "red", "empty": "dim"}
+COLUMNS = [
+    Column("name", "partition"),
+    Column("state", style=COLORS.get),
+    Column("producer_id", "producer", "int"),
+    Column("producer_epoch", "epoch", "int"),
+    Column("first_offset", "first", "int"),
+    Column("last_offset", "last", "int"),
+    Column("since_ms", "since", "time_ms"),
+    Column("transactional_id"),
+    Column("coordinator"),
+    Column("holds_lso", "holds LSO"),
+    Column("command"),
+    Column("note"),
+    Column("dir", wide=True),
+    Column("last_timestamp", "last written", "time_ms", wide=True),
+    Column("records", kind="int", wide=True),
+    Column("coordinator_epoch", kind="int", wide=True),
+    Column("last_stable_offset", "LSO", "int", wide=True),
+    Column("end_offset", "log end", "int", wide=True),
+]
+
+
+@command(
+    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
+    examples=[
+        ("Who holds readers of committed records back.", "kops log txns /var/lib/kafka"),
+        ("All log directories of a broker together, with empty transactions.", "kops log txns --empty /disk1/kafka /disk2/kafka"),
+        ("The hanging ones, for a program.", "kops log txns --hanging --format jsonl /var/lib/kafka"),
+    ],
+)
+def txns(
+    out: Output,
+    paths: Annotated[list[str], typer.Argument(metavar="DIR...", help="Log directories or partition directories.")],
+    hanging: Annotated[bool, typer.Option("--hanging", help="Only transactions that hang.")] = False,
+    empty: Annotated[bool, typer.Option("--empty", help="Also markers of producers that had written nothing.")] = False,
+) -> int:
+    """Show the transactions that are open in partitions, from files; read-only.
+
+    An open transaction hangs if its coordinator does not know of it in this partition, so that nobody will end it. To tell, the transaction
+    log must be below the same paths: name all log directories of a broker. COMMAND is what ends the transaction in a running cluster. The
+    oldest open transaction of a partition holds the last stable offset (LSO) back, where readers of committed records stop. The exit code
+    is 4 if a transaction hangs, and for damage.
+    """
+    from kops.files import OsFiles
+    from kops.forensics.coordinators.hanging import TransactionSearch
+
+    search = TransactionSearch(paths, OsFiles(read_only=True))
+    tell_replicas(out, search.replicas)
+    counts = {"open": 0, "hanging": 0}
+    out.rows(_rows(out, search, counts, hanging=hanging, empty=empty), COLUMNS, schema=SCHEMA, key="transactions")
+    tell_lost(out, search.lost)
+    if not search.log.is_there and counts["open"]:
+        out.say("the transaction log is not here, so it is not known which of them hang")
+    ended = f"{search.committed} committed, {search.aborted} aborted, {search.empty} empty"
+    out.say(f"{counts['open']} open, {counts['hanging']} hanging, {ended} in {len(search.replicas.partitions)} partitions")
+    return 0
+
+
+def _rows(out: Output, search: TransactionSearch, counts: dict[str, int], *, hanging: bool, empty: bool) -> Iterator[dict[str, Any]]:
+    for row in search.rows(with_empty=empty):
+        if row.state in counts:
+            counts[row.state] += 1
+        if row.state == "hanging":
+            out.status |= PROBLEMS
+        elif hanging:
+            continue
+        yield {"name": f"{row.topic}-{row.partition}" if row.topic is not None else row.dir, **row.to_json()}

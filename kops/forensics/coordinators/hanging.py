@@ -1,0 +1,213 @@
+"""`kops log txns`: open transactions in partitions, which of them hang, who holds the last stable offset back, and what ends it.
+
+Source: Kafka's `TransactionsCommand.FindHangingTransactionsCommand`: a transaction hangs if it is open in a partition and its coordinator
+does not know of it there, so nobody will ever write its marker. The coordinator is asked by way of its log.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kops.forensics.coordinators.internal_topics import (
+    GROUP_TOPIC,
+    INTERNAL,
+    TRANSACTION_TOPIC,
+    Chosen,
+    one_replica_each,
+    open_inventory,
+)
+from kops.forensics.coordinators.open_transactions import EmptyTransaction, OpenTransaction, PartitionTransactions, read_transactions
+from kops.forensics.coordinators.records import Lost, Raw
+from kops.forensics.coordinators.transactional_ids import TransactionalId, read_ids
+
+if TYPE_CHECKING:
+    from kops.files import Files
+    from kops.forensics.inventory.tree import Inventory, PartitionDir
+
+OPEN: Final = "open"
+HANGING: Final = "hanging"
+EMPTY: Final = "empty"
+NO_TRANSACTION_LOG: Final = "no transaction log here"
+NOT_KNOWN: Final = "not known"
+
+
+class TransactionRow(NamedTuple):
+    """A transaction in a partition. `coordinator` is the state in the transaction log, or why there is none.
+
+    `holds_lso` says that no earlier open transaction holds the partition's last stable offset back. `command` ends the transaction.
+    `state` is `open`, `hanging` or `empty`; `note` says what makes it less than sure.
+    """
+
+    dir: str
+    topic: str | None
+    partition: int
+    state: str
+    producer_id: int
+    producer_epoch: int
+    first_offset: int | None
+    last_offset: int
+    since_ms: int | None
+    last_timestamp: int
+    records: int
+    coordinator_epoch: int | None
+    transactional_id: str | None
+    coordinator: str | None
+    holds_lso: bool
+    last_stable_offset: int
+    end_offset: int
+    command: str | None
+    note: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields, by name."""
+        return self._asdict()
+
+
+@dataclass(slots=True)
+class TransactionLog:
+    """The transaction log below the same paths. `is_complete`: all its partitions are here, so an id that is not in it does not exist."""
+
+    by_producer: dict[int, TransactionalId] = field(default_factory=dict)
+    is_there: bool = False
+    is_complete: bool = False
+    raw: list[Raw] = field(default_factory=list)
+    lost: list[Lost] = field(default_factory=list)
+
+
+class TransactionSearch:
+    """One search through the partitions below some paths. NotFoundError and UsageError as `open_inventory`."""
+
+    def __init__(self, paths: Sequence[str], files: Files) -> None:
+        self.files = files
+        self.inventory = open_inventory(paths, files)
+        self.replicas = _data_partitions(self.inventory, files)
+        self.log = _transaction_log(self.inventory, files)
+        self.lost: list[Lost] = list(self.log.lost)
+        self.committed = 0
+        self.aborted = 0
+        self.empty = 0
+
+    def rows(self, *, with_empty: bool = False) -> Iterator[TransactionRow]:
+        """The open and hanging transactions, partition by partition, by first offset. OSError if a segment can't be read."""
+        for partition in self.replicas.partitions:
+            found = read_transactions(self.files, partition)
+            self.lost += found.lost
+            self.committed += found.committed
+            self.aborted += found.aborted
+            self.empty += len(found.empty)
+            rows = [self._open(partition, found, one) for one in found.open.values()]
+            if with_empty:
+                rows += [self._empty(partition, found, one) for one in found.empty]
+            yield from sorted(rows, key=lambda row: row.last_offset if row.first_offset is None else row.first_offset)
+
+    def _open(self, partition: PartitionDir, found: PartitionTransactions, one: OpenTransaction) -> TransactionRow:
+        known = self.log.by_producer.get(one.producer_id)
+        hangs, note = self._judge(partition, one, known)
+        return TransactionRow(
+            dir=partition.path,
+            topic=partition.topic,
+            partition=partition.partition,
+            state=HANGING if hangs else OPEN,
+            producer_id=one.producer_id,
+            producer_epoch=one.producer_epoch,
+            first_offset=one.first_offset,
+            last_offset=one.last_offset,
+            since_ms=one.since_ms,
+            last_timestamp=one.last_timestamp,
+            records=one.records,
+            coordinator_epoch=one.coordinator_epoch,
+            transactional_id=None if known is None else known.transactional_id,
+            coordinator=self._coordinator(known),
+            holds_lso=one.first_offset == found.last_stable_offset,
+            last_stable_offset=found.last_stable_offset,
+            end_offset=found.end_offset,
+            command=_command(partition, one, None if hangs else known),
+            note=note,
+        )
+
+    def _empty(self, partition: PartitionDir, found: PartitionTransactions, one: EmptyTransaction) -> TransactionRow:
+        known = self.log.by_producer.get(one.producer_id)
+        return TransactionRow(
+            dir=partition.path,
+            topic=partition.topic,
+            partition=partition.partition,
+            state=EMPTY,
+            producer_id=one.producer_id,
+            producer_epoch=one.producer_epoch,
+            first_offset=None,
+            last_offset=one.offset,
+            since_ms=None,
+            last_timestamp=one.timestamp,
+            records=0,
+            coordinator_epoch=None,
+            transactional_id=None if known is None else known.transactional_id,
+            coordinator=self._coordinator(known),
+            holds_lso=False,
+            last_stable_offset=found.last_stable_offset,
+            end_offset=found.end_offset,
+            command=None,
+            note="committed" if one.is_commit else "aborted",
+        )
+
+    def _coordinator(self, known: TransactionalId | None) -> str | None:
+        if known is not None:
+            return known.state
+        return NOT_KNOWN if self.log.is_there else NO_TRANSACTION_LOG
+
+    def _judge(self, partition: PartitionDir, one: OpenTransaction, known: TransactionalId | None) -> tuple[bool, str | None]:
+        """-> (whether it hangs, what makes that less than sure)."""
+        damage = None if one.lost is None else f"a marker may have been in the damage at {one.lost.file}:{one.lost.position}"
+        if known is None:
+            if not self.log.is_there:
+                return False, damage
+            if not self.log.is_complete:
+                return False, damage or "its transactional id may be in a partition of the transaction log that is not here"
+            return damage is None, damage
+        is_known_here = known.is_open and (partition.topic, partition.partition) in known.partitions
+        # A transaction that ends has the next epoch in the log. With a later epoch, a younger transaction of the same producer is open.
+        if is_known_here and (known.state != "Ongoing" or one.producer_epoch >= (known.producer_epoch or 0)):
+            return False, damage
+        if known.producer_epoch is not None and one.producer_epoch > known.producer_epoch:
+            return False, damage or "its epoch is newer than the transaction log"
+        return damage is None, damage
+
+
+def _command(partition: PartitionDir, one: OpenTransaction, known: TransactionalId | None) -> str | None:
+    """What ends the transaction: the coordinator, if it knows of it, else a marker in the partition."""
+    if known is not None and known.is_open:
+        return f"kops txn abort --transactional-id {shlex.quote(known.transactional_id)}"
+    if partition.topic is None:
+        return None
+    return f"kops txn abort --topic {shlex.quote(partition.topic)} --partition {partition.partition} --start-offset {one.first_offset}"
+
+
+def _data_partitions(inventory: Inventory, files: Files) -> Chosen:
+    """The live partitions that may have transactions, one replica of each; the group coordinator's are among them."""
+    apart = set(INTERNAL) - {GROUP_TOPIC}
+    named = [each for each in inventory.partitions() if not each.state and each.topic not in apart]
+    named += [each for each in inventory.loose_partitions if each.state and each.topic not in apart]
+    return one_replica_each(named, files)
+
+
+def _transaction_log(inventory: Inventory, files: Files) -> TransactionLog:
+    log = TransactionLog()
+    partitions = [each for each in inventory.partitions() if each.topic == TRANSACTION_TOPIC and not each.state]
+    chosen = one_replica_each(partitions, files).partitions
+    for partition in chosen:
+        found = read_ids(files, partition)
+        log.raw += found.raw
+        log.lost += found.lost
+        for one in found.sorted_ids():
+            for producer_id in one.producer_ids:
+                before = log.by_producer.get(producer_id)
+                # An id that has gone on to another producer id counts only where no other id has this one now.
+                if before is None or one.producer_id == producer_id:
+                    log.by_producer[producer_id] = one
+    numbers = {each.partition for each in chosen}
+    log.is_there = bool(chosen)
+    # The number of partitions is not in these files. Numbers from 0 without a gap are all there are, as on a broker that has all.
+    log.is_complete = log.is_there and not log.lost and not log.raw and numbers == set(range(len(numbers)))
+    return log

@@ -1,0 +1,75 @@
+"""The partitions of an internal topic below the paths that a user names, one replica of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kops.errors import NotFoundError, UsageError
+from kops.forensics.inventory.tree import Inventory, PartitionDir, open_paths
+from kops.records import Batch, scan
+
+if TYPE_CHECKING:
+    from kops.files import Files
+
+GROUP_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_TOPIC: Final = "__transaction_state"
+INTERNAL: Final = (GROUP_TOPIC, TRANSACTION_TOPIC, "__share_group_state", "__cluster_metadata", "__remote_log_metadata")
+
+
+class Chosen(NamedTuple):
+    """The replicas to read, and those that are left out because another one reaches further: `(left out, in favour of)`."""
+
+    partitions: list[PartitionDir]
+    left_out: list[tuple[PartitionDir, PartitionDir]]
+
+
+def open_topic(paths: Sequence[str], topic: str, files: Files) -> Chosen:
+    """The live partitions of an internal topic. NotFoundError if a path can't be looked at, UsageError if there is no such partition."""
+    inventory = open_inventory(paths, files)
+    named = [each for each in inventory.partitions() if each.topic == topic and not each.state]
+    # A copy under another name, or one that is about to be deleted, counts if it was named itself.
+    named += [each for each in inventory.loose_partitions if each not in named and each.topic in (None, topic)]
+    if not named:
+        raise UsageError(f"{' '.join(paths)}: no partition of {topic}; name its directories, or a log directory that has some")
+    return one_replica_each(named, files)
+
+
+def open_inventory(paths: Sequence[str], files: Files) -> Inventory:
+    """What is below the paths. NotFoundError for a path that can't be looked at, UsageError for a single file."""
+    inventory = open_paths(paths, files)
+    if inventory.problems:
+        raise NotFoundError(f"{inventory.problems[0].path}: {inventory.problems[0].reason}")
+    if inventory.loose_files:
+        raise UsageError(f"{inventory.loose_files[0].path}: a file; name the partition directory it is in")
+    return inventory
+
+
+def one_replica_each(partitions: Iterable[PartitionDir], files: Files) -> Chosen:
+    """Of the replicas of a partition the one that ends with the highest leader epoch, then offset: no other has records that it lacks."""
+    best: dict[object, tuple[tuple[int, int], PartitionDir]] = {}
+    left_out = []
+    for each in partitions:
+        key: object = each.path if each.topic is None else (each.topic, each.partition)
+        end = _end(each, files) if key in best or each.topic is not None else (-1, -1)
+        if key in best and best[key][0] >= end:
+            left_out.append((each, best[key][1]))
+            continue
+        if key in best:
+            left_out.append((best[key][1], each))
+        best[key] = (end, each)
+    chosen = sorted((each for _, each in best.values()), key=lambda each: (each.topic or "", each.partition, each.path))
+    return Chosen(chosen, left_out)
+
+
+def _end(partition: PartitionDir, files: Files) -> tuple[int, int]:
+    """Leader epoch of the last batch, and the log's end."""
+    for segment in reversed(partition.live_segments):
+        assert segment.log is not None
+        last: Batch | None = None
+        with files.open(segment.log.path) as file:
+            for item in scan(file, check_crc=False):
+                last = item if isinstance(item, Batch) else last
+        if last is not None:
+            return last.partition_leader_epoch, last.next_offset
+    return -1, partition.live_segments[-1].base_offset if partition.live_segments else 0

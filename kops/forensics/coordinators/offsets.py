@@ -1,0 +1,219 @@
+"""`kops log offsets`: the positions of groups in partitions of `__consumer_offsets`, as of a time.
+
+Sources: Kafka's `OffsetMetadataManager` (`replay`, `replayEndTransactionMarker`, `cleanupExpiredOffsets`), `OffsetExpirationCondition` and
+`GroupMetadataManager.isSubscribedToTopic` (when an offset expires).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kops.coordinators.groups.classic.manager import ClassicGroupManager
+from kops.coordinators.groups.config import GroupCoordinatorConfig
+from kops.coordinators.groups.offset_and_metadata import BaseTimestamp, OffsetAndMetadata, commit_timestamp
+from kops.coordinators.groups.offsets.manager import OffsetManager
+from kops.coordinators.groups.store import GroupStore
+from kops.coordinators.groups.surroundings import Surroundings
+from kops.errors import ApiError
+from kops.forensics.coordinators.records import CoordinatorRecords, Decoded, Lost, Marker, Raw
+from kops.protocol.messages.group_metadata_key import GroupMetadataKey
+from kops.protocol.messages.offset_commit_key import OffsetCommitKey
+from kops.protocol.messages.offset_commit_value import OffsetCommitValue
+from kops.protocol.registry import GROUP_RECORDS
+from kops.timeline import Timeline
+
+if TYPE_CHECKING:
+    from kops.files import Files
+    from kops.forensics.inventory.tree import PartitionDir
+
+COMMITTED: Final = "committed"
+PENDING: Final = "pending"
+DELETED: Final = "deleted"
+DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
+
+
+class Place(NamedTuple):
+    """What an offset is committed for."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+class Position(NamedTuple):
+    """An offset of a group. `pending`: it counts when the transaction of `producer_id` is committed. `deleted`: `timestamp` says when.
+
+    `expires_ms` is None if the offset does not expire as long as the group stays as it is. `log` is the partition it is in, at
+    `record_offset`.
+    """
+
+    place: Place
+    state: str
+    offset: int | None
+    leader_epoch: int | None
+    metadata: str | None
+    timestamp: int
+    expires_ms: int | None
+    producer_id: int | None
+    record_offset: int
+    log: str
+
+
+@dataclass(slots=True)
+class OtherGroup:
+    """A group that is not a classic one, as far as its offsets depend on it: the topics that its members subscribe to by name."""
+
+    kind: str
+    topics: dict[str, set[str]] = field(default_factory=dict)
+
+    def subscribes(self, topic: str) -> bool:
+        """Whether a member subscribes to the topic."""
+        return any(topic in topics for topics in self.topics.values())
+
+
+class OffsetsReplay:
+    """The state of one partition, replayed by the code of the live coordinator. Feed it records in their order.
+
+    Beside it stand the tombstones of offsets, which a coordinator forgets: `(timestamp, record offset)` by place.
+    """
+
+    def __init__(self) -> None:
+        self._timeline = Timeline()
+        self._store = GroupStore(self._timeline)
+        # Replay sets no timers, asks no settings and makes no ids.
+        nothing: Any = None
+        around = Surroundings(self._timeline, self._store, nothing, nothing, lambda: 0, str, GroupCoordinatorConfig(), nothing)
+        classic = ClassicGroupManager(around)
+        self._offsets = OffsetManager(around, classic.rebalances)
+        self._classic = classic.replays[GroupMetadataKey]
+        self.others: dict[str, OtherGroup] = {}
+        self.deleted: dict[Place, tuple[int, int]] = {}
+
+    def replay(self, record: Decoded) -> None:
+        """One record of a coordinator. ApiError for one that a coordinator can't take."""
+        self._timeline.offset = record.offset
+        key, value = record.key, record.value
+        name = type(key).__name__
+        if isinstance(key, OffsetCommitKey):
+            self._offset(record, key, value)
+        elif name == "LegacyOffsetCommitKey":
+            new_key = OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition)
+            self._offset(record, new_key, value and _as_offset_commit(value))
+        elif isinstance(key, GroupMetadataKey):
+            self._classic(key, value)
+        elif name in _GROUPS:
+            self._group(_GROUPS[name], key.group_id, value)
+        elif name in _MEMBERS:
+            self._member(_MEMBERS[name], key, value)
+        self._timeline.forget_up_to(record.offset)
+
+    def replay_marker(self, marker: Marker) -> None:
+        """The end of a transaction."""
+        self._timeline.offset = marker.offset
+        self._offsets.replay_end_transaction_marker(marker.producer_id, marker.is_commit)
+        self._timeline.forget_up_to(marker.offset)
+
+    def _offset(self, record: Decoded, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        self._offsets.replay(record.offset, record.producer_id, key, value)
+        place = Place(key.group, key.topic, key.partition)
+        if value is None:
+            self.deleted[place] = (record.timestamp, record.offset)
+
+    def _group(self, kind: str, group_id: str, value: Any) -> None:
+        if value is None:
+            self.others.pop(group_id, None)
+        elif group_id not in self.others or self.others[group_id].kind != kind:
+            self.others[group_id] = OtherGroup(kind)
+
+    def _member(self, kind: str, key: Any, value: Any) -> None:
+        self._group(kind, key.group_id, kind)
+        group = self.others[key.group_id]
+        if value is None:
+            group.topics.pop(key.member_id, None)
+        else:
+            group.topics[key.member_id] = set(getattr(value, "subscribed_topic_names", ()))
+
+    def positions(self, log: str, retention_ms: int) -> Iterator[Position]:
+        """All positions, those that are pending and those that were deleted, sorted."""
+        found = []
+        for group_id, offsets in self._offsets.offsets.by_group.items():
+            for (topic, number), offset in offsets.items():
+                place = Place(group_id, topic, number)
+                found.append(_position(place, COMMITTED, offset, log, None, self._expires(place, offset, retention_ms)))
+        for producer_id, table in self._offsets.pending.by_producer():
+            for group_id, offsets in table.by_group.items():
+                found += [_position(Place(group_id, *place), PENDING, one, log, producer_id, None) for place, one in offsets.items()]
+        there = {each.place for each in found if each.state == COMMITTED}
+        for place, (timestamp, record_offset) in self.deleted.items():
+            if place not in there:
+                found.append(Position(place, DELETED, None, None, None, timestamp, None, None, record_offset, log))
+        yield from sorted(found, key=lambda each: (each.place, each.record_offset))
+
+    def _expires(self, place: Place, offset: OffsetAndMetadata, retention_ms: int) -> int | None:
+        if self._offsets.pending.has(place.group, (place.topic, place.partition)):
+            return None
+        base = self._base_timestamp(place)
+        if base is None:
+            return None
+        return base(offset) + retention_ms if offset.expire_timestamp_ms is None else offset.expire_timestamp_ms
+
+    def _base_timestamp(self, place: Place) -> BaseTimestamp | None:
+        if place.group in self.others:
+            return None if self.others[place.group].subscribes(place.topic) else commit_timestamp
+        group = self._store.group(place.group)
+        return None if group.is_subscribed_to_topic(place.topic) else group.offset_expiration_condition()
+
+
+_GROUPS: Final = {
+    "ConsumerGroupMetadataKey": "consumer",
+    "ShareGroupMetadataKey": "share",
+    "StreamsGroupMetadataKey": "streams",
+}
+_MEMBERS: Final = {
+    "ConsumerGroupMemberMetadataKey": "consumer",
+    "ShareGroupMemberMetadataKey": "share",
+    "StreamsGroupMemberMetadataKey": "streams",
+}
+
+
+def _position(place: Place, state: str, offset: OffsetAndMetadata, log: str, producer_id: int | None, expires_ms: int | None) -> Position:
+    about = (offset.committed_offset, offset.leader_epoch, offset.metadata, offset.commit_timestamp_ms)
+    return Position(place, state, *about, expires_ms, producer_id, offset.record_offset, log)
+
+
+def _as_offset_commit(value: Any) -> OffsetCommitValue:
+    """A value of type 0, which only the first versions of Kafka wrote, has fewer fields."""
+    if isinstance(value, OffsetCommitValue):
+        return value
+    return OffsetCommitValue(offset=value.offset, metadata=value.metadata, commit_timestamp=value.commit_timestamp)
+
+
+@dataclass(slots=True)
+class PartitionOffsets:
+    """What one partition of `__consumer_offsets` holds."""
+
+    replay: OffsetsReplay = field(default_factory=OffsetsReplay)
+    raw: list[Raw] = field(default_factory=list)
+    lost: list[Lost] = field(default_factory=list)
+
+
+def read_offsets(files: Files, partition: PartitionDir, *, at_ms: int | None = None) -> PartitionOffsets:
+    """Replay a partition: all of it, or the records with timestamps up to `at_ms`. OSError if a segment can't be read."""
+    result = PartitionOffsets()
+    for item in CoordinatorRecords(files, partition, GROUP_RECORDS):
+        if isinstance(item, Lost):
+            result.lost.append(item)
+        elif at_ms is not None and item.timestamp > at_ms:
+            continue
+        elif isinstance(item, Decoded):
+            try:
+                result.replay.replay(item)
+            except ApiError as error:
+                result.raw.append(Raw(partition.name, item.offset, item.timestamp, None, None, error.message))
+        elif isinstance(item, Marker):
+            result.replay.replay_marker(item)
+        else:
+            result.raw.append(item)
+    return result

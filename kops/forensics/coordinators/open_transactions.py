@@ -1,0 +1,143 @@
+"""The transactions in one partition's log: which are open, and which markers ended nothing.
+
+Sources: Kafka's `ProducerAppendInfo` (a transaction begins with a producer's first transactional batch behind its last marker, and ends
+with its next marker), `ProducerStateManager` (snapshots have the open ones), `UnifiedLog.fetchLastStableOffset`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kops.errors import DecodeError
+from kops.forensics.coordinators.records import Lost, batches, marker_of
+from kops.storage.formats.producer_snapshot import read_producer_snapshot
+
+if TYPE_CHECKING:
+    from kops.files import Files
+    from kops.forensics.inventory.tree import PartitionDir
+    from kops.records import Batch
+
+
+@dataclass(slots=True)
+class OpenTransaction:
+    """A transaction without a marker. `since_ms` is the time of its first batch; None if that batch is no longer there.
+
+    `coordinator_epoch` is that of the producer's last marker before it. `lost` is damage behind its beginning, perhaps its marker.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    last_offset: int
+    since_ms: int | None
+    last_timestamp: int
+    records: int = 0
+    coordinator_epoch: int | None = None
+    lost: Lost | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyTransaction:
+    """A marker of a producer that has written nothing since its last marker."""
+
+    producer_id: int
+    producer_epoch: int
+    offset: int
+    timestamp: int
+    is_commit: bool
+
+
+@dataclass(slots=True)
+class PartitionTransactions:
+    """What a partition's log says about transactions. `end_offset` is the log's end."""
+
+    open: dict[int, OpenTransaction] = field(default_factory=dict)
+    empty: list[EmptyTransaction] = field(default_factory=list)
+    committed: int = 0
+    aborted: int = 0
+    end_offset: int = 0
+    last_timestamp: int = -1
+    lost: list[Lost] = field(default_factory=list)
+    _epochs: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where a reader of committed records stops: the first offset of the oldest open transaction, or the log's end."""
+        return min((one.first_offset for one in self.open.values()), default=self.end_offset)
+
+
+def read_transactions(files: Files, partition: PartitionDir) -> PartitionTransactions:
+    """Look through a partition's live segments. OSError if one can't be read."""
+    result = PartitionTransactions()
+    _begin(files, partition, result)
+    for batch in batches(files, partition):
+        if isinstance(batch, Lost):
+            result.lost.append(batch)
+            for one in result.open.values():
+                one.lost = one.lost or batch
+            continue
+        result.end_offset = batch.next_offset
+        result.last_timestamp = max(result.last_timestamp, batch.max_timestamp)
+        if batch.is_control:
+            _markers(batch, result)
+        elif batch.is_transactional:
+            _data(batch, result)
+    return result
+
+
+def _begin(files: Files, partition: PartitionDir, result: PartitionTransactions) -> None:
+    """Transactions that were open where the log begins now, from the producer snapshot of that offset."""
+    live = partition.live_segments
+    if not live:
+        return
+    result.end_offset = live[0].base_offset
+    entry = live[0].files.get("snapshot")
+    if live[0].base_offset == 0 or entry is None:
+        return
+    try:
+        producers = read_producer_snapshot(files.read_all(entry.path), file=entry.path)
+    except DecodeError:
+        return  # kops log verify tells
+    for one in producers:
+        result._epochs[one.producer_id] = one.coordinator_epoch
+        if one.current_txn_first_offset >= 0:
+            last = max(one.last_offset, one.current_txn_first_offset)
+            result.open[one.producer_id] = OpenTransaction(
+                one.producer_id, one.producer_epoch, one.current_txn_first_offset, last, None, one.timestamp
+            )
+
+
+def _data(batch: Batch, result: PartitionTransactions) -> None:
+    one = result.open.get(batch.producer_id)
+    if one is None:
+        one = OpenTransaction(
+            batch.producer_id, batch.producer_epoch, batch.base_offset, batch.last_offset, batch.base_timestamp, batch.max_timestamp
+        )
+        one.coordinator_epoch = result._epochs.get(batch.producer_id)
+        result.open[batch.producer_id] = one
+    one.producer_epoch = batch.producer_epoch
+    one.last_offset = batch.last_offset
+    one.last_timestamp = max(one.last_timestamp, batch.max_timestamp)
+    one.records += batch.count or 0
+
+
+def _markers(batch: Batch, result: PartitionTransactions) -> None:
+    try:
+        records = batch.records()
+    except DecodeError:
+        return  # kops log verify tells
+    for record in records:
+        marker = marker_of(record, batch)
+        if marker is None:
+            continue
+        if record.value is not None and len(record.value) >= 6:
+            result._epochs[batch.producer_id] = int.from_bytes(record.value[2:6], "big", signed=True)
+        if result.open.pop(batch.producer_id, None) is None:
+            result.empty.append(
+                EmptyTransaction(batch.producer_id, batch.producer_epoch, record.offset, record.timestamp, marker.is_commit)
+            )
+        elif marker.is_commit:
+            result.committed += 1
+        else:
+            result.aborted += 1

@@ -1,0 +1,157 @@
+"""The records of a coordinator's partition, decoded: what a coordinator replays when it loads the partition, past damage.
+
+Sources: Kafka's `CoordinatorLoaderImpl` (order, control batches), `GroupCoordinatorRecordSerde`, `TransactionLog`. Kafka's loader skips
+records of unknown types and ends at a record that it can't decode. Here both are shown raw, and the rest follows.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kops.errors import DecodeError
+from kops.protocol.record_values import read_coordinator_key, read_coordinator_value
+from kops.records import Batch, Damage, scan
+from kops.records.record import control_type_id
+
+if TYPE_CHECKING:
+    from kops.files import Files
+    from kops.forensics.inventory.tree import PartitionDir
+    from kops.protocol.declaration import Message
+    from kops.records import Record
+
+NO_PRODUCER_ID: Final = -1
+ABORT: Final = 0
+COMMIT: Final = 1
+
+
+class Decoded(NamedTuple):
+    """A record of the coordinator; `value` is None for a tombstone, `producer_id` is -1 outside of transactions."""
+
+    offset: int
+    timestamp: int
+    producer_id: int
+    producer_epoch: int
+    key: Any
+    value: Any
+    version: int
+
+
+class Marker(NamedTuple):
+    """The end of a producer's transaction."""
+
+    offset: int
+    timestamp: int
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+
+
+class Raw(NamedTuple):
+    """A record that is not the coordinator's, or whose type or version this Kafka does not know."""
+
+    partition: str
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields; key and value are base64."""
+        return {
+            "partition": self.partition,
+            "offset": self.offset,
+            "timestamp": self.timestamp,
+            "key": _base64(self.key),
+            "value": _base64(self.value),
+            "reason": self.reason,
+        }
+
+
+class Lost(NamedTuple):
+    """Bytes of a segment that are no good batch; offsets are None if they are not known."""
+
+    file: str
+    position: int
+    length: int
+    base_offset: int | None
+    last_offset: int | None
+    reason: str
+
+
+Item = Decoded | Marker | Raw | Lost
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def batches(files: Files, partition: PartitionDir) -> Iterator[Batch | Lost]:
+    """The batches and the damage in a partition's live segments. OSError if a segment can't be read."""
+    for segment in partition.live_segments:
+        assert segment.log is not None
+        with files.open(segment.log.path) as file:
+            for item in scan(file):
+                if isinstance(item, Damage):
+                    yield Lost(segment.log.path, item.position, item.length, item.base_offset, item.last_offset, item.reason)
+                else:
+                    yield item
+
+
+def marker_of(record: Record, batch: Batch) -> Marker | None:
+    """The marker in a control record; None for another control record, or one that can't be read."""
+    try:
+        _, kind = control_type_id(record.key)
+    except DecodeError:
+        return None
+    if kind not in (ABORT, COMMIT):
+        return None
+    return Marker(record.offset, record.timestamp, batch.producer_id, batch.producer_epoch, kind == COMMIT)
+
+
+class CoordinatorRecords:
+    """The records of one partition of an internal topic. `types` are the types of keys, as in kops.protocol.registry."""
+
+    def __init__(self, files: Files, partition: PartitionDir, types: Mapping[int, str]) -> None:
+        self.files = files
+        self.partition = partition
+        self.types = types
+        self._keys: dict[bytes, Message] = {}
+
+    def __iter__(self) -> Iterator[Item]:
+        """OSError if a segment can't be read."""
+        for batch in batches(self.files, self.partition):
+            if isinstance(batch, Lost):
+                yield batch
+                continue
+            try:
+                for record in batch.iterate():
+                    if batch.is_control:
+                        marker = marker_of(record, batch)
+                        if marker is not None:
+                            yield marker
+                    else:
+                        yield self._decoded(record, batch)
+            except DecodeError as error:
+                yield Lost(self._file_of(batch), batch.position, batch.size, batch.base_offset, batch.last_offset, error.reason)
+
+    def _file_of(self, batch: Batch) -> str:
+        files = [each.log.path for each in self.partition.live_segments if each.log is not None and each.base_offset <= batch.base_offset]
+        return files[-1] if files else self.partition.path
+
+    def _decoded(self, record: Record, batch: Batch) -> Decoded | Raw:
+        try:
+            if record.key is None:
+                raise DecodeError("the key is missing")
+            key = self._keys.get(record.key)
+            if key is None:
+                key = self._keys[record.key] = read_coordinator_key(record.key, self.types)
+            if record.value is None:
+                value, version = None, -1
+            else:
+                value, version = read_coordinator_value(record.key, record.value, self.types)
+        except DecodeError as error:
+            return Raw(self.partition.name, record.offset, record.timestamp, record.key, record.value, error.reason)
+        return Decoded(record.offset, record.timestamp, batch.producer_id, batch.producer_epoch, key, value, version)

@@ -1,0 +1,111 @@
+"""`kops log offsets`, `txnstate` and `txns` as they are typed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Ran
+from tests.support import corpus
+
+Kops = Callable[..., Ran]
+
+
+@pytest.fixture(scope="module")
+def node() -> str:
+    """A broker's log directory, as it was stopped while a transaction was open."""
+    return str(corpus.load("cluster-4.3.0").root / "nodes" / "n1")
+
+
+def test_offsets(kops: Kops, node: str) -> None:
+    ran = kops("log", "offsets", "--group", "standalone-grp", node)
+    assert ran.code == 0
+    head, committed, pending = ran.text.splitlines()
+    assert head.split() == ["GROUP", "TOPIC", "PARTITION", "OFFSET", "LAG", "STATE", "COMMITTED", "EXPIRES", "METADATA", "NOTE"]
+    assert committed.split()[:6] == ["standalone-grp", "orders-epochs", "0", "9", "79", "committed"]
+    assert pending.split()[:6] == ["standalone-grp", "orders-epochs", "0", "12", "76", "pending"]
+    document = json.loads(kops("log", "offsets", "--format", "json", node).text)
+    assert document["schema"] == "kops.offsets/v1"
+    assert {row["state"] for row in document["offsets"]} == {"committed", "pending", "deleted"}
+    assert [row["lag"] for row in document["offsets"] if row["group"] == "kip848-static"] == [58, 25, 34, 8]
+
+
+def test_offsets_as_of_a_time(kops: Kops, node: str) -> None:
+    def offset(at: str) -> list[int]:
+        ran = kops("log", "offsets", "--group", "standalone-grp", "--at", at, "--format", "jsonl", node)
+        return [json.loads(line)["offset"] for line in ran.text.splitlines()]
+
+    assert offset("2026-11-21T10:03:06Z") == []
+    assert offset("2026-11-21T10:03:07Z") == [7]
+    assert offset("2026-11-21T10:03:18Z") == [7, 9]
+    assert offset("1795255398211") == [9]
+    assert kops("log", "offsets", "--at", "yesterday", node).code == 16
+
+
+def test_offsets_as_a_file_for_kafkas_tool(kops: Kops, node: str, tmp_path: Path) -> None:
+    file = tmp_path / "reset.csv"
+    assert kops("log", "offsets", "--group", "classic-grp", "--as", "reset-csv", "-o", str(file), node).code == 0
+    assert file.read_text() == "sensor.readings-multi,0,20\nsensor.readings-multi,1,20\nsensor.readings-multi,2,0\n"
+    lines = kops("log", "offsets", "--as", "reset-csv", node).text.splitlines()
+    assert "standalone-grp,orders-epochs,0,9" in lines
+    assert not any(line.startswith(("to-delete", "kip848-gone")) for line in lines)
+    assert kops("log", "offsets", "--as", "csv", node).code == 16
+
+
+def test_offsets_past_damage(kops: Kops, tmp_path: Path) -> None:
+    folder = corpus.load("cluster-4.3.0").copy(tmp_path / "n1", "nodes/n1")
+    path = folder / "__consumer_offsets-1" / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    ran = kops("log", "offsets", str(path.parent))
+    assert ran.code == 4
+    assert ran.err.startswith(f"kops: warning: {path}:0 [0-0]: left out: the checksum does not hold")
+    assert "classic-grp" in ran.text
+    assert kops("log", "offsets", str(folder / "orders-epochs-0")).code == 16
+    assert kops("log", "offsets", str(folder / "nothing")).code == 8
+
+
+def test_records_that_are_not_the_coordinators(kops: Kops, node: str, tmp_path: Path) -> None:
+    """A folder under another name is taken for what it is asked for."""
+    copy = corpus.load("cluster-4.3.0").copy(tmp_path / "copy", "nodes/n1/orders-epochs-0")
+    ran = kops("log", "offsets", "--format", "jsonl", str(copy))
+    rows = [json.loads(line) for line in ran.text.splitlines()]
+    assert ran.code == 4
+    assert {row["state"] for row in rows} == {"raw"}
+    assert rows[0]["raw"]["key"] == "a2V5LTA="
+    assert "offset 0 of copy can't be decoded: unknown record type 27493" in kops("log", "txnstate", str(copy)).text
+
+
+def test_txnstate(kops: Kops, node: str) -> None:
+    rows = [json.loads(line) for line in kops("log", "txnstate", "--format", "jsonl", node).text.splitlines()]
+    assert [(row["transactional_id"], row["state"]) for row in rows] == [
+        ("cluster-tx-2", "CompleteCommit"),
+        ("cluster-tx-4", "CompleteAbort"),
+        ("cluster-tx-1", "CompleteCommit"),
+        ("cluster-tx-3", "Ongoing"),
+    ]
+    assert rows[3]["partitions"] == ["__consumer_offsets-2", "sensor.readings-multi-1"]
+    ran = kops("log", "txnstate", "--state", "Ongoing", "--format", "csv", node)
+    assert [line.split(",")[0] for line in ran.text.splitlines()] == ["transactional_id", "cluster-tx-3"]
+    assert kops("log", "txnstate", "--transactional-id", "none", node).err == "no transactional ids\n"
+    ran = kops("log", "txnstate", "--state", "Open", node)
+    assert (ran.code, "allowed: Empty, Ongoing" in ran.err) == (16, True)
+
+
+def test_txns(kops: Kops, node: str) -> None:
+    ran = kops("log", "txns", node)
+    assert ran.code == 0
+    assert ran.err == "2 open, 0 hanging, 4 committed, 3 aborted, 0 empty in 7 partitions\n"
+    assert "kops txn abort --transactional-id cluster-tx-3" in ran.text
+    ran = kops("log", "txns", "--hanging", "--format", "jsonl", str(corpus.load("broker-dir-4.3.0").root / "crash"))
+    assert ran.code == 4
+    [row] = [json.loads(line) for line in ran.text.splitlines()]
+    assert (row["schema"], row["name"], row["state"]) == ("kops.txns/v1", "user_events-ghost-0", "hanging")
+    assert row["command"] == "kops txn abort --topic user_events-ghost --partition 0 --start-offset 134"
+    ran = kops("log", "txns", node + "/sensor.readings-multi-1")
+    assert ran.code == 0
+    assert "it is not known which of them hang" in ran.err
