@@ -1,0 +1,141 @@
+"""Kafka's GroupCoordinatorShard in the oracle's JVM, with timers and tasks that a test lets run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from tests.support.kafka.java_coordinators import KAFKA, JavaCoordinators
+from tests.support.kafka.manual_jvm import ManualClock, constant, named, proxy
+from tests.support.parts.manual_timer import ManualTimer
+
+RUNTIME = f"{KAFKA}coordinator.common.runtime."
+
+
+class Calls:
+    """An object of an interface that notes its calls, name and arguments, and gives one answer to all of them."""
+
+    def __init__(self, java: JavaCoordinators, interface: str, answer: object) -> None:
+        oracle = java.oracle
+        handles = oracle.jvm.java.lang.invoke
+        types, lookup = handles.MethodType, handles.MethodHandles.publicLookup()
+        self._queue = oracle.jvm.java.util.concurrent.ConcurrentLinkedQueue()
+        obj, method, array = (named(oracle, name) for name in ("java.lang.Object", "java.lang.reflect.Method", "[Ljava.lang.Object;"))
+        kind = types.methodType(oracle.jvm.java.lang.Boolean.TYPE, obj)
+        add = lookup.findVirtual(named(oracle, "java.util.concurrent.ConcurrentLinkedQueue"), "add", kind).bindTo(self._queue)
+        void = oracle.jvm.java.lang.Void.TYPE
+        name = lookup.findVirtual(method, "getName", types.methodType(named(oracle, "java.lang.String")))
+        filters = oracle.gateway.new_array(oracle.jvm.java.lang.invoke.MethodHandle, 1)
+        filters[0] = name
+        add_name = handles.MethodHandles.filterArguments(add.asType(types.methodType(void, named(oracle, "java.lang.String"))), 0, filters)
+        lists = named(oracle, "java.util.Arrays")
+        as_list = lookup.findStatic(lists, "asList", types.methodType(named(oracle, "java.util.List"), array)).asFixedArity()
+        filters = oracle.gateway.new_array(oracle.jvm.java.lang.invoke.MethodHandle, 1)
+        filters[0] = as_list
+        add_arguments = handles.MethodHandles.filterArguments(
+            add.asType(types.methodType(void, named(oracle, "java.util.List"))), 0, filters
+        )
+        add_name = handles.MethodHandles.dropArguments(add_name, 0, oracle.jvm.java.util.List.of(obj))
+        add_arguments = handles.MethodHandles.dropArguments(add_arguments, 0, oracle.jvm.java.util.List.of(obj, method))
+        handle = handles.MethodHandles.foldArguments(constant(oracle, answer), add_arguments)
+        self.object = proxy(oracle, interface, handles.MethodHandles.foldArguments(handle, add_name))
+
+    def drain(self) -> list[tuple[str, list[Any]]]:
+        """The calls since the last time."""
+        found = []
+        while (name := self._queue.poll()) is not None:
+            found.append((name, list(self._queue.poll())))
+        return found
+
+
+class JavaGroups:
+    """A shard of Kafka's. `timer` has its timers after `collect`; `tasks` are the executor's, by key: task and operation."""
+
+    def __init__(self, java: JavaCoordinators, clock: ManualClock, settings: Mapping[str, object]) -> None:
+        self.java = java
+        oracle = java.oracle
+        group = f"{KAFKA}coordinator.group."
+        self.registry = java.make("timeline.SnapshotRegistry", java.make("common.utils.LogContext"))
+        self._timer_calls = Calls(java, f"{RUNTIME}CoordinatorTimer", False)
+        self._executor_calls = Calls(java, f"{RUNTIME}CoordinatorExecutor", False)
+        self.timer = ManualTimer(lambda: clock.now_ms)
+        self.tasks: dict[str, tuple[Any, Any]] = {}
+        props = oracle.jvm.java.util.HashMap()
+        for key, value in settings.items():
+            props.put(key, str(value))
+        config = oracle.java_class(f"{group}GroupCoordinatorConfig").fromProps(props)
+        share = java.make("coordinator.group.modern.share.ShareGroupConfig", self._share_config(settings))
+        self.configs = java.make("coordinator.group.GroupConfigManager", oracle.jvm.java.util.HashMap(), config, share)
+        metrics = java.make(
+            "coordinator.group.metrics.GroupCoordinatorMetrics",
+            oracle.jvm.com.yammer.metrics.core.MetricsRegistry(),
+            java.make("common.metrics.Metrics"),
+        )
+        builder = oracle.java_class(f"{group}GroupCoordinatorShard$Builder")(config, self.configs)
+        builder = builder.withLogContext(java.make("common.utils.LogContext")).withSnapshotRegistry(self.registry).withTime(clock.time)
+        builder = builder.withTimer(self._timer_calls.object).withExecutor(self._executor_calls.object).withCoordinatorMetrics(metrics)
+        builder = builder.withTopicPartition(java.make("common.TopicPartition", "__consumer_offsets", 0))
+        self.shard = builder.withAuthorizerPlugin(oracle.jvm.java.util.Optional.empty()).build()
+        self.serde = java.make("coordinator.group.GroupCoordinatorRecordSerde")
+        self.manager = self._field(self.shard, "groupMetadataManager")
+        self._contexts: dict[tuple[Any, ...], Any] = {}
+
+    def _share_config(self, settings: Mapping[str, object]) -> Any:
+        definition = self.java.oracle.java_class(f"{KAFKA}server.config.AbstractKafkaConfig").CONFIG_DEF
+        node = {"process.roles": "broker", "node.id": "1", "controller.listener.names": "C", "controller.quorum.voters": "2@localhost:1"}
+        return self.java.make(
+            "common.config.AbstractConfig", definition, node | {key: str(value) for key, value in settings.items()}, False
+        )
+
+    def _field(self, of: Any, name: str) -> Any:
+        field = of.getClass().getDeclaredField(name)
+        field.setAccessible(True)
+        return field.get(of)
+
+    def context(self, api: str, version: int, client_id: str) -> Any:
+        """A RequestContext of a client on 127.0.0.1."""
+        key = (api, version, client_id)
+        if key not in self._contexts:
+            oracle = self.java.oracle
+            api_key = oracle.java_class(f"{KAFKA}common.protocol.ApiKeys").valueOf(api)
+            header = self.java.make("common.requests.RequestHeader", api_key, self.java.short(version), client_id, 1)
+            address = oracle.jvm.java.net.InetAddress.getByName("127.0.0.1")
+            principal = oracle.java_class(f"{KAFKA}common.security.auth.KafkaPrincipal").ANONYMOUS
+            listener = oracle.java_class(f"{KAFKA}common.network.ListenerName")("PLAINTEXT")
+            security = oracle.java_class(f"{KAFKA}common.security.auth.SecurityProtocol").PLAINTEXT
+            client = oracle.java_class(f"{KAFKA}common.network.ClientInformation").EMPTY
+            self._contexts[key] = self.java.make(
+                "common.requests.RequestContext", header, "1", address, principal, listener, security, client, False
+            )
+        return self._contexts[key]
+
+    def collect(self) -> None:
+        """Take over what the shard asked of its timer and its executor."""
+        for name, arguments in self._timer_calls.drain():
+            if name == "cancel":
+                self.timer.cancel(arguments[0])
+            elif name == "schedule":
+                self.timer.schedule(arguments[0], arguments[1], arguments[-1])
+            elif name == "scheduleIfAbsent":
+                self.timer.schedule_if_absent(arguments[0], arguments[1], arguments[-1])
+        for name, arguments in self._executor_calls.drain():
+            if name == "cancel":
+                self.tasks.pop(arguments[0], None)
+            elif name == "schedule":
+                self.tasks.setdefault(arguments[0], (arguments[1], arguments[2]))
+
+    def member_ids(self, group_id: str) -> set[str]:
+        """The ids of a group's members."""
+        try:
+            group = self.manager.group(group_id)
+        except Py4JJavaError:  # there is no such group
+            return set()
+        ids = group.allMemberIds() if group.type().toString() == "classic" else group.members().keySet()
+        text = self.java.oracle.java_class("java.lang.String").join("\n", ids)
+        return set(text.split("\n")) if text else set()
+
+    def future(self) -> Any:
+        """A CompletableFuture."""
+        return self.java.oracle.jvm.java.util.concurrent.CompletableFuture()
