@@ -20,11 +20,15 @@ from kops.broker.apis.cluster.metadata import handle_metadata
 from kops.broker.apis.data.delete_records import handle_delete_records
 from kops.broker.apis.data.describe_producers import handle_describe_producers
 from kops.broker.apis.data.fetch import handle_fetch
-from kops.broker.apis.data.init_producer_id import handle_init_producer_id
 from kops.broker.apis.data.leader_epochs import handle_offset_for_leader_epoch
 from kops.broker.apis.data.list_offsets import handle_list_offsets
 from kops.broker.apis.data.produce import handle_produce
+from kops.broker.apis.groups.find_coordinator import handle_find_coordinator
 from kops.broker.apis.sasl import handle_sasl_authenticate, handle_sasl_handshake
+from kops.broker.apis.transactions.add_to_txn import handle_add_offsets_to_txn, handle_add_partitions_to_txn
+from kops.broker.apis.transactions.end_txn import handle_end_txn, handle_write_txn_markers
+from kops.broker.apis.transactions.init_producer_id import handle_init_producer_id
+from kops.broker.apis.transactions.show_transactions import handle_describe_transactions, handle_list_transactions
 from kops.protocol.api_keys import BY_NAME, ApiKey
 
 if TYPE_CHECKING:
@@ -52,6 +56,8 @@ _FORWARDED: Final = (
     "UpdateFeatures",
 )
 _ANSWERED_HERE: Final[dict[str, Handler]] = {
+    "AddOffsetsToTxn": handle_add_offsets_to_txn,
+    "AddPartitionsToTxn": handle_add_partitions_to_txn,
     "AlterConfigs": handle_alter_configs,
     "AlterReplicaLogDirs": handle_alter_replica_log_dirs,
     "ApiVersions": _handle_api_versions,
@@ -62,17 +68,22 @@ _ANSWERED_HERE: Final[dict[str, Handler]] = {
     "DescribeLogDirs": handle_describe_log_dirs,
     "DescribeProducers": handle_describe_producers,
     "DescribeTopicPartitions": handle_describe_topic_partitions,
+    "DescribeTransactions": handle_describe_transactions,
     "DescribeUserScramCredentials": handle_describe_user_scram_credentials,
+    "EndTxn": handle_end_txn,
     "Fetch": handle_fetch,
+    "FindCoordinator": handle_find_coordinator,
     "IncrementalAlterConfigs": handle_incremental_alter_configs,
     "InitProducerId": handle_init_producer_id,
     "ListConfigResources": handle_list_config_resources,
     "ListOffsets": handle_list_offsets,
+    "ListTransactions": handle_list_transactions,
     "Metadata": handle_metadata,
     "OffsetForLeaderEpoch": handle_offset_for_leader_epoch,
     "Produce": handle_produce,
     "SaslAuthenticate": handle_sasl_authenticate,
     "SaslHandshake": handle_sasl_handshake,
+    "WriteTxnMarkers": handle_write_txn_markers,
 }
 HANDLERS: Final[dict[int, Handler]] = {
     **{BY_NAME[name].key: handler for name, handler in _ANSWERED_HERE.items()},

@@ -14,18 +14,22 @@ from kops.protocol import messages
 from kops.protocol.api_keys import API_VERSIONS, BY_KEY
 from kops.protocol.errors import by_name
 from kops.protocol.messages import (
+    add_partitions_to_txn_response,
     alter_replica_log_dirs_response,
     api_versions_response,
     delete_records_response,
     describe_configs_response,
     describe_producers_response,
     describe_topic_partitions_response,
+    describe_transactions_response,
     describe_user_scram_credentials_response,
     fetch_response,
+    find_coordinator_response,
     list_offsets_response,
     metadata_response,
     offset_for_leader_epoch_response,
     produce_response,
+    write_txn_markers_response,
 )
 
 if TYPE_CHECKING:
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from kops.protocol.declaration import Message
 
 _NO_OFFSET: Final = -1
+_MANY_COORDINATORS_SINCE: Final = 4
+_MANY_TRANSACTIONS_SINCE: Final = 4
 _NO_PARTITIONS_SINCE: Final = 13  # version of Fetch in which every client reads the error of the whole response
 
 
@@ -122,6 +128,55 @@ def _init_producer_id(_request: messages.InitProducerIdRequest, _version: int, e
     return messages.InitProducerIdResponse(error_code=code(error), producer_epoch=-1)
 
 
+def _find_coordinator(request: messages.FindCoordinatorRequest, version: int, error: ApiError) -> Message:
+    if version < _MANY_COORDINATORS_SINCE:
+        return messages.FindCoordinatorResponse(error_code=code(error), error_message=_words(error), node_id=-1, port=-1)
+    made = find_coordinator_response.Coordinator
+    return messages.FindCoordinatorResponse(
+        coordinators=[made(key, -1, "", -1, code(error), _words(error)) for key in request.coordinator_keys]
+    )
+
+
+def _add_partitions_to_txn(request: messages.AddPartitionsToTxnRequest, version: int, error: ApiError) -> Message:
+    if version >= _MANY_TRANSACTIONS_SINCE:
+        return messages.AddPartitionsToTxnResponse(error_code=code(error))
+    module = add_partitions_to_txn_response
+    topics = [
+        module.AddPartitionsToTxnTopicResult(
+            topic.name, [module.AddPartitionsToTxnPartitionResult(number, code(error)) for number in topic.partitions]
+        )
+        for topic in request.v3_and_below_topics
+    ]
+    return messages.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
+
+
+def _write_txn_markers(request: messages.WriteTxnMarkersRequest, _version: int, error: ApiError) -> Message:
+    module = write_txn_markers_response
+    told: dict[int, dict[str, dict[int, None]]] = {}
+    for marker in request.markers:
+        topics = told[marker.producer_id] = {}
+        for topic in marker.topics:
+            topics.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    made = module.WritableTxnMarkerPartitionResult
+    markers = [
+        module.WritableTxnMarkerResult(
+            producer_id,
+            [
+                module.WritableTxnMarkerTopicResult(name, [made(number, code(error)) for number in numbers])
+                for name, numbers in topics.items()
+                if numbers
+            ],
+        )
+        for producer_id, topics in told.items()
+    ]
+    return messages.WriteTxnMarkersResponse(markers)
+
+
+def _describe_transactions(request: messages.DescribeTransactionsRequest, _version: int, error: ApiError) -> Message:
+    made = describe_transactions_response.TransactionState
+    return messages.DescribeTransactionsResponse(transaction_states=[made(code(error), each) for each in request.transactional_ids])
+
+
 def _leader_epochs(request: messages.OffsetForLeaderEpochRequest, _version: int, error: ApiError) -> Message:
     module = offset_for_leader_epoch_response
     topics = [
@@ -190,6 +245,8 @@ def _unregister_broker(_request: messages.UnregisterBrokerRequest, _version: int
 
 
 _ANSWERS: Final[dict[str, Callable[[Any, int, ApiError], Message | None]]] = {
+    "AddOffsetsToTxnRequest": lambda _request, _version, error: messages.AddOffsetsToTxnResponse(error_code=code(error)),
+    "AddPartitionsToTxnRequest": _add_partitions_to_txn,
     "AddRaftVoterRequest": _code_and_words(messages.AddRaftVoterResponse),
     "AlterReplicaLogDirsRequest": _alter_log_dirs,
     "ApiVersionsRequest": _api_versions,
@@ -199,14 +256,19 @@ _ANSWERS: Final[dict[str, Callable[[Any, int, ApiError], Message | None]]] = {
     "DescribeProducersRequest": _describe_producers,
     "DescribeQuorumRequest": _code_and_words(messages.DescribeQuorumResponse),
     "DescribeTopicPartitionsRequest": _describe_topic_partitions,
+    "DescribeTransactionsRequest": _describe_transactions,
     "DescribeUserScramCredentialsRequest": _describe_credentials,
     "ElectLeadersRequest": _elect_leaders,
+    "EndTxnRequest": lambda _request, _version, error: messages.EndTxnResponse(error_code=code(error)),
     "FetchRequest": _fetch,
+    "FindCoordinatorRequest": _find_coordinator,
     "InitProducerIdRequest": _init_producer_id,
     "ListOffsetsRequest": _list_offsets,
+    "ListTransactionsRequest": lambda _request, _version, error: messages.ListTransactionsResponse(error_code=code(error)),
     "MetadataRequest": _metadata,
     "OffsetForLeaderEpochRequest": _leader_epochs,
     "ProduceRequest": _produce,
     "RemoveRaftVoterRequest": _code_and_words(messages.RemoveRaftVoterResponse),
     "UnregisterBrokerRequest": _unregister_broker,
+    "WriteTxnMarkersRequest": _write_txn_markers,
 }

@@ -30,6 +30,8 @@ from kops.broker.parts.settings import channel_settings, lifecycle_settings, rep
 from kops.broker.quorum.node_settings import network_settings
 from kops.broker.replicas.fetcher import connect_by
 from kops.broker.replicas.manager import ReplicaManager
+from kops.broker.transactions.lazy import Transactions
+from kops.broker.transactions.surroundings import Surroundings
 from kops.config.values.java import LONG_MAX
 from kops.metadata.controller.cluster.feature_versions import production_features
 from kops.metadata.image.parts.configs import ResourceType
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from kops.broker.quorum.shared_server import SharedServer
     from kops.errors import KopsError
     from kops.metadata.image.metadata_image import MetadataImage
+    from kops.metadata.image.parts.topics import TopicsDelta
     from kops.storage.start.log_dirs import BrokerStart
 
 log = logging.getLogger(__name__)
@@ -198,12 +201,30 @@ class BrokerServer:
             on_directory_failed=self._directory_failed,
             halt=self._halt,
         )
+        parts.transactions = self._make_transactions()
         self._has_replicas = True
         self._register()
         self._install_publishers()
         limit_ms = config["server.max.startup.time.ms"]
         if limit_ms != LONG_MAX:
             self._startup_limit = self.loop.call_later(limit_ms, self._startup_timed_out)
+
+    def _make_transactions(self) -> Transactions:
+        config, parts = self.config, self.parts
+        return Transactions(
+            Surroundings(
+                self.loop,
+                config.node_id,
+                config.inter_broker_listener_name,
+                parts.cache,
+                parts.replica_manager,
+                self.tasks.scheduler,
+                lambda: parts.config,
+                self._draw,
+                parts.producer_ids.generate,
+                lambda _key, _marker, done: done("COORDINATOR_NOT_AVAILABLE"),
+            )
+        )
 
     def _startup_timed_out(self) -> None:
         if not self._is_ready:
@@ -240,6 +261,7 @@ class BrokerServer:
             self.parts.cache,
             self.parts.replica_manager,
             start_logs=self._start_logs,
+            on_topics=self._topics_changed,
             on_broker_configs=self._broker_configs_changed,
             on_topic_configs=self.parts.dynamic_config.update_topic,
             on_first_publish=self._first_published,
@@ -248,6 +270,10 @@ class BrokerServer:
         self._publishers = [publisher, tracker]
         for each in self._publishers:
             self.shared.install(each)
+
+    def _topics_changed(self, delta: TopicsDelta, image: MetadataImage) -> None:
+        """Topics in the metadata have changed."""
+        self.parts.transactions.apply(delta)
 
     def _broker_configs_changed(self, image: MetadataImage) -> None:
         """The settings of brokers in the metadata have changed."""
@@ -442,6 +468,7 @@ class BrokerServer:
         if self._assignments is not None:
             self._assignments.close()
         if self._has_replicas:
+            parts.transactions.close()
             parts.replica_manager.close()
         if self._alter_partition is not None:
             self._alter_partition.close()

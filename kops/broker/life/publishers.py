@@ -40,6 +40,7 @@ class BrokerPublisher:
     """The publisher of one broker. `start_logs(image, done)` loads the logs and calls `done`, at once or later, when the replicas may be
     started.
 
+    `on_topics` is called when topics have changed and the replicas know it: coordinators come and go with the leaders of their topics.
     `on_broker_configs` and `on_topic_configs` are called when settings of brokers or of a topic have changed, `on_first_publish` when the
     first image has been applied.
     """
@@ -50,6 +51,7 @@ class BrokerPublisher:
         replicas: Replicas,
         *,
         start_logs: Callable[[MetadataImage, Callable[[], None]], None],
+        on_topics: Callable[[TopicsDelta, MetadataImage], None],
         on_broker_configs: Callable[[MetadataImage], None],
         on_topic_configs: Callable[[str], None],
         on_first_publish: Callable[[], None],
@@ -57,6 +59,7 @@ class BrokerPublisher:
         self._cache = cache
         self._replicas = replicas
         self._start_logs = start_logs
+        self._on_topics = on_topics
         self._on_broker_configs = on_broker_configs
         self._on_topic_configs = on_topic_configs
         self._on_first_publish = on_first_publish
@@ -103,6 +106,8 @@ class BrokerPublisher:
         if delta.has("topics"):
             with _told(f"Error applying topics delta up to {image.offset}"):
                 self._replicas.apply_delta(delta.topics, image)
+            with _told(f"Error updating the coordinators up to {image.offset}"):
+                self._on_topics(delta.topics, image)
         if delta.has("configs"):
             self._publish_configs(delta, image)
 

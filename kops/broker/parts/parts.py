@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kops.broker.network.socket_server import SocketServer
     from kops.broker.parts.dynamic_config import DynamicBrokerConfig
     from kops.broker.replicas.manager import ReplicaManager
+    from kops.broker.transactions.lazy import Transactions
     from kops.config import BrokerConfig
     from kops.replication.leading.fetch_context import FetchManager
     from kops.storage.manager.log_manager import LogManager
@@ -50,6 +51,7 @@ class BrokerParts:
     replica_manager: ReplicaManager = field(init=False)
     fetch_sessions: FetchManager = field(init=False)
     producer_ids: ProducerIds = field(init=False)
+    transactions: Transactions = field(init=False)
     auto_topics: AutoTopics = field(init=False)
     dynamic_config: DynamicBrokerConfig = field(init=False)
     socket_server: SocketServer = field(init=False)

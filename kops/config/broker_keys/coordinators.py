@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kops.config.broker_keys.marks import GROUP_LIMIT, NO_GROUPS, NO_SHARE, NO_TXN, USED, Setting
+from kops.config.broker_keys.marks import GROUP_LIMIT, NO_GROUPS, NO_SHARE, USED, Setting
 from kops.config.values.definition import any_list, at_least, between, list_of, one_of_ignoring_case
 from kops.config.values.java import INT_MAX
 
@@ -126,21 +126,21 @@ SHARE_COORDINATOR: Final = (
 
 TRANSACTIONS: Final = (
     Setting("transaction.state.log.min.isr", "int", 2, at_least(1), "high", USED),
-    Setting("transaction.state.log.load.buffer.size", "int", 5 << 20, at_least(1), "high", NO_TXN),
+    Setting("transaction.state.log.load.buffer.size", "int", 5 << 20, at_least(1), "high", USED),
     Setting("transaction.state.log.replication.factor", "short", 3, at_least(1), "high", USED),
     Setting("transaction.state.log.num.partitions", "int", 50, at_least(1), "high", USED),
     Setting("transaction.state.log.segment.bytes", "int", 100 << 20, at_least(1), "high", USED),
     Setting("transaction.partition.verification.enable", "boolean", True, None, "low", USED),
     Setting("producer.id.expiration.ms", "int", 84375 << 10, at_least(1), "low", USED),
     Setting("producer.id.expiration.check.interval.ms", "int", 600_000, at_least(1), "low", USED, internal=True),
-    Setting("transactional.id.expiration.ms", "int", 590625 << 10, at_least(1), "high", NO_TXN),
+    Setting("transactional.id.expiration.ms", "int", 590625 << 10, at_least(1), "high", USED),
     Setting("transaction.max.timeout.ms", "int", 900_000, at_least(1), "high", USED),
-    Setting("transaction.abort.timed.out.transaction.cleanup.interval.ms", "int", 10_000, at_least(1), "low", NO_TXN),
-    Setting("transaction.remove.expired.transaction.cleanup.interval.ms", "int", 3_600_000, at_least(1), "low", NO_TXN),
+    Setting("transaction.abort.timed.out.transaction.cleanup.interval.ms", "int", 10_000, at_least(1), "low", USED),
+    Setting("transaction.remove.expired.transaction.cleanup.interval.ms", "int", 3_600_000, at_least(1), "low", USED),
     Setting("transaction.two.phase.commit.enable", "boolean", False, None, "low", USED),
 )
 
 ADD_PARTITIONS_TO_TXN: Final = (
-    Setting("add.partitions.to.txn.retry.backoff.max.ms", "int", 100, at_least(0), "high", NO_TXN),
-    Setting("add.partitions.to.txn.retry.backoff.ms", "int", 20, at_least(1), "high", NO_TXN),
+    Setting("add.partitions.to.txn.retry.backoff.max.ms", "int", 100, at_least(0), "high", USED),
+    Setting("add.partitions.to.txn.retry.backoff.ms", "int", 20, at_least(1), "high", USED),
 )

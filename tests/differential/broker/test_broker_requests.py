@@ -84,7 +84,13 @@ def with_kafkas_words(struct: Struct, kafkas: str, ours: str) -> None:
 
 
 def in_order(message: Message) -> Message:
-    """Produce's topics and partitions have the order of a HashMap in Kafka."""
+    """Produce's topics and partitions have the order of a HashMap in Kafka, and so have those of WriteTxnMarkers and its producers."""
+    if type(message).__name__ == "WriteTxnMarkersResponse":
+        for marker in message.markers:  # type: ignore[attr-defined]
+            for topic in marker.topics:
+                topic.partitions.sort(key=lambda one: one.partition_index)
+            marker.topics.sort(key=lambda one: one.name)
+        message.markers.sort(key=lambda one: one.producer_id)  # type: ignore[attr-defined]
     if type(message).__name__ == "ProduceResponse":
         for topic in message.responses:  # type: ignore[attr-defined]
             topic.partition_responses.sort(key=lambda one: one.index)

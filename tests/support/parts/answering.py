@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kops.broker.apis.dispatch import dispatcher
 from kops.broker.network.socket_server import RequestContext
@@ -13,6 +13,8 @@ from kops.broker.parts.parts import BrokerParts
 from kops.broker.replicas.log_dir_moves import LogDirDescription
 from kops.broker.replicas.reads import FetchPartitionData
 from kops.broker.replicas.topic_stats import BrokerTopicStats
+from kops.broker.transactions.lazy import Transactions
+from kops.broker.transactions.surroundings import Surroundings
 from kops.errors import ApiError
 from kops.metadata.image.metadata_cache import MetadataCache
 from kops.metadata.image.metadata_delta import MetadataDelta
@@ -29,6 +31,14 @@ from kops.replication.leading.fetch_session import FetchSession, FetchSessionCac
 from kops.replication.leading.partition_reads import OffsetFound
 from kops.replication.quota import ReplicationQuotaManager
 from kops.replication.waiting.delayed import AwaitedDeletion, PartitionResponse
+from kops.storage.producers.verification import VerificationGuard
+from kops.storage.scheduler import Scheduler
+from tests.support.parts.manual_loop import ManualLoop
+
+if TYPE_CHECKING:
+    from kops.broker.network.loop import Loop
+    from kops.broker.replicas.manager import ReplicaManager
+    from kops.config import BrokerConfig
 
 ORDERS, CLICKS, UNKNOWN_ID = bytes([1]) * 16, bytes([2]) * 16, bytes([9]) * 16
 O0, O1, C0 = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("clicks", 0)
@@ -37,6 +47,14 @@ CONFIG = {
     "transaction.partition.verification.enable": True,
     "transaction.two.phase.commit.enable": False,
     "transaction.max.timeout.ms": 900_000,
+    "transaction.state.log.num.partitions": 50,
+    "transaction.state.log.load.buffer.size": 5 << 20,
+    "transactional.id.expiration.ms": 604_800_000,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 10_000,
+    "transaction.remove.expired.transaction.cleanup.interval.ms": 3_600_000,
+    "request.timeout.ms": 30_000,
+    "add.partitions.to.txn.retry.backoff.ms": 20,
+    "add.partitions.to.txn.retry.backoff.max.ms": 100,
 }
 Answer = TypeVar("Answer", bound=Message)
 
@@ -75,6 +93,7 @@ class Replicas:
     calls: list[Any] = field(default_factory=list)
     parked: list[Callable[[], None]] = field(default_factory=list)
     stats: BrokerTopicStats = field(default_factory=BrokerTopicStats)
+    guard: VerificationGuard = field(default_factory=VerificationGuard)
     leader_quota: ReplicationQuotaManager = field(default_factory=lambda: ReplicationQuotaManager(lambda: 0))
 
     def _finish(self, done: Callable[[], None]) -> None:
@@ -138,7 +157,13 @@ class Replicas:
     def get_partition_or_raise(self, key: TopicPartition) -> Any:
         if key == O1:
             return SimpleNamespace(leader_id=1, leader_epoch=6)
+        if key == C0:
+            return SimpleNamespace(leader_id=1, leader_epoch=5, leader_log=self)
         raise ApiError("UNKNOWN_TOPIC_OR_PARTITION")
+
+    def maybe_start_transaction_verification(self, *producer: int, supports_epoch_bump: bool) -> VerificationGuard:
+        """Of the log of the partition that is led here."""
+        return self.guard
 
 
 class Broker:
@@ -149,11 +174,27 @@ class Broker:
         self.cache = two_brokers()
         ids = iter(range(100, 200))
         sessions = FetchManager(FetchSessionCache(10, 1000, lambda: next(ids)), lambda: 0)
+        self.loop = ManualLoop()
         made = SimpleNamespace(
             cache=self.cache, replica_manager=self.replicas, fetch_sessions=sessions, config=CONFIG, now_ms=lambda: 0, **parts
         )
+        made.transactions = self.transactions = Transactions(self._surroundings())
         self.parts = cast("BrokerParts", made)
         self._handle = dispatcher(self.parts)
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            cast("Loop", self.loop),
+            1,
+            "PLAINTEXT",
+            self.cache,
+            cast("ReplicaManager", self.replicas),
+            Scheduler(lambda: 0),
+            lambda: cast("BrokerConfig", CONFIG),
+            lambda: 0.5,
+            lambda: 4000,
+            lambda _key, _marker, done: done("COORDINATOR_NOT_AVAILABLE"),
+        )
 
     def ask(self, message: Message, version: int, *, client_id: str = "someone") -> Asked:
         """Hand in a request as its bytes would be read; the answer may come later."""

@@ -9,7 +9,7 @@ from kops.config.broker_keys.table import MARKS
 from tools import make_docs
 
 SOURCE = Path(kops.__file__).parent
-PARTS = ("broker", "metadata", "replication", "storage")
+PARTS = ("broker", "coordinators", "metadata", "replication", "storage")
 # What of the settings is derived where they are read.
 DERIVED = tuple(f"config/{name}.py" for name in ("broker/config", "broker/settings", "broker/listeners", "broker_keys/quorum", "topic"))
 # These only decide whether a node may be started, or whether Kafka's own class is meant.

@@ -1,7 +1,7 @@
 """Produce, versions 3 to 13 (Kafka's KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend; KIP-467, KIP-516, KIP-951).
 
-The bytes of the records go to the log unchanged. The request drops them as soon as they are appended, so waiting requests hold none. There
-is no transaction coordinator yet: a transaction's records get Kafka's answer for a coordinator that can't be reached.
+The bytes of the records go to the log unchanged. The request drops them as soon as they are appended, so waiting requests hold none. The
+first records of a transaction wait until its coordinator has been asked (KIP-890).
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     from kops.broker.network.channel import RequestContext
     from kops.broker.parts.parts import BrokerParts
     from kops.protocol.messages.produce_request import ProduceRequest, TopicProduceData
+    from kops.storage.producers.verification import VerificationGuard
 
 log = logging.getLogger(__name__)
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
 _FIRST_VERSION_WITH_LEADERS: Final = 10
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
-_NO_COORDINATOR: Final = "Unable to verify the partition has been added to the transaction. Underlying error: COORDINATOR_NOT_AVAILABLE"
+_NO_GUARDS: Final[Mapping[TopicPartition, VerificationGuard]] = {}
 
 Statuses = dict[TopicPartition, PartitionResponse]
 
@@ -50,20 +51,41 @@ def handle_produce(parts: BrokerParts, context: RequestContext) -> None:
     request = cast("ProduceRequest", context.request.message)
     if _has_transaction(request) and request.transactional_id is None:
         raise ApiError("TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
-    produce = _Produce(parts, context, request.acks)
+    produce = _Produce(parts, context, request)
     records = produce.take(request.topic_data)
     if records and request.transactional_id is not None:
-        records = produce.refuse_transactions(records)
-    if not records:
-        produce.answer({})
+        _verify(parts, produce, records, request.transactional_id)
+    else:
+        produce.append(records)
+
+
+def _verify(parts: BrokerParts, produce: _Produce, records: dict[TopicPartition, bytes], transactional_id: str) -> None:
+    """Append the records when their transaction is verified."""
+    from kops.broker.transactions.verified_appends import Producer, Verified, verify_for_produce
+    from kops.coordinators.transactions.verification import produce_error, support_of_produce
+
+    found = {key: producer for key, batch in records.items() if (producer := transactional_producer(batch)) is not None}
+    producers = {(producer_id, epoch) for producer_id, epoch, _ in found.values()}
+    if len(producers) > 1:
+        raise ApiError("INVALID_PRODUCER_ID_MAPPING", "Transactional records contained more than one producer ID")
+    if not producers:
+        produce.append(records)
         return
-    parts.replica_manager.append_records(
-        records,
-        request.acks,
-        request.timeout_ms,
-        produce.answer,
-        internal_topics_allowed=context.client_id == ADMIN_CLIENT_ID,
-        topic_ids=produce.ids,
+    support = support_of_produce(produce.version)
+
+    def verified(result: Verified) -> None:
+        for key, error in result.errors.items():
+            produce.refuse(key, *produce_error(error, support))
+        produce.append({key: batch for key, batch in records.items() if key not in result.errors}, result.guards)
+
+    verify_for_produce(
+        parts.transactions,
+        parts.replica_manager,
+        Producer(transactional_id, *producers.pop()),
+        {key: sequence for key, (_, _, sequence) in found.items()},
+        support,
+        verified,
+        is_verification_enabled=parts.config["transaction.partition.verification.enable"],
     )
 
 
@@ -74,13 +96,14 @@ def _has_transaction(request: ProduceRequest) -> bool:
 class _Produce:
     """A request in progress: the partitions refused before the log, and `ids`, the topic ids of its version by name."""
 
-    __slots__ = ("_acks", "_context", "_parts", "_refused", "_unknown_ids", "_version", "ids")
+    __slots__ = ("_acks", "_context", "_parts", "_refused", "_timeout_ms", "_unknown_ids", "ids", "version")
 
-    def __init__(self, parts: BrokerParts, context: RequestContext, acks: int) -> None:
+    def __init__(self, parts: BrokerParts, context: RequestContext, request: ProduceRequest) -> None:
         self._parts = parts
         self._context = context
-        self._acks = acks
-        self._version = context.request.version
+        self._acks = request.acks
+        self._timeout_ms = request.timeout_ms
+        self.version = context.request.version
         self.ids: dict[str, bytes] = {}
         self._refused: Statuses = {}
         self._unknown_ids: list[tuple[bytes, int]] = []
@@ -88,7 +111,7 @@ class _Produce:
     def take(self, topics: list[TopicProduceData]) -> dict[TopicPartition, bytes]:
         """Take the records of all existing partitions out of the request."""
         taken: dict[TopicPartition, bytes] = {}
-        by_id = self._version >= _FIRST_VERSION_WITH_TOPIC_IDS
+        by_id = self.version >= _FIRST_VERSION_WITH_TOPIC_IDS
         images = self._parts.cache.image.topics
         for topic in topics:
             image = images.by_id.get(topic.topic_id) if by_id else images.by_name.get(topic.name)
@@ -106,7 +129,7 @@ class _Produce:
                 records = cast("bytes", data.records)  # a view of what was read
                 data.records = None
                 try:
-                    check_records(records, self._version)
+                    check_records(records, self.version)
                 except ApiError as error:
                     if error.name == "UNKNOWN_SERVER_ERROR":
                         raise
@@ -115,16 +138,24 @@ class _Produce:
                     taken[key] = records
         return taken
 
-    def refuse_transactions(self, records: dict[TopicPartition, bytes]) -> dict[TopicPartition, bytes]:
-        """The records without the batches whose transaction would have to be verified."""
-        producers = {key: transactional_producer(batch) for key, batch in records.items()}
-        if len(set(producers.values()) - {None}) > 1:
-            raise ApiError("INVALID_PRODUCER_ID_MAPPING", "Transactional records contained more than one producer ID")
-        if not self._parts.config["transaction.partition.verification.enable"]:
-            return records
-        refused = [key for key, producer in producers.items() if producer is not None]
-        self._refused.update(dict.fromkeys(refused, PartitionResponse("NOT_ENOUGH_REPLICAS", error_message=_NO_COORDINATOR)))
-        return {key: batch for key, batch in records.items() if producers[key] is None}
+    def refuse(self, key: TopicPartition, error: str, text: str | None) -> None:
+        """A partition's transaction could not be verified."""
+        self._refused[key] = PartitionResponse(error, error_message=text)
+
+    def append(self, records: Mapping[TopicPartition, bytes], guards: Mapping[TopicPartition, VerificationGuard] = _NO_GUARDS) -> None:
+        """Append what was not refused, and answer when it is replicated."""
+        if not records:
+            self.answer({})
+            return
+        self._parts.replica_manager.append_records(
+            records,
+            self._acks,
+            self._timeout_ms,
+            self.answer,
+            internal_topics_allowed=self._context.client_id == ADMIN_CLIENT_ID,
+            guards=guards,
+            topic_ids=self.ids,
+        )
 
     def answer(self, appended: Mapping[TopicPartition, PartitionResponse]) -> None:
         """Answer the client."""
@@ -151,7 +182,7 @@ class _Produce:
         answer.error_message = status.error_message
         if status.record_errors:
             answer.record_errors = [BatchIndexAndErrorMessage(index, reason) for index, reason in status.record_errors]
-        if status.error == "NOT_LEADER_OR_FOLLOWER" and self._version >= _FIRST_VERSION_WITH_LEADERS:
+        if status.error == "NOT_LEADER_OR_FOLLOWER" and self.version >= _FIRST_VERSION_WITH_LEADERS:
             leader = current_leader(self._parts, key, self._context.listener_name)
             answer.current_leader = LeaderIdAndEpoch(leader.id, leader.epoch)
             if leader.node is not None:

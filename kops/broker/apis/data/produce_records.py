@@ -18,7 +18,7 @@ _MAGIC_V2: Final = 2
 _ZSTD: Final = 4
 _SIZE: Final = Struct(">i")
 _HEAD: Final = Struct(">8xi4xb4xh")
-_PRODUCER: Final = Struct(">43xqh")
+_PRODUCER: Final = Struct(">43xqhi")
 _NO_PRODUCER_ID: Final = -1
 
 
@@ -59,14 +59,14 @@ def is_transactional(records: Buffer | None) -> bool:
     return bool(magic == _MAGIC_V2 and attributes & TRANSACTIONAL_MASK)
 
 
-def transactional_producer(records: Buffer | None) -> tuple[int, int] | None:
-    """Id and epoch of a producer that writes in a transaction. ApiError UNKNOWN_SERVER_ERROR for a truncated header."""
+def transactional_producer(records: Buffer | None) -> tuple[int, int, int] | None:
+    """Id and epoch of a producer that writes in a transaction, and its sequence. ApiError UNKNOWN_SERVER_ERROR for a truncated header."""
     if records is None or not is_transactional(records):
         return None
     if len(records) < _PRODUCER.size:
         raise ApiError("UNKNOWN_SERVER_ERROR", "the batch ends within its header")
-    producer_id, epoch = _PRODUCER.unpack_from(records)
-    return None if producer_id == _NO_PRODUCER_ID else (producer_id, epoch)
+    producer_id, epoch, sequence = _PRODUCER.unpack_from(records)
+    return None if producer_id == _NO_PRODUCER_ID else (producer_id, epoch, sequence)
 
 
 def _batch_end(records: Buffer, start: int) -> int | None:

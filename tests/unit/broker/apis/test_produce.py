@@ -12,6 +12,7 @@ from kops.protocol.messages.produce_request import PartitionProduceData, TopicPr
 from kops.protocol.messages.produce_response import NodeEndpoint, PartitionProduceResponse
 from kops.records.build import BatchBuilder
 from kops.replication.waiting.delayed import PartitionResponse
+from kops.storage.producers.verification import NO_GUARD
 from tests.support.parts.answering import C0, CLICKS, O0, O1, ORDERS, UNKNOWN_ID, Broker, Replicas
 
 VERSIONS = ProduceRequest.VERSIONS
@@ -57,7 +58,8 @@ def test_appended(version: int) -> None:
     assert first.log_start_offset == (3 if version >= 5 else -1)
     ((sizes, acks, timeout_ms, options),) = broker.replicas.calls
     assert (sizes, acks, timeout_ms) == ({O0: len(batch()), C0: len(batch())}, 1, 1500)
-    assert options == {"internal_topics_allowed": False, "topic_ids": {"orders": ORDERS, "clicks": CLICKS} if by_id else {}}
+    ids = {"orders": ORDERS, "clicks": CLICKS} if by_id else {}
+    assert options == {"internal_topics_allowed": False, "guards": {}, "topic_ids": ids}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -182,3 +184,11 @@ def test_transactions_without_a_coordinator() -> None:
     two = request(("clicks", 0, transactional(1)), ("orders", 0, transactional(2)), version=9, transactional_id="t")
     assert set(names(broker.answer(two, 9, ProduceResponse), 9).values()) == {"INVALID_PRODUCER_ID_MAPPING"}
     assert [call[0] for call in broker.replicas.calls] == [{O0: len(batch())}]
+
+
+def test_an_open_transaction_is_not_verified() -> None:
+    broker = Broker(Replicas(guard=NO_GUARD))
+    open_one = batch(producer_id=1, producer_epoch=0, base_sequence=5, transactional=True)
+    answer = broker.answer(request(("clicks", 0, open_one), version=12, transactional_id="t"), 12, ProduceResponse)
+    assert names(answer, 12) == {("clicks", 0): "NONE"}
+    assert broker.replicas.calls[0][3]["guards"] == {}

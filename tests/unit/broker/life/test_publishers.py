@@ -23,6 +23,7 @@ class World:
     def __init__(self) -> None:
         self.cache = MetadataCache()
         self.did: list[str] = []
+        self.coordinated: list[int] = []
         self.image = EMPTY
         self.loaded: Callable[[], None] | None = None
         self.fails = False
@@ -30,6 +31,7 @@ class World:
             self.cache,
             self,
             start_logs=self.start_logs,
+            on_topics=lambda _delta, image: self.coordinated.append(image.offset),
             on_broker_configs=lambda image: self.did.append(f"broker configs {image.offset}"),
             on_topic_configs=lambda topic: self.did.append(f"throttles of {topic}"),
             on_first_publish=lambda: self.did.append("first"),
@@ -90,6 +92,7 @@ def test_the_first_image_starts_the_broker_and_the_next_ones_wait_for_it() -> No
     assert world.cache.image.offset == 2
     assert world.publish(topic("c"), ConfigRecord(BROKER, "7", "log.retention.ms", "5")) == ["topics 3: ['c']", "broker configs 3"]
     assert world.cache.image.offset == 3
+    assert world.coordinated == [0, 1, 3]
 
 
 def test_what_a_part_refuses_does_not_end_the_broker() -> None:

@@ -1,0 +1,52 @@
+"""AddPartitionsToTxn and AddOffsetsToTxn (Kafka's KafkaApis.handleAddPartitionsToTxnRequest, handleAddOffsetsToTxnRequest)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from kops.config.values.java_hash import string_hash
+from kops.protocol.errors import by_name
+from kops.protocol.messages import AddOffsetsToTxnResponse
+from kops.records.log_offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from kops.broker.network.channel import RequestContext
+    from kops.broker.parts.parts import BrokerParts
+    from kops.protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+    from kops.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
+
+_CONSUMER_OFFSETS: Final = "__consumer_offsets"
+_FIRST_WITH_FENCED: Final = 2
+_TV_0: Final = 0
+
+
+def handle_add_partitions_to_txn(parts: BrokerParts, context: RequestContext) -> None:
+    """Add partitions to a client's transaction, or to those of producers that write to another broker."""
+    from kops.broker.transactions.added_partitions import answer_add_partitions
+
+    request = cast("AddPartitionsToTxnRequest", context.request.message)
+    coordinator = parts.transactions.service.coordinator
+    answer_add_partitions(coordinator, parts.cache, request, context.request.version, context.respond)
+
+
+def handle_add_offsets_to_txn(parts: BrokerParts, context: RequestContext) -> None:
+    """Add the partition that has a group's offsets. Only clients of transaction version 0 send this."""
+    request = cast("AddOffsetsToTxnRequest", context.request.message)
+    offsets = TopicPartition(_CONSUMER_OFFSETS, offsets_partition(parts, request.group_id))
+
+    def done(error: str) -> None:
+        if context.request.version < _FIRST_WITH_FENCED and error == "PRODUCER_FENCED":
+            error = "INVALID_PRODUCER_EPOCH"
+        context.respond(AddOffsetsToTxnResponse(error_code=by_name(error).code))
+
+    parts.transactions.service.coordinator.add_partitions(
+        request.transactional_id, request.producer_id, request.producer_epoch, [offsets], _TV_0, done
+    )
+
+
+def offsets_partition(parts: BrokerParts, group_id: str) -> int:
+    """The partition of `__consumer_offsets` that a group belongs to (GroupCoordinatorService.partitionFor)."""
+    count = parts.cache.partition_count(_CONSUMER_OFFSETS) or parts.config["offsets.topic.num.partitions"]
+    code = string_hash(group_id)
+    code = code - 2**32 if code >= 2**31 else code
+    return (0 if code == -(2**31) else abs(code)) % int(count)

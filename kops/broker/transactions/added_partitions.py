@@ -1,0 +1,106 @@
+"""AddPartitionsToTxn, from clients and from brokers (Kafka's KafkaApis.handleAddPartitionsToTxnRequest, AddPartitionsToTxnResponse)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kops.coordinators.transactions.state import TV_0, TV_2
+from kops.protocol.errors import by_name
+from kops.protocol.messages import AddPartitionsToTxnResponse
+from kops.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnTransaction
+from kops.protocol.messages.add_partitions_to_txn_response import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+from kops.records.log_offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kops.coordinators.transactions.coordinator import TransactionCoordinator
+    from kops.metadata.image.metadata_cache import MetadataCache
+    from kops.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+
+FIRST_BATCHED_VERSION: Final = 4
+_FIRST_WITH_FENCED: Final = 2
+
+
+def answer_add_partitions(
+    coordinator: TransactionCoordinator,
+    cache: MetadataCache,
+    request: AddPartitionsToTxnRequest,
+    version: int,
+    done: Callable[[AddPartitionsToTxnResponse], None],
+) -> None:
+    """Add the partitions of all transactions in a request, or verify them. `done` gets the response when all have been handled."""
+    transactions = _transactions(request, version)
+    results: dict[str, AddPartitionsToTxnResult] = {}
+
+    def tell(transactional_id: str, errors: Mapping[TopicPartition, str]) -> None:
+        results[transactional_id] = _result(transactional_id, errors)
+        if len(results) < len(transactions):
+            return
+        if version < FIRST_BATCHED_VERSION:
+            done(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[transactional_id].topic_results))
+        else:
+            done(AddPartitionsToTxnResponse(results_by_transaction=list(results.values())))
+
+    if not transactions:  # Kafka never answers it
+        done(AddPartitionsToTxnResponse())
+    for transaction in transactions.values():
+        _answer(coordinator, cache, transaction, version, tell)
+
+
+def _transactions(request: AddPartitionsToTxnRequest, version: int) -> dict[str, AddPartitionsToTxnTransaction]:
+    if version >= FIRST_BATCHED_VERSION:
+        return {transaction.transactional_id: transaction for transaction in request.transactions}
+    only = AddPartitionsToTxnTransaction(
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+        False,
+        request.v3_and_below_topics,
+    )
+    return {only.transactional_id: only}
+
+
+def _answer(
+    coordinator: TransactionCoordinator,
+    cache: MetadataCache,
+    transaction: AddPartitionsToTxnTransaction,
+    version: int,
+    tell: Callable[[str, Mapping[TopicPartition, str]], None],
+) -> None:
+    transactional_id = transaction.transactional_id
+    partitions = partitions_of(transaction.topics)
+    is_there = {key: cache.partition(*key) is not None for key in partitions}
+    if not all(is_there.values()):
+        # One that does not exist fails the whole transaction.
+        errors = {key: "OPERATION_NOT_ATTEMPTED" if known else "UNKNOWN_TOPIC_OR_PARTITION" for key, known in is_there.items()}
+        tell(transactional_id, errors)
+        return
+    producer = transaction.producer_id, transaction.producer_epoch
+    if transaction.verify_only:
+        tell(transactional_id, coordinator.verify_partitions(transactional_id, *producer, partitions))
+        return
+
+    def added(error: str) -> None:
+        is_old = version < _FIRST_WITH_FENCED and error == "PRODUCER_FENCED"
+        tell(transactional_id, dict.fromkeys(partitions, "INVALID_PRODUCER_EPOCH" if is_old else error))
+
+    client_version = TV_2 if version >= FIRST_BATCHED_VERSION else TV_0
+    coordinator.add_partitions(transactional_id, *producer, partitions, client_version, added)
+
+
+def partitions_of(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    """The partitions that a request names, each once."""
+    return list(dict.fromkeys(TopicPartition(topic.name, number) for topic in topics for number in topic.partitions))
+
+
+def _result(transactional_id: str, errors: Mapping[TopicPartition, str]) -> AddPartitionsToTxnResult:
+    topics: dict[str, AddPartitionsToTxnTopicResult] = {}
+    for key, error in errors.items():
+        topic = topics.setdefault(key.topic, AddPartitionsToTxnTopicResult(key.topic))
+        topic.results_by_partition.append(AddPartitionsToTxnPartitionResult(key.partition, by_name(error).code))
+    return AddPartitionsToTxnResult(transactional_id, list(topics.values()))

@@ -1,0 +1,40 @@
+"""Makes the transaction coordinator when it is first needed, so that a node without transactions starts no slower."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kops.broker.transactions.service import TransactionService
+    from kops.broker.transactions.surroundings import Surroundings
+    from kops.metadata.image.parts.topics import TopicsDelta
+
+_TOPIC = "__transaction_state"
+
+
+class Transactions:
+    """The coordinator of a broker, made by the first call of `service`."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._service: TransactionService | None = None
+
+    @property
+    def service(self) -> TransactionService:
+        """The coordinator."""
+        if self._service is None:
+            from kops.broker.transactions.service import TransactionService
+
+            self._service = TransactionService(self._around)
+        return self._service
+
+    def apply(self, delta: TopicsDelta) -> None:
+        """The topics have changed: see `TransactionService.apply`."""
+        changed = any(topic.image.name == _TOPIC for topic in delta.changed_topics.values())
+        if changed or any(topic.name == _TOPIC for topic in delta.deleted_topics()):
+            self.service.apply(delta)
+
+    def close(self) -> None:
+        """End it, if there is one."""
+        if self._service is not None:
+            self._service.close()

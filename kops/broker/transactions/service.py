@@ -1,0 +1,201 @@
+"""The transaction coordinator of one broker on its loop: timers, loading, and the requests to other brokers.
+
+Source: what Kafka's TransactionCoordinator, TransactionMarkerChannelManager and AddPartitionsToTxnManager do with schedulers and
+InterBrokerSendThread. What this broker would ask itself, it does without a connection.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from kops.broker.network.peer import Peer, PeerSettings
+from kops.broker.transactions.added_partitions import FIRST_BATCHED_VERSION, answer_add_partitions
+from kops.broker.transactions.marker_writer import MarkerWriter
+from kops.broker.transactions.transaction_log import ReplicatedTransactionLog, TransactionLogLoader
+from kops.coordinators.transactions.config import TransactionConfig
+from kops.coordinators.transactions.coordinator import TransactionCoordinator
+from kops.coordinators.transactions.markers import TransactionMarkers
+from kops.coordinators.transactions.state_manager import TransactionStateManager
+from kops.coordinators.transactions.transaction_log import TRANSACTION_STATE_TOPIC
+from kops.coordinators.transactions.verification import TransactionVerifications
+from kops.errors import ApiError, KopsError
+from kops.metadata.image.coordinator_changes import coordinator_changes
+from kops.protocol.messages import AddPartitionsToTxnResponse, WriteTxnMarkersResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kops.broker.transactions.surroundings import Surroundings
+    from kops.coordinators.transactions.markers import Broker, MarkerRequest
+    from kops.coordinators.transactions.verification import VerificationRequest
+    from kops.metadata.image.metadata_cache import BrokerNode
+    from kops.metadata.image.parts.topics import TopicsDelta
+    from kops.protocol.declaration import Message
+
+log = logging.getLogger(__name__)
+
+ABORT_TASK: Final = "transaction-abort"
+EXPIRY_TASK: Final = "transactionalId-expiration"
+_RETRY_MS: Final = 20
+_BACKOFF_MS: Final = 50
+
+
+class TransactionService:
+    """The coordinator and everything around it. All methods are for the loop's thread."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._loop = around.loop
+        self._cache = cache = around.cache
+        settings = around.config()
+        self.config = TransactionConfig.of(settings)
+        count = cache.partition_count(TRANSACTION_STATE_TOPIC)
+        self.manager = manager = TransactionStateManager(
+            self.config,
+            ReplicatedTransactionLog(around.replicas),
+            partition_count=settings["transaction.state.log.num.partitions"] if count is None else count,
+            now_ms=around.loop.now_ms,
+            transaction_version=self.transaction_version,
+        )
+        self._markers = TransactionMarkers(manager, self._leader_of, self._wake_markers)
+        self.verifications = TransactionVerifications(self._coordinator_of, lambda: self._loop.call_soon(self._send_verifications))
+        self.coordinator = TransactionCoordinator(manager, self._markers, around.new_producer_id)
+        self.marker_writer = MarkerWriter(
+            around.replicas, around.complete_in_groups, now_ms=around.loop.now_ms, request_timeout_ms=self.config.request_timeout_ms
+        )
+        self._loader = TransactionLogLoader(around.loop, around.replicas, manager)
+        self._peers: dict[tuple[int, str, int, str], Peer] = {}
+        self._is_sending = self._is_closed = False
+        for name, run, period_ms in (
+            (ABORT_TASK, self.coordinator.abort_timed_out, self.config.abort_timed_out_interval_ms),
+            (EXPIRY_TASK, manager.remove_expired, self.config.remove_expired_interval_ms),
+        ):
+            around.scheduler.schedule(name, run, period_ms, period_ms)
+
+    def close(self) -> None:
+        """Close the connections; nothing is sent or loaded any more."""
+        self._is_closed = True
+        self.coordinator.is_active = False
+        for peer in self._peers.values():
+            peer.close()
+        self._peers.clear()
+
+    def transaction_version(self) -> int:
+        """The cluster's level of `transaction.version`."""
+        return int(self._cache.image.features.levels.get("transaction.version", 0))
+
+    # leaderships ------------------------------------------------------------------------------------------------------------------
+
+    def apply(self, delta: TopicsDelta) -> None:
+        """Take over the partitions of the transaction log that this broker leads now, and drop those that it no longer leads."""
+        changes = coordinator_changes(delta, TRANSACTION_STATE_TOPIC, self._around.node_id)
+        for partition, epoch in changes.resigned:
+            log.info("Resigned as the txn coordinator for partition %d at epoch %s", partition, epoch)
+            self.coordinator.resign(partition, epoch)
+        for partition, leader_epoch in changes.elected:
+            self._elect(partition, leader_epoch)
+
+    def _elect(self, partition: int, epoch: int) -> None:
+        log.info("Elected as the txn coordinator for partition %d at epoch %d", partition, epoch)
+        load = self.coordinator.begin_load(partition, epoch)
+        count = self._cache.partition_count(TRANSACTION_STATE_TOPIC)
+        if count != self.manager.partition_count:
+            log.error("Transaction topic number of partitions has changed from %d to %s", self.manager.partition_count, count)
+            return
+
+        def loaded() -> None:
+            if not self._is_closed:
+                self.coordinator.end_load(load)
+
+        self._loader.start(load, loaded)
+
+    # markers ----------------------------------------------------------------------------------------------------------------------
+
+    def _leader_of(self, topic: str, partition: int) -> Broker | None:
+        return self._cache.leader_endpoint(topic, partition, self._around.listener)
+
+    def _wake_markers(self, is_retry: bool) -> None:
+        if is_retry:
+            self._loop.call_later(_RETRY_MS, self._send_markers)
+        elif not self._is_sending:
+            self._is_sending = True
+            self._loop.call_soon(self._send_markers)
+
+    def _send_markers(self) -> None:
+        self._is_sending = False
+        if self._is_closed:
+            return
+        for request in self._markers.take_requests():
+            self._send_marker(request)
+
+    def _send_marker(self, request: MarkerRequest) -> None:
+        def answered(answer: Message | ApiError) -> None:
+            if self._is_closed:
+                return
+            with_answer = answer if isinstance(answer, WriteTxnMarkersResponse) else None
+            try:
+                self._markers.on_answer(request, with_answer)
+            except KopsError:
+                log.exception("Error handling the markers' answer of broker %d", request.broker.id)
+
+        message = request.message()
+        if request.broker.id == self._around.node_id:
+            self.marker_writer.write(message.markers, answered)
+        else:
+            self._peer(request.broker, "txn-marker-sender").send(message, answered)
+
+    def _peer(self, broker: Broker, purpose: str) -> Peer:
+        key = broker.id, broker.host, broker.port, purpose
+        peer = self._peers.get(key)
+        if peer is None:
+            settings = self._around.config()
+            peer = self._peers[key] = Peer(
+                self._loop,
+                broker.host,
+                broker.port,
+                draw=self._around.draw,
+                settings=PeerSettings(
+                    client_id=f"broker-{self._around.node_id}-{purpose}",
+                    request_timeout_ms=self.config.request_timeout_ms,
+                    reconnect_backoff_ms=_BACKOFF_MS,
+                    reconnect_backoff_max_ms=_BACKOFF_MS,
+                    socket_connection_setup_timeout_ms=settings["socket.connection.setup.timeout.ms"],
+                    socket_connection_setup_timeout_max_ms=settings["socket.connection.setup.timeout.max.ms"],
+                    max_in_flight_requests_per_connection=1,
+                    receive_buffer_bytes=settings["socket.receive.buffer.bytes"],
+                ),
+            )
+        return peer
+
+    # verification -----------------------------------------------------------------------------------------------------------------
+
+    def _coordinator_of(self, transactional_id: str) -> BrokerNode | None:
+        found = self._cache.partition(TRANSACTION_STATE_TOPIC, self.manager.partition_for(transactional_id))
+        return None if found is None or found.leader < 0 else self._cache.alive_broker(found.leader, self._around.listener)
+
+    def _send_verifications(self) -> None:
+        if self._is_closed:
+            return
+        for request in self.verifications.take_requests():
+            self._send_verification(request)
+
+    def _send_verification(self, request: VerificationRequest) -> None:
+        def answered(answer: Message | ApiError) -> None:
+            if not self._is_closed:
+                assert isinstance(answer, (AddPartitionsToTxnResponse, ApiError))
+                self.verifications.on_answer(request, answer)
+
+        message = request.message()
+        if request.broker.id == self._around.node_id:
+            answer_add_partitions(self.coordinator, self._cache, message, FIRST_BATCHED_VERSION, answered)
+        else:
+            peer = self._peer(request.broker, "add-partitions-to-txn")
+            peer.send(message, answered, versions=range(FIRST_BATCHED_VERSION, _LAST_VERSION + 1))
+
+    def call_later(self, delay_ms: int, run: Callable[[], object]) -> None:
+        """Call once, unless the broker ends before."""
+        self._loop.call_later(delay_ms, lambda: None if self._is_closed else run())
+
+
+_LAST_VERSION: Final = 5

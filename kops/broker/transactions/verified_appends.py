@@ -1,0 +1,120 @@
+"""Verifies a transaction before its first append to a partition (Kafka's ReplicaManager.maybeSendPartitionsToTransactionCoordinator,
+maybeStartTransactionVerificationForPartition, handleProduceAppend; KIP-890).
+
+A partition whose log has the transaction open needs no verification. For the others the coordinator is asked, and the log gives a guard
+that the append must bring. What ends meanwhile takes the guard back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from kops.broker.replicas.hosted_partitions import error_name
+from kops.coordinators.transactions.verification import TransactionSupport
+from kops.errors import ApiError, KopsError
+from kops.storage.producers.verification import NO_GUARD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kops.broker.replicas.manager import ReplicaManager
+    from kops.broker.transactions.lazy import Transactions
+    from kops.records.log_offsets import TopicPartition
+    from kops.storage.producers.verification import VerificationGuard
+    from kops.storage.unified_log import UnifiedLog
+
+
+class Verified(NamedTuple):
+    """The partitions that may not be written, with the coordinator's error, and the guards of the others."""
+
+    errors: dict[TopicPartition, str]
+    guards: dict[TopicPartition, VerificationGuard]
+
+
+class Producer(NamedTuple):
+    """Who writes in a transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+def verify_transaction(
+    transactions: Transactions,
+    replicas: ReplicaManager,
+    producer: Producer,
+    sequences: Mapping[TopicPartition, int],
+    support: TransactionSupport,
+    done: Callable[[Verified], None],
+    *,
+    is_verification_enabled: bool,
+) -> None:
+    """Verify or add the partitions; `sequences` are those of their first records. `done` is called at once if nobody has to be asked."""
+    if not support.adds_partitions and not is_verification_enabled:
+        done(Verified({}, {}))
+        return
+    verified = Verified({}, {})
+    for key, sequence in sequences.items():
+        try:
+            guard = _start(replicas, key, producer, sequence, supports_epoch_bump=support.adds_partitions)
+        except KopsError as error:
+            verified.errors[key] = error_name(error)
+        else:
+            if guard is not NO_GUARD:
+                verified.guards[key] = guard
+    if not verified.guards:
+        done(verified)
+        return
+
+    def answered(errors: dict[TopicPartition, str]) -> None:
+        verified.errors.update(errors)
+        done(verified)
+
+    transactions.service.verifications.add_or_verify(*producer, list(verified.guards), support, answered)
+
+
+def verify_for_produce(
+    transactions: Transactions,
+    replicas: ReplicaManager,
+    producer: Producer,
+    sequences: Mapping[TopicPartition, int],
+    support: TransactionSupport,
+    done: Callable[[Verified], None],
+    *,
+    is_verification_enabled: bool,
+) -> None:
+    """As `verify_transaction`. Where Produce adds the partitions, the coordinator is asked again while the last transaction still ends:
+    that is often so, and cheaper than another Produce of the client.
+    """
+    verify = verify_transaction
+    if not support.adds_partitions:
+        verify(transactions, replicas, producer, sequences, support, done, is_verification_enabled=is_verification_enabled)
+        return
+    service = transactions.service
+    config = service.config
+    limit_ms = min(config.add_partitions_retry_backoff_max_ms, config.request_timeout_ms)
+    started_ms = service.manager.now_ms()
+
+    def ask() -> None:
+        verify(transactions, replicas, producer, sequences, support, answered, is_verification_enabled=is_verification_enabled)
+
+    def answered(verified: Verified) -> None:
+        is_busy = "CONCURRENT_TRANSACTIONS" in verified.errors.values()
+        if is_busy and service.manager.now_ms() - started_ms < limit_ms:
+            service.call_later(config.add_partitions_retry_backoff_ms, ask)
+        else:
+            done(verified)
+
+    ask()
+
+
+def _start(
+    replicas: ReplicaManager, key: TopicPartition, producer: Producer, sequence: int, *, supports_epoch_bump: bool
+) -> VerificationGuard:
+    partition = replicas.get_partition_or_raise(key)
+    leader_log = partition.leader_log
+    if leader_log is None:
+        raise ApiError("NOT_LEADER_OR_FOLLOWER")
+    _, producer_id, epoch = producer
+    unified_log = cast("UnifiedLog", leader_log)
+    return unified_log.maybe_start_transaction_verification(producer_id, sequence, epoch, supports_epoch_bump=supports_epoch_bump)

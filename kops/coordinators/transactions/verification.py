@@ -1,0 +1,187 @@
+"""Adds partitions to transactions, or verifies them, for the producers that write to them (Kafka's AddPartitionsToTxnManager; KIP-890).
+
+The broker that leads a partition asks the coordinator of the transactional id, one request at a time to each coordinator, with all that has
+come meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from kops.coordinators.transactions.markers import Broker
+from kops.errors import ApiError
+from kops.protocol.errors import by_code
+from kops.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from kops.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction
+from kops.records.log_offsets import TopicPartition
+
+log = logging.getLogger(__name__)
+
+VerifiedCallback = Callable[[dict[TopicPartition, str]], None]
+"""Gets the errors of the partitions that are not in the transaction; the others have none."""
+FIRST_BROKER_VERSION: Final = 4
+"""The first version of AddPartitionsToTxn for brokers."""
+
+
+class TransactionSupport(Enum):
+    """What a client knows, by the version of its request. `adds_partitions`: it leaves it to the brokers to add partitions."""
+
+    DEFAULT_ERROR = 0
+    GENERIC_ERROR = 1
+    ADD_PARTITION = 2
+
+    @property
+    def adds_partitions(self) -> bool:
+        """Whether partitions are added to the transaction, not only verified."""
+        return self is TransactionSupport.ADD_PARTITION
+
+
+def support_of_produce(version: int) -> TransactionSupport:
+    """What clients know that send this version of Produce."""
+    return _support(version, 10, 11)
+
+
+def support_of_txn_offset_commit(version: int) -> TransactionSupport:
+    """What clients know that send this version of TxnOffsetCommit."""
+    return _support(version, 3, 4)
+
+
+def _support(version: int, last_default: int, last_generic: int) -> TransactionSupport:
+    if version > last_generic:
+        return TransactionSupport.ADD_PARTITION
+    return TransactionSupport.GENERIC_ERROR if version > last_default else TransactionSupport.DEFAULT_ERROR
+
+
+class _Waiting(NamedTuple):
+    transaction: AddPartitionsToTxnTransaction
+    done: VerifiedCallback
+
+    def fail(self, error: str) -> None:
+        self.done({TopicPartition(topic.name, number): error for topic in self.transaction.topics for number in topic.partitions})
+
+
+@dataclass(slots=True)
+class VerificationRequest:
+    """What a coordinator is asked; give its answer to `TransactionVerifications.on_answer`. `support` is that of the first client in it."""
+
+    broker: Broker
+    support: TransactionSupport
+    waiting: dict[str, _Waiting]
+
+    def message(self) -> AddPartitionsToTxnRequest:
+        """The request."""
+        return AddPartitionsToTxnRequest([each.transaction for each in self.waiting.values()])
+
+
+class TransactionVerifications:
+    """What waits for coordinators. `coordinator_of(transactional_id)` is None while there is none; `wake` is called for new requests."""
+
+    def __init__(self, coordinator_of: Callable[[str], Broker | None], wake: Callable[[], object]) -> None:
+        self._coordinator_of = coordinator_of
+        self._wake = wake
+        self._requests: dict[Broker, VerificationRequest] = {}
+        self._in_flight: set[Broker] = set()
+
+    def add_or_verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        support: TransactionSupport,
+        done: VerifiedCallback,
+    ) -> None:
+        """Ask the coordinator to add partitions to the transaction, or whether they are in it."""
+        broker = self._coordinator_of(transactional_id)
+        if broker is None:
+            done(dict.fromkeys(partitions, "COORDINATOR_NOT_AVAILABLE"))
+            return
+        topics: dict[str, AddPartitionsToTxnTopic] = {}
+        for topic, number in partitions:
+            topics.setdefault(topic, AddPartitionsToTxnTopic(topic)).partitions.append(number)
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id, producer_id, producer_epoch, not support.adds_partitions, list(topics.values())
+        )
+        self._add(broker, _Waiting(transaction, done), support)
+
+    def _add(self, broker: Broker, added: _Waiting, support: TransactionSupport) -> None:
+        request = self._requests.setdefault(broker, VerificationRequest(broker, support, {}))
+        transaction = added.transaction
+        before = request.waiting.get(transaction.transactional_id)
+        if before is not None:
+            epoch = before.transaction.producer_epoch
+            if epoch > transaction.producer_epoch:
+                added.fail("INVALID_PRODUCER_EPOCH")
+                return
+            # The old producer is fenced, or the same one asks again.
+            del request.waiting[transaction.transactional_id]
+            before.fail("INVALID_PRODUCER_EPOCH" if epoch < transaction.producer_epoch else "NETWORK_EXCEPTION")
+        request.waiting[transaction.transactional_id] = added
+        self._wake()
+
+    def take_requests(self) -> list[VerificationRequest]:
+        """The requests to coordinators that have none to answer."""
+        ready = [broker for broker in self._requests if broker not in self._in_flight]
+        self._in_flight.update(ready)
+        return [self._requests.pop(broker) for broker in ready]
+
+    def on_answer(self, request: VerificationRequest, answer: AddPartitionsToTxnResponse | ApiError) -> None:
+        """A coordinator has answered, or the request failed."""
+        self._in_flight.discard(request.broker)
+        if isinstance(answer, ApiError):
+            log.warning("No verification of transactions by broker %d: %s", request.broker.id, answer)
+            if answer.name == "UNSUPPORTED_VERSION":  # by a broker that can't verify
+                for each in request.waiting.values():
+                    each.done({})
+            else:
+                self._fail_all(request, "NETWORK_EXCEPTION")
+        elif answer.error_code:
+            error = by_code(answer.error_code).name
+            self._fail_all(request, "INVALID_TXN_STATE" if error == "CLUSTER_AUTHORIZATION_FAILED" else error)
+        else:
+            self._tell_results(request, answer)
+        if self._requests:
+            self._wake()
+
+    def _fail_all(self, request: VerificationRequest, error: str) -> None:
+        for each in request.waiting.values():
+            each.fail(error)
+
+    def _tell_results(self, request: VerificationRequest, answer: AddPartitionsToTxnResponse) -> None:
+        for result in answer.results_by_transaction:
+            unverified = {
+                TopicPartition(topic.name, each.partition_index): _told(by_code(each.partition_error_code).name, request.support)
+                for topic in result.topic_results
+                for each in topic.results_by_partition
+                if each.partition_error_code
+            }
+            request.waiting[result.transactional_id].done(unverified)
+
+
+def _told(error: str, support: TransactionSupport) -> str:
+    """The error as a producer expects it."""
+    if error == "PRODUCER_FENCED":
+        return "INVALID_PRODUCER_EPOCH"
+    if error == "TRANSACTION_ABORTABLE" and support is TransactionSupport.DEFAULT_ERROR:
+        return "INVALID_TXN_STATE"
+    return error
+
+
+def produce_error(error: str, support: TransactionSupport) -> tuple[str, str | None]:
+    """The error that a producer gets for an unverified partition, and its text (ReplicaManager.handleProduceAppend).
+
+    Old clients would not ask again after the coordinator's errors; NOT_ENOUGH_REPLICAS makes all of them ask again.
+    """
+    if error == "INVALID_TXN_STATE":
+        return error, "Partition was not added to the transaction"
+    is_hidden = error in _HIDDEN or (error == "CONCURRENT_TRANSACTIONS" and not support.adds_partitions)
+    if is_hidden:
+        return "NOT_ENOUGH_REPLICAS", f"Unable to verify the partition has been added to the transaction. Underlying error: {error}"
+    return error, None
+
+
+_HIDDEN: Final = frozenset({"NETWORK_EXCEPTION", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})

@@ -1,0 +1,152 @@
+"""Transactions of librdkafka on three nodes: committed, aborted, fenced, timed out, and with a coordinator that is killed."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.nodes.kops_nodes import KopsNodes
+
+PATIENCE_S = 30
+SETTINGS = {
+    "transaction.state.log.num.partitions": 3,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
+}
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
+    """A cluster for this module's tests."""
+    with KopsNodes(tmp_path_factory.mktemp("nodes"), settings=SETTINGS) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def topic(nodes: KopsNodes) -> str:
+    """A topic with three partitions on three brokers."""
+    name = f"orders-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
+    for future in admin.create_topics([NewTopic(name, 3, 3)]).values():
+        future.result(PATIENCE_S)
+    return name
+
+
+def producer(nodes: KopsNodes, name: str, **settings: Any) -> Producer:
+    """A transactional producer that is ready."""
+    made = Producer({"bootstrap.servers": nodes.bootstrap, "transactional.id": name, "log_level": 0, **settings})
+    made.init_transactions(PATIENCE_S)
+    return made
+
+
+def write(made: Producer, topic: str, *values: str) -> None:
+    """Write to the topic's partitions in turn, and wait until the brokers have it."""
+    for number, value in enumerate(values):
+        made.produce(topic, value.encode(), partition=number % 3)
+    assert made.flush(PATIENCE_S) == 0
+
+
+def read(nodes: KopsNodes, topic: str, isolation: str) -> list[str]:
+    """All values up to the ends of the partitions, sorted."""
+    settings = {"bootstrap.servers": nodes.bootstrap, "group.id": "none", "enable.partition.eof": True, "log_level": 0}
+    consumer = Consumer({**settings, "isolation.level": isolation, "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(3)])
+    found: list[str] = []
+    ends: set[int] = set()
+    limit = time.monotonic() + PATIENCE_S
+    while len(ends) < 3:
+        assert time.monotonic() < limit
+        message = consumer.poll(1)
+        if message is None:
+            continue
+        if message.error():
+            ends.add(message.partition())
+        else:
+            found.append(message.value().decode())
+    consumer.close()
+    return sorted(found)
+
+
+def wait_for(nodes: KopsNodes, topic: str, committed: list[str]) -> None:
+    """Until a reader of what is committed sees these and no others."""
+    limit = time.monotonic() + PATIENCE_S
+    while (found := read(nodes, topic, "read_committed")) != committed:
+        assert time.monotonic() < limit, found
+        time.sleep(0.05)
+
+
+def test_committed_and_aborted(nodes: KopsNodes, topic: str) -> None:
+    made = producer(nodes, f"id-{topic}")
+    made.begin_transaction()
+    write(made, topic, "a", "b", "c")
+    assert read(nodes, topic, "read_committed") == []
+    made.commit_transaction(PATIENCE_S)
+    wait_for(nodes, topic, ["a", "b", "c"])
+    made.begin_transaction()
+    write(made, topic, "d", "e")
+    made.abort_transaction(PATIENCE_S)
+    made.begin_transaction()
+    write(made, topic, "f")
+    made.commit_transaction(PATIENCE_S)
+    wait_for(nodes, topic, ["a", "b", "c", "f"])
+    assert read(nodes, topic, "read_uncommitted") == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_a_second_producer_fences_the_first(nodes: KopsNodes, topic: str) -> None:
+    first = producer(nodes, f"id-{topic}")
+    first.begin_transaction()
+    write(first, topic, "zombie")
+    second = producer(nodes, f"id-{topic}")
+    second.begin_transaction()
+    write(second, topic, "good")
+    first.produce(topic, b"late", partition=0)
+    with pytest.raises(KafkaException) as caught:
+        first.commit_transaction(PATIENCE_S)
+    assert caught.value.args[0].fatal()
+    second.commit_transaction(PATIENCE_S)
+    wait_for(nodes, topic, ["good"])
+
+
+def test_a_transaction_times_out(nodes: KopsNodes, topic: str) -> None:
+    made = producer(nodes, f"id-{topic}", **{"transaction.timeout.ms": 1000, "message.timeout.ms": 1000})
+    made.begin_transaction()
+    write(made, topic, "too late")
+    other = producer(nodes, f"other-{topic}")
+    other.begin_transaction()
+    write(other, topic, "good")
+    other.commit_transaction(PATIENCE_S)
+    wait_for(nodes, topic, ["good"])
+    with pytest.raises(KafkaException):
+        made.commit_transaction(PATIENCE_S)
+
+
+@pytest.mark.slow
+def test_the_coordinator_is_killed(tmp_path: Path) -> None:
+    """In the middle of a transaction: another broker goes on with it."""
+    with KopsNodes(tmp_path, settings=SETTINGS) as nodes:
+        admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
+        for future in admin.create_topics([NewTopic("orders", 3, 3)]).values():
+            future.result(PATIENCE_S)
+        made = producer(nodes, "mover")
+        expected = []
+        for number in range(3):
+            made.begin_transaction()
+            write(made, "orders", f"{number}-a", f"{number}-b", f"{number}-c")
+            described = admin.list_topics("__transaction_state", PATIENCE_S).topics["__transaction_state"]
+            leader = described.partitions[number].leader
+            nodes.kill(leader)
+            if number == 1:
+                made.abort_transaction(PATIENCE_S)
+            else:
+                made.commit_transaction(PATIENCE_S)
+                expected += [f"{number}-a", f"{number}-b", f"{number}-c"]
+            nodes.start(leader)
+        wait_for(nodes, "orders", expected)
