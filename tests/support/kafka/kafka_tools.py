@@ -20,15 +20,18 @@ TOOLS: Final = {
     "configs": ("kafka.admin.ConfigCommand",),
     "console-consumer": ("org.apache.kafka.tools.consumer.ConsoleConsumer",),
     "console-producer": ("org.apache.kafka.tools.ConsoleProducer", "kafka.tools.ConsoleProducer"),
+    "consumer-groups": ("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",),
     "delete-records": ("org.apache.kafka.tools.DeleteRecordsCommand",),
     "features": ("org.apache.kafka.tools.FeatureCommand",),
     "get-offsets": ("org.apache.kafka.tools.GetOffsetShell",),
+    "groups": ("org.apache.kafka.tools.GroupsCommand",),
     "leader-election": ("org.apache.kafka.tools.LeaderElectionCommand",),
     "log-dirs": ("org.apache.kafka.tools.LogDirsCommand",),
     "metadata-quorum": ("org.apache.kafka.tools.MetadataQuorumCommand",),
     "producer-perf-test": ("org.apache.kafka.tools.ProducerPerformance",),
     "reassign-partitions": ("org.apache.kafka.tools.reassign.ReassignPartitionsCommand",),
     "topics": ("org.apache.kafka.tools.TopicCommand",),
+    "transactions": ("org.apache.kafka.tools.TransactionsCommand",),
     "verifiable-producer": ("org.apache.kafka.tools.VerifiableProducer",),
 }
 TIMEOUT_S: Final = 120

@@ -1,0 +1,1 @@
+"""The commands `kops group ...`, one module each."""

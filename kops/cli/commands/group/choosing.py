@@ -1,0 +1,44 @@
+"""What the commands `kops group ...` share: which groups and topics are meant, and errors of brokers that did not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kops.cli.printing.output import Output
+from kops.cli.running.exit_codes import PLAIN_FAILED
+from kops.errors import KopsError, UsageError
+
+if TYPE_CHECKING:
+    from kops.client.client import Client
+
+Groups = Annotated[list[str] | None, typer.Argument(metavar="[GROUP...]", help="Groups by id.")]
+GroupOption = Annotated[
+    list[str] | None, typer.Option("--group", metavar="GROUP", help="The same as an option, for users of Kafka's tools.")
+]
+AllGroups = Annotated[bool, typer.Option("--all-groups", help="All groups of consumers.")]
+TopicScope = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="TOPIC[:N,...]", help="A topic, or some of its partitions; may be given several times."),
+]
+
+
+def chosen_groups(client: Client, groups: Sequence[str] | None, option: Sequence[str] | None, *, everything: bool) -> list[str]:
+    """The ids of the groups that are meant. Raises UsageError if none is, or if both ways are used."""
+    named = list(dict.fromkeys([*(groups or ()), *(option or ())]))
+    if bool(named) == everything:
+        raise UsageError("name groups, or give --all-groups" if not named else "--all-groups: not together with the names of groups")
+    if named:
+        return named
+    from kops.client.coordinators.groups import consumer_group_ids
+
+    return consumer_group_ids(client)
+
+
+def tell_brokers(out: Output, errors: Mapping[int, KopsError]) -> None:
+    """Warn about brokers whose answers are missing; the command has then failed in part."""
+    for node_id, error in errors.items():
+        out.warn(f"broker {node_id}: {error}")
+        out.status = out.status or PLAIN_FAILED

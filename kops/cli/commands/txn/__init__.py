@@ -1,0 +1,1 @@
+"""The commands `kops txn ...`, one module each."""

@@ -1,0 +1,73 @@
+"""`kops txn list`: lists transactional ids."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kops.cli.commands.group.choosing import tell_brokers
+from kops.cli.inputs.connecting import Bootstrap, CommandConfig, CommandProperty, connect
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
+from kops.cli.running.options import command
+
+SCHEMA = "kops.txn-list/v1"
+COLUMNS = [
+    Column("transactional_id"),
+    Column("coordinator", kind="int"),
+    Column("producer_id", "producer", "int"),
+    Column("state"),
+]
+
+
+@command(
+    formats=("table", "json", "jsonl", "yaml", "csv"),
+    examples=[
+        ("All transactional ids.", "kops txn list"),
+        ("Transactions that have been open for more than a minute.", "kops txn list --state Ongoing --duration-filter 60000"),
+    ],
+)
+def list_(
+    out: Output,
+    state: Annotated[list[str] | None, typer.Option("--state", metavar="STATE", help="Only ids in this state, as Ongoing.")] = None,
+    producer_id: Annotated[list[int] | None, typer.Option("--producer-id", metavar="N", help="Only of this producer id.")] = None,
+    duration: Annotated[
+        int | None, typer.Option("--duration-filter", metavar="MS", help="Only transactions that have run longer.", show_default=False)
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option("--transactional-id-pattern", metavar="RE", help="Only ids that fit this RE2 expression.", show_default=False),
+    ] = None,
+    bootstrap: Bootstrap = None,
+    config: CommandConfig = None,
+    properties: CommandProperty = None,
+) -> int:
+    """List transactional ids with their coordinators, producers and states.
+
+    Every broker is asked; one that does not answer is reported, and the exit code is then 1.
+    """
+    from kops.client.coordinators.transactions import list_transactions
+
+    with connect(out, bootstrap, config, properties) as client:
+        found, errors = list_transactions(
+            client,
+            states=state or (),
+            producer_ids=producer_id or (),
+            longer_than_ms=-1 if duration is None else duration,
+            pattern=pattern,
+        )
+    tell_brokers(out, errors)
+    rows = [
+        {
+            "transactional_id": one.transactional_id,
+            "coordinator": one.coordinator,
+            "producer_id": one.producer_id,
+            "state": one.state,
+        }
+        for one in found
+    ]
+    out.rows(rows, COLUMNS, schema=SCHEMA, key="transactions")
+    if not rows and out.format == "table":
+        out.say("no transactional ids")
+    return out.status

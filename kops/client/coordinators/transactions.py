@@ -1,0 +1,264 @@
+"""Transactions: list, describe, producers of partitions, hanging ones, abort.
+
+Source: Kafka's ListTransactionsHandler, DescribeTransactionsHandler, DescribeProducersHandler, AbortTransactionHandler,
+FenceProducersHandler (which `forceTerminateTransaction` uses), TransactionsCommand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kops.client.client import Client
+from kops.client.coordinators.finding import KeyType, by_all_brokers, by_coordinator, find_coordinators, raise_for
+from kops.client.offsets import by_leader
+from kops.client.topics import error_of
+from kops.errors import ApiError, KopsError
+from kops.records.log_offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from kops.protocol.declaration import Message
+
+_PARTITIONS_AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """A transactional id in a list."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A transactional id. `started_ms` is None if no transaction is open."""
+
+    transactional_id: str
+    coordinator: int | None
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout_ms: int
+    started_ms: int | None
+    partitions: list[TopicPartition] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """A producer that a partition remembers. `txn_start_offset` is None without an open transaction; -1 stands for what is not known."""
+
+    key: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    txn_start_offset: int | None
+
+
+def list_transactions(
+    client: Client,
+    *,
+    states: Iterable[str] = (),
+    producer_ids: Iterable[int] = (),
+    longer_than_ms: int = -1,
+    pattern: str | None = None,
+) -> tuple[list[TransactionListing], dict[int, KopsError]]:
+    """-> (the ids of all coordinators, errors of brokers). A filter that a broker does not know is its error."""
+    from kops.protocol.messages import ListTransactionsRequest, ListTransactionsResponse
+
+    def handle(response: Message) -> list[tuple[str, int, str]]:
+        assert isinstance(response, ListTransactionsResponse)
+        raise_for(response.error_code)
+        return [(one.transactional_id, one.producer_id, one.transaction_state) for one in response.transaction_states]
+
+    request = ListTransactionsRequest(
+        state_filters=list(states),
+        producer_id_filters=list(producer_ids),
+        duration_filter=longer_than_ms,
+        transactional_id_pattern=pattern,
+    )
+    answers, errors = by_all_brokers(client, "list transactions", request, handle)
+    found = [TransactionListing(*one, node_id) for node_id, listed in answers.items() for one in listed]
+    return sorted(found, key=lambda one: one.transactional_id), errors
+
+
+def describe_transactions(client: Client, ids: Iterable[str]) -> dict[str, TransactionDescription | ApiError]:
+    """Describe transactional ids. TRANSACTIONAL_ID_NOT_FOUND for what is none."""
+    from kops.protocol.messages import DescribeTransactionsRequest, DescribeTransactionsResponse
+
+    wanted = list(dict.fromkeys(ids))
+    nodes = find_coordinators(client, KeyType.TRANSACTION, wanted) if wanted else {}
+
+    def handle(response: Message) -> dict[str, TransactionDescription | ApiError]:
+        assert isinstance(response, DescribeTransactionsResponse)
+        found: dict[str, TransactionDescription | ApiError] = {}
+        for one in response.transaction_states:
+            node = nodes.get(one.transactional_id)
+            found[one.transactional_id] = error_of(one.error_code) or TransactionDescription(
+                one.transactional_id,
+                node if isinstance(node, int) else None,
+                one.producer_id,
+                one.producer_epoch,
+                one.transaction_state,
+                one.transaction_timeout_ms,
+                one.transaction_start_time_ms if one.transaction_start_time_ms >= 0 else None,
+                sorted(TopicPartition(topic.topic, number) for topic in one.topics for number in topic.partitions),
+            )
+        return found
+
+    return by_coordinator(
+        client,
+        "describe transactions",
+        KeyType.TRANSACTION,
+        wanted,
+        lambda keys: DescribeTransactionsRequest(transactional_ids=keys),
+        handle,
+    )
+
+
+def describe_producers(
+    client: Client, keys: Iterable[TopicPartition], *, broker_id: int | None = None
+) -> dict[TopicPartition, list[Producer] | ApiError]:
+    """The producers that leaders of partitions remember, or that a certain broker does."""
+    from kops.protocol.messages import DescribeProducersResponse
+
+    def handle(response: Message) -> dict[TopicPartition, list[Producer] | ApiError]:
+        assert isinstance(response, DescribeProducersResponse)
+        found: dict[TopicPartition, list[Producer] | ApiError] = {}
+        for topic in response.topics:
+            for part in topic.partitions:
+                key = TopicPartition(topic.name, part.partition_index)
+                found[key] = error_of(part.error_code, part.error_message) or [
+                    Producer(
+                        key,
+                        one.producer_id,
+                        one.producer_epoch,
+                        one.coordinator_epoch,
+                        one.last_sequence,
+                        one.last_timestamp,
+                        one.current_txn_start_offset if one.current_txn_start_offset >= 0 else None,
+                    )
+                    for one in part.active_producers
+                ]
+        return found
+
+    wanted = list(keys)
+    found: dict[TopicPartition, list[Producer] | ApiError] = {}
+    for start in range(0, len(wanted), _PARTITIONS_AT_ONCE):
+        some = wanted[start : start + _PARTITIONS_AT_ONCE]
+        if broker_id is None:
+            found |= by_leader(client, "describe producers", some, _producers_request, handle)
+        else:
+            found |= client.call("describe producers", broker_id, _producers_request(some), handle)
+    return found
+
+
+def _producers_request(keys: list[TopicPartition]) -> Callable[[int], Message]:
+    from kops.protocol.messages import DescribeProducersRequest
+    from kops.protocol.messages.describe_producers_request import TopicRequest
+
+    topics: dict[str, list[int]] = {}
+    for key in keys:
+        topics.setdefault(key.topic, []).append(key.partition)
+    entries = [TopicRequest(name=name, partition_indexes=numbers) for name, numbers in topics.items()]
+    return lambda _: DescribeProducersRequest(topics=entries)
+
+
+def find_hanging(
+    client: Client, keys: Iterable[TopicPartition], *, now_ms: int, longer_than_ms: int, broker_id: int | None = None
+) -> tuple[list[Producer], dict[str, KopsError]]:
+    """-> (open transactions of which no coordinator knows, what could not be asked).
+
+    Candidates were last written to more than `longer_than_ms` ago: younger ones may still be on their way to the coordinator. As long as
+    something could not be asked, a transaction of an unknown producer does not count as hanging.
+    """
+    errors: dict[str, KopsError] = {}
+    open_: dict[int, list[Producer]] = {}
+    for key, producers in describe_producers(client, keys, broker_id=broker_id).items():
+        if isinstance(producers, ApiError):
+            errors[f"{key.topic}-{key.partition}"] = producers
+            continue
+        for one in producers:
+            if one.txn_start_offset is not None and now_ms - one.last_timestamp > longer_than_ms:
+                open_.setdefault(one.producer_id, []).append(one)
+    if not open_:
+        return [], errors
+    listed, failed = list_transactions(client, producer_ids=open_)
+    errors |= {f"broker {node_id}": error for node_id, error in failed.items()}
+    ids = {one.producer_id: one.transactional_id for one in listed if one.producer_id in open_}
+    descriptions = describe_transactions(client, ids.values())
+    found = []
+    for producer_id, producers in open_.items():
+        found += _hanging(producers, ids.get(producer_id), descriptions, errors, all_asked=not failed)
+    return sorted(found, key=lambda one: (one.key, one.txn_start_offset or 0)), errors
+
+
+def _hanging(
+    producers: list[Producer],
+    transactional_id: str | None,
+    descriptions: Mapping[str, TransactionDescription | ApiError],
+    errors: dict[str, KopsError],
+    *,
+    all_asked: bool,
+) -> list[Producer]:
+    if transactional_id is None:
+        return producers if all_asked else []
+    description = descriptions[transactional_id]
+    if isinstance(description, TransactionDescription):
+        return [one for one in producers if one.key not in description.partitions]
+    if description.name == "TRANSACTIONAL_ID_NOT_FOUND":
+        return producers
+    errors[transactional_id] = description
+    return []
+
+
+def abort_in_partition(client: Client, key: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+    """Write an ABORT marker into a partition, in place of the coordinator. Raises ApiError.
+
+    The coordinator epoch must not be below that of the producer's last marker; -1 counts as 0, as in Kafka's tool.
+    """
+    from kops.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+    from kops.protocol.messages.write_txn_markers_request import WritableTxnMarker, WritableTxnMarkerTopic
+
+    marker = WritableTxnMarker(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transaction_result=False,
+        topics=[WritableTxnMarkerTopic(name=key.topic, partition_indexes=[key.partition])],
+        coordinator_epoch=max(coordinator_epoch, 0),
+    )
+
+    def handle(response: Message) -> dict[TopicPartition, ApiError | None]:
+        assert isinstance(response, WriteTxnMarkersResponse)
+        return {
+            TopicPartition(topic.name, one.partition_index): error_of(one.error_code)
+            for marker in response.markers
+            for topic in marker.topics
+            for one in topic.partitions
+        }
+
+    found = by_leader(client, "abort transaction", [key], lambda _: lambda _: WriteTxnMarkersRequest(markers=[marker]), handle)
+    error = found[key]
+    if error is not None:
+        raise error
+
+
+def abort_transactional_id(client: Client, transactional_id: str) -> None:
+    """Fence the producer of a transactional id, so that its coordinator aborts the open transaction. Raises ApiError."""
+    from kops.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
+
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=client.settings.request_timeout_ms)
+
+    def handle(response: Message) -> dict[str, ApiError | None]:
+        assert isinstance(response, InitProducerIdResponse)
+        return {transactional_id: error_of(response.error_code)}
+
+    found = by_coordinator(client, "abort transaction", KeyType.TRANSACTION, [transactional_id], lambda _: request, handle)
+    error = found[transactional_id]
+    if error is not None:
+        raise error

@@ -1,0 +1,350 @@
+"""`kops group` and `kops txn` on Apache Kafka 4.3.0, beside Kafka's consumer-groups, groups and transactions tools."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kops.cli.main import main
+from kops.cluster.questions import client_of
+from kops.protocol.declaration import Message
+from kops.protocol.messages import ProduceRequest
+from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
+from kops.records import BatchBuilder
+from tests.cli.conftest import Ran
+from tests.support.kafka.kafka_tools import KafkaTools
+from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.real_broker import RealBroker
+
+Kops = Callable[..., Ran]
+Tool = Callable[..., str]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def broker(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
+    """A broker that lets a producer write without its coordinator, as brokers did before 3.6: so a transaction can hang."""
+    folder = tmp_path_factory.mktemp("real")
+    settings = {"transaction.partition.verification.enable": "false"}
+    with RealBroker(oracle, folder / "run", log_dirs=[folder / "d1"], settings=settings) as started:
+        oracle.create_topic(started.bootstrap, "orders", partitions=3)
+        oracle.create_topic(started.bootstrap, "other")
+        for partition, count in ((0, 30), (1, 20), (2, 0)):
+            oracle.produce(started.bootstrap, "orders", partition, [(b"k", b"v%d" % number) for number in range(count)])
+        oracle.produce(started.bootstrap, "other", 0, [(b"k", b"v")] * 5)
+        yield started
+
+
+@pytest.fixture
+def on(broker: RealBroker, capsysbinary: pytest.CaptureFixture[bytes]) -> Kops:
+    def run(*arguments: str, code: int = 0) -> Ran:
+        ended = main([*arguments, "-b", broker.bootstrap])
+        captured = capsysbinary.readouterr()
+        ran = Ran(ended, captured.out, captured.err.decode())
+        assert ran.code == code, ran.text + ran.err
+        return ran
+
+    return run
+
+
+@pytest.fixture
+def tool(oracle: Oracle, broker: RealBroker) -> Tool:
+    tools = KafkaTools(oracle)
+    return lambda name, *arguments: tools.run(name, "--bootstrap-server", broker.bootstrap, *arguments)
+
+
+@pytest.fixture(scope="module")
+def members(oracle: Oracle, broker: RealBroker) -> Iterator[dict[str, str]]:
+    """Groups with one member each, by protocol; both have read everything and have committed."""
+    consumers = []
+    groups = {"classic": "live-classic", "consumer": "live-consumer"}
+    for protocol, group in groups.items():
+        settings = {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "group.instance.id": f"instance-{protocol}",
+            "client.id": "the-client",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": "false",
+            **{f"{part}.deserializer": "org.apache.kafka.common.serialization.ByteArrayDeserializer" for part in ("key", "value")},
+        }
+        consumer = oracle.java_class("org.apache.kafka.clients.consumer.KafkaConsumer")(oracle.properties(settings))
+        consumers.append(consumer)
+        consumer.subscribe(oracle.java_class("java.util.List").of("orders"))
+        deadline = time.monotonic() + 60
+        while sum(int(consumer.position(each)) for each in consumer.assignment()) < 50:
+            consumer.poll(oracle.java_class("java.time.Duration").ofMillis(100))
+            assert time.monotonic() < deadline
+        consumer.commitSync()
+    yield groups
+    for consumer in consumers:
+        consumer.close()
+
+
+def rows(ran: Ran) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in ran.text.splitlines()]
+
+
+def table(text: str) -> list[list[str]]:
+    """The rows of a table of Kafka's, without its heading: lines of words behind the first line in capitals."""
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    start = next(
+        (number for number, line in enumerate(lines) if line[0] in ("GROUP", "TOPIC", "TransactionalId", "ProducerId")), len(lines)
+    )
+    return sorted(lines[start + 1 :])
+
+
+def words(row: dict[str, Any], *names: str) -> list[str]:
+    return ["-" if row[name] is None else str(row[name]) for name in names]
+
+
+def set_offsets(tool: Tool, group: str, *arguments: str) -> None:
+    text = tool("consumer-groups", "--reset-offsets", "--group", group, "--execute", *arguments)
+    assert "Error" not in text, text
+
+
+# Groups ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_groups_are_listed_and_described(on: Kops, tool: Tool, members: dict[str, str]) -> None:
+    set_offsets(tool, "alone", "--topic", "orders:0,1", "--to-offset", "7")
+    listed = rows(on("group", "list", "--format", "jsonl"))
+    theirs = table(tool("groups", "--list"))
+    assert sorted([row["group"], row["type"], row["protocol"] or ""] for row in listed) == [[*line, ""][:3] for line in theirs]
+    empty = rows(on("group", "list", "--state", "empty", "--type", "classic", "--format", "jsonl"))
+    assert [row["group"] for row in empty if row["group"] == "alone"] == ["alone"]
+    names = ["alone", *members.values()]
+    offsets = []
+    for name in names:
+        offsets += table(tool("consumer-groups", "--describe", "--group", name))
+    documents = {one["group"]: one for one in rows(on("group", "describe", *names, "--format", "jsonl"))}
+    columns = ("topic", "partition", "offset", "end_offset", "lag", "member", "host", "client_id")
+    ours = [[name, *words(row, *columns)] for name in names for row in documents[name]["offsets"]]
+    assert sorted(ours) == sorted(offsets)
+    for name in names:
+        states = table(tool("consumer-groups", "--describe", "--group", name, "--state"))
+        [state] = [line for line in states if line[0] == name]
+        one = documents[name]
+        host, number = one["coordinator"].split(" ")[1].strip("()"), one["coordinator"].split(" ")[0]
+        assert state == [
+            name,
+            host,
+            f"({number})",
+            *([one["assignor"]] if one["assignor"] else ["-"]),
+            one["state"],
+            str(one["member_count"]),
+        ]
+    for name in members.values():
+        [line] = table(tool("consumer-groups", "--describe", "--group", name, "--members", "--verbose"))
+        [member] = documents[name]["members"]
+        assert line[:6] == [
+            name,
+            member["member"],
+            member["instance_id"],
+            member["host"],
+            member["client_id"],
+            str(member["partition_count"]),
+        ]
+        assert line[6] == ("-" if member["epoch"] is None else str(member["epoch"]))
+        assert line[7] == "orders:" + ",".join(each.rpartition("-")[2] for each in member["assignment"])
+    assert on("group", "describe", "alone").err == "alone: no active members\n"
+    assert on("group", "describe", "alone", "--members").text == ""
+
+
+def test_a_group_that_is_not_there(on: Kops) -> None:
+    for command in (("describe", "none"), ("lag", "none"), ("delete", "none")):
+        assert "none" in on("group", *command, code=3).err
+    on("group", "delete", "none", "--if-exists")
+    assert "no committed offsets" in on("group", "export", "none", code=3).err
+    on("group", "describe", code=2)
+    on("group", "describe", "none", "--all-groups", code=2)
+    on("group", "list", "--state", "Sleeping", code=2)
+
+
+def test_lag(on: Kops, tool: Tool, members: dict[str, str]) -> None:
+    set_offsets(tool, "behind", "--topic", "orders", "--to-offset", "10")
+    set_offsets(tool, "behind", "--topic", "other", "--to-offset", "1")
+    found = rows(on("group", "lag", "behind", "--format", "jsonl"))
+    assert [words(row, "topic", "partitions", "lag", "max_lag", "max_partition", "unknown") for row in found] == [
+        ["orders", "3", "30", "20", "0", "0"],
+        ["other", "1", "4", "4", "0", "0"],
+    ]
+    on("group", "lag", "behind", "--max", "30")
+    assert "30 records of orders behind" in on("group", "lag", "behind", "--max", "29", code=1).err
+
+
+RESETS = (
+    ("--to-earliest",),
+    ("--to-latest",),
+    ("--to-current",),
+    ("--to-offset", "25"),
+    ("--shift-by", "-3"),
+    ("--shift-by", "100"),
+    ("--to-datetime", "2020-01-01T00:00:00.000"),
+    ("--to-datetime", "2099-01-01T00:00:00.000"),
+    ("--by-duration", "P1000D"),
+    ("--by-duration", "PT0S"),
+)
+
+
+@pytest.mark.parametrize("target", RESETS, ids=" ".join)
+@pytest.mark.parametrize("scope", [("--all-topics",), ("--topic", "orders", "--topic", "other:0"), ("--topic", "orders:0,1")], ids="".join)
+def test_offsets_are_reset_as_kafkas_tool_does(on: Kops, tool: Tool, target: tuple[str, ...], scope: tuple[str, ...]) -> None:
+    group = "reset"
+    set_offsets(tool, group, "--topic", "orders:0,1", "--to-offset", "7")
+    if target[0] == "--shift-by":
+        set_offsets(tool, group, "--topic", "orders:2", "--to-offset", "0")
+        set_offsets(tool, group, "--topic", "other", "--to-offset", "3")
+    theirs = sorted(csv_lines(tool("consumer-groups", "--reset-offsets", "--group", group, *scope, *target, "--dry-run", "--export")))
+    assert theirs
+    before = on("group", "export", group).text
+    ran = on("group", "reset", group, *scope, *target, "--export")
+    assert sorted(ran.text.splitlines()) == theirs
+    assert on("group", "export", group).text == before
+    planned = rows(on("group", "reset", group, *scope, *target, "--execute", "--format", "jsonl"))
+    assert sorted(",".join(words(row, "topic", "partition", "new_offset")) for row in planned) == theirs
+    assert {*theirs} <= {*on("group", "export", group).text.splitlines()}
+    on("group", "delete", group)
+
+
+def csv_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if re.fullmatch(r"[\w.-]+,\d+,\d+", line)]
+
+
+def test_offsets_go_to_a_file_and_back(on: Kops, tool: Tool, tmp_path: Path) -> None:
+    for number, group in enumerate(("file-a", "file-b")):
+        set_offsets(tool, group, "--topic", "orders", "--to-offset", str(5 + number))
+    one, both = tmp_path / "one.csv", tmp_path / "both.csv"
+    one.write_text(on("group", "export", "file-a").text)
+    both.write_text(on("group", "export", "file-a", "file-b").text)
+    assert one.read_text() == "orders,0,5\norders,1,5\norders,2,0\n"
+    for group in ("file-a", "file-b"):
+        set_offsets(tool, group, "--topic", "orders", "--to-latest")
+    assert "nothing was changed" in on("group", "import", str(one), "--group", "file-a").err
+    assert on("group", "export", "file-a").text == "orders,0,30\norders,1,20\norders,2,0\n"
+    on("group", "import", str(both), "--execute")
+    assert on("group", "export", "file-a", "file-b").text == both.read_text()
+    # Kafka's tool reads the same file, and kops reads its.
+    set_offsets(tool, "file-a", "--from-file", str(one))
+    theirs = tool("consumer-groups", "--reset-offsets", "--group", "file-a", "--all-topics", "--to-current", "--dry-run", "--export")
+    assert sorted(csv_lines(theirs)) == one.read_text().splitlines()
+    assert on("group", "import", str(one), code=1).err.startswith("kops: error:")  # whose?
+    one.write_text("orders,0,999\norders,9,1\n")
+    assert "no such partition: orders-9" in on("group", "import", str(one), "--group", "file-a", code=3).err
+    one.write_text("orders,0,999\n")
+    assert "orders-0: offset 999 is higher than the latest; 30 is taken" in on("group", "import", str(one), "--group", "file-a").err
+
+
+def test_a_group_with_members_keeps_its_offsets(on: Kops, tool: Tool, members: dict[str, str]) -> None:
+    for group in members.values():
+        ran = on("group", "reset", group, "--topic", "orders", "--to-earliest", "--execute", code=1)
+        assert "offsets can only be reset if the group is inactive, but its state is Stable" in ran.err
+        assert "is inactive, but the current state is Stable" in tool(
+            "consumer-groups", "--reset-offsets", "--group", group, "--topic", "orders", "--to-earliest", "--execute"
+        )
+        assert "NON_EMPTY_GROUP" in on("group", "delete", group, code=1).err
+        assert "GROUP_SUBSCRIBED_TO_TOPIC" in on("group", "delete-offsets", group, "--topic", "orders", code=1).err
+    on("group", "reset", "x", "--topic", "orders", code=2)
+    on("group", "reset", "x", "--topic", "orders", "--all-topics", "--to-latest", code=2)
+    on("group", "reset", "x", "--topic", "orders", "--to-latest", "--to-earliest", code=2)
+    assert "no such topic: nothing" in on("group", "reset", "x", "--topic", "nothing", "--to-latest", code=3).err
+    assert "no such partition: orders-7" in on("group", "reset", "x", "--topic", "orders:7", "--to-latest", code=3).err
+
+
+def test_offsets_and_groups_are_deleted(on: Kops, tool: Tool) -> None:
+    set_offsets(tool, "going", "--topic", "orders", "--to-offset", "3")
+    set_offsets(tool, "going", "--topic", "other", "--to-offset", "1")
+    done = rows(on("group", "delete-offsets", "going", "--topic", "orders:0,2", "--topic", "other", "--format", "jsonl"))
+    assert [words(row, "topic", "partition", "error") for row in done] == [["orders", "0", "-"], ["orders", "2", "-"], ["other", "0", "-"]]
+    assert [line[1:4] for line in table(tool("consumer-groups", "--describe", "--group", "going"))] == [["orders", "1", "3"]]
+    on("group", "delete", "going")
+    assert "going" not in tool("groups", "--list")
+
+
+# Transactions ---------------------------------------------------------------------------------------------------------------------------
+
+
+def write_without_coordinator(broker: RealBroker, topic: str, producer_id: int, timestamp: int) -> None:
+    """A transactional batch of a producer that never told its coordinator of the partition."""
+    builder = BatchBuilder(producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
+    builder.append(timestamp, b"k", b"v")
+    data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=builder.build())])]
+
+    def handle(response: Message) -> int:
+        return int(response.responses[0].partition_responses[0].error_code)  # type: ignore[attr-defined]
+
+    with client_of(broker.bootstrap, timeout_ms=10_000) as client:
+        client.fetch_metadata([topic])
+        request = ProduceRequest(transactional_id="lost", acks=-1, timeout_ms=5000, topic_data=data)
+        assert client.call("produce", 1, lambda _: request, handle, versions=range(9, 12)) == 0
+
+
+def test_transactions_as_kafkas_tool_shows_them(on: Kops, oracle: Oracle, tool: Tool, broker: RealBroker) -> None:
+    oracle.create_topic(broker.bootstrap, "paid")
+    settings = {
+        "bootstrap.servers": broker.bootstrap,
+        "transactional.id": "pay-1",
+        **{f"{part}.serializer": "org.apache.kafka.common.serialization.ByteArraySerializer" for part in ("key", "value")},
+    }
+    producer = oracle.java_class("org.apache.kafka.clients.producer.KafkaProducer")(oracle.properties(settings))
+    producer.initTransactions()
+    producer.beginTransaction()
+    producer.send(oracle.java_class("org.apache.kafka.clients.producer.ProducerRecord")("paid", b"v")).get()
+    theirs = table(tool("transactions", "list"))
+    ours = rows(on("txn", "list", "--format", "jsonl"))
+    assert sorted(words(row, "transactional_id", "coordinator", "producer_id", "state") for row in ours) == theirs
+    assert [row["transactional_id"] for row in rows(on("txn", "list", "--state", "Ongoing", "--format", "jsonl"))] == ["pay-1"]
+    [described] = rows(on("txn", "describe", "pay-1", "--format", "jsonl"))
+    told = tool("transactions", "describe", "--transactional-id", "pay-1").split("\n")[1].split()
+    columns = ("coordinator", "transactional_id", "producer_id", "producer_epoch", "state", "timeout_ms", "started")
+    assert told[:7] == words(described, *columns)
+    assert told[8].split(",") == described["partitions"] == ["paid-0"]
+    shown = rows(on("txn", "producers", "paid", "--format", "jsonl"))
+    names = ("producer_id", "producer_epoch", "coordinator_epoch", "last_sequence", "last_timestamp", "txn_start_offset")
+    told_rows = table(tool("transactions", "describe-producers", "--topic", "paid", "--partition", "0"))
+    assert [words(row, *names) for row in shown] == told_rows
+    assert shown[0]["txn_start_offset"] == 0
+    assert rows(on("txn", "find-hanging", "--max-transaction-timeout", "0", "--format", "jsonl")) == []
+    on("txn", "abort", "--transactional-id", "pay-1")
+    deadline = time.monotonic() + 30
+    while rows(on("txn", "producers", "paid:0", "--format", "jsonl"))[0]["txn_start_offset"] is not None:
+        assert time.monotonic() < deadline
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in on("txn", "describe", "none", code=3).err
+    producer.close(oracle.java_class("java.time.Duration").ofMillis(0))
+
+
+def test_a_hanging_transaction_is_found_and_aborted(on: Kops, oracle: Oracle, tool: Tool, broker: RealBroker, tmp_path: Path) -> None:
+    oracle.create_topic(broker.bootstrap, "hung")
+    oracle.produce(broker.bootstrap, "hung", 0, [(b"k", b"v")] * 3)
+    write_without_coordinator(broker, "hung", 424242, int(time.time() * 1000) - 20 * 60_000)
+    [found] = rows(on("txn", "find-hanging", "--format", "jsonl"))
+    told = tool("transactions", "find-hanging", "--broker-id", "1").split("\n")[1].split()
+    columns = ("topic", "partition", "producer_id", "producer_epoch", "coordinator_epoch", "txn_start_offset", "last_timestamp", "minutes")
+    assert words(found, *columns) == told
+    assert found["txn_start_offset"] == 3
+    for scope in (("hung",), ("--topic", "hung", "--partition", "0"), ("--broker-id", "1")):
+        assert len(rows(on("txn", "find-hanging", *scope, "--format", "jsonl"))) == 1
+    assert on("txn", "find-hanging", "--max-transaction-timeout", "30").err == "no hanging transactions\n"
+    assert on("txn", "find-hanging", "orders").text == ""
+    # Offline, it is the same one.
+    assert main(["log", "txns", "--hanging", "--format", "jsonl", "-o", str(tmp_path / "txns"), str(broker.log_dirs[0])]) == 4
+    [offline] = [json.loads(line) for line in (tmp_path / "txns").read_text().splitlines()]
+    assert (offline["producer_id"], offline["first_offset"], offline["command"]) == (424242, 3, found["command"])
+    assert (
+        "no open transaction begins at offset 1"
+        in on("txn", "abort", "--topic", "hung", "--partition", "0", "--start-offset", "1", code=3).err
+    )
+    assert oracle.read_records(broker.bootstrap, "hung", 0, isolation="read_committed").meta["endOffset"] == 3
+    assert "is aborted" in on(*found["command"].split()[1:]).err
+    assert rows(on("txn", "find-hanging", "--format", "jsonl")) == []
+    assert oracle.read_records(broker.bootstrap, "hung", 0, isolation="read_committed").meta["endOffset"] == 5
+    on("txn", "abort", "--topic", "hung", "--start-offset", "1", code=2)
+    on("txn", "abort", "--topic", "hung", "--partition", "0", "--producer-id", "1", code=2)
+    on("txn", "abort", code=2)
