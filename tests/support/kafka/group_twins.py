@@ -5,10 +5,13 @@ The twins are the runtime of both: they replay records, keep appends until `comm
 
 from __future__ import annotations
 
+import base64
+import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
+from uuid import UUID
 
 from py4j.protocol import Py4JJavaError
 
@@ -32,6 +35,8 @@ from tests.support.parts.manual_timer import ManualTimer
 
 START_MS = 1_700_000_000_000
 CLIENT_HOST = "/127.0.0.1"
+NO_ID = "00000000-0000-4000-8000-000000000000"
+"""The id of a member that Kafka's shard did not let in."""
 IGNORED_TIMERS = {"group-size-counter"}
 """Timers of Kafka's that only count."""
 
@@ -105,7 +110,7 @@ class GroupTwins:
         self.new_ids: deque[str] = deque()
         config = GroupCoordinatorConfig.from_values(settings)
         self.ours = GroupCoordinatorShard(
-            self.timeline, self.timer, self.executor, lambda: self.clock.now_ms, self.new_ids.popleft, config, lambda _group_id: None
+            self.timeline, self.timer, self.executor, lambda: self.clock.now_ms, self._new_id, config, lambda _group_id: None
         )
         self.offset = 0
         self.committed_offset = 0
@@ -127,9 +132,9 @@ class GroupTwins:
         self.check_timers()
         self.commit()
 
-    def reloaded(self) -> GroupTwins:
+    def reloaded(self) -> Self:
         """New twins that have replayed the same log."""
-        again = GroupTwins(self.java, self.settings, self.topics, self.log, self.clock.now_ms)
+        again = type(self)(self.java, self.settings, self.topics, self.log, self.clock.now_ms)
         again.known_ids = self.known_ids
         return again
 
@@ -187,10 +192,11 @@ class GroupTwins:
             thrown = caught.java_exception
             error, text = by_exception(thrown.getClass().getSimpleName()).name, thrown.getMessage()
         if group_id is not None:
-            self._find_new_ids(group_id)
+            self._find_new_ids(group_id, result, text)
         try:
             own = ours()
         except ApiError as raised:
+            self.new_ids.clear()
             assert (raised.name, raised.message or text) == (error, text if error != "UNKNOWN_SERVER_ERROR" else raised.message)
             self._check()
             return Answer(error, None, ())
@@ -276,13 +282,19 @@ class GroupTwins:
         real = {key: due for key, due in self.theirs.timer.dues().items() if key not in IGNORED_TIMERS}
         assert self.timer.dues() == real
 
+    def _new_id(self) -> str:
+        return self.new_ids.popleft() if self.new_ids else NO_ID
+
     def _check(self) -> None:
         self.check_timers()
         self._check_waiting()
 
-    def _find_new_ids(self, group_id: str) -> None:
-        """The ids that Kafka has drawn are ours, too."""
-        found = self.theirs.member_ids(group_id)
+    def _find_new_ids(self, group_id: str, result: Any, text: str) -> None:
+        """The ids that Kafka has drawn are ours, too. An error or a record may name one."""
+        found = self.theirs.member_ids(group_id) | set(re.findall(r"(?<![\w-])[\w-]{22}(?![\w-])", text or ""))
+        if result is not None:
+            keys = (read_record(key, None, GROUP_RECORDS).key for key, _ in self.java.records(result.records(), self.theirs.serde))
+            found |= {member_id for key in keys if (member_id := getattr(key, "member_id", ""))}
         if self.waiting and self.waiting[-1].theirs.isDone():
             response = self.waiting[-1].theirs.getNow(None)
             if hasattr(response, "memberId") and type(self.waiting[-1].request).__name__ == "JoinGroupRequest":
@@ -291,6 +303,8 @@ class GroupTwins:
             self.known_ids.add(member_id)
             if len(member_id) > 36:
                 self.new_ids.append(member_id[-36:])
+            elif len(member_id) == 22:  # Kafka's own text of a UUID
+                self.new_ids.append(str(UUID(bytes=base64.urlsafe_b64decode(member_id + "=="))))
 
     def _check_response(self, ours: CoordinatorResult[Any], theirs: Any, response_bytes: Callable[[Any], bytes] | None) -> None:
         response = theirs.response()

@@ -8,6 +8,7 @@ from typing import Any
 
 from kops.protocol.declaration import Message
 from kops.protocol.messages.partition_record import PartitionRecord
+from kops.protocol.messages.remove_topic_record import RemoveTopicRecord
 from kops.protocol.messages.topic_record import TopicRecord
 from kops.protocol.record_values import write_framed
 from tests.support.kafka.oracle import Oracle
@@ -69,8 +70,35 @@ class JavaCoordinators:
             delta.replay(self._metadata_record(TopicRecord(name=name, topic_id=topic_id), 0))
             for partition in range(count):
                 delta.replay(self._metadata_record(PartitionRecord(partition, topic_id, replicas=[1], isr=[1], leader=1), 0))
-        provenance = self.oracle.java_class(f"{images}MetadataProvenance")(self.long(10), 1, self.long(10), True)
+        return self._applied(delta, 10)
+
+    def changed_image(
+        self, before: Any, old: Mapping[str, tuple[bytes, int]], new: Mapping[str, tuple[bytes, int]], version: int
+    ) -> tuple[Any, Any]:
+        """A CoordinatorMetadataDelta and the image behind it: topics are made, deleted and grown."""
+        images = self.oracle.jvm.org.apache.kafka.image
+        delta = images.MetadataDelta.Builder().setImage(self._plain_image(before)).build()
+        for name, (topic_id, _) in old.items():
+            if name not in new or new[name][0] != topic_id:
+                delta.replay(self._metadata_record(RemoveTopicRecord(topic_id), 0))
+        for name, (topic_id, count) in new.items():
+            start = old[name][1] if name in old and old[name][0] == topic_id else 0
+            if not start:
+                delta.replay(self._metadata_record(TopicRecord(name=name, topic_id=topic_id), 0))
+            for partition in range(start, count):
+                delta.replay(self._metadata_record(PartitionRecord(partition, topic_id, replicas=[1], isr=[1], leader=1), 0))
+        image = self._applied(delta, version)
+        return self.make("coordinator.common.runtime.KRaftCoordinatorMetadataDelta", delta), image
+
+    def _applied(self, delta: Any, version: int) -> Any:
+        provenance = self.oracle.java_class(f"{KAFKA}image.MetadataProvenance")(self.long(version), 1, self.long(version), True)
         return self.make("coordinator.common.runtime.KRaftCoordinatorMetadataImage", delta.apply(provenance))
+
+    @staticmethod
+    def _plain_image(image: Any) -> Any:
+        field = image.getClass().getDeclaredField("metadataImage")
+        field.setAccessible(True)
+        return field.get(image)
 
     def _metadata_record(self, message: Message, version: int) -> Any:
         value = write_framed(message, version)

@@ -14,6 +14,10 @@ from tests.support.parts.manual_timer import ManualTimer
 RUNTIME = f"{KAFKA}coordinator.common.runtime."
 
 
+def _text(value: object) -> str:
+    return ",".join(value) if isinstance(value, (list, tuple)) else str(value)
+
+
 class Calls:
     """An object of an interface that notes its calls, name and arguments, and gives one answer to all of them."""
 
@@ -64,7 +68,7 @@ class JavaGroups:
         self.tasks: dict[str, tuple[Any, Any]] = {}
         props = oracle.jvm.java.util.HashMap()
         for key, value in settings.items():
-            props.put(key, str(value))
+            props.put(key, _text(value))
         config = oracle.java_class(f"{group}GroupCoordinatorConfig").fromProps(props)
         share = java.make("coordinator.group.modern.share.ShareGroupConfig", self._share_config(settings))
         self.configs = java.make("coordinator.group.GroupConfigManager", oracle.jvm.java.util.HashMap(), config, share)
@@ -86,7 +90,7 @@ class JavaGroups:
         definition = self.java.oracle.java_class(f"{KAFKA}server.config.AbstractKafkaConfig").CONFIG_DEF
         node = {"process.roles": "broker", "node.id": "1", "controller.listener.names": "C", "controller.quorum.voters": "2@localhost:1"}
         return self.java.make(
-            "common.config.AbstractConfig", definition, node | {key: str(value) for key, value in settings.items()}, False
+            "common.config.AbstractConfig", definition, node | {key: _text(value) for key, value in settings.items()}, False
         )
 
     def _field(self, of: Any, name: str) -> Any:

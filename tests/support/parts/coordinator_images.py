@@ -43,3 +43,20 @@ class Image:
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         """The topic with an id."""
         return self._by_id.get(topic_id)
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What changed between two images."""
+
+    created_topic_ids: Sequence[bytes]
+    changed_topic_ids: Sequence[bytes]
+    deleted_topic_ids: Sequence[bytes]
+
+    @classmethod
+    def between(cls, old: Image, new: Image) -> Delta:
+        """Topics that are new, have changed, or are gone."""
+        before, after = ({topic.id: topic for topic in map(image.topic, image.topic_names()) if topic} for image in (old, new))
+        created = [topic_id for topic_id in after if topic_id not in before]
+        changed = [topic_id for topic_id, topic in after.items() if before.get(topic_id) != topic]
+        return cls(created, changed, [topic_id for topic_id in before if topic_id not in after])

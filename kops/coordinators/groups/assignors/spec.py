@@ -50,13 +50,12 @@ class GroupSpec:
 
     members: Mapping[str, MemberSpec]
     is_homogeneous: bool
-    owners: Mapping[bytes, Mapping[int, str]]
+    owners: Mapping[tuple[bytes, int], str]
     assignable: Mapping[bytes, Collection[int]] | None = None
 
     def is_assigned(self, topic_id: bytes, partition: int) -> bool:
         """Whether a member was assigned the partition."""
-        owners = self.owners.get(topic_id)
-        return owners is not None and partition in owners
+        return (topic_id, partition) in self.owners
 
     def is_assignable(self, topic_id: bytes, partition: int) -> bool:
         """Whether the partition may be assigned."""

@@ -14,6 +14,8 @@ from kops.coordinators.groups.classic.group import ClassicGroup
 from kops.coordinators.groups.classic.lookup import create_tombstones_and_cancel_timers
 from kops.coordinators.groups.classic.manager import ClassicGroupManager
 from kops.coordinators.groups.config import GroupCoordinatorConfig, GroupSettings
+from kops.coordinators.groups.consumer.manager import ConsumerGroupManager
+from kops.coordinators.groups.consumer.state.group import ConsumerGroup
 from kops.coordinators.groups.context import RequestContext
 from kops.coordinators.groups.group import GroupType
 from kops.coordinators.groups.offsets.manager import OffsetManager
@@ -26,6 +28,9 @@ from kops.coordinators.runtime.result import CoordinatorResult
 from kops.coordinators.runtime.timers import CoordinatorExecutor, CoordinatorTimer
 from kops.errors import ApiError
 from kops.protocol.declaration import Message
+from kops.protocol.messages.consumer_group_describe_response import DescribedGroup as DescribedConsumerGroup
+from kops.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from kops.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from kops.protocol.messages.delete_groups_response import DeletableGroupResult
 from kops.protocol.messages.describe_groups_response import DescribedGroup
 from kops.protocol.messages.heartbeat_request import HeartbeatRequest
@@ -81,7 +86,8 @@ class GroupCoordinatorShard:
         self._around = around = Surroundings(timeline, store, timer, executor, now_ms, new_id, config, group_settings)
         self._classic = ClassicGroupManager(around)
         self._offsets = OffsetManager(around, self._classic.rebalances)
-        self._managers: list[GroupManager] = [self._classic]
+        self._consumer = ConsumerGroupManager(around, self._classic.rebalances)
+        self._managers: list[GroupManager] = [self._classic, self._consumer]
         self._replays: dict[type[Message], Callable[[Any, Any], None]] = {}
         for manager in self._managers:
             self._replays.update(manager.replays)
@@ -93,6 +99,8 @@ class GroupCoordinatorShard:
     ) -> CoordinatorResult[None]:
         """JoinGroup. The response may come much later."""
         group = self._store.get(request.group_id)
+        if isinstance(group, ConsumerGroup) and not group.is_empty:
+            return self._consumer.classic_members.join(group, context, request, promise)
         if group is None or group.type is GroupType.CLASSIC or (group.type in (GroupType.CONSUMER, GroupType.STREAMS) and group.is_empty):
             return self._classic.join(context, request, promise)
         promise.complete(JoinGroupResponse(error_code=code("INCONSISTENT_GROUP_PROTOCOL")))
@@ -105,6 +113,8 @@ class GroupCoordinatorShard:
         group = self._store.get(request.group_id)
         if isinstance(group, ClassicGroup) and not group.is_empty:
             return self._classic.sync(group, request, promise)
+        if isinstance(group, ConsumerGroup) and not group.is_empty:
+            return self._consumer.classic_members.sync(group, request, promise)
         promise.complete(SyncGroupResponse(error_code=code("UNKNOWN_MEMBER_ID")))
         return EMPTY_RESULT
 
@@ -113,6 +123,8 @@ class GroupCoordinatorShard:
         group = self._store.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._classic.heartbeat(group, request)
+        if isinstance(group, ConsumerGroup):
+            return self._consumer.classic_members.heartbeat(group, request)
         raise ApiError("UNKNOWN_MEMBER_ID", f"Group {request.group_id} not found.")
 
     def classic_group_leave(self, context: RequestContext, request: LeaveGroupRequest) -> CoordinatorResult[LeaveGroupResponse]:
@@ -120,7 +132,21 @@ class GroupCoordinatorShard:
         group = self._store.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._classic.leave(group, request)
+        if isinstance(group, ConsumerGroup):
+            return self._consumer.leave_classic(group, request)
         raise ApiError("UNKNOWN_MEMBER_ID", f"Group {request.group_id} not found.")
+
+    # Consumer groups
+
+    def consumer_group_heartbeat(
+        self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    ) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
+        """ConsumerGroupHeartbeat: a member joins (epoch 0), stays or leaves (-1, -2)."""
+        return self._consumer.heartbeat(context, request)
+
+    def consumer_group_describe(self, group_ids: Iterable[str]) -> list[DescribedConsumerGroup]:
+        """ConsumerGroupDescribe: committed consumer groups."""
+        return self._consumer.describe(group_ids)
 
     # Offsets
 

@@ -1,0 +1,95 @@
+"""Consumer groups by id, and the settings of one (from Kafka's GroupMetadataManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kops.coordinators.groups.assignors import range_assignor, uniform
+from kops.coordinators.groups.classic.group import ClassicGroup
+from kops.coordinators.groups.consumer.state.group import ConsumerGroup
+from kops.coordinators.groups.group import Group
+from kops.coordinators.groups.modern.metadata_hash import TopicHashes
+from kops.coordinators.groups.modern.target_assignment import Assign
+from kops.coordinators.groups.surroundings import Surroundings
+from kops.coordinators.runtime.image import CoordinatorImage
+from kops.errors import ApiError
+from kops.protocol.json_text import uuid_text
+
+METADATA_REFRESH_INTERVAL_MS: Final = 2**31 - 1
+ASSIGNORS: Final[Mapping[str, Assign]] = {uniform.NAME: uniform.assign, range_assignor.NAME: range_assignor.assign}
+
+
+class GroupLookup:
+    """What all parts that handle consumer groups share."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self.around = around
+        self.topic_hashes = TopicHashes()
+        self.default_assignor = around.config.group_consumer_assignors[0]
+
+    @property
+    def image(self) -> CoordinatorImage:
+        """The newest metadata."""
+        image = self.around.image
+        assert image is not None, "the shard is not loaded"
+        return image
+
+    def group(self, group_id: str) -> ConsumerGroup:
+        """A consumer group. Raises ApiError GROUP_ID_NOT_FOUND."""
+        return _consumer_group(self.around.store.group(group_id))
+
+    def committed_group(self, group_id: str) -> ConsumerGroup:
+        """A committed consumer group. Raises ApiError GROUP_ID_NOT_FOUND."""
+        return _consumer_group(self.around.store.committed_group(group_id))
+
+    def persisted_group(self, group_id: str, *, create: bool) -> ConsumerGroup | None:
+        """The group of a record; with `create` a new one if there is none or one that only keeps offsets."""
+        store = self.around.store
+        group = store.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if group is None and not create:
+            return None
+        if group is not None and not (isinstance(group, ClassicGroup) and group.is_simple):
+            raise ApiError("UNKNOWN_SERVER_ERROR", f"Group {group_id} is not a consumer group")
+        made = ConsumerGroup(self.around.timeline, group_id)
+        store.put(made)
+        return made
+
+    def new_member_id(self) -> str:
+        """An id for a member that has none (Kafka's Uuid.randomUuid, whose text does not begin with a hyphen)."""
+        while True:
+            text = uuid_text(bytes.fromhex(self.around.new_id().replace("-", "")))
+            if not text.startswith("-"):
+                return text
+
+    def assignor(self, name: str) -> Assign:
+        """The assignor with a name. Raises ApiError UNKNOWN_SERVER_ERROR, as Kafka, where this broker does not have it."""
+        assign = ASSIGNORS.get(name) if name in self.around.config.group_consumer_assignors else None
+        if assign is None:
+            raise ApiError("UNKNOWN_SERVER_ERROR")
+        return assign
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        """How long a member may be silent."""
+        return self._setting(group_id, "consumer.session.timeout.ms", self.around.config.group_consumer_session_timeout_ms)
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        """How often members shall send heartbeats."""
+        return self._setting(group_id, "consumer.heartbeat.interval.ms", self.around.config.group_consumer_heartbeat_interval_ms)
+
+    def assignment_interval_ms(self, group_id: str) -> int:
+        """How long a target assignment stays at least."""
+        return self._setting(group_id, "consumer.assignment.interval.ms", self.around.config.group_consumer_assignment_interval_ms)
+
+    def _setting(self, group_id: str, name: str, default: int) -> int:
+        settings = self.around.group_settings(group_id)
+        value = None if settings is None else settings.get(name)
+        return default if value is None else int(value)
+
+
+def _consumer_group(group: Group) -> ConsumerGroup:
+    if isinstance(group, ConsumerGroup):
+        return group
+    raise ApiError("GROUP_ID_NOT_FOUND", f"Group {group.group_id} is not a consumer group.")

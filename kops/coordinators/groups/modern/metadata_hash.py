@@ -1,0 +1,68 @@
+"""Hashes of the metadata of a group's topics (Kafka's Utils.computeTopicHash, computeGroupHash): a change means a new group epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from struct import pack
+from typing import Final
+
+from kops.coordinators.groups.modern.xxh3 import xxh3_64
+from kops.coordinators.runtime.image import CoordinatorImage, TopicView
+
+_MAGIC: Final = b"\0"
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _chars(text: str) -> bytes:
+    """A string as hash4j takes it: Java's chars, and how many they are."""
+    data = text.encode("utf-16-le", "surrogatepass")
+    return data + pack("<i", len(data) // 2)
+
+
+def topic_hash(topic: TopicView) -> int:
+    """The hash of a topic: its id, name, partitions, and the racks of their replicas."""
+    parts = [_MAGIC, topic.id[7::-1], topic.id[:7:-1], _chars(topic.name), pack("<i", topic.partition_count)]
+    for partition in range(topic.partition_count):
+        parts.append(pack("<i", partition))
+        for rack in sorted(topic.partition_racks(partition), key=_utf16):
+            chars = _chars(rack)
+            parts.append(chars[-4:] + chars)
+    return _signed(xxh3_64(b"".join(parts)))
+
+
+def group_hash(topic_hashes: Mapping[str, int]) -> int:
+    """The hash of topics by name."""
+    if not topic_hashes:
+        return 0
+    return _signed(xxh3_64(b"".join(pack("<q", topic_hashes[name]) for name in sorted(topic_hashes, key=_utf16))))
+
+
+def _utf16(text: str) -> bytes:
+    """The order of Java's strings."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+class TopicHashes:
+    """The hashes of topics, kept until the topics change."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, int] = {}
+
+    def forget(self, topic: str) -> None:
+        """The topic has changed, or nobody subscribes to it any more."""
+        self._kept.pop(topic, None)
+
+    def of_topics(self, names: Iterable[str], image: CoordinatorImage) -> int:
+        """The hash of a group that subscribes to these topics (ModernGroup.computeMetadataHash). Missing topics do not count."""
+        hashes: dict[str, int] = {}
+        for name in names:
+            topic = image.topic(name)
+            if topic is not None:
+                kept = self._kept.get(name)
+                if kept is None:
+                    kept = self._kept[name] = topic_hash(topic)
+                hashes[name] = kept
+        return group_hash(hashes)

@@ -1,0 +1,72 @@
+"""How many members subscribe to a topic, by name and by regular expression (Kafka's SubscriptionCount)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import NamedTuple, TypeVar
+
+from kops.coordinators.groups.assignors.java_maps import texts_of_list
+
+K = TypeVar("K")
+Names = Mapping[str, None]
+"""A set of names in Java's order of iteration. Two are equal if the names are."""
+
+
+class SubscriptionCount(NamedTuple):
+    """Members that name the topic, and regular expressions that match it."""
+
+    by_name: int
+    by_regex: int
+
+
+SubscriptionCounts = MutableMapping[str, SubscriptionCount]
+
+
+def names_of(names: Iterable[str]) -> Names:
+    """A set of names."""
+    return dict.fromkeys(texts_of_list(names))
+
+
+def union_of(names: Names, others: Names) -> Names:
+    """All names of both (Kafka's UnionSet): those of the larger set come first."""
+    if not names or not others:
+        return names or others
+    large, small = (names, others) if len(names) > len(others) else (others, names)
+    return {**large, **small}
+
+
+def count_names(counts: SubscriptionCounts, topics: Iterable[str], change: int) -> None:
+    """A member with these topics has come (1) or gone (-1)."""
+    for topic in topics:
+        _count(counts, topic, change, 0)
+
+
+def count_regex(counts: SubscriptionCounts, topics: Iterable[str], change: int) -> None:
+    """A regular expression that matches these topics has come (1) or gone (-1)."""
+    for topic in topics:
+        _count(counts, topic, 0, change)
+
+
+def _count(counts: SubscriptionCounts, topic: str, by_name: int, by_regex: int) -> None:
+    before = counts.get(topic)
+    if before is None:
+        if by_name + by_regex > 0:
+            counts[topic] = SubscriptionCount(by_name, by_regex)
+        return
+    new = SubscriptionCount(before.by_name + by_name, before.by_regex + by_regex)
+    if new == (0, 0):
+        del counts[topic]
+    else:
+        counts[topic] = new
+
+
+def count(counts: MutableMapping[K, int], key: K, change: int) -> None:
+    """Add to the number of a key, which has none where it would be 0 (Kafka's Utils.incValue, decValue)."""
+    before = counts.get(key)
+    if before is None:
+        if change > 0:
+            counts[key] = change
+    elif before + change == 0:
+        del counts[key]
+    else:
+        counts[key] = before + change
