@@ -182,7 +182,7 @@ def test_random_lives(oracle: Oracle) -> None:
     java = JavaCoordinators(oracle)
     seen: Counter[str] = Counter()
     for seed in range(4):
-        seen += live(java, seed, 110)
+        seen += live(java, seed, 90)
     assert {"ShareSnapshotKey", "ShareUpdateKey", "tombstone", "Write 0", "Write 74", "Write 124", "Write 42", "Read 0", "Read 74"} <= set(
         seen
     )
