@@ -72,6 +72,7 @@ KINDS: dict[str, float] = {
     "fail_write": 1.5,
     "reload": 0.5,
 }
+AFTER_UNLOADING = ("join", "sync", "heartbeat", "leave", "commit_offset", "fetch", "delete_offsets", "delete_groups")
 
 
 class Member:
@@ -97,6 +98,9 @@ class Life:
             "offsets.retention.minutes": rng.choice((1, 10, 10_080)),
             "offset.metadata.max.bytes": 8,
         }
+        self.kind = rng.choices(("consumer", "connect"), (4, 1))[0]
+        self.static_share = rng.choice((0.2, 0.5, 1))
+        self.newcomers = rng.choice(((0, 1, 2), (0, 1, 2), (3, 6)))
         self.twins = GroupTwins(java, settings, TOPICS)
         self.members: dict[str, list[Member]] = {group: [] for group in GROUPS}
         self.seen: Counter[str] = Counter()
@@ -127,7 +131,7 @@ class Life:
             member_id = "stranger" if chosen > 0.97 else ""
             instance = rng.choice(INSTANCES) if rng.random() < 0.35 else None
         version = rng.choice((0, 3, 4, 5, 8, 9, 9, 9))
-        kind = rng.choices(("consumer", "connect", ""), (30, 1, 1))[0]
+        kind = rng.choices((self.kind, "connect", ""), (30, 1, 1))[0]
         names = rng.choice((("range",), ("range", "sticky"), ("sticky", "range"), ("range", "sticky", "cooperative"), ("odd",)))
         if rng.random() < 0.7:
             names = ("range", "sticky")
@@ -140,8 +144,8 @@ class Life:
     def _round(self) -> None:
         """Some members join as clients do, and most of them sync."""
         rng, group = self.rng, self._group()
-        for _ in range(rng.choice((0, 1, 2))):
-            self._join_as_client(group, Member("", rng.choice((None, None, *INSTANCES))))
+        for _ in range(rng.choice(self.newcomers)):
+            self._join_as_client(group, Member("", rng.choice(INSTANCES) if rng.random() < self.static_share else None))
         for member in [*self.members[group]]:
             if rng.random() < 0.9:
                 self._join_as_client(group, member)
@@ -158,12 +162,14 @@ class Life:
         group = self._group()
         instances = [member.instance_id for member in self.members[group] if member.instance_id is not None]
         if instances:
-            self._join_as_client(group, Member("", self.rng.choice(instances)))
+            names = self.rng.choice((("range",), ("range",), ("range", "sticky"), ("sticky", "range")))
+            self._join_as_client(group, Member("", self.rng.choice(instances)), names)
             self._commit()
 
-    def _join_as_client(self, group: str, member: Member) -> None:
-        protocols = [JoinGroupRequestProtocol("range", self._metadata())]
-        request = JoinGroupRequest(group, 10_000, 20_000, member.member_id, member.instance_id, "consumer", protocols)
+    def _join_as_client(self, group: str, member: Member, names: tuple[str, ...] = ("range", "sticky")) -> None:
+        protocols = [JoinGroupRequestProtocol(name, self._metadata()) for name in names]
+        session_ms = self.rng.choice((10_000, 60_000))
+        request = JoinGroupRequest(group, session_ms, 20_000, member.member_id, member.instance_id, self.kind, protocols)
         self._note("join", self.twins.ask("classic_group_join", request, self.rng.choice((3, 8, 9)), client_id="c", holds_back=True))
         self._learn()
 
@@ -176,7 +182,7 @@ class Life:
     def _metadata(self) -> bytes:
         chosen = self.rng.random()
         if chosen < 0.03:
-            return b"\x00"
+            return self.rng.choice((b"", b"\x00", b"\x00\x01\x00\x00"))
         topics = self.rng.choice((["orders"], ["orders", "stock"], ["stock"])) if chosen < 0.3 else ["orders"]
         version = self.rng.choice((0, 1, 3)) if chosen < 0.1 else 3
         return version.to_bytes(2, "big") + ConsumerProtocolSubscription(topics).encode(version)
@@ -374,7 +380,9 @@ class Life:
     def _reload(self) -> None:
         self.twins.unload()
         self._learn()
-        self.twins = self.twins.reloaded()
+        for _ in range(4):
+            getattr(self, f"_{self.rng.choice(AFTER_UNLOADING)}")()
+        self.twins = self.twins.reloaded({**self.twins.settings, "group.max.size": self.rng.choice((2, 4, 100))})
         self._compare_all()
 
     def _compare_all(self) -> None:
@@ -421,7 +429,7 @@ class Life:
         if member is None:
             member = Member(response.member_id, request.group_instance_id)
             members.append(member)
-            del members[:-8]
+            del members[:-16]
         member.generation = response.generation_id
         member.protocol = (response.protocol_type, response.protocol_name)
         member.is_leader = response.leader == response.member_id
@@ -439,7 +447,7 @@ def test_random_lives(oracle: Oracle) -> None:
     java = JavaCoordinators(oracle)
     seen: Counter[str] = Counter()
     for seed in range(2):
-        seen += Life(java, seed).live(150)
+        seen += Life(java, seed).live(110)
     assert {"JoinGroup NONE", "SyncGroup NONE", "state Stable"} <= set(seen), seen
 
 
@@ -449,5 +457,5 @@ def test_many_lives(oracle: Oracle, seed_count: int | None) -> None:
     java = JavaCoordinators(oracle)
     seen: Counter[str] = Counter()
     for seed in range(100, 100 + (seed_count or 12)):
-        seen += Life(java, seed).live(400)
-    assert {"skip_assignment", "commit_offset OffsetCommitKey"} <= set(seen), seen
+        seen += Life(java, seed).live(300)
+    assert {"JoinGroup FENCED_INSTANCE_ID", "fetch UNSTABLE_OFFSET_COMMIT", "topics_deleted OffsetCommitKey tombstone"} <= set(seen), seen

@@ -132,9 +132,9 @@ class GroupTwins:
         self.check_timers()
         self.commit()
 
-    def reloaded(self) -> Self:
-        """New twins that have replayed the same log."""
-        again = type(self)(self.java, self.settings, self.topics, self.log, self.clock.now_ms)
+    def reloaded(self, settings: Mapping[str, Any] | None = None) -> Self:
+        """New twins that have replayed the same log, with other settings if there are any."""
+        again = type(self)(self.java, settings or self.settings, self.topics, self.log, self.clock.now_ms)
         again.known_ids = self.known_ids
         return again
 
