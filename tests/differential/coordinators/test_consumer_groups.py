@@ -5,18 +5,26 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
-from kops.protocol.errors import by_code
+from kops.errors import ApiError
+from kops.protocol.errors import by_code, by_exception
+from kops.protocol.messages import delete_groups_response, list_groups_response
 from kops.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kops.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from kops.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
 from kops.protocol.messages.heartbeat_request import HeartbeatRequest
 from kops.protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
 from kops.protocol.messages.join_group_response import JoinGroupResponse
 from kops.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
+from kops.protocol.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from kops.protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
 from kops.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.support.kafka.consumer_group_twins import ConsumerTwins
+from tests.support.kafka.group_twins import GroupTwins
 from tests.support.kafka.java_coordinators import JavaCoordinators
 from tests.support.kafka.oracle import Oracle
 
@@ -33,6 +41,11 @@ KINDS: dict[str, float] = {
     "classic_sync": 5,
     "classic_heartbeat": 4,
     "classic_leave": 2,
+    "classic_round": 4,
+    "commit_offset": 6,
+    "fetch": 3,
+    "delete_groups": 0.7,
+    "list": 1,
     "change_topics": 3,
     "run_tasks": 6,
     "advance": 12,
@@ -63,6 +76,7 @@ class Life:
     """Clients of one shard."""
 
     def __init__(self, java: JavaCoordinators, seed: int) -> None:
+        self.java = java
         self.rng = rng = random.Random(seed)
         self.topics = {"orders": (rng.randbytes(16), 4), "stock": (rng.randbytes(16), 2), "big": (rng.randbytes(16), rng.randint(10, 40))}
         settings = {
@@ -226,6 +240,17 @@ class Life:
         if answer.error is not None:
             self.twins.waiting.pop()
 
+    def _classic_round(self) -> None:
+        """The members with the classic protocol join and sync."""
+        group = self.rng.choices(GROUPS, (3, 1))[0]
+        for member in [member for member in self.members[group] if member.is_classic]:
+            self._classic_join_again(group, member)
+            self.twins.commit()
+            self._learn()
+            self._sync(group, member)
+            self.twins.commit()
+            self._learn()
+
     def _learn(self) -> None:
         """Clients read their responses."""
         for request, response in self.twins.answered:
@@ -243,12 +268,22 @@ class Life:
                 member.is_classic = True
                 if not response.error_code:
                     member.epoch, member.protocol = response.generation_id, response.protocol_name
+            elif isinstance(request, SyncGroupRequest) and len(response.assignment) > 2:
+                self.seen["synced"] += 1
+                version = int.from_bytes(response.assignment[:2], "big")
+                assignment = ConsumerProtocolAssignment.decode(response.assignment[2:], version)
+                for member in self.members[request.group_id]:
+                    if member.member_id == request.member_id:
+                        given = assignment.assigned_partitions
+                        member.owned = {self.topics[topic.topic][0]: topic.partitions for topic in given if topic.topic in self.topics}
         self.twins.answered.clear()
 
     def _classic_sync(self) -> None:
         group, member = self._some(classic=True)
-        if member is None:
-            return
+        if member is not None:
+            self._sync(group, member)
+
+    def _sync(self, group: str, member: Member) -> None:
         rng = self.rng
         request = SyncGroupRequest(group, member.epoch, member.member_id, member.instance_id, "consumer", member.protocol)
         if rng.random() < 0.05:
@@ -277,6 +312,72 @@ class Life:
             identities = [MemberIdentity(self.rng.choice((member.member_id, member.member_id, "x", "")), member.instance_id)]
             answer = self.twins.ask("classic_group_leave", LeaveGroupRequest(group, members=identities), 5)
             self.seen[f"classic leave {answer.error}"] += 1
+
+    # Offsets, and all groups
+
+    def _commit_offset(self) -> None:
+        group, member = self._some(classic=self.rng.random() < 0.3)
+        member = Member("", None, -1) if member is None or self.rng.random() < 0.1 else member
+        rng, topics = self.rng, []
+        for name in rng.sample(("orders", "stock", "gone"), 2):
+            partitions = [OffsetCommitRequestPartition(index, rng.randrange(100), -1, "") for index in rng.sample(range(4), 2)]
+            topics.append(OffsetCommitRequestTopic(name, self.topics.get(name, (bytes(16), 0))[0], partitions))
+        epoch = member.epoch + rng.choice((0, 0, 0, -1, -2, 1))
+        request = OffsetCommitRequest(group, epoch, member.member_id, member.instance_id, topics=topics)
+
+        def adjust(real: Any) -> None:
+            for own, topic in zip(topics, real.topics(), strict=True):
+                topic.setTopicId(self.java.uuid(own.topic_id))
+
+        answer = self.twins.ask("commit_offset", request, rng.choice((8, 9, 9, 10)), written_as=9, adjust=adjust)
+        self.seen[f"commit {answer.error}"] += 1
+        if answer.response is not None:
+            self.seen.update(f"commit {by_code(part.error_code).name}" for topic in answer.response.topics for part in topic.partitions)
+
+    def _fetch(self) -> None:
+        group, member = self._some(classic=self.rng.random() < 0.3)
+        member = Member("x", None, 1) if member is None or self.rng.random() < 0.1 else member
+        asked = OffsetFetchRequestGroup(group, member.member_id, member.epoch + self.rng.choice((0, 0, 1)))
+        stable = self.rng.random() < 0.5
+        real = self.java.message(OffsetFetchRequest(groups=[asked]), 9).groups().get(0)
+        at = self.java.long(2**63 - 1 if stable else self.twins.committed_offset)
+        theirs = None
+        try:
+            theirs = self.twins.theirs.shard.fetchOffsets(real, at)
+        except Py4JJavaError as error:
+            with pytest.raises(ApiError) as raised:
+                self.twins.ours.fetch_offsets(asked, require_stable=stable)
+            thrown = error.java_exception
+            assert raised.value.message == thrown.getMessage()
+            assert raised.value.name == by_exception(thrown.getClass().getSimpleName()).name
+            self.seen[f"fetch {raised.value.name}"] += 1
+            return
+        own = self.twins.ours.fetch_offsets(asked, require_stable=stable)
+        assert own.error_code == theirs.errorCode() and len(own.topics) == theirs.topics().size()
+        self.seen[f"fetch {own.error_code}"] += 1
+
+    def _delete_groups(self) -> None:
+        ids = [self.rng.choice(GROUPS)]
+        twins, context = self.twins, self.twins.theirs.context("DELETE_GROUPS", 2, "c")
+
+        def as_bytes(results: Any) -> bytes:
+            if isinstance(results, list):
+                self.seen.update(f"delete {by_code(result.error_code).name}" for result in results)
+                return delete_groups_response.DeleteGroupsResponse(results=results).encode(2)
+            return self.java.message_bytes(self.java.make("common.message.DeleteGroupsResponseData").setResults(results), 2)
+
+        twins.operate(
+            lambda: twins.theirs.shard.deleteGroups(context, ids),
+            lambda: twins.ours.delete_groups(None, ids),  # type: ignore[arg-type]
+            response_bytes=as_bytes,
+        )
+
+    def _list(self) -> None:
+        states, types = self.rng.choice(([], ["Stable"], ["reconciling", "Assigning"])), self.rng.choice(([], ["consumer"]))
+        found = self.twins.theirs.shard.listGroups(states, types, self.java.long(self.twins.committed_offset))
+        data = self.java.make("common.message.ListGroupsResponseData").setGroups(found)
+        own = list_groups_response.ListGroupsResponse(groups=self.twins.ours.list_groups(states, types))
+        GroupTwins.compare_messages(self.twins, own, data, unordered="groups")
 
     # The world
 

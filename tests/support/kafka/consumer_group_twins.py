@@ -93,7 +93,7 @@ def _sorted(value: Any) -> Any:
         if "partitions" in found and found.get("assignmentEpochs"):
             pairs = sorted(zip(found["partitions"], found["assignmentEpochs"], strict=True))
             found["partitions"], found["assignmentEpochs"] = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        elif "partitions" in found:
+        elif found.get("partitions") and isinstance(found["partitions"][0], int):
             found["partitions"] = sorted(found["partitions"])
         for name in ("subscribedTopicNames",):
             if name in found:

@@ -161,13 +161,12 @@ class ModernGroup(Group, Generic[M]):
     def _change_owners(self, member_id: str, old: Partitions, new: Partitions) -> None:
         owners = self._owners
         for topic_id in {**old, **new}:
-            before, after = old.get(topic_id, ()), new.get(topic_id, ())
-            for partition in before:
-                if partition not in after and owners.get((topic_id, partition)) == member_id:
+            before, after = set(old.get(topic_id, ())), set(new.get(topic_id, ()))
+            for partition in before - after:
+                if owners.get((topic_id, partition)) == member_id:
                     del owners[topic_id, partition]
-            for partition in after:
-                if partition not in before:
-                    owners[topic_id, partition] = member_id
+            for partition in after - before:
+                owners[topic_id, partition] = member_id
 
     def set_metadata_refresh_deadline(self, deadline_ms: int, epoch: int) -> None:
         """The metadata was looked at, and need not be before the deadline, if this epoch is written."""
