@@ -447,7 +447,7 @@ def test_random_lives(oracle: Oracle) -> None:
     java = JavaCoordinators(oracle)
     seen: Counter[str] = Counter()
     for seed in range(2):
-        seen += Life(java, seed).live(110)
+        seen += Life(java, seed).live(90)
     assert {"JoinGroup NONE", "SyncGroup NONE", "state Stable"} <= set(seen), seen
 
 
