@@ -117,6 +117,31 @@ def validate_group_config(settings: Mapping[str, str], broker: Mapping[str, Valu
             raise ApiError("INVALID_CONFIG", f"{session} must be greater than {heartbeat}")
 
 
+def effective_group_config(settings: Mapping[str, str], broker: Mapping[str, Value]) -> dict[str, Value]:
+    """All settings of a group that has some of its own, those within the broker's limits: the limits may have changed since they were set
+    (GroupConfig.evaluate)."""
+    within = dict(settings)
+    for kind in _KINDS:
+        for setting in _limited(kind):
+            name = f"{kind}.{setting}"
+            if name in within:
+                within[name] = str(_clamped(name, setting, int(within[name]), broker))
+    known = {name: value for name, value in within.items() if name in GROUP_CONFIG_DEF.keys}
+    return dict(GROUP_CONFIG_DEF.accept({**group_defaults(broker), **known}))
+
+
+def _limits(name: str, setting: str) -> tuple[str, str]:
+    prefix = f"group.{name.removesuffix(setting)}"
+    return f"{prefix}min.{setting}", f"{prefix}max.{setting.removeprefix('num.')}"
+
+
+def _clamped(name: str, setting: str, value: int, broker: Mapping[str, Value]) -> int:
+    lowest, highest = _limits(name, setting)
+    if lowest in broker:
+        value = max(value, _as_int(broker[lowest]))
+    return min(value, _as_int(broker[highest]))
+
+
 def _limited(kind: str) -> tuple[str, ...]:
     """Return the settings that have limits, in the order in which they are checked."""
     match kind:
@@ -130,8 +155,7 @@ def _limited(kind: str) -> tuple[str, ...]:
 
 
 def _check_limits(name: str, setting: str, value: Value, broker: Mapping[str, Value]) -> None:
-    prefix = f"group.{name.removesuffix(setting)}"
-    lowest, highest = f"{prefix}min.{setting}", f"{prefix}max.{setting.removeprefix('num.')}"
+    lowest, highest = _limits(name, setting)
     if lowest in broker and _as_int(value) < _as_int(broker[lowest]):
         raise ApiError("INVALID_CONFIG", f"{name} must be greater than or equal to {lowest}")
     if _as_int(value) > _as_int(broker[highest]):

@@ -26,6 +26,8 @@ class LogSettings(Protocol):
     @property
     def min_insync_replicas(self) -> int: ...
     @property
+    def max_message_bytes(self) -> int: ...
+    @property
     def compact(self) -> bool: ...
     @property
     def delete(self) -> bool: ...
@@ -85,10 +87,12 @@ class EpochCache(Protocol):
 
 class ReplicaLog(Protocol):
     """A partition's log. Its methods raise the errors of `UnifiedLog`: ApiError for a client, UnexpectedAppendOffsetError, another
-    KopsError for a failed directory. `on_log_start` is called whenever the log start offset has increased.
+    KopsError for a failed directory. `on_log_start` is called whenever the log start offset has increased, `on_high_watermark` with the
+    high watermark whenever it was set.
     """
 
     on_log_start: Callable[[], object] | None
+    on_high_watermark: Callable[[int], None] | None
 
     @property
     def parent_dir(self) -> str: ...

@@ -23,7 +23,11 @@ from kops.broker.apis.data.fetch import handle_fetch
 from kops.broker.apis.data.leader_epochs import handle_offset_for_leader_epoch
 from kops.broker.apis.data.list_offsets import handle_list_offsets
 from kops.broker.apis.data.produce import handle_produce
+from kops.broker.apis.groups.all_groups import handle_delete_groups, handle_describe_groups, handle_list_groups
+from kops.broker.apis.groups.classic import handle_heartbeat, handle_join_group, handle_leave_group, handle_sync_group
 from kops.broker.apis.groups.find_coordinator import handle_find_coordinator
+from kops.broker.apis.groups.offset_fetch import handle_offset_fetch
+from kops.broker.apis.groups.offsets import handle_offset_commit, handle_offset_delete, handle_txn_offset_commit
 from kops.broker.apis.sasl import handle_sasl_authenticate, handle_sasl_handshake
 from kops.broker.apis.transactions.add_to_txn import handle_add_offsets_to_txn, handle_add_partitions_to_txn
 from kops.broker.apis.transactions.end_txn import handle_end_txn, handle_write_txn_markers
@@ -61,10 +65,12 @@ _ANSWERED_HERE: Final[dict[str, Handler]] = {
     "AlterConfigs": handle_alter_configs,
     "AlterReplicaLogDirs": handle_alter_replica_log_dirs,
     "ApiVersions": _handle_api_versions,
+    "DeleteGroups": handle_delete_groups,
     "DeleteRecords": handle_delete_records,
     "DescribeClientQuotas": handle_describe_client_quotas,
     "DescribeCluster": handle_describe_cluster,
     "DescribeConfigs": handle_describe_configs,
+    "DescribeGroups": handle_describe_groups,
     "DescribeLogDirs": handle_describe_log_dirs,
     "DescribeProducers": handle_describe_producers,
     "DescribeTopicPartitions": handle_describe_topic_partitions,
@@ -73,16 +79,25 @@ _ANSWERED_HERE: Final[dict[str, Handler]] = {
     "EndTxn": handle_end_txn,
     "Fetch": handle_fetch,
     "FindCoordinator": handle_find_coordinator,
+    "Heartbeat": handle_heartbeat,
     "IncrementalAlterConfigs": handle_incremental_alter_configs,
     "InitProducerId": handle_init_producer_id,
+    "JoinGroup": handle_join_group,
+    "LeaveGroup": handle_leave_group,
     "ListConfigResources": handle_list_config_resources,
+    "ListGroups": handle_list_groups,
     "ListOffsets": handle_list_offsets,
     "ListTransactions": handle_list_transactions,
     "Metadata": handle_metadata,
+    "OffsetCommit": handle_offset_commit,
+    "OffsetDelete": handle_offset_delete,
+    "OffsetFetch": handle_offset_fetch,
     "OffsetForLeaderEpoch": handle_offset_for_leader_epoch,
     "Produce": handle_produce,
     "SaslAuthenticate": handle_sasl_authenticate,
     "SaslHandshake": handle_sasl_handshake,
+    "SyncGroup": handle_sync_group,
+    "TxnOffsetCommit": handle_txn_offset_commit,
     "WriteTxnMarkers": handle_write_txn_markers,
 }
 HANDLERS: Final[dict[int, Handler]] = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from kops.broker.controller_link.group_error_responses import GROUP_ANSWERS
 from kops.errors import ApiError
 from kops.metadata.controller import error_responses as controller_responses
 from kops.metadata.controller.base.result import code, text
@@ -271,4 +272,5 @@ _ANSWERS: Final[dict[str, Callable[[Any, int, ApiError], Message | None]]] = {
     "RemoveRaftVoterRequest": _code_and_words(messages.RemoveRaftVoterResponse),
     "UnregisterBrokerRequest": _unregister_broker,
     "WriteTxnMarkersRequest": _write_txn_markers,
+    **GROUP_ANSWERS,
 }

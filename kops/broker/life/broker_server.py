@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kops.broker.apis.dispatch import dispatcher
@@ -19,6 +20,7 @@ from kops.broker.controller_link.forwarding import Forwarding
 from kops.broker.controller_link.lifecycle import BrokerLifecycle, Registration
 from kops.broker.controller_link.producer_ids import ProducerIds
 from kops.broker.controller_link.status import BrokerState, recovery_of
+from kops.broker.life.coordinators import complete_in_groups, make_groups
 from kops.broker.life.log_start import LogStart, stray_rule, threads_runner
 from kops.broker.life.periodic import PeriodicTasks
 from kops.broker.life.publishers import BrokerPublisher, BrokerRegistrationTracker
@@ -202,6 +204,7 @@ class BrokerServer:
             halt=self._halt,
         )
         parts.transactions = self._make_transactions()
+        parts.groups = make_groups(parts, self._draws.uuid)
         self._has_replicas = True
         self._register()
         self._install_publishers()
@@ -222,7 +225,7 @@ class BrokerServer:
                 lambda: parts.config,
                 self._draw,
                 parts.producer_ids.generate,
-                lambda _key, _marker, done: done("COORDINATOR_NOT_AVAILABLE"),
+                partial(complete_in_groups, parts),
             )
         )
 
@@ -264,6 +267,7 @@ class BrokerServer:
             on_topics=self._topics_changed,
             on_broker_configs=self._broker_configs_changed,
             on_topic_configs=self.parts.dynamic_config.update_topic,
+            on_metadata=self.parts.groups.on_metadata_update,
             on_first_publish=self._first_published,
         )
         tracker = BrokerRegistrationTracker(self.config.node_id, self.parts.lifecycle.resend_registration)
@@ -273,6 +277,7 @@ class BrokerServer:
 
     def _topics_changed(self, delta: TopicsDelta, image: MetadataImage) -> None:
         """Topics in the metadata have changed."""
+        self.parts.groups.apply(delta)
         self.parts.transactions.apply(delta)
 
     def _broker_configs_changed(self, image: MetadataImage) -> None:
@@ -296,6 +301,7 @@ class BrokerServer:
             else:
                 self._are_logs_loaded = True
                 self._logs_loaded(image)
+                self.parts.groups.startup()
                 loaded()
             waiting, self._when_loaded = self._when_loaded, []
             for run in waiting:
@@ -468,6 +474,7 @@ class BrokerServer:
         if self._assignments is not None:
             self._assignments.close()
         if self._has_replicas:
+            parts.groups.shutdown()
             parts.transactions.close()
             parts.replica_manager.close()
         if self._alter_partition is not None:

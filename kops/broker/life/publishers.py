@@ -42,7 +42,7 @@ class BrokerPublisher:
 
     `on_topics` is called when topics have changed and the replicas know it: coordinators come and go with the leaders of their topics.
     `on_broker_configs` and `on_topic_configs` are called when settings of brokers or of a topic have changed, `on_first_publish` when the
-    first image has been applied.
+    first image has been applied. `on_metadata` is called at the end of every change.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class BrokerPublisher:
         on_topics: Callable[[TopicsDelta, MetadataImage], None],
         on_broker_configs: Callable[[MetadataImage], None],
         on_topic_configs: Callable[[str], None],
+        on_metadata: Callable[[MetadataDelta, MetadataImage], None],
         on_first_publish: Callable[[], None],
     ) -> None:
         self._cache = cache
@@ -62,6 +63,7 @@ class BrokerPublisher:
         self._on_topics = on_topics
         self._on_broker_configs = on_broker_configs
         self._on_topic_configs = on_topic_configs
+        self._on_metadata = on_metadata
         self._on_first_publish = on_first_publish
         self._waiting: deque[tuple[MetadataDelta, MetadataImage]] = deque()
         self._is_started = self._is_loading = self._is_closed = False
@@ -110,6 +112,8 @@ class BrokerPublisher:
                 self._on_topics(delta.topics, image)
         if delta.has("configs"):
             self._publish_configs(delta, image)
+        with _told(f"Error updating the coordinators up to {image.offset}"):
+            self._on_metadata(delta, image)
 
     def _publish_configs(self, delta: MetadataDelta, image: MetadataImage) -> None:
         resources = list(delta.configs.changes)

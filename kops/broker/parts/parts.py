@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kops.broker.controller_link.lifecycle import BrokerLifecycle
     from kops.broker.controller_link.producer_ids import ProducerIds
     from kops.broker.controller_link.to_controller import ToController
+    from kops.broker.coordinators.group_coordinator import GroupCoordinator
     from kops.broker.network.loop import Loop
     from kops.broker.network.socket_server import SocketServer
     from kops.broker.parts.dynamic_config import DynamicBrokerConfig
@@ -52,6 +53,7 @@ class BrokerParts:
     fetch_sessions: FetchManager = field(init=False)
     producer_ids: ProducerIds = field(init=False)
     transactions: Transactions = field(init=False)
+    groups: GroupCoordinator = field(init=False)
     auto_topics: AutoTopics = field(init=False)
     dynamic_config: DynamicBrokerConfig = field(init=False)
     socket_server: SocketServer = field(init=False)

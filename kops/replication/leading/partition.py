@@ -108,6 +108,7 @@ class Partition(PartitionReads):
         self.isr_expands = self.isr_shrinks = self.failed_isr_updates = 0
         self.on_deleted: list[Callable[[TopicPartition], None]] = []
         self.on_failed: list[Callable[[TopicPartition], None]] = []
+        self._high_watermark_listeners: list[Callable[[int], object]] = []
 
     def __str__(self) -> str:
         isr = ",".join(map(str, sorted(self.isr_state.isr)))
@@ -118,6 +119,23 @@ class Partition(PartitionReads):
     def _on_log_start(self) -> None:
         self.disturb()
         self.around.on_log_start(self.topic_partition)
+
+    def add_high_watermark_listener(self, listener: Callable[[int], object]) -> None:
+        """Call `listener` with the high watermark whenever it is set. It may not change the partition."""
+        self._high_watermark_listeners.append(listener)
+        if self.log is not None:
+            self.log.on_high_watermark = self._tell_high_watermark
+
+    def remove_high_watermark_listener(self, listener: Callable[[int], object]) -> None:
+        """Call it no longer."""
+        if listener in self._high_watermark_listeners:
+            self._high_watermark_listeners.remove(listener)
+        if not self._high_watermark_listeners and self.log is not None:
+            self.log.on_high_watermark = None
+
+    def _tell_high_watermark(self, offset: int) -> None:
+        for listener in tuple(self._high_watermark_listeners):
+            listener(offset)
 
     # what it is -------------------------------------------------------------------------------------------------------------------
 
@@ -536,4 +554,6 @@ class Partition(PartitionReads):
         self.disturb()
         self.log, self.future_log = self.future_log, None
         self.local_log.on_log_start = self._on_log_start
+        if self._high_watermark_listeners:
+            self.local_log.on_high_watermark = self._tell_high_watermark
         return True

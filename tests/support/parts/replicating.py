@@ -64,6 +64,7 @@ class Settings:
     """The settings of a topic."""
 
     min_insync_replicas: int = 1
+    max_message_bytes: int = 1_048_588
     compact: bool = False
     delete: bool = True
 
@@ -80,6 +81,7 @@ class MemoryLog:
     high_watermark: int = 0
     epoch_starts: list[tuple[int, int]] = field(default_factory=list)
     on_log_start: Callable[[], object] | None = None
+    on_high_watermark: Callable[[int], None] | None = None
 
     @property
     def epochs(self) -> MemoryLog:

@@ -19,6 +19,7 @@ from kops.protocol.connections.node_versions import NodeVersions
 from kops.protocol.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
+    DescribeAclsRequest,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     DescribeClusterRequest,
@@ -27,7 +28,6 @@ from kops.protocol.messages import (
     DescribeTopicPartitionsResponse,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
-    JoinGroupRequest,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
     MetadataRequest,
@@ -162,7 +162,7 @@ def test_too_late_for_sasl(broker: Broker) -> None:
 
 
 def test_what_is_not_served_ends_the_connection(broker: Broker) -> None:
-    assert broker.ask(JoinGroupRequest(), 9).is_closed
+    assert broker.ask(DescribeAclsRequest(), 3).is_closed
 
 
 def failing(error: BaseException, request: Any, version: int) -> Asked:

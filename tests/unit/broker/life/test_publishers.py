@@ -24,6 +24,7 @@ class World:
         self.cache = MetadataCache()
         self.did: list[str] = []
         self.coordinated: list[int] = []
+        self.told: list[int] = []
         self.image = EMPTY
         self.loaded: Callable[[], None] | None = None
         self.fails = False
@@ -34,6 +35,7 @@ class World:
             on_topics=lambda _delta, image: self.coordinated.append(image.offset),
             on_broker_configs=lambda image: self.did.append(f"broker configs {image.offset}"),
             on_topic_configs=lambda topic: self.did.append(f"throttles of {topic}"),
+            on_metadata=lambda _delta, image: self.told.append(image.offset),
             on_first_publish=lambda: self.did.append("first"),
         )
         self.tracker = BrokerRegistrationTracker(1, lambda: self.did.append("register"))
@@ -93,6 +95,7 @@ def test_the_first_image_starts_the_broker_and_the_next_ones_wait_for_it() -> No
     assert world.publish(topic("c"), ConfigRecord(BROKER, "7", "log.retention.ms", "5")) == ["topics 3: ['c']", "broker configs 3"]
     assert world.cache.image.offset == 3
     assert world.coordinated == [0, 1, 3]
+    assert world.told == [0, 1, 2, 3]
 
 
 def test_what_a_part_refuses_does_not_end_the_broker() -> None:

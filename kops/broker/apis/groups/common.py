@@ -1,0 +1,55 @@
+"""What the handlers of groups have in common: the client as coordinators see it, and answers that come later.
+
+Source: Kafka's KafkaApis (what its handlers do with a future), RequestContext.
+"""
+
+from __future__ import annotations
+
+from ipaddress import AddressValueError, IPv6Address
+from typing import TYPE_CHECKING, TypeVar
+
+from kops.broker.controller_link.error_responses import error_response
+from kops.errors import ApiError, KopsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kops.broker.network.channel import RequestContext
+    from kops.coordinators.groups.context import RequestContext as GroupContext
+    from kops.coordinators.runtime.promise import Promise
+    from kops.protocol.declaration import Message
+
+T = TypeVar("T")
+
+
+def group_context(context: RequestContext) -> GroupContext:
+    """The request's client and version, as the group coordinator sees them."""
+    from kops.coordinators.groups.context import RequestContext as GroupContext
+
+    request = context.request
+    return GroupContext(request.version, context.client_id, _java_address(context.client_host), request.api.key)
+
+
+def _java_address(host: str) -> str:
+    """An address as Java's InetAddress shows it, which has no short form of IPv6."""
+    try:
+        address = IPv6Address(host.split("%")[0])
+    except AddressValueError:
+        return f"/{host}"
+    groups = address.exploded.split(":")
+    return "/" + ":".join(f"{int(group, 16):x}" for group in groups)
+
+
+def respond_later(context: RequestContext, promise: Promise[T], answer: Callable[[T], Message]) -> None:
+    """Answer with `answer(value)` when it is there, or with the error."""
+
+    def done(value: T | None, error: KopsError | None) -> None:
+        if error is None:
+            context.respond(answer(value))  # type: ignore[arg-type]
+            return
+        told = error if isinstance(error, ApiError) else ApiError("UNKNOWN_SERVER_ERROR", str(error))
+        response = error_response(context.request.message, context.request.version, told)
+        assert response is not None
+        context.respond(response)
+
+    promise.when_done(done)

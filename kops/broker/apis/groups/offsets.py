@@ -1,0 +1,155 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete and TxnOffsetCommit (Kafka's KafkaApis and the builders of its responses).
+
+Topics and partitions that do not exist are answered here; the rest goes to the group coordinator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from kops.broker.apis.groups.common import group_context, respond_later
+from kops.metadata.image.metadata_cache import error_code
+from kops.protocol import messages
+from kops.protocol.declaration import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kops.broker.network.channel import RequestContext
+    from kops.broker.parts.parts import BrokerParts
+    from kops.protocol.messages.offset_commit_request import OffsetCommitRequest
+    from kops.protocol.messages.offset_delete_request import OffsetDeleteRequest
+    from kops.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
+    from kops.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+
+T = TypeVar("T")
+_TOPIC_IDS_SINCE: Final = 10
+_LOADING_KNOWN_SINCE: Final = 2
+
+
+class _Refused:
+    """The topics and partitions that are answered here, in the response's own types, by name or id."""
+
+    def __init__(self, make_topic: Callable[[str, bytes], Any], make_partition: Callable[[int, int], Any], *, by_id: bool = False) -> None:
+        self._make_topic = make_topic
+        self._make_partition = make_partition
+        self._by_id = by_id
+        self._topics: dict[str | bytes, Any] = {}
+
+    def add(self, name: str, topic_id: bytes, partitions: Sequence[int], error: str) -> None:
+        """These partitions have this error."""
+        found = self._topics.setdefault(topic_id if self._by_id else name, self._make_topic(name, topic_id))
+        found.partitions += [self._make_partition(index, error_code(error)) for index in partitions]
+
+    def merged(self, topics: Sequence[Any]) -> list[Any]:
+        """With what the coordinator has answered."""
+        for topic in topics:
+            there = self._topics.setdefault(topic.topic_id if self._by_id else topic.name, topic)
+            if there is not topic:
+                there.partitions += topic.partitions
+        return list(self._topics.values())
+
+
+def _known(parts: BrokerParts, refused: _Refused, topic: Any, topic_id: bytes) -> list[Any]:
+    """The partitions of a topic that exist. The others are refused."""
+    known = []
+    for one in topic.partitions:
+        if parts.cache.partition(topic.name, one.partition_index) is not None:
+            known.append(one)
+        else:
+            refused.add(topic.name, topic_id, [one.partition_index], "UNKNOWN_TOPIC_OR_PARTITION")
+    return known
+
+
+def _indexes(topic: Any) -> list[int]:
+    return [one.partition_index for one in topic.partitions]
+
+
+def handle_offset_commit(parts: BrokerParts, context: RequestContext) -> None:
+    """Answer when the offsets are committed."""
+    from kops.protocol.messages.offset_commit_request import OffsetCommitRequestTopic
+    from kops.protocol.messages.offset_commit_response import OffsetCommitResponsePartition, OffsetCommitResponseTopic
+
+    request = cast("OffsetCommitRequest", context.request.message)
+    uses_ids = context.request.version >= _TOPIC_IDS_SINCE
+    refused = _Refused(
+        lambda name, topic_id: OffsetCommitResponseTopic(name=name, topic_id=topic_id), OffsetCommitResponsePartition, by_id=uses_ids
+    )
+    topics = []
+    for topic in request.topics:
+        if uses_ids:
+            name, topic_id = parts.cache.topic_name(topic.topic_id), topic.topic_id
+            if name is None:
+                refused.add("", topic_id, _indexes(topic), "UNKNOWN_TOPIC_ID")
+                continue
+            topic.name = name
+        else:
+            topic_id = parts.cache.topic_id(topic.name)
+        if topic_id == ZERO_UUID:
+            refused.add(topic.name, ZERO_UUID, _indexes(topic), "UNKNOWN_TOPIC_OR_PARTITION")
+        elif known := _known(parts, refused, topic, topic_id):
+            topics.append(OffsetCommitRequestTopic(name=topic.name, topic_id=topic_id, partitions=known))
+    if not topics:
+        context.respond(messages.OffsetCommitResponse(topics=refused.merged(())))
+        return
+    request.topics = topics
+    respond_later(
+        context,
+        parts.groups.service.commit_offsets(group_context(context), request),
+        lambda response: messages.OffsetCommitResponse(topics=refused.merged(response.topics)),
+    )
+
+
+def handle_txn_offset_commit(parts: BrokerParts, context: RequestContext) -> None:
+    """Answer when the offsets are written as a part of the transaction."""
+    from kops.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequestTopic
+    from kops.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic
+
+    request = cast("TxnOffsetCommitRequest", context.request.message)
+
+    def answer(response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
+        whole = messages.TxnOffsetCommitResponse(topics=refused.merged(response.topics))
+        if context.request.version < _LOADING_KNOWN_SINCE:
+            # Old producers fail at an error that says that the coordinator is loading.
+            loading = error_code("COORDINATOR_LOAD_IN_PROGRESS")
+            for topic in whole.topics:
+                for one in topic.partitions:
+                    if one.error_code == loading:
+                        one.error_code = error_code("COORDINATOR_NOT_AVAILABLE")
+        return whole
+
+    refused = _Refused(lambda name, _: TxnOffsetCommitResponseTopic(name=name), TxnOffsetCommitResponsePartition)
+    topics = []
+    for topic in request.topics:
+        if parts.cache.partition_count(topic.name) is None:
+            refused.add(topic.name, ZERO_UUID, _indexes(topic), "UNKNOWN_TOPIC_OR_PARTITION")
+        elif known := _known(parts, refused, topic, ZERO_UUID):
+            topics.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=known))
+    if not topics:
+        context.respond(answer(messages.TxnOffsetCommitResponse()))
+        return
+    request.topics = topics
+    respond_later(context, parts.groups.service.commit_transactional_offsets(group_context(context), request), answer)
+
+
+def handle_offset_delete(parts: BrokerParts, context: RequestContext) -> None:
+    """Answer when it is written that the offsets are gone."""
+    from kops.protocol.messages.offset_delete_request import OffsetDeleteRequestTopic
+    from kops.protocol.messages.offset_delete_response import OffsetDeleteResponse, OffsetDeleteResponsePartition, OffsetDeleteResponseTopic
+
+    request = cast("OffsetDeleteRequest", context.request.message)
+    refused = _Refused(lambda name, _: OffsetDeleteResponseTopic(name=name), OffsetDeleteResponsePartition)
+    topics = []
+    for topic in request.topics:
+        if parts.cache.partition_count(topic.name) is None:
+            refused.add(topic.name, ZERO_UUID, _indexes(topic), "UNKNOWN_TOPIC_OR_PARTITION")
+        elif known := _known(parts, refused, topic, ZERO_UUID):
+            topics.append(OffsetDeleteRequestTopic(topic.name, known))
+
+    def answer(response: OffsetDeleteResponse) -> OffsetDeleteResponse:
+        if response.error_code:
+            return response
+        return OffsetDeleteResponse(topics=refused.merged(response.topics))
+
+    request = messages.OffsetDeleteRequest(request.group_id, topics)
+    respond_later(context, parts.groups.service.delete_offsets(group_context(context), request), answer)

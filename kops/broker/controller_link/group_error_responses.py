@@ -1,0 +1,114 @@
+"""Builds the response to a request of groups that failed as a whole (the `getErrorResponse` methods of Kafka's requests)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kops.metadata.controller.base.result import code
+from kops.protocol import messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kops.errors import ApiError
+    from kops.protocol.declaration import Message
+
+_NULL_PROTOCOL_SINCE: Final = 7
+_TOP_LEVEL_ERROR_SINCE: Final = 2
+_GROUPS_SINCE: Final = 8
+
+
+def _join_group(_request: messages.JoinGroupRequest, version: int, error: ApiError) -> Message:
+    return messages.JoinGroupResponse(error_code=code(error), protocol_name=None if version >= _NULL_PROTOCOL_SINCE else "")
+
+
+def _offset_commit(request: messages.OffsetCommitRequest, _version: int, error: ApiError) -> Message:
+    from kops.protocol.messages.offset_commit_response import OffsetCommitResponsePartition, OffsetCommitResponseTopic
+
+    topics = [
+        OffsetCommitResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[OffsetCommitResponsePartition(one.partition_index, code(error)) for one in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return messages.OffsetCommitResponse(topics=topics)
+
+
+def _offset_fetch(request: messages.OffsetFetchRequest, version: int, error: ApiError) -> Message:
+    from kops.protocol.messages import offset_fetch_response as module
+
+    if version >= _GROUPS_SINCE:
+        groups = [module.OffsetFetchResponseGroup(group_id=group.group_id, error_code=code(error)) for group in request.groups]
+        return messages.OffsetFetchResponse(groups=groups)
+    if version >= _TOP_LEVEL_ERROR_SINCE:
+        return messages.OffsetFetchResponse(error_code=code(error))
+    topics = [
+        module.OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                module.OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, metadata="", error_code=code(error))
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in request.topics or ()
+    ]
+    return messages.OffsetFetchResponse(topics=topics)
+
+
+def _txn_offset_commit(request: messages.TxnOffsetCommitRequest, _version: int, error: ApiError) -> Message:
+    from kops.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic
+
+    topics = [
+        TxnOffsetCommitResponseTopic(
+            topic.name, [TxnOffsetCommitResponsePartition(one.partition_index, code(error)) for one in topic.partitions]
+        )
+        for topic in request.topics
+    ]
+    return messages.TxnOffsetCommitResponse(topics=topics)
+
+
+def _describe_groups(request: messages.DescribeGroupsRequest, _version: int, error: ApiError) -> Message:
+    from kops.protocol.messages.describe_groups_response import DescribedGroup
+
+    return messages.DescribeGroupsResponse(groups=[DescribedGroup(group_id=each, error_code=code(error)) for each in request.groups])
+
+
+def _delete_groups(request: messages.DeleteGroupsRequest, _version: int, error: ApiError) -> Message:
+    from kops.protocol.messages.delete_groups_response import DeletableGroupResult
+
+    return messages.DeleteGroupsResponse(results=[DeletableGroupResult(each, code(error)) for each in request.groups_names])
+
+
+def _consumer_group_describe(request: messages.ConsumerGroupDescribeRequest, _version: int, error: ApiError) -> Message:
+    from kops.protocol.messages.consumer_group_describe_response import DescribedGroup
+
+    groups = [DescribedGroup(group_id=each, error_code=code(error)) for each in request.group_ids]
+    return messages.ConsumerGroupDescribeResponse(groups=groups)
+
+
+def _code_only(name: str) -> Callable[[Any, int, ApiError], Message]:
+    def made(_request: Message, _version: int, error: ApiError) -> Message:
+        response: Message = getattr(messages, name)(error_code=code(error))
+        return response
+
+    return made
+
+
+GROUP_ANSWERS: Final[dict[str, Callable[[Any, int, ApiError], Message | None]]] = {
+    "ConsumerGroupDescribeRequest": _consumer_group_describe,
+    "ConsumerGroupHeartbeatRequest": _code_only("ConsumerGroupHeartbeatResponse"),
+    "DeleteGroupsRequest": _delete_groups,
+    "DescribeGroupsRequest": _describe_groups,
+    "HeartbeatRequest": _code_only("HeartbeatResponse"),
+    "JoinGroupRequest": _join_group,
+    "LeaveGroupRequest": _code_only("LeaveGroupResponse"),
+    "ListGroupsRequest": _code_only("ListGroupsResponse"),
+    "OffsetCommitRequest": _offset_commit,
+    "OffsetDeleteRequest": _code_only("OffsetDeleteResponse"),
+    "OffsetFetchRequest": _offset_fetch,
+    "SyncGroupRequest": _code_only("SyncGroupResponse"),
+    "TxnOffsetCommitRequest": _txn_offset_commit,
+}
+"""By the name of the request."""

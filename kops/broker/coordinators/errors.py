@@ -1,0 +1,78 @@
+"""What a client is told of an operation of a coordinator that failed (Kafka's CoordinatorOperationExceptionHelper)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from kops.broker.replicas.hosted_partitions import error_name
+from kops.coordinators.runtime.promise import Promise
+from kops.errors import ApiError, KopsError
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_TOLD_AS: Final = {
+    # Verifying a transaction may fail so. Older clients don't expect it, and this error makes them try again without a new look-up.
+    "NETWORK_EXCEPTION": "COORDINATOR_LOAD_IN_PROGRESS",
+    "UNKNOWN_TOPIC_OR_PARTITION": "COORDINATOR_NOT_AVAILABLE",
+    "NOT_ENOUGH_REPLICAS": "COORDINATOR_NOT_AVAILABLE",
+    "REQUEST_TIMED_OUT": "COORDINATOR_NOT_AVAILABLE",
+    "NOT_LEADER_OR_FOLLOWER": "NOT_COORDINATOR",
+    "KAFKA_STORAGE_ERROR": "NOT_COORDINATOR",
+    "MESSAGE_TOO_LARGE": "UNKNOWN_SERVER_ERROR",
+    "RECORD_LIST_TOO_LARGE": "UNKNOWN_SERVER_ERROR",
+    "INVALID_FETCH_SIZE": "UNKNOWN_SERVER_ERROR",
+}
+
+
+def operation_error(name: str, error: KopsError) -> tuple[str, str | None]:
+    """The name of the error for the client, and its text if it has one of its own."""
+    found = error_name(error)
+    if found == "UNKNOWN_SERVER_ERROR":
+        log.error("Operation %s hit an unexpected exception: %s.", name, error)
+        return found, None
+    told = _TOLD_AS.get(found)
+    if told is not None:
+        return told, None
+    return found, error.message or None if isinstance(error, ApiError) else None
+
+
+def answering_errors(name: str, promise: Promise[T], answer: Callable[[str, str | None], T]) -> Promise[T]:
+    """The same promise, with the answer of an error in place of the error."""
+    told: Promise[T] = Promise()
+
+    def done(value: T | None, error: KopsError | None) -> None:
+        if error is not None:
+            told.complete(answer(*operation_error(name, error)))
+        else:
+            told.complete(value)  # type: ignore[arg-type]
+
+    promise.when_done(done)
+    return told
+
+
+def joined(promises: list[Promise[list[T]]]) -> Promise[list[T]]:
+    """All lists in one, in this order; the first error if there is one."""
+    whole: Promise[list[T]] = Promise()
+    left = len(promises)
+    if not left:
+        whole.complete([])
+    failed: list[KopsError] = []
+
+    def done(_: list[T] | None, error: KopsError | None) -> None:
+        nonlocal left
+        left -= 1
+        if error is not None:
+            failed.append(error)
+        if left:
+            return
+        if failed:
+            whole.fail(failed[0])
+        else:
+            whole.complete([item for promise in promises for item in promise.result()])
+
+    for promise in promises:
+        promise.when_done(done)
+    return whole

@@ -1,0 +1,188 @@
+"""The group coordinator of a broker: made when it is first needed, told of elections and new metadata.
+
+Source: Kafka's GroupCoordinatorService (startup, shutdown, onElection, onResignation, onMetadataUpdate, partitionFor) and
+BrokerServer.createGroupCoordinator. Its modules are imported with the first group or the first partition of `__consumer_offsets`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kops.broker.coordinators.image_views import DeltaView, ImageView
+from kops.config.values.java_hash import string_hash
+from kops.errors import ApiError, KopsError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from kops.broker.coordinators.group_service import GroupCoordinatorService
+    from kops.broker.coordinators.writer import StartVerification
+    from kops.broker.network.loop import Loop
+    from kops.broker.replicas.manager import ReplicaManager
+    from kops.config import BrokerConfig
+    from kops.coordinators.groups.shard.shard import GroupCoordinatorShard
+    from kops.coordinators.runtime.timers import CoordinatorExecutor, CoordinatorTimer
+    from kops.metadata.image.metadata_cache import MetadataCache
+    from kops.metadata.image.metadata_delta import MetadataDelta
+    from kops.metadata.image.metadata_image import MetadataImage
+    from kops.metadata.image.parts.topics import TopicsDelta
+    from kops.records.log_offsets import TopicPartition
+    from kops.timeline import Timeline
+
+log = logging.getLogger(__name__)
+R = TypeVar("R")
+GROUP_TOPIC: Final = "__consumer_offsets"
+_NO_LINGER_OF_ITS_OWN: Final = -1
+_CODECS: Final = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
+
+
+def partition_of(text: str, count: int) -> int:
+    """The partition of an id among `count`: Java's hash code without its sign, as Kafka's Utils.abs takes it off."""
+    code = string_hash(text)
+    if code >= 1 << 31:
+        code = (1 << 32) - code
+    return 0 if code == 1 << 31 else code % count
+
+
+class GroupCoordinator:
+    """The group coordinator. `new_id` gives a random UUID as Java writes it."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        config: BrokerConfig,
+        replicas: ReplicaManager,
+        cache: MetadataCache,
+        *,
+        new_id: Callable[[], str],
+        start_verification: StartVerification,
+    ) -> None:
+        self._loop = loop
+        self._config = config
+        self._replicas = replicas
+        self._cache = cache
+        self._new_id = new_id
+        self._start_verification = start_verification
+        self._partition_count = 0
+        self._service: GroupCoordinatorService | None = None
+        self._settings: dict[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {}
+        self.is_active = False
+
+    def startup(self) -> None:
+        """Begin. The number of partitions is that of the topic, or that of the settings until there is one."""
+        count = self._cache.partition_count(GROUP_TOPIC)
+        self._partition_count = self._config["offsets.topic.num.partitions"] if count is None else count
+        self.is_active = True
+
+    def shutdown(self) -> None:
+        """End: what waits is NOT_COORDINATOR."""
+        self.is_active = False
+        if self._service is not None:
+            self._service.runtime.close()
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that has the group. ApiError COORDINATOR_NOT_AVAILABLE as for `service`."""
+        if not self.is_active:
+            raise ApiError("COORDINATOR_NOT_AVAILABLE")
+        return partition_of(group_id, self._partition_count)
+
+    @property
+    def service(self) -> GroupCoordinatorService:
+        """The service. ApiError COORDINATOR_NOT_AVAILABLE before the start and after the end."""
+        if not self.is_active:
+            raise ApiError("COORDINATOR_NOT_AVAILABLE")
+        if self._service is None:
+            self._service = self._make_service()
+        return self._service
+
+    # from the metadata ------------------------------------------------------------------------------------------------------------
+
+    def apply(self, delta: TopicsDelta) -> None:
+        """Topics have changed: load the partitions that this broker leads now, and unload those that it no longer leads."""
+        changed = any(topic.image.name == GROUP_TOPIC for topic in delta.changed_topics.values())
+        if not changed and not delta.topic_was_deleted(GROUP_TOPIC):
+            return
+        from kops.metadata.image.coordinator_changes import coordinator_changes
+        from kops.records.log_offsets import TopicPartition
+
+        changes = coordinator_changes(delta, GROUP_TOPIC, self._config.node_id)
+        for partition, epoch in changes.resigned:
+            if self._service is not None:
+                self._service.runtime.schedule_unload_operation(TopicPartition(GROUP_TOPIC, partition), epoch)
+        for partition, leader_epoch in changes.elected:
+            self.service.runtime.schedule_load_operation(TopicPartition(GROUP_TOPIC, partition), leader_epoch)
+
+    def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """There is new metadata."""
+        service = self._service
+        if service is None or not self.is_active:
+            return
+        service.runtime.on_metadata_update(DeltaView(delta), ImageView(image))
+        if delta.has("topics") and delta.topics.deleted_topic_ids:
+            from kops.coordinators.groups.shard.shard import DeletedTopic
+
+            service.on_topics_deleted([DeletedTopic(topic.id, topic.name) for topic in delta.topics.deleted_topics()])
+
+    # settings of groups -----------------------------------------------------------------------------------------------------------
+
+    def group_settings(self, group_id: str) -> Mapping[str, Any] | None:
+        """The settings of a group, if it has any."""
+        from kops.metadata.image.parts.configs import ResourceType
+
+        set_for_it = self._cache.config(ResourceType.GROUP, group_id)
+        if not set_for_it:
+            self._settings.pop(group_id, None)
+            return None
+        known = self._settings.get(group_id)
+        if known is None or known[0] != set_for_it:
+            from kops.config.groups import effective_group_config
+
+            known = self._settings[group_id] = (dict(set_for_it), effective_group_config(set_for_it, self._config.values))
+        return known[1]
+
+    # the parts --------------------------------------------------------------------------------------------------------------------
+
+    def _make_service(self) -> GroupCoordinatorService:
+        from kops.broker.coordinators.group_service import GroupCoordinatorService
+        from kops.broker.coordinators.loader import LogLoader
+        from kops.broker.coordinators.writer import LogWriter
+        from kops.coordinators.groups.config import GroupCoordinatorConfig
+        from kops.coordinators.groups.shard.shard import GroupCoordinatorShard
+        from kops.coordinators.runtime.runtime import CoordinatorRuntime
+        from kops.protocol.registry import GROUP_RECORDS
+
+        config, loop = self._config, self._loop
+        settings = GroupCoordinatorConfig.from_values(config.values)
+
+        def make_shard(
+            key: TopicPartition, timeline: Timeline, timer: CoordinatorTimer, executor: CoordinatorExecutor
+        ) -> GroupCoordinatorShard:
+            return GroupCoordinatorShard(timeline, timer, executor, loop.now_ms, self._new_id, settings, self.group_settings)
+
+        linger_ms = settings.group_coordinator_append_linger_ms
+        runtime: CoordinatorRuntime[GroupCoordinatorShard] = CoordinatorRuntime(
+            make_shard,
+            LogWriter(self._replicas, self._start_verification),
+            LogLoader(loop, self._replicas.hosted, GROUP_RECORDS, config["offsets.load.buffer.size"]),
+            loop,
+            self._in_background,
+            now_ms=loop.now_ms,
+            image=ImageView(self._cache.image),
+            log=log,
+            write_timeout_ms=settings.offsets_commit_timeout_ms,
+            append_linger_ms=None if linger_ms == _NO_LINGER_OF_ITS_OWN else linger_ms,
+            codec=_CODECS[config["offsets.topic.compression.codec"]],
+        )
+        return GroupCoordinatorService(runtime, settings, self.partition_for)
+
+    def _in_background(self, task: Callable[[], R], done: Callable[[R | None, KopsError | None], object]) -> None:
+        def ended(future: Future[R]) -> None:
+            error = future.exception()
+            if error is None:
+                done(future.result(), None)
+            else:
+                done(None, error if isinstance(error, KopsError) else ApiError("UNKNOWN_SERVER_ERROR", str(error)))
+
+        self._loop.in_thread(task, ended)

@@ -1,0 +1,354 @@
+"""Takes requests of groups to the shard that has the group, and gives what clients are told (Kafka's GroupCoordinatorService).
+
+A group's shard is a partition of `__consumer_offsets`, by the hash of the group's id. Every method gives the promise of a response.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from kops.broker.coordinators.errors import answering_errors, joined, operation_error
+from kops.broker.replicas.hosted_partitions import error_name
+from kops.coordinators.groups.config import GroupCoordinatorConfig
+from kops.coordinators.groups.context import RequestContext
+from kops.coordinators.groups.shard.shard import DeletedTopic, GroupCoordinatorShard
+from kops.coordinators.runtime.promise import Promise
+from kops.coordinators.runtime.result import CoordinatorResult
+from kops.coordinators.runtime.runtime import CoordinatorRuntime
+from kops.errors import KopsError
+from kops.protocol import messages
+from kops.protocol.errors import by_name
+from kops.protocol.messages.delete_groups_response import DeletableGroupResult
+from kops.protocol.messages.describe_groups_response import DescribedGroup
+from kops.protocol.messages.list_groups_response import ListedGroup
+from kops.protocol.messages.offset_commit_response import OffsetCommitResponsePartition, OffsetCommitResponseTopic
+from kops.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
+from kops.protocol.messages.offset_fetch_response import (
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from kops.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic
+from kops.records.log_offsets import TopicPartition
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+R = TypeVar("R")
+
+GROUP_TOPIC: Final = "__consumer_offsets"
+_TOP_LEVEL_ERROR_SINCE: Final = 2
+_LOOKED_UP_AGAIN: Final = frozenset({"UNKNOWN_TOPIC_OR_PARTITION", "NOT_ENOUGH_REPLICAS", "REQUEST_TIMED_OUT"})
+
+
+def code(name: str) -> int:
+    """The code of an error."""
+    return by_name(name).code
+
+
+class GroupCoordinatorService:
+    """The requests of groups. `partition_for` gives the partition of a group's id."""
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime[GroupCoordinatorShard],
+        config: GroupCoordinatorConfig,
+        partition_for: Callable[[str], int],
+    ) -> None:
+        self.runtime = runtime
+        self._config = config
+        self._partition_for = partition_for
+
+    def _key(self, group_id: str) -> TopicPartition:
+        return TopicPartition(GROUP_TOPIC, self._partition_for(group_id))
+
+    def _written(
+        self, name: str, group_id: str, operation: Callable[[GroupCoordinatorShard], CoordinatorResult[R]], answer: Callable[[str], R]
+    ) -> Promise[R]:
+        """A write operation; `answer` makes the response of an error."""
+        promise = self.runtime.schedule_write_operation(name, self._key(group_id), operation)
+        return answering_errors(name, promise, lambda error, _: answer(error))
+
+    # classic groups ---------------------------------------------------------------------------------------------------------------
+
+    def join_group(self, context: RequestContext, request: messages.JoinGroupRequest) -> Promise[messages.JoinGroupResponse]:
+        """JoinGroup."""
+        if not request.group_id:
+            return Promise.of(messages.JoinGroupResponse(member_id=request.member_id, error_code=code("INVALID_GROUP_ID")))
+        config = self._config
+        if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
+            return Promise.of(messages.JoinGroupResponse(member_id=request.member_id, error_code=code("INVALID_SESSION_TIMEOUT")))
+        response: Promise[messages.JoinGroupResponse] = Promise()
+        self.runtime.schedule_write_operation(
+            "classic-group-join", self._key(request.group_id), lambda shard: shard.classic_group_join(context, request, response)
+        ).when_done(
+            lambda _, error: _fail_open(
+                "classic-group-join", response, error, lambda name: messages.JoinGroupResponse(error_code=code(name))
+            )
+        )
+        return response
+
+    def sync_group(self, context: RequestContext, request: messages.SyncGroupRequest) -> Promise[messages.SyncGroupResponse]:
+        """SyncGroup."""
+        if not request.group_id:
+            return Promise.of(messages.SyncGroupResponse(error_code=code("INVALID_GROUP_ID")))
+        response: Promise[messages.SyncGroupResponse] = Promise()
+        self.runtime.schedule_write_operation(
+            "classic-group-sync", self._key(request.group_id), lambda shard: shard.classic_group_sync(context, request, response)
+        ).when_done(
+            lambda _, error: _fail_open(
+                "classic-group-sync", response, error, lambda name: messages.SyncGroupResponse(error_code=code(name))
+            )
+        )
+        return response
+
+    def heartbeat(self, context: RequestContext, request: messages.HeartbeatRequest) -> Promise[messages.HeartbeatResponse]:
+        """Heartbeat. While the group is loading its members are told that all is well."""
+        if not request.group_id:
+            return Promise.of(messages.HeartbeatResponse(error_code=code("INVALID_GROUP_ID")))
+
+        def answer(error: str) -> messages.HeartbeatResponse:
+            return messages.HeartbeatResponse(error_code=0 if error == "COORDINATOR_LOAD_IN_PROGRESS" else code(error))
+
+        return self._written(
+            "classic-group-heartbeat", request.group_id, lambda shard: shard.classic_group_heartbeat(context, request), answer
+        )
+
+    def leave_group(self, context: RequestContext, request: messages.LeaveGroupRequest) -> Promise[messages.LeaveGroupResponse]:
+        """LeaveGroup, with members in every version."""
+        if not request.group_id:
+            return Promise.of(messages.LeaveGroupResponse(error_code=code("INVALID_GROUP_ID")))
+
+        def answer(error: str) -> messages.LeaveGroupResponse:
+            if error != "UNKNOWN_MEMBER_ID":
+                return messages.LeaveGroupResponse(error_code=code(error))
+            from kops.protocol.messages.leave_group_response import MemberResponse
+
+            members = [MemberResponse(one.member_id, one.group_instance_id, code(error)) for one in request.members]
+            return messages.LeaveGroupResponse(members=members)
+
+        return self._written("classic-group-leave", request.group_id, lambda shard: shard.classic_group_leave(context, request), answer)
+
+    # all groups -------------------------------------------------------------------------------------------------------------------
+
+    def list_groups(self, request: messages.ListGroupsRequest) -> Promise[messages.ListGroupsResponse]:
+        """ListGroups: the groups of all shards here."""
+
+        def unless_moved(promise: Promise[list[ListedGroup]]) -> Promise[list[ListedGroup]]:
+            kept: Promise[list[ListedGroup]] = Promise()
+
+            def done(groups: list[ListedGroup] | None, error: KopsError | None) -> None:
+                if error is None:
+                    kept.complete(groups or [])
+                elif error_name(error) == "NOT_COORDINATOR":
+                    kept.complete([])
+                else:
+                    kept.fail(error)
+
+            promise.when_done(done)
+            return kept
+
+        found = self.runtime.schedule_read_all_operation(
+            "list-groups", lambda shard: list(shard.list_groups(request.states_filter, request.types_filter))
+        )
+        listed = joined([unless_moved(promise) for promise in found]).then(lambda groups: messages.ListGroupsResponse(groups=groups))
+        return answering_errors("list-groups", listed, lambda error, _: messages.ListGroupsResponse(error_code=code(error)))
+
+    def _by_shard(
+        self,
+        name: str,
+        group_ids: Iterable[str],
+        run: Callable[[TopicPartition, list[str]], Promise[list[R]]],
+        answer: Callable[[str, str], R],
+    ) -> Promise[list[R]]:
+        """The results of groups, asked shard by shard; `answer(group id, error)` is the result of an error."""
+        by_key: dict[TopicPartition, list[str]] = {}
+        for group_id in group_ids:
+            by_key.setdefault(self._key(group_id), []).append(group_id)
+
+        def told(key: TopicPartition, ids: list[str]) -> Promise[list[R]]:
+            return answering_errors(name, run(key, ids), lambda error, _: [answer(group_id, error) for group_id in ids])
+
+        return joined([told(key, ids) for key, ids in by_key.items()])
+
+    def describe_groups(self, context: RequestContext, group_ids: list[str]) -> Promise[list[DescribedGroup]]:
+        """DescribeGroups. The empty group id is allowed."""
+        return self._by_shard(
+            "describe-groups",
+            group_ids,
+            lambda key, ids: self.runtime.schedule_read_operation(
+                "describe-groups", key, lambda shard: shard.describe_groups(context, ids)
+            ),
+            lambda group_id, error: DescribedGroup(group_id=group_id, error_code=code(error)),
+        )
+
+    def delete_groups(self, context: RequestContext, group_ids: list[str]) -> Promise[list[DeletableGroupResult]]:
+        """DeleteGroups. The empty group id is allowed."""
+        return self._by_shard(
+            "delete-groups",
+            group_ids,
+            lambda key, ids: self.runtime.schedule_write_operation("delete-groups", key, lambda shard: shard.delete_groups(context, ids)),
+            lambda group_id, error: DeletableGroupResult(group_id=group_id, error_code=code(error)),
+        )
+
+    # offsets ----------------------------------------------------------------------------------------------------------------------
+
+    def fetch_offsets(
+        self, context: RequestContext, group: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> Promise[OffsetFetchResponseGroup]:
+        """OffsetFetch of one group. With `require_stable` it waits for the commits that are under way."""
+        name = "fetch-all-offsets" if group.topics is None else "fetch-offsets"
+
+        def answer(error: str, _: str | None) -> OffsetFetchResponseGroup:
+            return group_error(group, error, context.api_version)
+
+        key = self._key(group.group_id)
+        if not require_stable:
+            read = self.runtime.schedule_read_operation(name, key, lambda shard: shard.fetch_offsets(group, require_stable=False))
+            return _with_plain_errors(read, lambda error: answer(error, None))
+        written: Promise[OffsetFetchResponseGroup] = self.runtime.schedule_write_operation(
+            name, key, lambda shard: CoordinatorResult((), shard.fetch_offsets(group, require_stable=True))
+        )
+        told: Promise[OffsetFetchResponseGroup] = Promise()
+
+        def done(response: OffsetFetchResponseGroup | None, error: KopsError | None) -> None:
+            if response is not None:
+                told.complete(response)
+            elif error is not None and error_name(error) in _LOOKED_UP_AGAIN:
+                # Older consumers try again after NOT_COORDINATOR only.
+                told.complete(answer("NOT_COORDINATOR", None))
+            elif error is not None:
+                told.complete(answer(*operation_error(name, error)))
+
+        written.when_done(done)
+        return told
+
+    def commit_offsets(self, context: RequestContext, request: messages.OffsetCommitRequest) -> Promise[messages.OffsetCommitResponse]:
+        """OffsetCommit. The empty group id is allowed."""
+        return self._written(
+            "commit-offset",
+            request.group_id,
+            lambda shard: shard.commit_offset(context, request),
+            lambda error: commit_error(request, error),
+        )
+
+    def commit_transactional_offsets(
+        self, context: RequestContext, request: messages.TxnOffsetCommitRequest
+    ) -> Promise[messages.TxnOffsetCommitResponse]:
+        """TxnOffsetCommit."""
+        if not request.group_id:
+            return Promise.of(txn_commit_error(request, "INVALID_GROUP_ID"))
+        promise = self.runtime.schedule_transactional_write_operation(
+            "txn-commit-offset",
+            self._key(request.group_id),
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            lambda shard: shard.commit_transactional_offset(context, request),
+            context.api_version,
+        )
+        return answering_errors("txn-commit-offset", promise, lambda error, _: txn_commit_error(request, error))
+
+    def delete_offsets(self, context: RequestContext, request: messages.OffsetDeleteRequest) -> Promise[messages.OffsetDeleteResponse]:
+        """OffsetDelete."""
+        if not request.group_id:
+            return Promise.of(messages.OffsetDeleteResponse(error_code=code("INVALID_GROUP_ID")))
+        return self._written(
+            "delete-offsets",
+            request.group_id,
+            lambda shard: shard.delete_offsets(context, request),
+            lambda error: messages.OffsetDeleteResponse(error_code=code(error)),
+        )
+
+    # from the broker --------------------------------------------------------------------------------------------------------------
+
+    def complete_transaction(
+        self,
+        key: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        transaction_version: int,
+    ) -> Promise[None]:
+        """Write the marker of a transaction that committed offsets. ApiError in the promise, as the log or the runtime says."""
+        assert key.topic == GROUP_TOPIC, f"Completing a transaction for {key} is not expected"
+        return self.runtime.schedule_transaction_completion(
+            "write-txn-marker", key, producer_id, producer_epoch, coordinator_epoch, is_commit, transaction_version
+        )
+
+    def on_topics_deleted(self, topics: list[DeletedTopic]) -> None:
+        """Remove the offsets of deleted topics."""
+
+        def tell(error: KopsError | None) -> None:
+            if error is not None:
+                log.error("Could not delete offsets for deleted topics %s due to: %s.", topics, error)
+
+        for promise in self.runtime.schedule_write_all_operation("on-topics-deleted", lambda shard: shard.on_topics_deleted(topics)):
+            promise.when_done(lambda _, error: tell(error))
+
+
+def _fail_open(name: str, response: Promise[R], error: KopsError | None, answer: Callable[[str], R]) -> None:
+    """Answer a join or sync whose operation failed, unless it was answered."""
+    if error is not None and not response.is_done:
+        response.complete(answer(operation_error(name, error)[0]))
+
+
+def _with_plain_errors(promise: Promise[R], answer: Callable[[str], R]) -> Promise[R]:
+    """The same promise, with the answer of an error as it is in place of the error."""
+    told: Promise[R] = Promise()
+
+    def done(value: R | None, error: KopsError | None) -> None:
+        if error is not None:
+            told.complete(answer(error_name(error)))
+        else:
+            told.complete(value)  # type: ignore[arg-type]
+
+    promise.when_done(done)
+    return told
+
+
+def group_error(group: OffsetFetchRequestGroup, error: str, version: int) -> OffsetFetchResponseGroup:
+    """A group of an OffsetFetch with an error; the oldest version has it at each partition (OffsetFetchResponse.groupError)."""
+    if version >= _TOP_LEVEL_ERROR_SINCE:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code(error))
+    topics = [
+        OffsetFetchResponseTopics(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartitions(
+                    partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata="", error_code=code(error)
+                )
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in group.topics or ()
+    ]
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+
+
+def commit_error(request: messages.OffsetCommitRequest, error: str) -> messages.OffsetCommitResponse:
+    """An error for every partition of an OffsetCommit."""
+    return messages.OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[OffsetCommitResponsePartition(one.partition_index, code(error)) for one in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def txn_commit_error(request: messages.TxnOffsetCommitRequest, error: str) -> messages.TxnOffsetCommitResponse:
+    """An error for every partition of a TxnOffsetCommit."""
+    return messages.TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                topic.name, [TxnOffsetCommitResponsePartition(one.partition_index, code(error)) for one in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
