@@ -10,10 +10,16 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
+from kops.coordinators.groups.records import consumer as records
+from kops.coordinators.runtime.records import CoordinatorRecord
 from kops.errors import ApiError
 from kops.protocol.errors import by_code, by_exception
+from kops.protocol.messages import consumer_group_current_member_assignment_value as current
 from kops.protocol.messages import delete_groups_response, list_groups_response
 from kops.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kops.protocol.messages.consumer_group_member_metadata_value import ConsumerGroupMemberMetadataValue
+from kops.protocol.messages.consumer_group_partition_metadata_key import ConsumerGroupPartitionMetadataKey
+from kops.protocol.messages.consumer_group_partition_metadata_value import ConsumerGroupPartitionMetadataValue
 from kops.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from kops.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
 from kops.protocol.messages.heartbeat_request import HeartbeatRequest
@@ -87,10 +93,30 @@ class Life:
             "group.consumer.migration.policy": rng.choice(("bidirectional", "bidirectional", "upgrade", "downgrade", "disabled")),
             "group.consumer.assignors": rng.choice((["uniform", "range"], ["range", "uniform"])),
         }
-        self.twins = ConsumerTwins(java, settings, self.topics)
         self.members: dict[str, list[Member]] = {group: [] for group in GROUPS}
+        log = [(record, -1, -1, False) for record in self._old_records()] if rng.random() < 0.4 else []
+        self.twins = ConsumerTwins(java, settings, self.topics, log)
         self.seen: Counter[str] = Counter()
         self.count = 0
+
+    def _old_records(self) -> list[CoordinatorRecord]:
+        """A group that an older or a newer broker has left."""
+        topic_id, count = self.topics["orders"]
+        partitions = list(range(count))
+        state = self.rng.choice((0, 1, 2, 5))
+        owned = [current.TopicPartitions(topic_id, partitions, None)]
+        metadata = ConsumerGroupMemberMetadataValue(None, None, "c", "/127.0.0.1", ["orders"], "", 20_000, None, None)
+        member = Member("old", None, 3)
+        member.owned = {topic_id: partitions}
+        self.members["g1"].append(member)
+        return [
+            records.member_record("g1", "old", metadata),
+            CoordinatorRecord(ConsumerGroupPartitionMetadataKey("g1"), ConsumerGroupPartitionMetadataValue([]), 0),
+            records.epoch_record("g1", 3, 0),
+            records.target_assignment_record("g1", "old", {topic_id: partitions[1:]}),
+            records.target_assignment_epoch_record("g1", 3, 0),
+            records.current_assignment_record("g1", "old", current.ConsumerGroupCurrentMemberAssignmentValue(3, 2, state, owned, [])),
+        ]
 
     def live(self, step_count: int) -> Counter[str]:
         """So many steps; what happened."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -71,3 +72,23 @@ def test_hashes(oracle: Oracle) -> None:
         for name, value in some.items():
             theirs.put(name, java.long(value))
         assert group_hash(some) == utils.computeGroupHash(theirs)
+
+
+@dataclass(frozen=True)
+class RackedTopic(Topic):
+    """A topic whose partition n is on n + 1 brokers in racks."""
+
+    racks: tuple[str | None, ...] = ()
+
+    def partition_racks(self, partition: int) -> list[str]:
+        """The racks that are known."""
+        return [rack for rack in self.racks[: partition + 1] if rack is not None]
+
+
+def test_hash_with_racks(oracle: Oracle) -> None:
+    java = JavaCoordinators(oracle)
+    racks = ("rack-b", None, "ä", "rack-a", "rack-b")
+    ours = topic_hash(RackedTopic("orders", bytes(range(16)), 5, racks))
+    theirs = oracle.java_class(f"{KAFKA}coordinator.group.Utils").computeTopicHash
+    assert ours == theirs("orders", java.image({"orders": (bytes(range(16)), 5)}, racks))
+    assert ours != topic_hash(Topic("orders", bytes(range(16)), 5))

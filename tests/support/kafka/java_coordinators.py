@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kops.protocol.declaration import Message
 from kops.protocol.messages.partition_record import PartitionRecord
+from kops.protocol.messages.register_broker_record import RegisterBrokerRecord
 from kops.protocol.messages.remove_topic_record import RemoveTopicRecord
 from kops.protocol.messages.topic_record import TopicRecord
 from kops.protocol.record_values import write_framed
@@ -61,15 +62,22 @@ class JavaCoordinators:
             found.append((bytes(serde.serializeKey(record)), None if value is None else bytes(value)))
         return found
 
-    def image(self, topics: Mapping[str, tuple[bytes, int]]) -> Any:
-        """A CoordinatorMetadataImage with topics: their ids and numbers of partitions."""
+    def image(self, topics: Mapping[str, tuple[bytes, int]], racks: Sequence[str | None] = ()) -> Any:
+        """A CoordinatorMetadataImage with topics: their ids and numbers of partitions. With `racks` there are brokers 0 on in them, and
+        partition n has n + 1 replicas.
+        """
         images = f"{KAFKA}image."
         empty = self.oracle.java_class(f"{images}MetadataImage").EMPTY
         delta = self.oracle.jvm.org.apache.kafka.image.MetadataDelta.Builder().setImage(empty).build()
+        for broker_id, rack in enumerate(racks):
+            delta.replay(self._metadata_record(RegisterBrokerRecord(broker_id, rack=rack, fenced=False), 0))
         for name, (topic_id, count) in topics.items():
             delta.replay(self._metadata_record(TopicRecord(name=name, topic_id=topic_id), 0))
             for partition in range(count):
-                delta.replay(self._metadata_record(PartitionRecord(partition, topic_id, replicas=[1], isr=[1], leader=1), 0))
+                replicas = list(range(partition + 1)) if racks else [1]
+                delta.replay(
+                    self._metadata_record(PartitionRecord(partition, topic_id, replicas=replicas, isr=replicas, leader=replicas[0]), 0)
+                )
         return self._applied(delta, 10)
 
     def changed_image(
