@@ -260,3 +260,19 @@ def test_offsets_and_groups_are_deleted(on: Kops, tool: Tool) -> None:
     assert [line[1:4] for line in table(tool("consumer-groups", "--describe", "--group", "going"))] == [["orders", "1", "3"]]
     on("group", "delete", "going")
     assert "going" not in tool("groups", "--list")
+
+
+def test_a_group_is_watched(on: Kops, tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_offsets(tool, "watched", "--topic", "other", "--to-offset", "1")
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            raise KeyboardInterrupt
+        set_offsets(tool, "watched", "--topic", "other", "--to-offset", "4")
+
+    monkeypatch.setattr("kops.cli.commands.group.describe.time.sleep", pause)
+    ran = on("group", "describe", "watched", "--watch", "2.5", "--format", "csv", code=130)
+    assert pauses == [2.5, 2.5]
+    assert [line.split(",")[4] for line in ran.text.splitlines() if line.startswith("watched")] == ["1", "4"]

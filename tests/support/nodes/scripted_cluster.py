@@ -91,7 +91,11 @@ class ScriptedCluster:
     def _versions(self) -> Message:
         served = [(api, api.advertised_versions(Listener.BROKER)) for api in API_KEYS if api.key not in self.unknown_apis]
         return ApiVersionsResponse(
-            api_keys=[ApiVersion(api.key, versions.start, versions.stop - 1) for api, versions in served if versions]
+            api_keys=[
+                ApiVersion(api.key, versions.start, min(versions.stop - 1, self.last_versions.get(api.key, versions.stop)))
+                for api, versions in served
+                if versions
+            ]
         )
 
     def metadata(self, message: MetadataRequest) -> MetadataResponse:
