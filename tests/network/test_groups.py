@@ -17,7 +17,13 @@ PARTITIONS = 4
 SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 3,
-    "broker.session.timeout.ms": 6000,
+    "broker.session.timeout.ms": 2000,
+    "broker.heartbeat.interval.ms": 300,
+    "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.heartbeat.interval.ms": 200,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 2,
 }
 
 
@@ -108,6 +114,7 @@ def groups(client: AdminClient) -> dict[str, tuple[str, int]]:
     return {name: (group.state.name, len(group.members)) for name, group in found.items()}
 
 
+@pytest.mark.slow
 def test_a_group_goes_on_where_it_was(nodes: KopsNodes) -> None:
     bootstrap = nodes.bootstrap
     produce(bootstrap, 0, 40)
@@ -142,6 +149,51 @@ def test_a_group_goes_on_where_it_was(nodes: KopsNodes) -> None:
     assert client.delete_consumer_groups(["g"])["g"].result(WAIT_S) is None
     assert groups(client) == {}
     assert committed(bootstrap) == dict.fromkeys(range(PARTITIONS), -1001)
+
+
+def test_the_consumer_protocol(nodes: KopsNodes) -> None:
+    bootstrap = nodes.bootstrap
+    settings = {"bootstrap.servers": bootstrap, "group.id": "g", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
+    both = [Consumer({**settings, "enable.auto.commit": False}) for _ in range(2)]
+    for one in both:
+        one.subscribe(["^t.*"] if one is both[0] else ["t"])
+    wait_for(lambda: [len(one.assignment()) for one in both] == [2, 2], lambda: [one.poll(0.1) for one in both])
+    produce(bootstrap, 0, 40)
+    found: list[int] = []
+    wait_for(lambda: len(found) >= 40, lambda: found.extend(number for one in both for number in _values(one)))
+    for one in both:
+        commit(one)
+    assert committed(bootstrap) == dict.fromkeys(range(PARTITIONS), 10)
+    client = admin(bootstrap)
+    assert groups(client) == {"g": ("STABLE", 2)}
+    for one in both:
+        one.close()
+    assert groups(client) == {"g": ("EMPTY", 0)}
+
+
+@pytest.mark.slow
+def test_offsets_in_transactions(nodes: KopsNodes) -> None:
+    bootstrap = nodes.bootstrap
+    produce(bootstrap, 0, 8)
+    consumer = member(bootstrap)
+    read(consumer, 8)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "x"})
+    producer.init_transactions(WAIT_S)
+    everywhere = [TopicPartition("t", number, 1) for number in range(PARTITIONS)]
+    for ends, offsets in (
+        (producer.abort_transaction, everywhere),
+        (producer.commit_transaction, consumer.position(consumer.assignment())),
+    ):
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), WAIT_S)
+        ends(WAIT_S)
+        expected = -1001 if ends == producer.abort_transaction else 2
+        assert committed(bootstrap) == dict.fromkeys(range(PARTITIONS), expected)
+    consumer.close()
+    nodes.kill(1)
+    nodes.start(1)
+    nodes.wait(1)
+    assert committed(bootstrap) == dict.fromkeys(range(PARTITIONS), 2)
 
 
 @pytest.mark.slow

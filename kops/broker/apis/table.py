@@ -25,6 +25,7 @@ from kops.broker.apis.data.list_offsets import handle_list_offsets
 from kops.broker.apis.data.produce import handle_produce
 from kops.broker.apis.groups.all_groups import handle_delete_groups, handle_describe_groups, handle_list_groups
 from kops.broker.apis.groups.classic import handle_heartbeat, handle_join_group, handle_leave_group, handle_sync_group
+from kops.broker.apis.groups.consumer import handle_consumer_group_describe, handle_consumer_group_heartbeat
 from kops.broker.apis.groups.find_coordinator import handle_find_coordinator
 from kops.broker.apis.groups.offset_fetch import handle_offset_fetch
 from kops.broker.apis.groups.offsets import handle_offset_commit, handle_offset_delete, handle_txn_offset_commit
@@ -65,6 +66,8 @@ _ANSWERED_HERE: Final[dict[str, Handler]] = {
     "AlterConfigs": handle_alter_configs,
     "AlterReplicaLogDirs": handle_alter_replica_log_dirs,
     "ApiVersions": _handle_api_versions,
+    "ConsumerGroupDescribe": handle_consumer_group_describe,
+    "ConsumerGroupHeartbeat": handle_consumer_group_heartbeat,
     "DeleteGroups": handle_delete_groups,
     "DeleteRecords": handle_delete_records,
     "DescribeClientQuotas": handle_describe_client_quotas,

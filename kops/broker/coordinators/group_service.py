@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from kops.broker.coordinators.errors import answering_errors, joined, operation_error
+from kops.broker.coordinators.heartbeat_checks import check_consumer_heartbeat
 from kops.broker.replicas.hosted_partitions import error_name
 from kops.coordinators.groups.config import GroupCoordinatorConfig
 from kops.coordinators.groups.context import RequestContext
@@ -17,9 +18,10 @@ from kops.coordinators.groups.shard.shard import DeletedTopic, GroupCoordinatorS
 from kops.coordinators.runtime.promise import Promise
 from kops.coordinators.runtime.result import CoordinatorResult
 from kops.coordinators.runtime.runtime import CoordinatorRuntime
-from kops.errors import KopsError
+from kops.errors import ApiError, KopsError
 from kops.protocol import messages
 from kops.protocol.errors import by_name
+from kops.protocol.messages.consumer_group_describe_response import DescribedGroup as DescribedConsumerGroup
 from kops.protocol.messages.delete_groups_response import DeletableGroupResult
 from kops.protocol.messages.describe_groups_response import DescribedGroup
 from kops.protocol.messages.list_groups_response import ListedGroup
@@ -129,6 +131,38 @@ class GroupCoordinatorService:
             return messages.LeaveGroupResponse(members=members)
 
         return self._written("classic-group-leave", request.group_id, lambda shard: shard.classic_group_leave(context, request), answer)
+
+    # consumer groups --------------------------------------------------------------------------------------------------------------
+
+    def consumer_group_heartbeat(
+        self, context: RequestContext, request: messages.ConsumerGroupHeartbeatRequest
+    ) -> Promise[messages.ConsumerGroupHeartbeatResponse]:
+        """ConsumerGroupHeartbeat."""
+
+        def answer(error: str, text: str | None) -> messages.ConsumerGroupHeartbeatResponse:
+            return messages.ConsumerGroupHeartbeatResponse(error_code=code(error), error_message=text)
+
+        try:
+            check_consumer_heartbeat(request, context.api_version, self._config.group_consumer_assignors)
+        except ApiError as error:
+            return Promise.of(answer(error.name, error.message))
+        name = "consumer-group-heartbeat"
+        promise = self.runtime.schedule_write_operation(
+            name, self._key(request.group_id), lambda shard: shard.consumer_group_heartbeat(context, request)
+        )
+        return answering_errors(name, promise, answer)
+
+    def consumer_group_describe(self, group_ids: list[str]) -> Promise[list[DescribedConsumerGroup]]:
+        """ConsumerGroupDescribe. The empty group id is not allowed."""
+        name, invalid = "consumer-group-describe", code("INVALID_GROUP_ID")
+        empty = [DescribedConsumerGroup(group_id="", error_code=invalid) for group_id in group_ids if not group_id]
+        described = self._by_shard(
+            name,
+            [group_id for group_id in group_ids if group_id],
+            lambda key, ids: self.runtime.schedule_read_operation(name, key, lambda shard: shard.consumer_group_describe(ids)),
+            lambda group_id, error: DescribedConsumerGroup(group_id=group_id, error_code=code(error)),
+        )
+        return described.then(lambda groups: empty + groups)
 
     # all groups -------------------------------------------------------------------------------------------------------------------
 

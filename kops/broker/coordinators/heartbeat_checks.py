@@ -1,0 +1,50 @@
+"""What the members of consumer groups may say, whatever the group's state (Kafka's GroupCoordinatorService)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from kops.errors import ApiError
+
+if TYPE_CHECKING:
+    from kops.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+
+_CLIENT_MAKES_ID_SINCE: Final = 1
+_JOINS: Final = 0
+_LEAVES: Final = -1
+_LEAVES_FOR_A_WHILE: Final = -2
+_JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
+"""What String.trim takes away."""
+
+
+def _check_not_empty(value: str | None, reason: str) -> None:
+    """A value may be missing, but it must not be blank."""
+    if value is not None and not value.strip(_JAVA_BLANKS):
+        raise ApiError("INVALID_REQUEST", reason)
+
+
+def check_consumer_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Iterable[str]) -> None:
+    """Raises ApiError INVALID_REQUEST or UNSUPPORTED_ASSIGNOR."""
+    if api_version >= _CLIENT_MAKES_ID_SINCE or request.member_epoch > 0 or request.member_epoch == _LEAVES:
+        _check_not_empty(request.member_id, "MemberId can't be empty.")
+    _check_not_empty(request.group_id, "GroupId can't be empty.")
+    _check_not_empty(request.instance_id, "InstanceId can't be empty.")
+    _check_not_empty(request.rack_id, "RackId can't be empty.")
+    if request.member_epoch == _JOINS:
+        if request.rebalance_timeout_ms == -1:
+            raise ApiError("INVALID_REQUEST", "RebalanceTimeoutMs must be provided in first request.")
+        if request.topic_partitions is None or request.topic_partitions:
+            raise ApiError("INVALID_REQUEST", "TopicPartitions must be empty when (re-)joining.")
+        # No topic at all is allowed: the member is in the group and subscribes to nothing.
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            raise ApiError("INVALID_REQUEST", "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
+    elif request.member_epoch == _LEAVES_FOR_A_WHILE:
+        if request.instance_id is None:
+            raise ApiError("INVALID_REQUEST", "InstanceId can't be null.")
+    elif request.member_epoch < _LEAVES_FOR_A_WHILE:
+        raise ApiError("INVALID_REQUEST", "MemberEpoch is invalid.")
+    known = list(assignors)
+    if request.server_assignor is not None and request.server_assignor not in known:
+        reason = f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(known)}."
+        raise ApiError("UNSUPPORTED_ASSIGNOR", reason)
