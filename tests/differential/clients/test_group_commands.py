@@ -1,4 +1,4 @@
-"""`kops group` on Apache Kafka 4.3.0, beside Kafka's consumer-groups and groups tools."""
+"""`kops group` on Apache Kafka 4.3.0 and on kops, beside Kafka's consumer-groups and groups tools."""
 
 from __future__ import annotations
 
@@ -6,39 +6,46 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kops.cli.main import main
+from kops.cluster.questions import client_of
+from kops.errors import ApiError
+from kops.protocol.messages import ConsumerGroupHeartbeatRequest
 from tests.cli.conftest import Ran
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.real_broker import RealBroker
+from tests.support.nodes.kops_nodes import KopsNodes
 
 Kops = Callable[..., Ran]
 Tool = Callable[..., str]
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def broker(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
-    """Two topics with records."""
-    folder = tmp_path_factory.mktemp("real")
-    with RealBroker(oracle, folder / "run", log_dirs=[folder / "d1"]) as started:
-        oracle.create_topic(started.bootstrap, "orders", partitions=3)
-        oracle.create_topic(started.bootstrap, "other")
-        for partition, count in ((0, 30), (1, 20), (2, 0)):
-            oracle.produce(started.bootstrap, "orders", partition, [(b"k", b"v%d" % number) for number in range(count)])
-        oracle.produce(started.bootstrap, "other", 0, [(b"k", b"v")] * 5)
-        yield started
+@pytest.fixture(scope="module", params=["kafka", "kops"])
+def bootstrap(request: pytest.FixtureRequest, oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One of Kafka's brokers, and one of kops, each with two topics with records."""
+    folder = tmp_path_factory.mktemp(request.param)
+    kops = request.param == "kops"
+    with KopsNodes(folder, 1) if kops else RealBroker(oracle, folder / "run", log_dirs=[folder / "d1"]) as started:
+        address: str = started.bootstrap
+        oracle.create_topic(address, "orders", partitions=3)
+        oracle.create_topic(address, "other")
+        for partition, count in ((0, 30), (1, 20)):
+            oracle.produce(address, "orders", partition, [(b"k", b"v%d" % number) for number in range(count)])
+        oracle.produce(address, "other", 0, [(b"k", b"v")] * 5)
+        yield address
 
 
 @pytest.fixture
-def on(broker: RealBroker, capsysbinary: pytest.CaptureFixture[bytes]) -> Kops:
+def on(bootstrap: str, capsysbinary: pytest.CaptureFixture[bytes]) -> Kops:
     def run(*arguments: str, code: int = 0) -> Ran:
-        ended = main([*arguments, "-b", broker.bootstrap])
+        ended = main([*arguments, "-b", bootstrap])
         captured = capsysbinary.readouterr()
         ran = Ran(ended, captured.out, captured.err.decode())
         assert ran.code == code, ran.text + ran.err
@@ -48,19 +55,31 @@ def on(broker: RealBroker, capsysbinary: pytest.CaptureFixture[bytes]) -> Kops:
 
 
 @pytest.fixture
-def tool(oracle: Oracle, broker: RealBroker) -> Tool:
+def tool(oracle: Oracle, bootstrap: str) -> Tool:
     tools = KafkaTools(oracle)
-    return lambda name, *arguments: tools.run(name, "--bootstrap-server", broker.bootstrap, *arguments)
+    return lambda name, *arguments: tools.run(name, "--bootstrap-server", bootstrap, *arguments)
+
+
+def serves_consumer_groups(bootstrap: str) -> bool:
+    with client_of(bootstrap, timeout_ms=10_000) as client:
+        try:
+            request = ConsumerGroupHeartbeatRequest(group_id="asked", member_id="nobody", member_epoch=1)
+            client.call("heartbeat", 1, lambda _: request, lambda _: None)
+        except ApiError as error:
+            return error.name != "UNSUPPORTED_VERSION"
+    return True
 
 
 @pytest.fixture(scope="module")
-def members(oracle: Oracle, broker: RealBroker) -> Iterator[dict[str, str]]:
+def members(oracle: Oracle, bootstrap: str) -> Iterator[dict[str, str]]:
     """Groups with one member each, by protocol; both have read everything and have committed."""
     consumers = []
-    groups = {"classic": "live-classic", "consumer": "live-consumer"}
+    groups = {"classic": "live-classic"}
+    if serves_consumer_groups(bootstrap):
+        groups["consumer"] = "live-consumer"
     for protocol, group in groups.items():
         settings = {
-            "bootstrap.servers": broker.bootstrap,
+            "bootstrap.servers": bootstrap,
             "group.id": group,
             "group.protocol": protocol,
             "group.instance.id": f"instance-{protocol}",
@@ -186,10 +205,10 @@ RESETS = (
     ("--by-duration", "P1000D"),
     ("--by-duration", "PT0S"),
 )
+SCOPES = (("--all-topics",), ("--topic", "orders", "--topic", "other:0"), ("--topic", "orders:0,1"))
 
 
-@pytest.mark.parametrize("target", RESETS, ids=" ".join)
-@pytest.mark.parametrize("scope", [("--all-topics",), ("--topic", "orders", "--topic", "other:0"), ("--topic", "orders:0,1")], ids="".join)
+@pytest.mark.parametrize(("target", "scope"), list(zip(RESETS, cycle(SCOPES), strict=False)), ids=" ".join)
 def test_offsets_are_reset_as_kafkas_tool_does(on: Kops, tool: Tool, target: tuple[str, ...], scope: tuple[str, ...]) -> None:
     group = "reset"
     set_offsets(tool, group, "--topic", "orders:0,1", "--to-offset", "7")
