@@ -21,6 +21,7 @@ from kops.coordinators.transactions.transaction_log import TRANSACTION_STATE_TOP
 from kops.coordinators.transactions.verification import TransactionVerifications
 from kops.errors import ApiError, KopsError
 from kops.metadata.image.coordinator_changes import coordinator_changes
+from kops.protocol.errors import by_name
 from kops.protocol.messages import AddPartitionsToTxnResponse, WriteTxnMarkersResponse
 
 if TYPE_CHECKING:
@@ -188,7 +189,13 @@ class TransactionService:
 
         message = request.message()
         if request.broker.id == self._around.node_id:
-            answer_add_partitions(self.coordinator, self._cache, message, FIRST_BATCHED_VERSION, answered)
+            try:
+                answer_add_partitions(self.coordinator, self._cache, message, FIRST_BATCHED_VERSION, answered)
+            except KopsError as error:
+                # As a request that comes over a connection would be answered.
+                name = error.name if isinstance(error, ApiError) else "UNKNOWN_SERVER_ERROR"
+                log.error("Error adding partitions to transactions: %s", error)
+                answered(AddPartitionsToTxnResponse(error_code=by_name(name).code))
         else:
             peer = self._peer(request.broker, "add-partitions-to-txn")
             peer.send(message, answered, versions=range(FIRST_BATCHED_VERSION, _LAST_VERSION + 1))
