@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.nodes.kops_nodes import KopsNodes
@@ -19,6 +19,9 @@ SETTINGS = {
     "transaction.state.log.num.partitions": 3,
     "transaction.state.log.replication.factor": 3,
     "transaction.state.log.min.isr": 2,
+    "offsets.topic.num.partitions": 3,
+    "offsets.topic.replication.factor": 3,
+    "group.initial.rebalance.delay.ms": 0,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
 }
 
@@ -100,6 +103,7 @@ def test_committed_and_aborted(nodes: KopsNodes, topic: str) -> None:
     assert read(nodes, topic, "read_uncommitted") == ["a", "b", "c", "d", "e", "f"]
 
 
+@pytest.mark.slow
 def test_a_second_producer_fences_the_first(nodes: KopsNodes, topic: str) -> None:
     first = producer(nodes, f"id-{topic}")
     first.begin_transaction()
@@ -115,6 +119,7 @@ def test_a_second_producer_fences_the_first(nodes: KopsNodes, topic: str) -> Non
     wait_for(nodes, topic, ["good"])
 
 
+@pytest.mark.slow
 def test_a_transaction_times_out(nodes: KopsNodes, topic: str) -> None:
     made = producer(nodes, f"id-{topic}", **{"transaction.timeout.ms": 1000, "message.timeout.ms": 1000})
     made.begin_transaction()
@@ -128,25 +133,49 @@ def test_a_transaction_times_out(nodes: KopsNodes, topic: str) -> None:
         made.commit_transaction(PATIENCE_S)
 
 
+def test_offsets_of_a_group_in_a_transaction(nodes: KopsNodes, topic: str) -> None:
+    """They are committed with the transaction, and forgotten with it."""
+    settings = {"bootstrap.servers": nodes.bootstrap, "group.id": f"group-{topic}", "auto.offset.reset": "earliest", "log_level": 0}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    consumer.subscribe([topic])
+    first = producer(nodes, f"source-{topic}")
+    first.begin_transaction()
+    write(first, topic, "a", "b", "c")
+    first.commit_transaction(PATIENCE_S)
+    limit, seen = time.monotonic() + PATIENCE_S, 0
+    while seen < 3:
+        assert time.monotonic() < limit
+        message = consumer.poll(1)
+        seen += message is not None and message.error() is None
+    made = producer(nodes, f"id-{topic}")
+    made.begin_transaction()
+    write(made, topic, "d")
+    made.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], consumer.consumer_group_metadata(), PATIENCE_S)
+    made.commit_transaction(PATIENCE_S)
+    made.begin_transaction()
+    made.send_offsets_to_transaction([TopicPartition(topic, 1, 1)], consumer.consumer_group_metadata(), PATIENCE_S)
+    made.abort_transaction(PATIENCE_S)
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    while [each.offset for each in consumer.committed(partitions, PATIENCE_S)] != [1, OFFSET_INVALID, OFFSET_INVALID]:
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    consumer.close()
+
+
 @pytest.mark.slow
 def test_the_coordinator_is_killed(tmp_path: Path) -> None:
-    """In the middle of a transaction: another broker goes on with it."""
-    with KopsNodes(tmp_path, settings=SETTINGS) as nodes:
+    """In the middle of two transactions: another broker goes on with them."""
+    with KopsNodes(tmp_path, settings={**SETTINGS, "transaction.state.log.num.partitions": 1}) as nodes:
         admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
         for future in admin.create_topics([NewTopic("orders", 3, 3)]).values():
             future.result(PATIENCE_S)
-        made = producer(nodes, "mover")
-        expected = []
-        for number in range(3):
+        good, bad = producer(nodes, "good"), producer(nodes, "bad")
+        for made, word in ((good, "good"), (bad, "bad")):
             made.begin_transaction()
-            write(made, "orders", f"{number}-a", f"{number}-b", f"{number}-c")
-            described = admin.list_topics("__transaction_state", PATIENCE_S).topics["__transaction_state"]
-            leader = described.partitions[number].leader
-            nodes.kill(leader)
-            if number == 1:
-                made.abort_transaction(PATIENCE_S)
-            else:
-                made.commit_transaction(PATIENCE_S)
-                expected += [f"{number}-a", f"{number}-b", f"{number}-c"]
-            nodes.start(leader)
-        wait_for(nodes, "orders", expected)
+            write(made, "orders", *(f"{word}-{number}" for number in range(3)))
+        described = admin.list_topics("__transaction_state", PATIENCE_S).topics["__transaction_state"]
+        nodes.kill(described.partitions[0].leader)
+        good.commit_transaction(PATIENCE_S)
+        bad.abort_transaction(PATIENCE_S)
+        nodes.start(described.partitions[0].leader)
+        wait_for(nodes, "orders", ["good-0", "good-1", "good-2"])
