@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kops.coordinators.groups.classic.manager import ClassicGroupManager
 from kops.coordinators.groups.config import GroupCoordinatorConfig
+from kops.coordinators.groups.consumer.manager import ConsumerGroupManager
 from kops.coordinators.groups.offset_and_metadata import BaseTimestamp, OffsetAndMetadata, commit_timestamp
 from kops.coordinators.groups.offsets.manager import OffsetManager
 from kops.coordinators.groups.store import GroupStore
 from kops.coordinators.groups.surroundings import Surroundings
 from kops.errors import ApiError
-from kops.forensics.coordinators.records import CoordinatorRecords, Decoded, Lost, Marker, Raw
-from kops.protocol.messages.group_metadata_key import GroupMetadataKey
+from kops.forensics.coordinators.records import CoordinatorRecords, Decoded, Lost, Marker, Raw, decoder
 from kops.protocol.messages.offset_commit_key import OffsetCommitKey
 from kops.protocol.messages.offset_commit_value import OffsetCommitValue
 from kops.protocol.registry import GROUP_RECORDS
@@ -63,7 +63,7 @@ class Position(NamedTuple):
 
 @dataclass(slots=True)
 class OtherGroup:
-    """A group that is not a classic one, as far as its offsets depend on it: the topics that its members subscribe to by name."""
+    """A share or streams group, as far as its offsets depend on it: the topics that its members subscribe to by name."""
 
     kind: str
     topics: dict[str, set[str]] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class OffsetsReplay:
         around = Surroundings(self._timeline, self._store, nothing, nothing, lambda: 0, str, GroupCoordinatorConfig(), nothing)
         classic = ClassicGroupManager(around)
         self._offsets = OffsetManager(around, classic.rebalances)
-        self._classic = classic.replays[GroupMetadataKey]
+        self._replays = {**classic.replays, **ConsumerGroupManager(around, classic.rebalances).replays}
         self.others: dict[str, OtherGroup] = {}
         self.deleted: dict[Place, tuple[int, int]] = {}
 
@@ -101,8 +101,8 @@ class OffsetsReplay:
         elif name == "LegacyOffsetCommitKey":
             new_key = OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition)
             self._offset(record, new_key, value and _as_offset_commit(value))
-        elif isinstance(key, GroupMetadataKey):
-            self._classic(key, value)
+        elif type(key) in self._replays:
+            self._replays[type(key)](key, value)
         elif name in _GROUPS:
             self._group(_GROUPS[name], key.group_id, value)
         elif name in _MEMBERS:
@@ -167,12 +167,10 @@ class OffsetsReplay:
 
 
 _GROUPS: Final = {
-    "ConsumerGroupMetadataKey": "consumer",
     "ShareGroupMetadataKey": "share",
     "StreamsGroupMetadataKey": "streams",
 }
 _MEMBERS: Final = {
-    "ConsumerGroupMemberMetadataKey": "consumer",
     "ShareGroupMemberMetadataKey": "share",
     "StreamsGroupMemberMetadataKey": "streams",
 }
@@ -202,7 +200,7 @@ class PartitionOffsets:
 def read_offsets(files: Files, partition: PartitionDir, *, at_ms: int | None = None) -> PartitionOffsets:
     """Replay a partition: all of it, or the records with timestamps up to `at_ms`. OSError if a segment can't be read."""
     result = PartitionOffsets()
-    for item in CoordinatorRecords(files, partition, GROUP_RECORDS):
+    for item in CoordinatorRecords(files, partition, decoder(GROUP_RECORDS)):
         if isinstance(item, Lost):
             result.lost.append(item)
         elif at_ms is not None and item.timestamp > at_ms:

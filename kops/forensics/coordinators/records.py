@@ -7,7 +7,7 @@ records of unknown types and ends at a record that it can't decode. Here both ar
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kops.errors import DecodeError
@@ -82,6 +82,8 @@ class Lost(NamedTuple):
 
 
 Item = Decoded | Marker | Raw | Lost
+Decode = Callable[[bytes, bytes | None], tuple[Any, Any, int]]
+"""(key, value) -> (key, value, version) of a record, decoded."""
 
 
 def _base64(data: bytes | None) -> str | None:
@@ -111,14 +113,28 @@ def marker_of(record: Record, batch: Batch) -> Marker | None:
     return Marker(record.offset, record.timestamp, batch.producer_id, batch.producer_epoch, kind == COMMIT)
 
 
-class CoordinatorRecords:
-    """The records of one partition of an internal topic. `types` are the types of keys, as in kops.protocol.registry."""
+def decoder(types: Mapping[int, str]) -> Decode:
+    """How records are decoded whose keys have these types (as in kops.protocol.registry)."""
+    keys: dict[bytes, Message] = {}
 
-    def __init__(self, files: Files, partition: PartitionDir, types: Mapping[int, str]) -> None:
+    def decode(key: bytes, value: bytes | None) -> tuple[Any, Any, int]:
+        read = keys.get(key)
+        if read is None:
+            read = keys[key] = read_coordinator_key(key, types)
+        if value is None:
+            return read, None, -1
+        return read, *read_coordinator_value(key, value, types)
+
+    return decode
+
+
+class CoordinatorRecords:
+    """The records of one partition of an internal topic. `decode` gives key, value and version of a record, or raises DecodeError."""
+
+    def __init__(self, files: Files, partition: PartitionDir, decode: Decode) -> None:
         self.files = files
         self.partition = partition
-        self.types = types
-        self._keys: dict[bytes, Message] = {}
+        self.decode = decode
 
     def __iter__(self) -> Iterator[Item]:
         """OSError if a segment can't be read."""
@@ -145,13 +161,7 @@ class CoordinatorRecords:
         try:
             if record.key is None:
                 raise DecodeError("the key is missing")
-            key = self._keys.get(record.key)
-            if key is None:
-                key = self._keys[record.key] = read_coordinator_key(record.key, self.types)
-            if record.value is None:
-                value, version = None, -1
-            else:
-                value, version = read_coordinator_value(record.key, record.value, self.types)
+            key, value, version = self.decode(record.key, record.value)
         except DecodeError as error:
             return Raw(self.partition.name, record.offset, record.timestamp, record.key, record.value, error.reason)
         return Decoded(record.offset, record.timestamp, batch.producer_id, batch.producer_epoch, key, value, version)

@@ -1,6 +1,6 @@
 """`kops log txnstate`: the transactional ids in partitions of `__transaction_state`, as of a time.
 
-Sources: Kafka's `TransactionLog.read`, `TransactionMetadata`, `TransactionState`, `TransactionStateManager` (expiry: an id without an open
+The code of the live coordinator reads the records. Source of the expiry: Kafka's `TransactionStateManager` (an id without an open
 transaction that was not used for `transactional.id.expiration.ms` gets a tombstone).
 """
 
@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kops.coordinators.transactions.metadata import TransactionMetadata
+from kops.coordinators.transactions.state import TransactionState, TransactionStateError
+from kops.coordinators.transactions.transaction_log import LoggedId, UnknownVersion, read_transaction_record
+from kops.errors import DecodeError
 from kops.forensics.coordinators.records import CoordinatorRecords, Decoded, Lost, Marker, Raw
-from kops.protocol.registry import TRANSACTION_RECORDS
 
 if TYPE_CHECKING:
     from kops.files import Files
     from kops.forensics.inventory.tree import PartitionDir
 
-STATES: Final = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence")
+STATES: Final = tuple(state.label for state in TransactionState)
 """Kafka's names, by number."""
 DELETED: Final = "Deleted"
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
-_MAY_EXPIRE: Final = ("Empty", "CompleteCommit", "CompleteAbort")
 DEFAULT_EXPIRATION_MS: Final = 7 * 24 * 60 * 60 * 1000
 NO_ID: Final = -1
 
@@ -45,7 +47,6 @@ class TransactionalId(NamedTuple):
     expires_ms: int | None = None
     previous_producer_id: int | None = None
     next_producer_id: int | None = None
-    next_producer_epoch: int | None = None
     client_transaction_version: int | None = None
     record_offset: int = -1
     version: int = -1
@@ -80,7 +81,7 @@ def read_ids(
 ) -> PartitionIds:
     """Replay a partition: all of it, or the records with timestamps up to `at_ms`. OSError if a segment can't be read."""
     result = PartitionIds()
-    for item in CoordinatorRecords(files, partition, TRANSACTION_RECORDS):
+    for item in CoordinatorRecords(files, partition, _decode):
         if isinstance(item, Lost):
             result.lost.append(item)
         elif (at_ms is not None and item.timestamp > at_ms) or isinstance(item, Marker):
@@ -88,47 +89,41 @@ def read_ids(
         elif isinstance(item, Raw):
             result.raw.append(item)
         else:
-            problem = _replay(result, item, partition.name, expiration_ms)
-            if problem is not None:
-                result.raw.append(problem)
+            result.ids[item.key.transactional_id] = _id(item, partition.name, expiration_ms)
     return result
 
 
-def _replay(result: PartitionIds, record: Decoded, log: str, expiration_ms: int) -> Raw | None:
-    """Take over a record. -> the record as a raw one if its state has no meaning."""
-    name, value = record.key.transactional_id, record.value
-    if value is None:
-        result.ids[name] = TransactionalId(name, DELETED, updated_ms=record.timestamp, record_offset=record.offset, log=log)
-        return None
-    if not 0 <= value.transaction_status < len(STATES):
-        return Raw(log, record.offset, record.timestamp, None, None, f"{name}: the state {value.transaction_status} is not known")
-    result.ids[name] = _id(name, record, value, log, expiration_ms)
-    return None
+def _decode(key: bytes, value: bytes | None) -> tuple[LoggedId, TransactionMetadata | None, int]:
+    """A record as the coordinator reads it. DecodeError also for versions and states that it does not know."""
+    try:
+        found = read_transaction_record(key, value)
+    except TransactionStateError as error:
+        raise DecodeError(str(error)) from None
+    if isinstance(found, UnknownVersion):
+        raise DecodeError(f"unknown version {found.version} of the {found.part}")
+    return found, found.metadata, -1 if value is None else int.from_bytes(value[:2], "big")
 
 
-def _id(name: str, record: Decoded, value: Any, log: str, expiration_ms: int) -> TransactionalId:
-    state = STATES[value.transaction_status]
-    # As in Kafka, an id in state Empty has no partitions, whatever the record says.
-    groups = () if state == "Empty" else value.transaction_partitions or ()
-    partitions = sorted((group.topic, number) for group in groups for number in group.partition_ids)
-    started = None if value.transaction_start_timestamp_ms < 0 else value.transaction_start_timestamp_ms
-    updated = value.transaction_last_update_timestamp_ms
-    overdue = started + value.transaction_timeout_ms if state == "Ongoing" and started is not None else None
+def _id(record: Decoded, log: str, expiration_ms: int) -> TransactionalId:
+    name, one = record.key.transactional_id, record.value
+    if one is None:
+        return TransactionalId(name, DELETED, updated_ms=record.timestamp, record_offset=record.offset, log=log)
+    started = None if one.start_ms < 0 else one.start_ms
+    is_overdue_some_day = one.state is TransactionState.ONGOING and started is not None
     return TransactionalId(
         name,
-        state,
-        value.producer_id,
-        value.producer_epoch,
-        tuple(partitions),
-        value.transaction_timeout_ms,
+        one.state.label,
+        one.producer_id,
+        one.producer_epoch,
+        tuple(sorted((key.topic, key.partition) for key in one.partitions)),
+        one.timeout_ms,
         started,
-        updated,
-        overdue,
-        updated + expiration_ms if state in _MAY_EXPIRE else None,
-        value.previous_producer_id,
-        value.next_producer_id,
-        value.next_producer_epoch,
-        value.client_transaction_version,
+        one.last_update_ms,
+        (started or 0) + one.timeout_ms if is_overdue_some_day else None,
+        one.last_update_ms + expiration_ms if one.state.may_expire else None,
+        one.previous_producer_id,
+        one.next_producer_id,
+        one.client_version,
         record.offset,
         record.version,
         log,

@@ -17,8 +17,10 @@ from kops.forensics.coordinators.transactional_ids import STATES, read_ids
 from kops.forensics.inventory.tree import open_partition
 from kops.protocol.declaration import Message
 from kops.protocol.messages import (
+    ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey,
     ConsumerProtocolSubscription,
     GroupMetadataKey,
     GroupMetadataValue,
@@ -131,7 +133,8 @@ def test_offsets_of_consumer_groups_expire_when_nobody_subscribes(group_log: Log
     key = ConsumerGroupMemberMetadataKey(group_id="g", member_id="m")
     group_log.message(key, ConsumerGroupMemberMetadataValue(subscribed_topic_names=["t"])).offset("g", 5).offset("g", 6, "u")
     assert [each.expires_ms for each in positions(group_log)] == [None, 2000 + WEEK]
-    group_log.message(key, None)
+    group_log.message(ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="m"), None)
+    group_log.message(ConsumerGroupTargetAssignmentMemberKey(group_id="g", member_id="m"), None).message(key, None)
     assert [each.expires_ms for each in positions(group_log)] == [1000 + WEEK, 2000 + WEEK]
 
 
@@ -162,6 +165,15 @@ def test_what_is_not_the_coordinators_is_kept_raw(group_log: Log) -> None:
     ]
     assert (found.raw[1].key, found.raw[1].value) == (b"foreign", b"x")
     assert [each.place.group for each in found.replay.positions("log", WEEK)] == ["g", "h"]
+
+
+def test_a_record_that_contradicts_those_before_it_is_kept_raw(group_log: Log) -> None:
+    """A coordinator ends there; the members' epochs may have been in a damaged batch."""
+    key = ConsumerGroupMemberMetadataKey(group_id="g", member_id="m")
+    group_log.message(key, ConsumerGroupMemberMetadataValue()).message(key, None).offset("g", 1)
+    found = read_offsets(FILES, open_partition(group_log.write(), FILES))
+    assert [(each.offset, "tombstone" in each.reason) for each in found.raw] == [(1, True)]
+    assert [each.place.group for each in found.replay.positions("log", WEEK)] == ["g"]
 
 
 def test_damage_costs_only_what_it_hits(group_log: Log) -> None:
@@ -203,7 +215,7 @@ def test_transactional_ids(tmp_path: Path) -> None:
         ("c", "CompleteAbort", (), None, 2010),
         ("d", "Deleted", (), None, None),
     ]
-    assert [each.reason for each in found.raw] == ["e: the state 42 is not known"]
+    assert [each.reason for each in found.raw] == ["Unknown transaction state id 42 from the transaction status message"]
     early = read_ids(FILES, open_partition(log.folder, FILES), at_ms=3000)
     assert early.ids["d"].state == "Empty"
 

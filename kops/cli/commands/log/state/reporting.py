@@ -53,6 +53,7 @@ def raw_rows(out: Output, raw: Iterable[Raw], keys: Iterable[str]) -> Iterator[d
         out.status |= PROBLEMS
         row: dict[str, Any] = dict.fromkeys(keys)
         row.update(state="raw", timestamp=one.timestamp, record_offset=one.offset, log=one.partition)
-        row["note"] = f"offset {one.offset} of {one.partition} can't be decoded: {one.reason}"
+        action = "replayed" if one.key is None and one.value is None else "decoded"
+        row["note"] = f"offset {one.offset} of {one.partition} can't be {action}: {one.reason}"
         row["raw"] = {"key": one.to_json()["key"], "value": one.to_json()["value"]}
         yield row
