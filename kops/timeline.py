@@ -19,10 +19,12 @@ _ABSENT: Final[Any] = object()
 class Timeline:
     """The notes of the changes to all state made with it; `offset` is that of the record being replayed."""
 
-    __slots__ = ("_changes", "offset")
+    __slots__ = ("_changes", "is_settled", "offset")
 
     def __init__(self) -> None:
         self.offset = -1
+        self.is_settled = False
+        """Whether changes are committed when they are made, as those of a log that is read again: nothing is noted."""
         self._changes: deque[tuple[int, TimelineDict[Any, Any], Any, Any]] = deque()
 
     def note(self, changed: TimelineDict[Any, Any], key: object, before: object) -> None:
@@ -93,6 +95,8 @@ class TimelineDict(MutableMapping[K, V]):
                 yield key, before[0]
 
     def _note(self, key: K, before: V) -> None:
+        if self._timeline.is_settled:
+            return
         self._timeline.note(self, key, before)
         self._dirty.setdefault(key, deque()).append(before)
 

@@ -68,3 +68,18 @@ def test_random_changes_agree_with_copies() -> None:
             assert dict(values) == copies[offset], seed
             assert dict(values.committed_items()) == copies[committed], seed
             assert {key: values.committed(key) for key in copies[committed]} == copies[committed], seed
+
+
+def test_what_is_settled_is_not_noted() -> None:
+    timeline = Timeline()
+    values: TimelineDict[str, int] = TimelineDict(timeline)
+    timeline.is_settled = True
+    timeline.offset = 5
+    values["a"] = 1
+    assert values.committed("a") == 1
+    timeline.is_settled = False
+    timeline.offset = 6
+    values["a"] = 2
+    assert values.committed("a") == 1
+    timeline.revert_to(4)
+    assert values == {"a": 1}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kops.coordinators.runtime.events import failure_of
 from kops.coordinators.runtime.promise import Promise
-from kops.coordinators.runtime.records import read_record
+from kops.coordinators.runtime.records import RecordReader
 from kops.coordinators.runtime.surroundings import LoadSummary
 from kops.errors import ApiError, DecodeError, KopsError
 from kops.protocol.record_values import UNKNOWN_TYPE
@@ -40,7 +40,7 @@ class LogLoader:
     def __init__(self, loop: Loop, hosted: HostedPartitions, types: Mapping[int, str], buffer_bytes: int) -> None:
         self._loop = loop
         self._hosted = hosted
-        self._types = types
+        self.reader = RecordReader(types)
         self._buffer_bytes = buffer_bytes
         self._is_closed = False
 
@@ -90,11 +90,6 @@ class LogLoader:
         """How much is read at once."""
         return self._buffer_bytes
 
-    @property
-    def types(self) -> Mapping[int, str]:
-        """The record types of the topic."""
-        return self._types
-
 
 class _Load:
     """One load."""
@@ -115,11 +110,13 @@ class _Load:
         if replica_log is None:
             raise ApiError("NOT_LEADER_OR_FOLLOWER", f"Could not load records from {self._name} because the log does not exist.")
         offset = replica_log.log_start_offset
+        committed_before = replica_log.high_watermark
         while offset < loader.log_end_offset(key):
             fetched = replica_log.read(offset, loader.buffer_bytes, Isolation.LOG_END, min_one_batch=True)
             if not fetched.size:
                 break
             for batch in fetched.records.batches():
+                self._playback.settle(batch.next_offset <= committed_before)
                 yield from self._replay_control(batch) if batch.is_control else self._replay(batch)
                 offset = batch.next_offset
                 self.size_bytes += batch.size
@@ -152,12 +149,12 @@ class _Load:
         yield
 
     def _replay(self, batch: Batch) -> Iterator[None]:
-        types, replay = self._loader.types, self._playback.replay
+        read, replay = self._loader.reader.read, self._playback.replay
         producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
         for number, record in enumerate(batch.iterate()):
             self.record_count += 1
             try:
-                found = read_record(record.key or b"", record.value, types)
+                found = read(record.key or b"", record.value)
             except DecodeError as error:
                 if error.code != UNKNOWN_TYPE:
                     raise KopsError(f"Deserializing the record at offset {record.offset} of {self._name} failed: {error}") from error

@@ -24,6 +24,10 @@ class ReplayedShard(Generic[S]):
         """What changes from now on belongs to the record at `offset`."""
         self.timeline.offset = offset
 
+    def settle(self, is_settled: bool) -> None:
+        """Whether what is replayed from now on was committed before the load began: it will not be undone."""
+        self.timeline.is_settled = is_settled
+
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
         """Replay one record."""
         self.timeline.offset = offset
@@ -57,6 +61,7 @@ class ReplayedShard(Generic[S]):
 
     def on_loaded(self, image: CoordinatorImage) -> None:
         """Everything was replayed."""
+        self.timeline.is_settled = False
         self.shard.on_loaded(image)
 
     def on_metadata_update(self, delta: CoordinatorDelta, image: CoordinatorImage) -> None:

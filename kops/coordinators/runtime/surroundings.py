@@ -45,6 +45,9 @@ class PartitionWriter(Protocol):
 class CoordinatorPlayback(Protocol):
     """What a loader replays records into."""
 
+    def settle(self, is_settled: bool) -> None:
+        """Whether what is replayed from now on was committed before the load began. It is not, once it was not."""
+
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
         """Replay one record."""
 
