@@ -15,8 +15,14 @@ from kops.protocol.messages.join_group_response import JoinGroupResponse
 from kops.protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from kops.protocol.messages.legacy_offset_commit_key import LegacyOffsetCommitKey
 from kops.protocol.messages.legacy_offset_commit_value import LegacyOffsetCommitValue
+from kops.protocol.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from kops.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
 from kops.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
+from kops.protocol.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from tests.support.kafka.group_twins import GroupTwins
 from tests.support.kafka.java_coordinators import JavaCoordinators
 from tests.support.kafka.oracle import Oracle
@@ -188,3 +194,35 @@ def test_legacy_offset_records(oracle: Oracle) -> None:
     assert [(part.partition_index, part.committed_offset) for topic in found.topics for part in topic.partitions] == [(2, 6)]
     both.advance(600_000)  # the offsets are older than any retention
     assert both.ours.fetch_offsets(OffsetFetchRequestGroup("g", topics=None), require_stable=True).topics == []
+
+
+def test_offset_with_a_pending_one_does_not_expire(oracle: Oracle) -> None:
+    """The transaction may commit it again; afterwards it expires."""
+    both = twins(oracle, **{"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 1000})
+    topics = [OffsetCommitRequestTopic("orders", partitions=[OffsetCommitRequestPartition(index, 5) for index in (0, 1)])]
+    both.ask("commit_offset", OffsetCommitRequest("g", topics=topics), 9, written_as=9)
+    pending = [TxnOffsetCommitRequestTopic("orders", [TxnOffsetCommitRequestPartition(1, 6)])]
+    both.ask("commit_transactional_offset", TxnOffsetCommitRequest("t", "g", 7, 0, topics=pending), 5, producer=(7, 0))
+    both.commit()
+
+    def left() -> list[int]:
+        found = both.ours.fetch_offsets(OffsetFetchRequestGroup("g", topics=None), require_stable=False)
+        return [part.partition_index for topic in found.topics for part in topic.partitions]
+
+    both.advance(61_000)
+    both.commit()
+    assert left() == [1]
+    both.end_transaction(7, 0, is_commit=False)
+    both.advance(1000)
+    both.commit()
+    assert left() == []
+
+
+def test_transactional_commits_of_unknown_members(oracle: Oracle) -> None:
+    """A transactional commit of a member that the group does not know, and one without a group."""
+    both = twins(oracle)
+    topics = [TxnOffsetCommitRequestTopic("orders", [TxnOffsetCommitRequestPartition(1, 6)])]
+    for generation, member in ((3, "m"), (-1, ""), (0, "m")):
+        request = TxnOffsetCommitRequest("t", "g", 7, 0, generation, member, topics=topics)
+        answer = both.ask("commit_transactional_offset", request, 5, producer=(7, 0))
+        assert answer.error == {3: "ILLEGAL_GENERATION", -1: None, 0: "UNKNOWN_MEMBER_ID"}[generation]

@@ -333,7 +333,10 @@ class ClassicGroup(Group):
         return self.uses_consumer_protocol if self.subscribed_topics is None else topic in self.subscribed_topics
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that the members' metadata names; None if it is not a consumer's, or can't be read."""
+        """The topics that the members' metadata names; None if it is not a consumer's, or can't be read.
+
+        Lengths that are negative or too large are an error in Kafka, with which a group never ends its rebalance.
+        """
         if not self.uses_consumer_protocol:
             return None
         if not self.members:
