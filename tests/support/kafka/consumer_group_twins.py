@@ -18,6 +18,13 @@ from kops.protocol.registry import GROUP_RECORDS
 from tests.support.kafka.group_twins import GroupTwins
 from tests.support.parts.coordinator_images import Delta, Image
 
+UNORDERED = {
+    "ConsumerGroupCurrentMemberAssignmentValue",
+    "ShareGroupCurrentMemberAssignmentValue",
+    "ShareGroupStatePartitionMetadataValue",
+}
+"""Records with maps whose order says nothing."""
+
 
 class ConsumerTwins(GroupTwins):
     """The twins. What a member has is compared without order, target assignments with it."""
@@ -73,7 +80,7 @@ class ConsumerTwins(GroupTwins):
 def _ordered_value(record: Any) -> Any:
     if record.value is None:
         return None
-    if type(record.value).__name__ == "ConsumerGroupCurrentMemberAssignmentValue":
+    if type(record.value).__name__ in UNORDERED:
         return ordered(record.value, record.version)
     return record.value_bytes()
 

@@ -6,7 +6,7 @@ before their records are replayed, and such a change must be undone with them. M
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kops.coordinators.groups.classic.errors import code
@@ -19,6 +19,10 @@ from kops.coordinators.groups.consumer.state.group import ConsumerGroup
 from kops.coordinators.groups.context import RequestContext
 from kops.coordinators.groups.group import GroupType
 from kops.coordinators.groups.offsets.manager import OffsetManager
+from kops.coordinators.groups.share.heartbeat import HeartbeatResult as ShareHeartbeatResult
+from kops.coordinators.groups.share.manager import ShareGroupManager
+from kops.coordinators.groups.share.offsets import AlterResult, DeleteOffsetsResult
+from kops.coordinators.groups.share.state_partitions import TopicNumbers
 from kops.coordinators.groups.store import GroupStore
 from kops.coordinators.groups.surroundings import EMPTY_RESULT, GroupManager, Surroundings
 from kops.coordinators.runtime.image import CoordinatorDelta, CoordinatorImage
@@ -28,10 +32,14 @@ from kops.coordinators.runtime.result import CoordinatorResult
 from kops.coordinators.runtime.timers import CoordinatorExecutor, CoordinatorTimer
 from kops.errors import ApiError
 from kops.protocol.declaration import Message
+from kops.protocol.messages.alter_share_group_offsets_request import AlterShareGroupOffsetsRequest
 from kops.protocol.messages.consumer_group_describe_response import DescribedGroup as DescribedConsumerGroup
 from kops.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from kops.protocol.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from kops.protocol.messages.delete_groups_response import DeletableGroupResult
+from kops.protocol.messages.delete_share_group_offsets_request import DeleteShareGroupOffsetsRequest
+from kops.protocol.messages.delete_share_group_offsets_response import DeleteShareGroupOffsetsResponse, DeleteShareGroupOffsetsResponseTopic
+from kops.protocol.messages.delete_share_group_state_request import DeleteShareGroupStateRequest
 from kops.protocol.messages.describe_groups_response import DescribedGroup
 from kops.protocol.messages.heartbeat_request import HeartbeatRequest
 from kops.protocol.messages.heartbeat_response import HeartbeatResponse
@@ -50,6 +58,8 @@ from kops.protocol.messages.offset_delete_request import OffsetDeleteRequest
 from kops.protocol.messages.offset_delete_response import OffsetDeleteResponse
 from kops.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
 from kops.protocol.messages.offset_fetch_response import OffsetFetchResponseGroup
+from kops.protocol.messages.share_group_describe_response import DescribedGroup as DescribedShareGroup
+from kops.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from kops.protocol.messages.sync_group_request import SyncGroupRequest
 from kops.protocol.messages.sync_group_response import SyncGroupResponse
 from kops.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
@@ -87,7 +97,8 @@ class GroupCoordinatorShard:
         self._classic = ClassicGroupManager(around)
         self._offsets = OffsetManager(around, self._classic.rebalances)
         self._consumer = ConsumerGroupManager(around, self._classic.rebalances)
-        self._managers: list[GroupManager] = [self._classic, self._consumer]
+        self._share = ShareGroupManager(around)
+        self._managers: list[GroupManager] = [self._classic, self._consumer, self._share]
         self._replays: dict[type[Message], Callable[[Any, Any], None]] = {}
         for manager in self._managers:
             self._replays.update(manager.replays)
@@ -147,6 +158,56 @@ class GroupCoordinatorShard:
     def consumer_group_describe(self, group_ids: Iterable[str]) -> list[DescribedConsumerGroup]:
         """ConsumerGroupDescribe: committed consumer groups."""
         return self._consumer.describe(group_ids)
+
+    # Share groups
+
+    def share_group_heartbeat(
+        self, context: RequestContext, request: ShareGroupHeartbeatRequest
+    ) -> CoordinatorResult[ShareHeartbeatResult]:
+        """ShareGroupHeartbeat: a member joins (epoch 0), stays or leaves (-1)."""
+        return self._share.heartbeat(context, request)
+
+    def share_group_describe(self, group_ids: Iterable[str]) -> list[DescribedShareGroup]:
+        """ShareGroupDescribe: committed share groups."""
+        return self._share.describe(group_ids)
+
+    def initialize_share_group_state(self, group_id: str, topics: TopicNumbers) -> CoordinatorResult[None]:
+        """The share coordinator has initialized partitions."""
+        return self._share.on_initialized(group_id, topics)
+
+    def uninitialize_share_group_state(self, group_id: str, topics: TopicNumbers) -> CoordinatorResult[None]:
+        """The share coordinator could not initialize partitions."""
+        return self._share.on_uninitialized(group_id, topics)
+
+    def initialized_share_group_partitions(self, group_id: str) -> dict[bytes, tuple[int, ...]]:
+        """The partitions of a group that the share coordinator has."""
+        return self._share.initialized_partitions(group_id)
+
+    def alter_share_group_offsets(self, group_id: str, request: AlterShareGroupOffsetsRequest) -> CoordinatorResult[AlterResult]:
+        """AlterShareGroupOffsets, before the share coordinator is asked."""
+        return self._share.offsets.alter(group_id, request)
+
+    def initiate_delete_share_group_offsets(
+        self, group_id: str, request: DeleteShareGroupOffsetsRequest
+    ) -> CoordinatorResult[DeleteOffsetsResult]:
+        """DeleteShareGroupOffsets, before the share coordinator is asked."""
+        return self._share.offsets.begin_delete(group_id, request)
+
+    def complete_delete_share_group_offsets(
+        self, group_id: str, topics: Mapping[bytes, str], error_topics: Iterable[DeleteShareGroupOffsetsResponseTopic]
+    ) -> CoordinatorResult[DeleteShareGroupOffsetsResponse]:
+        """DeleteShareGroupOffsets, when the share coordinator has answered."""
+        return self._share.offsets.complete_delete(group_id, topics, error_topics)
+
+    def share_partition_delete_requests(
+        self, group_ids: Iterable[str]
+    ) -> CoordinatorResult[dict[str, DeleteShareGroupStateRequest | ApiError]]:
+        """What to ask of the share coordinator before share groups among these are deleted."""
+        return self._share.offsets.delete_requests(group_ids)
+
+    def maybe_cleanup_share_group_state(self, topic_ids: Collection[bytes]) -> CoordinatorResult[None]:
+        """Topics are gone."""
+        return self._share.clean_up_deleted_topics(topic_ids)
 
     # Offsets
 
