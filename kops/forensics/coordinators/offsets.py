@@ -17,7 +17,7 @@ from kops.coordinators.groups.offset_and_metadata import BaseTimestamp, OffsetAn
 from kops.coordinators.groups.offsets.manager import OffsetManager
 from kops.coordinators.groups.store import GroupStore
 from kops.coordinators.groups.surroundings import Surroundings
-from kops.errors import ApiError
+from kops.errors import KopsError
 from kops.forensics.coordinators.records import CoordinatorRecords, Decoded, Lost, Marker, Raw, decoder
 from kops.protocol.messages.offset_commit_key import OffsetCommitKey
 from kops.protocol.messages.offset_commit_value import OffsetCommitValue
@@ -92,7 +92,7 @@ class OffsetsReplay:
         self.deleted: dict[Place, tuple[int, int]] = {}
 
     def replay(self, record: Decoded) -> None:
-        """One record of a coordinator. ApiError for one that a coordinator can't take."""
+        """One record of a coordinator. KopsError for one that a coordinator can't take."""
         self._timeline.offset = record.offset
         key, value = record.key, record.value
         name = type(key).__name__
@@ -162,7 +162,9 @@ class OffsetsReplay:
     def _base_timestamp(self, place: Place) -> BaseTimestamp | None:
         if place.group in self.others:
             return None if self.others[place.group].subscribes(place.topic) else commit_timestamp
-        group = self._store.group(place.group)
+        group = self._store.get(place.group)
+        if group is None:  # its last record is a tombstone, and those of its offsets are missing
+            return commit_timestamp
         return None if group.is_subscribed_to_topic(place.topic) else group.offset_expiration_condition()
 
 
@@ -208,8 +210,8 @@ def read_offsets(files: Files, partition: PartitionDir, *, at_ms: int | None = N
         elif isinstance(item, Decoded):
             try:
                 result.replay.replay(item)
-            except ApiError as error:
-                result.raw.append(Raw(partition.name, item.offset, item.timestamp, None, None, error.message))
+            except KopsError as error:
+                result.raw.append(Raw(partition.name, item.offset, item.timestamp, None, None, str(error)))
         elif isinstance(item, Marker):
             result.replay.replay_marker(item)
         else:

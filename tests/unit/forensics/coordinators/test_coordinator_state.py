@@ -129,6 +129,12 @@ def test_offsets_of_classic_groups_expire(group_log: Log, value: GroupMetadataVa
     assert [each.expires_ms for each in positions(group_log)] == [expected]
 
 
+def test_an_offset_whose_group_was_deleted(group_log: Log) -> None:
+    """The tombstones of the group's offsets come first; here they are missing."""
+    group_log.offset("g", 5).message(GroupMetadataKey(group="g"), group("consumer", "t"), 3).message(GroupMetadataKey(group="g"), None)
+    assert [each.expires_ms for each in positions(group_log)] == [WEEK]
+
+
 def test_offsets_of_consumer_groups_expire_when_nobody_subscribes(group_log: Log) -> None:
     key = ConsumerGroupMemberMetadataKey(group_id="g", member_id="m")
     group_log.message(key, ConsumerGroupMemberMetadataValue(subscribed_topic_names=["t"])).offset("g", 5).offset("g", 6, "u")
