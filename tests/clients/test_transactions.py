@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from py4j.protocol import Py4JJavaError
 
+from tests.support.kafka.oracle import Oracle
 from tests.support.nodes.kops_nodes import KopsNodes
 
 PATIENCE_S = 30
@@ -165,7 +167,8 @@ def test_offsets_of_a_group_in_a_transaction(nodes: KopsNodes, topic: str) -> No
 @pytest.mark.slow
 def test_the_coordinator_is_killed(tmp_path: Path) -> None:
     """In the middle of two transactions: another broker goes on with them."""
-    with KopsNodes(tmp_path, settings={**SETTINGS, "transaction.state.log.num.partitions": 1}) as nodes:
+    quick = {"broker.session.timeout.ms": 2000, "broker.heartbeat.interval.ms": 300, "transaction.state.log.num.partitions": 1}
+    with KopsNodes(tmp_path, settings={**SETTINGS, **quick}) as nodes:
         admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
         for future in admin.create_topics([NewTopic("orders", 3, 3)]).values():
             future.result(PATIENCE_S)
@@ -179,3 +182,43 @@ def test_the_coordinator_is_killed(tmp_path: Path) -> None:
         bad.abort_transaction(PATIENCE_S)
         nodes.start(described.partitions[0].leader)
         wait_for(nodes, "orders", ["good-0", "good-1", "good-2"])
+
+
+@pytest.mark.slow
+def test_kafkas_own_producer(oracle: Oracle, nodes: KopsNodes, topic: str) -> None:
+    """Of 4.3.0, whose brokers add the partitions and whose epoch grows with each transaction (version 2)."""
+
+    def java_producer() -> Any:
+        serializer = "org.apache.kafka.common.serialization.ByteArraySerializer"
+        settings = {"bootstrap.servers": nodes.bootstrap, "key.serializer": serializer, "value.serializer": serializer}
+        made = oracle.jvm.org.apache.kafka.clients.producer.KafkaProducer(
+            oracle.properties({**settings, "transactional.id": f"id-{topic}", "linger.ms": 0})
+        )
+        made.initTransactions()
+        return made
+
+    def send(made: Any, *values: str) -> None:
+        record = oracle.jvm.org.apache.kafka.clients.producer.ProducerRecord
+        for number, value in enumerate(values):
+            made.send(record(topic, number % 3, None, value.encode())).get()
+
+    first = java_producer()
+    for number in range(5):
+        first.beginTransaction()
+        send(first, f"{number}-a", f"{number}-b")
+        if number % 2:
+            first.abortTransaction()
+        else:
+            first.commitTransaction()
+    first.beginTransaction()
+    send(first, "zombie")
+    second = java_producer()
+    second.beginTransaction()
+    send(second, "good")
+    with pytest.raises(Py4JJavaError) as caught:
+        first.commitTransaction()
+    assert "Fenced" in str(caught.value.java_exception.toString())
+    second.commitTransaction()
+    for made in (first, second):
+        made.close(oracle.jvm.java.time.Duration.ofSeconds(0))
+    wait_for(nodes, topic, sorted([f"{number}-{word}" for number in (0, 2, 4) for word in "ab"] + ["good"]))

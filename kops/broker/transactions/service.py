@@ -58,6 +58,7 @@ class TransactionService:
             partition_count=settings["transaction.state.log.num.partitions"] if count is None else count,
             now_ms=around.loop.now_ms,
             transaction_version=self.transaction_version,
+            matcher=_matcher,
         )
         self._markers = TransactionMarkers(manager, self._leader_of, self._wake_markers)
         self.verifications = TransactionVerifications(self._coordinator_of, lambda: self._loop.call_soon(self._send_verifications))
@@ -206,3 +207,15 @@ class TransactionService:
 
 
 _LAST_VERSION: Final = 5
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether whole ids match a regular expression by RE2J's rules."""
+    from kops.coordinators.groups.regexes.automaton import Automaton
+    from kops.coordinators.groups.regexes.parser import Parser, RegexError
+
+    try:
+        return Automaton(Parser(pattern).parse()).matches
+    except RegexError as error:
+        reason = f"Transaction ID pattern `{pattern}` is not a valid regular expression: {error.description}."
+        raise ApiError("INVALID_REGULAR_EXPRESSION", reason) from error

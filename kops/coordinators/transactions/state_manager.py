@@ -7,7 +7,6 @@ epoch is the leader's epoch, so what an earlier leadership began has no effect o
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
@@ -97,7 +96,10 @@ class PartitionLoad:
 
 
 class TransactionStateManager:
-    """The state. `now_ms()` is the wall clock, `transaction_version()` the cluster's level of that feature."""
+    """The state. `now_ms()` is the wall clock, `transaction_version()` the cluster's level of that feature.
+
+    `matcher(pattern)` tells whether a whole text matches a regular expression; ApiError INVALID_REGULAR_EXPRESSION if it is none.
+    """
 
     def __init__(
         self,
@@ -107,7 +109,9 @@ class TransactionStateManager:
         partition_count: int,
         now_ms: Callable[[], int],
         transaction_version: Callable[[], int],
+        matcher: Callable[[str], Callable[[str], bool]],
     ) -> None:
+        self._matcher = matcher
         self.config = config
         self.partition_count = partition_count
         self.now_ms = now_ms
@@ -169,7 +173,7 @@ class TransactionStateManager:
             return ListTransactionsResponse(error_code=by_name("COORDINATOR_LOAD_IN_PROGRESS").code)
         states = {BY_LABEL[name] for name in state_names if name in BY_LABEL}
         unknown = [name for name in dict.fromkeys(state_names) if name not in BY_LABEL]
-        matches = _matcher(pattern)
+        matches = self._matcher(pattern) if pattern else None
         now_ms = self.now_ms()
         listed = [
             ListedTransaction(each.transactional_id, each.producer_id, each.state.label)
@@ -179,7 +183,7 @@ class TransactionStateManager:
             and (not producer_ids or each.producer_id in producer_ids)
             and (not state_names or each.state in states)
             and (duration_ms < 0 or now_ms - each.start_ms > duration_ms)
-            and matches(each.transactional_id)
+            and (matches is None or matches(each.transactional_id))
         ]
         return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=listed)
 
@@ -316,13 +320,3 @@ class TransactionStateManager:
                     metadata.pending = None
 
         self._log.append(partition, batch, self.config.request_timeout_ms, appended)
-
-
-def _matcher(pattern: str | None) -> Callable[[str], object]:
-    if not pattern:
-        return lambda _text: True
-    try:
-        return re.compile(pattern).fullmatch
-    except re.error as error:
-        reason = f"Transaction ID pattern `{pattern}` is not a valid regular expression: {error}."
-        raise ApiError("INVALID_REGULAR_EXPRESSION", reason) from None

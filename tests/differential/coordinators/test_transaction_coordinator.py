@@ -26,7 +26,7 @@ from tests.support.kafka.java_coordinators import KAFKA, JavaCoordinators
 from tests.support.kafka.java_transactions import JavaCoordinator, JavaTransactions
 from tests.support.kafka.manual_jvm import ManualClock
 from tests.support.kafka.oracle import Oracle
-from tests.support.parts.transacting import Node, World, answer_of
+from tests.support.parts.transacting import Append, Node, World, answer_of
 
 NOW_MS: Final = 1_700_000_000_000
 IDS: Final = ("t", "my-txn", "überweisung")
@@ -317,10 +317,14 @@ class Twins:
         theirs = self.appends()
         # What goes through all ids does so in the order of a ConcurrentHashMap in Kafka; that is no order to keep.
         wanted = [(one[0], canonical(bytes(one[1]))) for one in theirs]
-        ours = {(each.timeout_ms, canonical(each.batch)): each for each in self.ours.log.waiting}
-        assert len(self.ours.log.waiting) == len(wanted)
-        assert sorted(ours, key=repr) == sorted(wanted, key=repr)
-        self.ours.log.waiting[:] = [ours[each] for each in wanted]
+        waiting = self.ours.log.waiting
+        found = [(each.timeout_ms, canonical(each.batch)) for each in waiting]
+        assert sorted(found, key=repr) == sorted(wanted, key=repr)
+        if found != wanted:
+            by_what: dict[Any, list[Append]] = {}
+            for what, each in zip(found, waiting, strict=True):
+                by_what.setdefault(what, []).append(each)
+            waiting[:] = [by_what[what].pop(0) for what in wanted]
         for name in IDS:
             answer = DescribeTransactionsResponse(transaction_states=[self.ours.coordinator.describe(name)])
             described = self.java.make("common.message.DescribeTransactionsResponseData")
@@ -401,7 +405,7 @@ def test_random_requests(made: JavaTransactions) -> None:
 @pytest.mark.slow
 def test_many_random_requests(made: JavaTransactions, seed_count: int | None) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(100, 100 + (seed_count or 4)):
+    for seed in range(100, 100 + (seed_count or 3)):
         seen += live(made, seed, 200)
     for error in ("INVALID_TXN_STATE", "PRODUCER_FENCED"):
         assert any(error in what for what in seen), error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -19,6 +20,15 @@ from kops.protocol.messages.write_txn_markers_response import (
     WritableTxnMarkerTopicResult,
 )
 from kops.records.log_offsets import TopicPartition
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """By Python's rules."""
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ApiError("INVALID_REGULAR_EXPRESSION", f"{pattern} is not a valid regular expression") from error
+    return lambda text: compiled.fullmatch(text) is not None
 
 
 class Node(NamedTuple):
@@ -89,6 +99,7 @@ class World:
             partition_count=self.partition_count,
             now_ms=lambda: self.now_ms,
             transaction_version=lambda: self.version,
+            matcher=matcher,
         )
         self.markers = TransactionMarkers(self.manager, self.leader_of, self.woken.append)
         self.coordinator = TransactionCoordinator(self.manager, self.markers, self.new_producer_id)
