@@ -226,3 +226,28 @@ def test_transactional_commits_of_unknown_members(oracle: Oracle) -> None:
         request = TxnOffsetCommitRequest("t", "g", 7, 0, generation, member, topics=topics)
         answer = both.ask("commit_transactional_offset", request, 5, producer=(7, 0))
         assert answer.error == {3: "ILLEGAL_GENERATION", -1: None, 0: "UNKNOWN_MEMBER_ID"}[generation]
+
+
+def test_rebalance_while_a_static_leader_is_written(oracle: Oracle) -> None:
+    """It is answered when the rebalance ends, not when the record is committed."""
+    both = twins(oracle)
+    joined = stable(both, ("i1", "i2", "i3"))
+    leader = next(each for each in joined if each.leader == each.member_id)
+    other = next(each for each in joined if each.leader != each.member_id)
+    join(both, "", leader.member_id[:2])
+    both.ask("classic_group_leave", LeaveGroupRequest("g", members=[MemberIdentity("", other.member_id[:2])]), 5)
+    both.commit()
+    assert answers(both) == []
+    both.advance(20_000)
+    assert [answer.error_code for answer in answers(both)] == [0]
+
+
+def test_static_leader_is_gone_before_it_is_written(oracle: Oracle) -> None:
+    """The write fails after the member has left: nothing is left to undo."""
+    both = twins(oracle)
+    stable(both, ("i1", "i2"))
+    join(both, "", "i1")
+    both.ask("classic_group_leave", LeaveGroupRequest("g", members=[MemberIdentity("", "i1")]), 5)
+    both.time_out("REQUEST_TIMED_OUT")
+    both.advance(60_000)
+    assert len(answers(both)) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kops.coordinators.groups.classic.errors import append_error_code, code
+from kops.coordinators.groups.classic.errors import append_error_code, code, unless_broken
 from kops.coordinators.groups.classic.group import ClassicGroup, broken
 from kops.coordinators.groups.classic.lookup import (
     create_tombstones_and_cancel_timers,
@@ -198,7 +198,7 @@ class Joins:
             return self._rebalances.maybe_prepare_rebalance_or_complete_join(group)
         written: Promise[None] = Promise()
 
-        def done(_: None, error: KopsError | None) -> None:
+        def done(error: KopsError | None) -> None:
             if error is None:
                 self._answer_replaced(context, group, member, old_leader_id)
                 return
@@ -210,7 +210,7 @@ class Joins:
             response.error_code = append_error_code(error)
             promise.complete(response)
 
-        written.when_done(done)
+        written.when_done(unless_broken(done))
         return CoordinatorResult((group_record(group, group.assignment()),), append_promise=written, replay_records=False)
 
     def _answer_replaced(self, context: RequestContext, group: ClassicGroup, member: ClassicGroupMember, old_leader_id: str | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kops.coordinators.groups.classic.errors import append_error_code, code
+from kops.coordinators.groups.classic.errors import append_error_code, code, unless_broken
 from kops.coordinators.groups.classic.group import ClassicGroup
 from kops.coordinators.groups.classic.member import EMPTY_ASSIGNMENT
 from kops.coordinators.groups.classic.rebalance import Rebalances
@@ -54,7 +54,7 @@ class Syncs:
             assignment.setdefault(member_id, EMPTY_ASSIGNMENT)
         written: Promise[None] = Promise()
 
-        def done(_: None, error: KopsError | None) -> None:
+        def done(error: KopsError | None) -> None:
             if group.state is not COMPLETING_REBALANCE or request.generation_id != group.generation_id:
                 return
             if error is None:
@@ -65,7 +65,7 @@ class Syncs:
                 # Nothing is written here: the result of the rebalance that begins is lost in Kafka, too.
                 self._rebalances.maybe_prepare_rebalance_or_complete_join(group)
 
-        written.when_done(done)
+        written.when_done(unless_broken(done))
         return CoordinatorResult((group_record(group, assignment),), append_promise=written, replay_records=False)
 
     def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResponse]:
