@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from kops.broker.coordinators.errors import answering_errors, joined, operation_error
 from kops.broker.coordinators.heartbeat_checks import check_consumer_heartbeat
 from kops.broker.replicas.hosted_partitions import error_name
+from kops.config.values.java_hash import put_order
 from kops.coordinators.groups.config import GroupCoordinatorConfig
 from kops.coordinators.groups.context import RequestContext
 from kops.coordinators.groups.shard.shard import DeletedTopic, GroupCoordinatorShard
@@ -218,11 +219,13 @@ class GroupCoordinatorService:
         )
 
     def delete_groups(self, context: RequestContext, group_ids: list[str]) -> Promise[list[DeletableGroupResult]]:
-        """DeleteGroups. The empty group id is allowed."""
+        """DeleteGroups. The empty group id is allowed. Kafka deletes in the order of a HashSet."""
         return self._by_shard(
             "delete-groups",
             group_ids,
-            lambda key, ids: self.runtime.schedule_write_operation("delete-groups", key, lambda shard: shard.delete_groups(context, ids)),
+            lambda key, ids: self.runtime.schedule_write_operation(
+                "delete-groups", key, lambda shard: shard.delete_groups(context, put_order(ids))
+            ),
             lambda group_id, error: DeletableGroupResult(group_id=group_id, error_code=code(error)),
         )
 

@@ -1,0 +1,40 @@
+"""The same raw requests about groups to a kops node and to a real Kafka 4.3.0 node, every version: the same answers.
+
+Ids and the wording of messages are masked, see `tests/support/kafka/two_brokers.py`. The requests are those of
+`tests/support/requests/group_steps.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.real_broker import RealBroker
+from tests.support.kafka.two_brokers import Side, differences
+from tests.support.nodes.kops_nodes import KopsNodes
+from tests.support.requests.group_steps import CASES
+
+
+@pytest.fixture(scope="module")
+def both(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
+    """A kops node and a Kafka node, each a cluster of its own."""
+    work = tmp_path_factory.mktemp("both")
+    with (
+        KopsNodes(work / "kops", 1) as nodes,
+        RealBroker(oracle, work / "kafka", log_dirs=[work / "kafka-logs"]) as broker,
+    ):
+        sides = Side("kops", nodes.bootstrap), Side("kafka", broker.bootstrap)
+        yield sides
+        for side in sides:
+            side.client.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_answers(both: tuple[Side, Side], case: str) -> None:
+    steps, version = CASES[case]
+    kops, kafka = (list(steps(side, version)) for side in both)
+    found = differences(kops, kafka)
+    assert not found, "\n".join(["", *found])
