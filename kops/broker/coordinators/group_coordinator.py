@@ -68,6 +68,8 @@ class GroupCoordinator:
         self._partition_count = 0
         self._service: GroupCoordinatorService | None = None
         self._settings: dict[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {}
+        self._new_defaults: Mapping[str, Any] | None = None
+        """The settings of groups that have none of their own, once the broker's have changed."""
         self.is_active = False
 
     def startup(self) -> None:
@@ -127,14 +129,22 @@ class GroupCoordinator:
 
     # settings of groups -----------------------------------------------------------------------------------------------------------
 
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """The broker's settings have changed. Of a group's only the assignment intervals can."""
+        from kops.config.groups import effective_group_config
+
+        self._config = config
+        self._settings.clear()
+        self._new_defaults = effective_group_config({}, config.values)
+
     def group_settings(self, group_id: str) -> Mapping[str, Any] | None:
-        """The settings of a group, if it has any."""
+        """The settings of a group, if it has any, or if the broker's have changed."""
         from kops.metadata.image.parts.configs import ResourceType
 
         set_for_it = self._cache.config(ResourceType.GROUP, group_id)
         if not set_for_it:
             self._settings.pop(group_id, None)
-            return None
+            return self._new_defaults
         known = self._settings.get(group_id)
         if known is None or known[0] != set_for_it:
             from kops.config.groups import effective_group_config

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PRODUCERS: Final = frozenset({"producer.id.expiration.ms", "transaction.partition.verification.enable"})
+_GROUPS: Final = frozenset(f"group.{kind}.assignment.interval.ms" for kind in ("consumer", "share", "streams"))
 _CLEANER: Final = "log.cleaner."
 _CONNECTIONS: Final = frozenset({"listeners", "max.connections.per.ip", "max.connections.per.ip.overrides", *LISTENER_LIMITS})
 
@@ -105,6 +106,7 @@ class DynamicBrokerConfig:
             (self._update_cordoned_dirs, "cordoned.log.dirs" in changed),
             (self._update_listeners, any(name in _CONNECTIONS or name.startswith("listener.name.") for name in changed)),
             (self._update_producers, bool(changed & _PRODUCERS)),
+            (self._update_groups, bool(changed & _GROUPS)),
             (self._update_cleaner, any(name.startswith(_CLEANER) for name in changed)),
         ):
             if is_concerned:
@@ -145,6 +147,9 @@ class DynamicBrokerConfig:
         for each in logs.all_logs:
             each.producers.expiration_ms = new["producer.id.expiration.ms"]
             each.producers.verification_enabled = new["transaction.partition.verification.enable"]
+
+    def _update_groups(self, old: BrokerConfig, new: BrokerConfig) -> None:
+        self._parts.groups.reconfigure(new)
 
     def _update_cleaner(self, old: BrokerConfig, new: BrokerConfig) -> None:
         if self.cleaner is not None:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from kops.broker.coordinators.group_coordinator import GroupCoordinator
 from kops.broker.parts.dynamic_config import DynamicBrokerConfig
 from kops.broker.parts.parts import BrokerParts
 from kops.config import BrokerConfig
@@ -151,3 +152,19 @@ def test_throttled_replicas_of_a_topic() -> None:
 def test_stored_settings_that_count() -> None:
     dynamic = Broker().dynamic
     assert dynamic.from_persistent({"node.id": "3", "num.io.threads": "x", "log.roll.ms": "5"}, per_broker=True) == {"log.roll.ms": "5"}
+
+
+def test_assignment_intervals_of_groups() -> None:
+    broker = Broker()
+    config = broker.parts.config
+    cache: Any = SimpleNamespace(config=lambda kind, name: {"consumer.session.timeout.ms": "50000"} if name == "own" else {})
+    nothing: Any = None
+    groups = broker.parts.groups = GroupCoordinator(nothing, config, nothing, cache, new_id=nothing, start_verification=nothing)
+    name = "consumer.assignment.interval.ms"
+    assert groups.group_settings("g") is None
+    own = groups.group_settings("own")
+    assert own is not None and own[name] == 1000
+    broker.update(cluster={"group.consumer.assignment.interval.ms": "7"})
+    for group in ("g", "own"):
+        settings = groups.group_settings(group)
+        assert settings is not None and settings[name] == 7
