@@ -27,11 +27,12 @@ Outcomes = dict[TopicPartition, ApiError | None]
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """An offset of a group; the leader epoch of the record before it, if it is known."""
+    """An offset of a group; the leader epoch of the record before it, if it is known. `lag` is that of a share group, from its broker."""
 
     offset: int
     leader_epoch: int | None = None
     metadata: str = ""
+    lag: int | None = None
 
 
 GroupOffsets = dict[TopicPartition, CommittedOffset]

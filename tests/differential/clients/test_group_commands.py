@@ -15,7 +15,8 @@ import pytest
 from kops.cli.main import main
 from kops.cluster.questions import client_of
 from kops.errors import ApiError
-from kops.protocol.messages import ConsumerGroupHeartbeatRequest
+from kops.protocol.declaration import Message
+from kops.protocol.messages import ConsumerGroupHeartbeatRequest, ShareGroupHeartbeatRequest
 from tests.cli.conftest import Ran
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.kafka.oracle import Oracle
@@ -60,11 +61,11 @@ def tool(oracle: Oracle, bootstrap: str) -> Tool:
     return lambda name, *arguments: tools.run(name, "--bootstrap-server", bootstrap, *arguments)
 
 
-def serves_consumer_groups(bootstrap: str) -> bool:
+def serves(bootstrap: str, request: Message) -> bool:
+    """Whether the broker has this API."""
     with client_of(bootstrap, timeout_ms=10_000) as client:
         try:
-            request = ConsumerGroupHeartbeatRequest(group_id="asked", member_id="nobody", member_epoch=1)
-            client.call("heartbeat", 1, lambda _: request, lambda _: None)
+            client.call("asked", 1, lambda _: request, lambda _: None)
         except ApiError as error:
             return error.name != "UNSUPPORTED_VERSION"
     return True
@@ -75,7 +76,7 @@ def members(oracle: Oracle, bootstrap: str) -> Iterator[dict[str, str]]:
     """Groups with one member each, by protocol; both have read everything and have committed."""
     consumers = []
     groups = {"classic": "live-classic"}
-    if serves_consumer_groups(bootstrap):
+    if serves(bootstrap, ConsumerGroupHeartbeatRequest(group_id="asked", member_id="nobody", member_epoch=1)):
         groups["consumer"] = "live-consumer"
     for protocol, group in groups.items():
         settings = {
@@ -295,3 +296,28 @@ def test_a_group_is_watched(on: Kops, tool: Tool, monkeypatch: pytest.MonkeyPatc
     ran = on("group", "describe", "watched", "--watch", "2.5", "--format", "csv", code=130)
     assert pauses == [2.5, 2.5]
     assert [line.split(",")[4] for line in ran.text.splitlines() if line.startswith("watched")] == ["1", "4"]
+
+
+def test_a_share_group_is_described(on: Kops, oracle: Oracle, tool: Tool, bootstrap: str) -> None:
+    if not serves(bootstrap, ShareGroupHeartbeatRequest(group_id="asked", member_id="nobody", member_epoch=1)):
+        assert on("group", "list", "--type", "share").text == ""
+        return
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "shared",
+        **{f"{part}.deserializer": "org.apache.kafka.common.serialization.ByteArrayDeserializer" for part in ("key", "value")},
+    }
+    consumer = oracle.java_class("org.apache.kafka.clients.consumer.KafkaShareConsumer")(oracle.properties(settings))
+    consumer.subscribe(oracle.java_class("java.util.List").of("orders"))
+    deadline = time.monotonic() + 60
+    while True:
+        consumer.poll(oracle.java_class("java.time.Duration").ofMillis(200))
+        [one] = rows(on("group", "describe", "shared", "--format", "jsonl"))
+        if one["members"] and len(one["members"][0]["assignment"]) == 3 and len(one["offsets"]) == 3:
+            break
+        assert time.monotonic() < deadline
+    assert (one["type"], one["state"], one["protocol"]) == ("Share", "Stable", "share")
+    theirs = table(tool("share-groups", "--describe", "--group", "shared"))
+    ours = [["shared", *words(row, "topic", "partition", "offset", "lag")] for row in one["offsets"]]
+    assert sorted(ours) == [line[:5] for line in theirs]
+    consumer.close()

@@ -30,6 +30,7 @@ TOOLS: Final = {
     "metadata-quorum": ("org.apache.kafka.tools.MetadataQuorumCommand",),
     "producer-perf-test": ("org.apache.kafka.tools.ProducerPerformance",),
     "reassign-partitions": ("org.apache.kafka.tools.reassign.ReassignPartitionsCommand",),
+    "share-groups": ("org.apache.kafka.tools.consumer.group.ShareGroupCommand",),
     "topics": ("org.apache.kafka.tools.TopicCommand",),
     "transactions": ("org.apache.kafka.tools.TransactionsCommand",),
     "verifiable-producer": ("org.apache.kafka.tools.VerifiableProducer",),

@@ -85,8 +85,8 @@ def describe(
 ) -> int:
     """Show the offsets, members and states of groups (Kafka's consumer-groups --describe).
 
-    LAG is how many offsets the group is behind the log's end. json, jsonl and yaml have everything about a group in one document. A group
-    that does not exist is reported, and the exit code is then 3.
+    LAG is how many offsets the group is behind the log's end. Share groups are shown with the offsets from which they read. json, jsonl
+    and yaml have everything about a group in one document. A group that does not exist is reported, and the exit code is then 3.
     """
     if offsets + members + state > 1:
         raise UsageError("--offsets, --members, --state: one of them")
@@ -104,16 +104,18 @@ def describe(
 
 def _show(out: Output, client: Client, wanted: Sequence[str], shown: str) -> int:
     from kops.client.coordinators.group_offsets import fetch_offsets
-    from kops.client.coordinators.groups import describe_groups
+    from kops.client.coordinators.share_groups import SHARE, describe_all_kinds, fetch_share_offsets
 
-    found = describe_groups(client, wanted)
+    found = describe_all_kinds(client, wanted)
     descriptions = {group_id: one for group_id, one in found.items() if not isinstance(one, ApiError)}
     errors: dict[str, KopsError | None] = {group_id: one if isinstance(one, ApiError) else None for group_id, one in found.items()}
     offsets: dict[str, GroupOffsets] = {}
     ends: Mapping[TopicPartition, int | None] = {}
     whole = out.format in ("json", "jsonl", "yaml")
     if (shown == "offsets" or whole) and descriptions:
-        for group_id, fetched in fetch_offsets(client, descriptions).items():
+        shares = [group_id for group_id, one in descriptions.items() if one.type == SHARE]
+        others = descriptions.keys() - shares
+        for group_id, fetched in (fetch_offsets(client, others) | fetch_share_offsets(client, shares)).items():
             if isinstance(fetched, ApiError):
                 errors[group_id] = fetched
             else:
@@ -184,13 +186,14 @@ def _offset_row(
     key: TopicPartition, offsets: GroupOffsets, ends: Mapping[TopicPartition, int | None], member: GroupMember | None
 ) -> dict[str, Any]:
     committed, end = offsets.get(key), ends.get(key)
+    lag = None if committed is None or end is None else end - committed.offset if committed.lag is None else committed.lag
     return {
         "topic": key.topic,
         "partition": key.partition,
         "leader_epoch": None if committed is None else committed.leader_epoch,
         "offset": None if committed is None else committed.offset,
         "end_offset": end,
-        "lag": None if committed is None or end is None else end - committed.offset,
+        "lag": lag,
         "member": None if member is None else member.member_id,
         "host": None if member is None else member.host,
         "client_id": None if member is None else member.client_id,
