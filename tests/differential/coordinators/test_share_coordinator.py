@@ -194,7 +194,7 @@ def test_many_lives(oracle: Oracle, seed_count: int | None) -> None:
     """The same, for longer."""
     java = JavaCoordinators(oracle)
     seen: Counter[str] = Counter()
-    for seed in range(100, 100 + (seed_count or 16)):
+    for seed in range(100, 100 + (seed_count or 12)):
         seen += live(java, seed, 250)
     assert "deleted tombstone" in seen
 

@@ -195,6 +195,6 @@ def test_many_lives(oracle: Oracle, seed_count: int | None) -> None:
     """The same, for longer."""
     java = JavaCoordinators(oracle)
     seen: Counter[str] = Counter()
-    for seed in range(100, 100 + (seed_count or 8)):
-        seen += live(java, seed, 200)
+    for seed in range(100, 100 + (seed_count or 5)):
+        seen += live(java, seed, 140)
     assert {"heartbeat FENCED_MEMBER_EPOCH", "alter None", "deleting", "reloaded", "uninitialize None", "complete None"} <= set(seen), seen

@@ -183,7 +183,7 @@ def test_many_lives(oracle: Oracle, seed_count: int | None) -> None:
     """The same, for longer."""
     side = JavaSide(oracle)
     seen: Counter[str] = Counter()
-    for seed in range(100, 100 + (seed_count or 12)):
+    for seed in range(100, 100 + (seed_count or 8)):
         seen += live(side, seed, 100)
     assert {"released: written", "log start", "acknowledged: INVALID_REQUEST", "written down"} <= set(seen), seen
 
