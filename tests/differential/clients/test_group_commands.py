@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -28,8 +28,15 @@ Tool = Callable[..., str]
 pytestmark = pytest.mark.slow
 
 
+class Served(NamedTuple):
+    """A broker, and where its files are."""
+
+    bootstrap: str
+    log_dir: Path
+
+
 @pytest.fixture(scope="module", params=["kafka", "kops"])
-def bootstrap(request: pytest.FixtureRequest, oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def served(request: pytest.FixtureRequest, oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One of Kafka's brokers, and one of kops, each with two topics with records."""
     folder = tmp_path_factory.mktemp(request.param)
     kops = request.param == "kops"
@@ -40,7 +47,13 @@ def bootstrap(request: pytest.FixtureRequest, oracle: Oracle, tmp_path_factory: 
         for partition, count in ((0, 30), (1, 20)):
             oracle.produce(address, "orders", partition, [(b"k", b"v%d" % number) for number in range(count)])
         oracle.produce(address, "other", 0, [(b"k", b"v")] * 5)
-        yield address
+        yield Served(address, started.log_dir(1) if isinstance(started, KopsNodes) else folder / "d1")
+
+
+@pytest.fixture(scope="module")
+def bootstrap(served: Served) -> str:
+    """Its address."""
+    return served.bootstrap
 
 
 @pytest.fixture
@@ -232,7 +245,7 @@ def csv_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if re.fullmatch(r"[\w.-]+,\d+,\d+", line)]
 
 
-def test_offsets_go_to_a_file_and_back(on: Kops, tool: Tool, tmp_path: Path) -> None:
+def test_offsets_go_to_a_file_and_back(on: Kops, tool: Tool, tmp_path: Path, served: Served) -> None:
     for number, group in enumerate(("file-a", "file-b")):
         set_offsets(tool, group, "--topic", "orders", "--to-offset", str(5 + number))
     one, both = tmp_path / "one.csv", tmp_path / "both.csv"
@@ -245,6 +258,9 @@ def test_offsets_go_to_a_file_and_back(on: Kops, tool: Tool, tmp_path: Path) -> 
     assert on("group", "export", "file-a").text == "orders,0,30\norders,1,20\norders,2,0\n"
     on("group", "import", str(both), "--execute")
     assert on("group", "export", "file-a", "file-b").text == both.read_text()
+    # What a broker's files say is the same.
+    assert main(["log", "offsets", "--as", "reset-csv", "--group", "file-b", "-o", str(tmp_path / "offline"), str(served.log_dir)]) == 0
+    assert (tmp_path / "offline").read_text() == on("group", "export", "file-b").text
     # Kafka's tool reads the same file, and kops reads its.
     set_offsets(tool, "file-a", "--from-file", str(one))
     theirs = tool("consumer-groups", "--reset-offsets", "--group", "file-a", "--all-topics", "--to-current", "--dry-run", "--export")
