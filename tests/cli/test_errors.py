@@ -19,6 +19,11 @@ ELSEWHERE = ("doctor",)
 
 # Class → exit code below `kops log|evidence|scan`, exit code elsewhere.
 CODES = {
+    "kops.coordinators.groups.assignors.spec": {"AssignorError": (8, 1)},
+    "kops.coordinators.groups.consumer.state.embedded": {"SchemaError": (8, 1)},
+    "kops.coordinators.groups.regexes.parser": {"RegexError": (8, 1)},
+    "kops.coordinators.runtime.shard_timer": {"OverriddenError": (8, 1)},
+    "kops.coordinators.transactions.state": {"TransactionStateError": (8, 1)},
     "kops.errors": {
         "ApiError": (8, 1),
         "KopsError": (8, 1),
