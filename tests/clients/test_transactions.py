@@ -27,6 +27,9 @@ SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
 }
 
+QUICK = {"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 200, "transaction.state.log.num.partitions": 1}
+"""A killed broker is soon given up; one partition holds all ids."""
+
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
@@ -47,7 +50,8 @@ def topic(nodes: KopsNodes) -> str:
 
 def producer(nodes: KopsNodes, name: str, **settings: Any) -> Producer:
     """A transactional producer that is ready."""
-    made = Producer({"bootstrap.servers": nodes.bootstrap, "transactional.id": name, "log_level": 0, **settings})
+    base = {"bootstrap.servers": nodes.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 100}
+    made = Producer({**base, "transactional.id": name, **settings})
     made.init_transactions(PATIENCE_S)
     return made
 
@@ -62,7 +66,7 @@ def write(made: Producer, topic: str, *values: str) -> None:
 def read(nodes: KopsNodes, topic: str, isolation: str) -> list[str]:
     """All values up to the ends of the partitions, sorted."""
     settings = {"bootstrap.servers": nodes.bootstrap, "group.id": "none", "enable.partition.eof": True, "log_level": 0}
-    consumer = Consumer({**settings, "isolation.level": isolation, "auto.offset.reset": "earliest"})
+    consumer = Consumer({**settings, "isolation.level": isolation, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(3)])
     found: list[str] = []
     ends: set[int] = set()
@@ -135,6 +139,7 @@ def test_a_transaction_times_out(nodes: KopsNodes, topic: str) -> None:
         made.commit_transaction(PATIENCE_S)
 
 
+@pytest.mark.slow
 def test_offsets_of_a_group_in_a_transaction(nodes: KopsNodes, topic: str) -> None:
     """They are committed with the transaction, and forgotten with it."""
     settings = {"bootstrap.servers": nodes.bootstrap, "group.id": f"group-{topic}", "auto.offset.reset": "earliest", "log_level": 0}
@@ -167,8 +172,7 @@ def test_offsets_of_a_group_in_a_transaction(nodes: KopsNodes, topic: str) -> No
 @pytest.mark.slow
 def test_the_coordinator_is_killed(tmp_path: Path) -> None:
     """In the middle of two transactions: another broker goes on with them."""
-    quick = {"broker.session.timeout.ms": 2000, "broker.heartbeat.interval.ms": 300, "transaction.state.log.num.partitions": 1}
-    with KopsNodes(tmp_path, settings={**SETTINGS, **quick}) as nodes:
+    with KopsNodes(tmp_path, settings={**SETTINGS, **QUICK}) as nodes:
         admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
         for future in admin.create_topics([NewTopic("orders", 3, 3)]).values():
             future.result(PATIENCE_S)
@@ -182,6 +186,22 @@ def test_the_coordinator_is_killed(tmp_path: Path) -> None:
         bad.abort_transaction(PATIENCE_S)
         nodes.start(described.partitions[0].leader)
         wait_for(nodes, "orders", ["good-0", "good-1", "good-2"])
+
+
+@pytest.mark.slow
+def test_a_node_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+    """It reads its log of transactions, and the open one can be committed."""
+    with KopsNodes(tmp_path, 1, settings=QUICK) as nodes:
+        admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
+        for future in admin.create_topics([NewTopic("orders", 3, 1)]).values():
+            future.result(PATIENCE_S)
+        made = producer(nodes, "mover")
+        made.begin_transaction()
+        write(made, "orders", "a", "b", "c")
+        nodes.kill(1)
+        nodes.start(1)
+        made.commit_transaction(PATIENCE_S)
+        wait_for(nodes, "orders", ["a", "b", "c"])
 
 
 @pytest.mark.slow

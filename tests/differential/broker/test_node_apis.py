@@ -17,6 +17,7 @@ from tests.support.kafka.two_brokers import Side, differences
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.requests.api_steps import CASES, KEPT, SETTINGS
 from tests.support.requests.kept_answers import kept_answers
+from tests.support.requests.transaction_steps import CASES as TRANSACTION_CASES
 
 
 @pytest.fixture(scope="module")
@@ -42,3 +43,13 @@ def test_answers(both: tuple[Side, Side], case: str) -> None:
     assert not found, "\n".join(["", *found])
     if case in KEPT:
         assert kept_answers()[case] == [[label, answer] for label, answer in kafka]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", TRANSACTION_CASES)
+def test_transactions(both: tuple[Side, Side], case: str) -> None:
+    """They need a coordinator and several requests each, so nothing of them is kept."""
+    steps, version = TRANSACTION_CASES[case]
+    kops, kafka = (list(steps(side, version)) for side in both)
+    found = differences(kops, kafka)
+    assert not found, "\n".join(["", *found])

@@ -397,7 +397,7 @@ def live(made: JavaTransactions, seed: int, steps: int) -> Counter[str]:
 def test_random_requests(made: JavaTransactions) -> None:
     seen: Counter[str] = Counter()
     for seed in range(2):
-        seen += live(made, seed, 70)
+        seen += live(made, seed, 45)
     for error in ("CONCURRENT_TRANSACTIONS", "INVALID_PRODUCER_ID_MAPPING", "NONE"):
         assert any(error in what for what in seen), (error, seen)
 
