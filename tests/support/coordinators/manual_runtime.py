@@ -29,7 +29,7 @@ class ManualTimers:
     """Calls in order of time; `turn` ends a turn of the loop, `advance` moves the clock."""
 
     def __init__(self) -> None:
-        self.now_ms = 1_000_000
+        self.now_ms = 1_700_000_000_000
         self._soon: list[Callable[[], object]] = []
         self._heap: list[tuple[float, int, _Call]] = []
         self._numbers = itertools.count()
@@ -81,6 +81,10 @@ class ManualLog:
         self.skew = 0
         self.failures: list[KopsError] = []
         self.listeners: list[HighWatermarkListener] = []
+        self.attempts: list[tuple[bytes, int]] = []
+        """Batches and transaction versions, also of appends that failed."""
+        self.outcomes: list[int | str] = []
+        """The end or the error of each attempt."""
         self.verifications: list[tuple[tuple[Any, ...], Promise[Any]]] = []
 
     def register_listener(self, key: TopicPartition, listener: HighWatermarkListener) -> None:
@@ -93,9 +97,13 @@ class ManualLog:
         return self.max_bytes
 
     def append(self, key: TopicPartition, guard: Any, batch: bytes, transaction_version: int) -> int:
+        self.attempts.append((batch, transaction_version))
         if self.failures:
-            raise self.failures.pop(0)
+            failure = self.failures.pop(0)
+            self.outcomes.append(failure.name if isinstance(failure, ApiError) else "UNKNOWN_SERVER_ERROR")
+            raise failure
         if len(batch) > self.max_bytes:
+            self.outcomes.append("RECORD_LIST_TOO_LARGE")
             raise ApiError("RECORD_LIST_TOO_LARGE")
         found: list[Batch] = [one for one in read_batches(batch) if isinstance(one, Batch)]
         assert len(found) == 1
@@ -104,6 +112,7 @@ class ManualLog:
         self.guards.append(guard)
         self.versions.append(transaction_version)
         self.end += (found[0].count or 0) + self.skew
+        self.outcomes.append(self.end)
         if self.auto_commit:
             self.commit(self.end)
         return self.end

@@ -19,9 +19,9 @@ def _text(value: object) -> str:
 
 
 class Calls:
-    """An object of an interface that notes its calls, name and arguments, and gives one answer to all of them."""
+    """An object of an interface that notes its calls and gives one answer to all of them, or what `answering` gives."""
 
-    def __init__(self, java: JavaCoordinators, interface: str, answer: object) -> None:
+    def __init__(self, java: JavaCoordinators, interface: str, answer: object, *, answering: Any = None) -> None:
         oracle = java.oracle
         handles = oracle.jvm.java.lang.invoke
         types, lookup = handles.MethodType, handles.MethodHandles.publicLookup()
@@ -36,14 +36,20 @@ class Calls:
         add_name = handles.MethodHandles.filterArguments(add.asType(types.methodType(void, named(oracle, "java.lang.String"))), 0, filters)
         lists = named(oracle, "java.util.Arrays")
         as_list = lookup.findStatic(lists, "asList", types.methodType(named(oracle, "java.util.List"), array)).asFixedArity()
+        # A method without arguments has none at all.
+        objects = named(oracle, "java.util.Objects")
+        or_else = lookup.findStatic(objects, "requireNonNullElse", types.methodType(obj, oracle.jvm.java.util.List.of(obj, obj)))
+        none = oracle.gateway.new_array(oracle.jvm.java.lang.Object, 1)
+        none[0] = oracle.gateway.new_array(oracle.jvm.java.lang.Object, 0)
+        or_none = handles.MethodHandles.insertArguments(or_else, 1, none)
         filters = oracle.gateway.new_array(oracle.jvm.java.lang.invoke.MethodHandle, 1)
-        filters[0] = as_list
+        filters[0] = handles.MethodHandles.filterReturnValue(or_none.asType(types.methodType(array, array)), as_list)
         add_arguments = handles.MethodHandles.filterArguments(
             add.asType(types.methodType(void, named(oracle, "java.util.List"))), 0, filters
         )
         add_name = handles.MethodHandles.dropArguments(add_name, 0, oracle.jvm.java.util.List.of(obj))
         add_arguments = handles.MethodHandles.dropArguments(add_arguments, 0, oracle.jvm.java.util.List.of(obj, method))
-        handle = handles.MethodHandles.foldArguments(constant(oracle, answer), add_arguments)
+        handle = handles.MethodHandles.foldArguments(answering or constant(oracle, answer), add_arguments)
         self.object = proxy(oracle, interface, handles.MethodHandles.foldArguments(handle, add_name))
 
     def drain(self) -> list[tuple[str, list[Any]]]:
