@@ -10,6 +10,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
+from kops.broker.transactions.surroundings import ABORT, EXPIRY
 from kops.storage.background.work import SideWork
 from kops.storage.manager.settings import PERIODIC_TASKS, PeriodicTask
 from kops.storage.scheduler import Scheduler
@@ -26,9 +27,9 @@ log = logging.getLogger(__name__)
 
 ISR_EXPIRATION: Final = PeriodicTask("isr-expiration", "replica.lag.time.max.ms", None)
 LOG_CLEANER: Final = PeriodicTask("kafka-log-cleaner", "log.cleaner.backoff.ms", None, schedules_itself=True)
-BROKER_TASKS: Final = (*PERIODIC_TASKS, ISR_EXPIRATION, LOG_CLEANER)
-"""All periodic tasks. As in Kafka, in-sync sets are checked twice within `replica.lag.time.max.ms`. The cleaner waits only when all logs
-are clean."""
+BROKER_TASKS: Final = (*PERIODIC_TASKS, ISR_EXPIRATION, LOG_CLEANER, ABORT, EXPIRY)
+"""All periodic tasks; the last two run when there is a transaction coordinator. As in Kafka, in-sync sets are checked twice within
+`replica.lag.time.max.ms`. The cleaner waits only when all logs are clean."""
 _LONGEST_SLEEP_MS: Final = 3_600_000
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kops.broker.network.peer import Peer, PeerSettings
 from kops.broker.transactions.added_partitions import FIRST_BATCHED_VERSION, answer_add_partitions
 from kops.broker.transactions.marker_writer import MarkerWriter
+from kops.broker.transactions.surroundings import ABORT, EXPIRY
 from kops.broker.transactions.transaction_log import ReplicatedTransactionLog, TransactionLogLoader
 from kops.coordinators.transactions.config import TransactionConfig
 from kops.coordinators.transactions.coordinator import TransactionCoordinator
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ABORT_TASK: Final = "transaction-abort"
-EXPIRY_TASK: Final = "transactionalId-expiration"
 _RETRY_MS: Final = 20
 _BACKOFF_MS: Final = 50
 
@@ -70,8 +69,8 @@ class TransactionService:
         self._peers: dict[tuple[int, str, int, str], Peer] = {}
         self._is_sending = self._is_closed = False
         for name, run, period_ms in (
-            (ABORT_TASK, self.coordinator.abort_timed_out, self.config.abort_timed_out_interval_ms),
-            (EXPIRY_TASK, manager.remove_expired, self.config.remove_expired_interval_ms),
+            (ABORT.name, self.coordinator.abort_timed_out, self.config.abort_timed_out_interval_ms),
+            (EXPIRY.name, manager.remove_expired, self.config.remove_expired_interval_ms),
         ):
             around.scheduler.schedule(name, run, period_ms, period_ms)
 

@@ -1,9 +1,11 @@
-"""What the transaction coordinator uses of its broker."""
+"""What the transaction coordinator uses of its broker, and its periodic tasks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from kops.storage.manager.settings import PeriodicTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +17,11 @@ if TYPE_CHECKING:
     from kops.protocol.messages.write_txn_markers_request import WritableTxnMarker
     from kops.records.log_offsets import TopicPartition
     from kops.storage.scheduler import Scheduler
+
+_ABORT_INTERVAL: Final = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+_EXPIRY_INTERVAL: Final = "transaction.remove.expired.transaction.cleanup.interval.ms"
+ABORT: Final = PeriodicTask("transaction-abort", _ABORT_INTERVAL, _ABORT_INTERVAL)
+EXPIRY: Final = PeriodicTask("transactionalId-expiration", _EXPIRY_INTERVAL, _EXPIRY_INTERVAL)
 
 
 @dataclass(slots=True)

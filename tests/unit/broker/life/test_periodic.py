@@ -33,6 +33,8 @@ def test_every_task_has_its_key_and_period() -> None:
         ("PeriodicProducerExpirationCheck", 600_000),
         ("isr-expiration", 30_000),
         ("kafka-log-cleaner", 15_000),
+        ("transaction-abort", 10_000),
+        ("transactionalId-expiration", 3_600_000),
     ]
     assert len({task.name for task in BROKER_TASKS}) == len(BROKER_TASKS)
 
