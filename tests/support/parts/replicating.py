@@ -178,6 +178,8 @@ class MemoryLog:
             return None
         old = self._metadata(self.high_watermark)
         self.high_watermark = new.message_offset
+        if self.on_high_watermark is not None:
+            self.on_high_watermark(new.message_offset)
         return old
 
     def maybe_increment_log_start_offset(self, offset: int, reason: str) -> bool:

@@ -55,6 +55,22 @@ def test_a_leader_alone_moves_it_by_itself() -> None:
     assert partition.append_records_to_leader(values(1), 1).high_watermark_increased
 
 
+def test_who_listens_is_told_of_the_high_watermark() -> None:
+    partition = leader(World(), isr=[1])
+    told: list[int] = []
+    other: list[int] = []
+    partition.add_high_watermark_listener(told.append)
+    partition.add_high_watermark_listener(other.append)
+    partition.append_records_to_leader(values(1, 2), 1)
+    partition.remove_high_watermark_listener(other.append)
+    partition.append_records_to_leader(values(3), 1)
+    assert (told, other) == ([2, 3], [2])
+    partition.remove_high_watermark_listener(told.append)
+    partition.remove_high_watermark_listener(told.append)
+    partition.append_records_to_leader(values(4), 1)
+    assert told == [2, 3]
+
+
 def test_under_min_isr_it_stays_and_producers_are_refused() -> None:
     world = World()
     partition = leader(world, MemoryLog(Settings(min_insync_replicas=2)), isr=[1])
