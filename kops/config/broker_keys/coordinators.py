@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kops.config.broker_keys.marks import GROUP_LIMIT, NO_GROUPS, NO_SHARE, USED, Setting
+from kops.config.broker_keys.marks import GROUP_LIMIT, NO_BATCH_BUFFER, NO_SHARE, NO_STREAMS, ONE_LOOP, USED, Setting
 from kops.config.values.definition import any_list, at_least, between, list_of, one_of_ignoring_case
 from kops.config.values.java import INT_MAX
 
@@ -21,8 +21,8 @@ GROUP_COORDINATOR: Final = (
         "medium",
         USED,
     ),
-    Setting("group.coordinator.threads", "int", 4, at_least(1), "high", NO_GROUPS),
-    Setting("group.coordinator.background.threads", "int", 2, at_least(1), "high", NO_GROUPS),
+    Setting("group.coordinator.threads", "int", 4, at_least(1), "high", ONE_LOOP),
+    Setting("group.coordinator.background.threads", "int", 2, at_least(1), "high", ONE_LOOP),
     Setting("group.coordinator.append.linger.ms", "int", -1, at_least(-1), "medium", USED),
     Setting("offsets.commit.timeout.ms", "int", 5000, at_least(1), "high", USED),
     Setting("offsets.load.buffer.size", "int", 5 << 20, at_least(1), "high", USED),
@@ -30,7 +30,7 @@ GROUP_COORDINATOR: Final = (
     Setting("offsets.topic.num.partitions", "int", 50, at_least(1), "high", USED),
     Setting("offsets.topic.segment.bytes", "int", 100 << 20, at_least(1), "high", USED),
     Setting("offsets.topic.compression.codec", "int", 0, None, "high", USED),
-    Setting("group.coordinator.cached.buffer.max.bytes", "int", 1_048_588, at_least(512 << 10), "medium", NO_GROUPS),
+    Setting("group.coordinator.cached.buffer.max.bytes", "int", 1_048_588, at_least(512 << 10), "medium", NO_BATCH_BUFFER),
     Setting("offset.metadata.max.bytes", "int", 4096, None, "high", USED),
     Setting("offsets.retention.minutes", "int", 10_080, at_least(1), "high", USED),
     Setting("offsets.retention.check.interval.ms", "long", 600_000, at_least(1), "high", USED),
@@ -70,17 +70,17 @@ GROUP_COORDINATOR: Final = (
     Setting("group.share.min.assignment.interval.ms", "int", 0, at_least(0), "medium", GROUP_LIMIT),
     Setting("group.share.max.assignment.interval.ms", "int", 15_000, at_least(0), "medium", GROUP_LIMIT),
     Setting("group.share.initialize.retry.interval.ms", "int", 30_000, at_least(1), "low", NO_SHARE, internal=True),
-    Setting("group.streams.session.timeout.ms", "int", 45_000, at_least(1), "medium", NO_GROUPS),
+    Setting("group.streams.session.timeout.ms", "int", 45_000, at_least(1), "medium", NO_STREAMS),
     Setting("group.streams.min.session.timeout.ms", "int", 45_000, at_least(1), "medium", GROUP_LIMIT),
     Setting("group.streams.max.session.timeout.ms", "int", 60_000, at_least(1), "medium", GROUP_LIMIT),
-    Setting("group.streams.heartbeat.interval.ms", "int", 5000, at_least(1), "medium", NO_GROUPS),
+    Setting("group.streams.heartbeat.interval.ms", "int", 5000, at_least(1), "medium", NO_STREAMS),
     Setting("group.streams.min.heartbeat.interval.ms", "int", 5000, at_least(1), "medium", GROUP_LIMIT),
     Setting("group.streams.max.heartbeat.interval.ms", "int", 15_000, at_least(1), "medium", GROUP_LIMIT),
-    Setting("group.streams.max.size", "int", INT_MAX, at_least(1), "medium", NO_GROUPS),
-    Setting("group.streams.num.standby.replicas", "int", 0, at_least(0), "medium", NO_GROUPS),
+    Setting("group.streams.max.size", "int", INT_MAX, at_least(1), "medium", NO_STREAMS),
+    Setting("group.streams.num.standby.replicas", "int", 0, at_least(0), "medium", NO_STREAMS),
     Setting("group.streams.max.standby.replicas", "int", 2, at_least(0), "medium", GROUP_LIMIT),
-    Setting("group.streams.initial.rebalance.delay.ms", "int", 3000, at_least(0), "medium", NO_GROUPS),
-    Setting("group.streams.assignment.interval.ms", "int", 1000, at_least(0), "medium", NO_GROUPS),
+    Setting("group.streams.initial.rebalance.delay.ms", "int", 3000, at_least(0), "medium", NO_STREAMS),
+    Setting("group.streams.assignment.interval.ms", "int", 1000, at_least(0), "medium", NO_STREAMS),
     Setting("group.streams.min.assignment.interval.ms", "int", 0, at_least(0), "medium", GROUP_LIMIT),
     Setting("group.streams.max.assignment.interval.ms", "int", 15_000, at_least(0), "medium", GROUP_LIMIT),
 )
