@@ -12,6 +12,7 @@ from kops.errors import ApiError
 from kops.protocol.messages import alter_share_group_offsets_request as altering
 from kops.protocol.messages import delete_share_group_offsets_request as deleting
 from kops.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from kops.protocol.messages.share_group_state_partition_metadata_value import ShareGroupStatePartitionMetadataValue
 from tests.support.parts.coordinator_images import Image
 from tests.support.parts.group_shard import GroupShard
 
@@ -108,6 +109,22 @@ def test_offsets_of_empty_groups_are_altered_and_deleted() -> None:
     done = shard.run(shard.shard.complete_delete_share_group_offsets("g", {ORDERS: "orders"}, wrong))
     assert [topic.topic_name for topic in done.responses] == ["orders", "no"]
     assert shard.shard.initialized_share_group_partitions("g") == {}
+
+
+def test_what_is_initialized_again_is_not_deleted_any_more() -> None:
+    shard = ShareShard()
+    part = altering.AlterShareGroupOffsetsRequestPartition(0, 7)
+    alter = altering.AlterShareGroupOffsetsRequest("g", [altering.AlterShareGroupOffsetsRequestTopic("orders", [part])])
+    shard.run(shard.shard.alter_share_group_offsets("g", alter))
+    shard.initialized()
+    delete = deleting.DeleteShareGroupOffsetsRequest("g", [deleting.DeleteShareGroupOffsetsRequestTopic("orders")])
+    found = []
+    for operation, request in (("initiate_delete_share_group_offsets", delete), ("alter_share_group_offsets", alter)):
+        shard.run(getattr(shard.shard, operation)("g", request))
+        value = shard.log[-1].value
+        assert isinstance(value, ShareGroupStatePartitionMetadataValue)
+        found.append((len(value.initializing_topics), len(value.deleting_topics)))
+    assert found == [(0, 1), (1, 0)]
 
 
 def test_a_group_is_deleted_with_its_state() -> None:

@@ -146,6 +146,15 @@ def test_the_last_delivery_comes_alone_and_then_the_record_is_archived() -> None
     assert life.partition.cache.start_offset == 10
 
 
+def test_a_last_delivery_does_not_come_behind_others() -> None:
+    life = Life()
+    life.fetch()
+    life.acknowledge(5, 5, RELEASE).result()
+    assert life.fetch(limit=1) == [(5, 5, 2)]
+    life.wait(1000)
+    assert [life.fetch() for _ in range(3)] == [[(0, 4, 2)], [(5, 5, 3)], [(6, 9, 2), (10, 19, 1)]]
+
+
 def test_a_write_that_fails_is_undone_unless_the_lock_has_run_out() -> None:
     life = Life()
     life.fetch()
