@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, 
 from confluent_kafka.admin import AdminClient, NewTopic
 from py4j.protocol import Py4JJavaError
 
+from tests.support.kafka.kafka_nodes import KafkaNodes
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes.kops_nodes import KopsNodes
 
@@ -189,19 +190,40 @@ def test_the_coordinator_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_node_goes_on_where_it_was_killed(tmp_path: Path) -> None:
-    """It reads its log of transactions, and the open one can be committed."""
-    with KopsNodes(tmp_path, 1, settings=QUICK) as nodes:
-        admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
+def test_kops_and_kafka_go_on_with_each_others_transactions(tmp_path: Path) -> None:
+    """On one directory, each killed while transactions are open: they are committed, aborted and fenced by the other one."""
+    kops, kafka = KopsNodes(tmp_path, 1, settings=QUICK), KafkaNodes(tmp_path, 1, settings=QUICK)
+    kafka.ports, kafka.controller_ports = kops.ports, kops.controller_ports
+    with kops:
+        admin = AdminClient({"bootstrap.servers": kops.bootstrap, "log_level": 0})
         for future in admin.create_topics([NewTopic("orders", 3, 1)]).values():
             future.result(PATIENCE_S)
-        made = producer(nodes, "mover")
-        made.begin_transaction()
-        write(made, "orders", "a", "b", "c")
-        nodes.kill(1)
-        nodes.start(1)
-        made.commit_transaction(PATIENCE_S)
-        wait_for(nodes, "orders", ["a", "b", "c"])
+        good, bad, zombie = (producer(kops, name) for name in ("good", "bad", "zombie"))
+        for made, word in ((good, "a"), (bad, "b"), (zombie, "z")):
+            made.begin_transaction()
+            write(made, "orders", f"{word}-0", f"{word}-1")
+        kops.kill(1)
+        try:
+            kafka.start(1)
+            kafka.wait(1)
+            good.commit_transaction(PATIENCE_S)
+            bad.abort_transaction(PATIENCE_S)
+            next_one = producer(kafka, "zombie")
+            wait_for(kafka, "orders", ["a-0", "a-1"])
+            with pytest.raises(KafkaException):
+                zombie.commit_transaction(PATIENCE_S)
+            for made, word in ((good, "c"), (bad, "d")):
+                made.begin_transaction()
+                write(made, "orders", word)
+        finally:
+            kafka.kill(1)
+        kops.start(1)
+        good.commit_transaction(PATIENCE_S)
+        bad.abort_transaction(PATIENCE_S)
+        next_one.begin_transaction()
+        write(next_one, "orders", "e")
+        next_one.commit_transaction(PATIENCE_S)
+        wait_for(kops, "orders", ["a-0", "a-1", "c", "e"])
 
 
 @pytest.mark.slow
