@@ -249,11 +249,13 @@ class Client:
         if self.network.has_answer and self.network.failing_ms(node) >= self._unreachable_ms:
             call.fail(UnreachableError(f"broker {node.id} at {node.address} cannot be reached: {self.network.reason(node)}"))
 
-    def ensure_reachable(self, node: Node) -> None:
-        """Raise UnreachableError for a leader or coordinator that was never reached, if no other broker may take its place."""
+    def ensure_reachable(self, node: Node, *, is_late: bool = False) -> None:
+        """Raise UnreachableError for a leader that was never reached, if no other broker may take its place or there is no time left."""
         others = (other for other in self.metadata.nodes.values() if other.id != node.id)
         limit_ms = LEADER_MS if any(map(self.network.has_answered, others)) else UNREACHABLE_MS
-        if self.network.has_answer and self.network.failing_ms(node) >= min(limit_ms, self.settings.default_api_timeout_ms):
+        failing_ms = self.network.failing_ms(node)
+        is_too_long = failing_ms >= min(limit_ms, self.settings.default_api_timeout_ms)
+        if self.network.has_answer and (is_too_long or (is_late and failing_ms)):
             raise UnreachableError(f"broker {node.id} at {node.address} cannot be reached: {self.network.reason(node)}")
 
     def _check_there(self, call: Call[T], now_ms: float) -> None:

@@ -82,6 +82,11 @@ class Consumer:
         """The offset of the next record of each partition."""
         return {key: one.position for key, one in self._partitions.items()}
 
+    def add(self, key: TopicPartition, position: int) -> None:
+        """Start reading a partition, or begin again at another offset."""
+        self._partitions[key] = _Partition(key, position)
+        self._stale = self._stale or key not in self.client.metadata.leaders
+
     def drop(self, key: TopicPartition) -> None:
         """Stop reading a partition."""
         self._partitions.pop(key, None)
@@ -267,7 +272,8 @@ class Consumer:
             return
         self._stale = False
         self._stale_ms = now_ms + self.settings.retry_backoff_ms
-        self.client.fetch_metadata(sorted({key.topic for key in self._partitions}))
+        if self._partitions:
+            self.client.fetch_metadata(sorted({key.topic for key in self._partitions}))
 
     # responses
 

@@ -128,8 +128,9 @@ def by_leader(
                 else:
                     outcomes[key] = outcome
         pending = list(again)
-        _ensure_reachable(client, [node_id for node_id, group in leaders.items() if not again.keys().isdisjoint(group)])
-        if pending and client.now_ms() >= deadline_ms:
+        is_late = client.now_ms() >= deadline_ms
+        _ensure_reachable(client, [node_id for node_id, group in leaders.items() if not again.keys().isdisjoint(group)], is_late)
+        if pending and is_late:
             return outcomes | again
         if pending:
             if client.now_ms() - began_ms >= WAITING_MS:
@@ -148,11 +149,11 @@ def _of_call(call: Call[dict[TopicPartition, T | ApiError]], group: list[TopicPa
     return call.value
 
 
-def _ensure_reachable(client: Client, node_ids: Iterable[int]) -> None:
-    """Raise UnreachableError for a leader that can't be reached for so long that no other broker will replace it."""
+def _ensure_reachable(client: Client, node_ids: Iterable[int], is_late: bool) -> None:
+    """Raise UnreachableError for a leader that can't be reached, when it is late, or that no other broker will replace any more."""
     for node in map(client.metadata.nodes.get, node_ids):
         if node is not None:
-            client.ensure_reachable(node)
+            client.ensure_reachable(node, is_late=is_late)
 
 
 def _find_leaders(

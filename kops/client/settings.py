@@ -22,6 +22,7 @@ _SECONDS: Final = 1000
 _MINUTES: Final = 60 * _SECONDS
 _ANY_SIZE: Final = at_least(-1)
 _NOT_NEGATIVE: Final = at_least(0)
+_ASSIGNORS: Final = "org.apache.kafka.clients.consumer."
 
 # Name, type, default, limit.
 _ROWS: Final[tuple[tuple[str, Kind, Value, Validator | None], ...]] = (
@@ -65,13 +66,19 @@ _ROWS: Final[tuple[tuple[str, Kind, Value, Validator | None], ...]] = (
     ("fetch.max.wait.ms", "int", 500, _NOT_NEGATIVE),
     ("max.partition.fetch.bytes", "int", 1024 * 1024, _NOT_NEGATIVE),
     ("isolation.level", "string", "read_uncommitted", one_of("read_committed", "read_uncommitted")),
+    ("partition.assignment.strategy", "list", [f"{_ASSIGNORS}RangeAssignor", f"{_ASSIGNORS}CooperativeStickyAssignor"], None),
+    ("group.instance.id", "string", "", None),
+    ("session.timeout.ms", "int", 45 * _SECONDS, _NOT_NEGATIVE),
+    ("heartbeat.interval.ms", "int", 3 * _SECONDS, _NOT_NEGATIVE),
+    ("max.poll.interval.ms", "int", 5 * _MINUTES, at_least(1)),
+    ("enable.auto.commit", "boolean", True, None),
+    ("auto.commit.interval.ms", "int", 5 * _SECONDS, _NOT_NEGATIVE),
 )
 _UNUSED_NAMES: Final = """
-    auto.commit.interval.ms auto.offset.reset client.dns.lookup enable.auto.commit enable.metrics.push exclude.internal.topics group.id
-    group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms internal.throw.on.fetch.stable.offset.unsupported
-    key.deserializer key.serializer max.block.ms max.in.flight.requests.per.connection max.poll.interval.ms max.poll.records
-    metadata.max.idle.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
-    partition.assignment.strategy partitioner.availability.timeout.ms session.timeout.ms share.acknowledgement.mode share.acquire.mode
+    auto.offset.reset client.dns.lookup enable.metrics.push exclude.internal.topics group.id group.protocol group.remote.assignor
+    internal.throw.on.fetch.stable.offset.unsupported key.deserializer key.serializer max.block.ms max.in.flight.requests.per.connection
+    max.poll.records metadata.max.idle.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
+    partitioner.availability.timeout.ms share.acknowledgement.mode share.acquire.mode
     transaction.timeout.ms value.deserializer value.serializer
 """
 UNUSED: Final = tuple(_UNUSED_NAMES.split())
@@ -157,6 +164,13 @@ class ClientSettings:
     fetch_max_wait_ms: int
     max_partition_fetch_bytes: int
     isolation_level: str
+    partition_assignment_strategy: tuple[str, ...]
+    group_instance_id: str
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ClientSettings:
@@ -198,6 +212,8 @@ def _check(values: dict[str, Value], properties: Mapping[str, str]) -> None:
         raise UsageError(f"compression.gzip.level={level}: not allowed; allowed: 1 to 9, or -1")
     if values["bootstrap.servers"] and values["bootstrap.controllers"]:
         raise UsageError("bootstrap.servers and bootstrap.controllers exclude each other")
+    if cast(int, values["heartbeat.interval.ms"]) >= cast(int, values["session.timeout.ms"]):
+        raise UsageError("heartbeat.interval.ms: not allowed; allowed: less than session.timeout.ms")
     if values["acks"] == "all":
         values["acks"] = "-1"
     if values["acks"] != "-1" and values["enable.idempotence"]:

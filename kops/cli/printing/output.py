@@ -131,6 +131,11 @@ class Output:
         elif time.monotonic() - self._drained >= HOLD_BACK_S:
             self.flush()
 
+    @property
+    def pending_bytes(self) -> int:
+        """How much of what was written waits in the buffer of this object."""
+        return self._pending_bytes
+
     def line(self, text: str = "") -> None:
         """Write a line of text."""
         self.write(text + "\n")

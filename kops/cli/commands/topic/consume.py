@@ -1,8 +1,9 @@
-"""`kops topic consume`: reads records by partition."""
+"""`kops topic consume`: reads records by partition, or as a member of a group."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,9 +15,11 @@ from kops.cli.running.options import command
 from kops.errors import ApiError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from kops.client.client import Client
-    from kops.client.consumer import Consumer, Fetched
-    from kops.client.offsets import OffsetSpec
+    from kops.client.consumer import Fetched
+    from kops.client.offsets import ListedOffset, OffsetSpec
     from kops.records.log_offsets import TopicPartition
 
 SCHEMA = "kops.record/v1"
@@ -32,6 +35,7 @@ COLUMNS = [
     Column("headers", kind="list"),
     Column("leaderEpoch", "epoch", "int", wide=True),
 ]
+PIECE_BYTES = 16 * 1024
 OFFSET_HELP = "Where to begin: earliest, latest, max-timestamp, N, -N (that many before the end), @MS or an ISO time."
 FORMATTER_HELP = "With --format kafka: a property of Kafka's formatter, as print.key=true, print.offset=true, key.separator=:"
 
@@ -42,6 +46,7 @@ FORMATTER_HELP = "With --format kafka: a property of Kafka's formatter, as print
         ("What comes from now on.", "kops topic consume orders"),
         ("All there is, then stop; values as text.", "kops topic consume orders --from-beginning --until-end --format kafka"),
         ("The last ten of a partition, readable.", "kops topic consume orders --partition 0 --offset -10 -e --value-encoding utf8"),
+        ("As a member of a group, from its committed offsets on.", "kops topic consume orders --group billing --from-beginning"),
         (
             "Ten decided records from a time on.",
             "kops topic consume orders --offset 2026-11-21T08:00Z --isolation-level read_committed | head",
@@ -66,23 +71,32 @@ def consume(
     isolation: Annotated[
         str | None,
         typer.Option(
-            "--isolation-level", metavar="|".join(ISOLATION), help="Whether records of open and aborted transactions are returned."
+            "--isolation-level",
+            "--isolation",
+            metavar="|".join(ISOLATION),
+            help="Whether records of open and aborted transactions are returned.",
         ),
     ] = None,
     key_encoding: Annotated[str, typer.Option(metavar="utf8|hex|base64", help="How keys are printed.")] = "base64",
     value_encoding: Annotated[str, typer.Option(metavar="utf8|hex|base64", help="How values and headers are printed.")] = "base64",
+    group: Annotated[
+        str | None, typer.Option("-g", "--group", metavar="GROUP", help="Read as a member of this consumer group, and commit its offsets.")
+    ] = None,
     batch: Annotated[bool, typer.Option("--batch", help="Show for each record the batch it came in.")] = False,
     formatter: Annotated[list[str] | None, typer.Option("--formatter-property", "--property", metavar="K=V", help=FORMATTER_HELP)] = None,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> None:
-    """Read the records of a topic by partition, without a group; follows until it is stopped.
+    """Read the records of a topic; follows until it is stopped.
+
+    Without --group, by partition. With --group, as a member of that group: it reads the partitions that the group gives it, from the
+    committed offsets on (--offset counts where there are none), commits what was printed every auto.commit.interval.ms and at the end, and
+    leaves. Tables and -o FILE are committed at the end only. Settings as session.timeout.ms or partition.assignment.strategy are Kafka's.
 
     Records of one partition come in order. A line of JSON has offset, timestamp, tsType, key, value, headers, leaderEpoch, topic and
     partition. Offsets outside of a partition are brought within it. --format kafka prints what kafka-console-consumer prints.
     """
-    from kops.client.consumer import Consumer
     from kops.client.offsets import EARLIEST, OffsetSpec, parse_offset
     from kops.forensics.dump.filters import check_encoding
 
@@ -93,25 +107,186 @@ def consume(
         raise UsageError("--formatter-property is for --format kafka")
     more = {} if isolation is None else {"isolation.level": isolation}
     wanted = parse_partitions(partitions)
+    _check_group(group, wanted)
     with connect(out, bootstrap, config, properties, more=more) as client:
         keys = _find_partitions(client, topic, wanted)
-        positions, ends = _offsets(client, keys, spec, until_end)
+        source = _Partitions(out, client, keys, spec, until_end) if group is None else _Group(out, client, keys, spec, until_end, group)
+        with source:
+            try:
+                batches = _limited(_fetched(out, source, timeout_ms), max_messages)
+                if text is not None:
+                    _print_text(out, batches, source, text)
+                else:
+                    _print(out, _documents(batches, source, *encodings, batch), batch)
+            except (KeyboardInterrupt, UnreachableError):
+                out.resume = source.resume()
+                raise
 
-        def reset(key: TopicPartition, start: int) -> None:
-            out.warn(f"{key.topic}-{key.partition}: the next records were deleted; continuing at {start}, where the log starts now")
 
-        consumer = Consumer(client, positions, on_reset=reset)
-        batches = _limited(_fetched(out, consumer, ends, timeout_ms), max_messages)
+def _check_group(group: str | None, partitions: list[int]) -> None:
+    if group is not None and partitions:
+        raise UsageError("--group and --partition exclude each other: a group divides the partitions among its members")
+    if group == "":
+        raise UsageError("--group: not allowed; allowed: a name")
+
+
+def _print_text(out: Output, batches: Iterator[Fetched], source: _Partitions | _Group, text: KafkaText) -> None:
+    for fetched in batches:
+        for record in fetched.records:
+            out.write(text.line(record, fetched.key.partition))
+            source.done(fetched.key, record.offset + 1)
+
+
+class _Partitions:
+    """Partitions without a group."""
+
+    def __init__(self, out: Output, client: Client, keys: list[TopicPartition], spec: OffsetSpec, until_end: bool) -> None:
+        from kops.client.consumer import Consumer
+
+        self.client = client
+        self.ends = end_offsets(client, keys) if until_end else None
+        self._consumer = Consumer(client, start_offsets(client, keys, spec), on_reset=lambda key, start: tell_reset(out, key, start))
+
+    def poll(self, timeout_ms: float) -> Iterator[Fetched]:
+        """The next batches."""
+        return self._consumer.poll(timeout_ms)
+
+    def is_over(self) -> bool:
+        """Whether all ends are reached. Partitions that are at their end are read no more."""
+        if self.ends is None:
+            return False
+        for key, position in self._consumer.positions.items():
+            if position >= self.ends[key]:
+                self._consumer.drop(key)
+        return not self._consumer.positions
+
+    @property
+    def is_reading(self) -> bool:
+        """Always."""
+        return True
+
+    def done(self, key: TopicPartition, next_offset: int) -> None:
+        """Nothing is kept."""
+
+    def resume(self) -> str:
+        """The command line that continues where this one stopped, for one partition."""
+        positions = self._consumer.positions
+        if len(positions) != 1:
+            return ""
+        [(key, position)] = positions.items()
+        return f"kops topic consume {key.topic} --partition {key.partition} --offset {position}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class _Group:
+    """The partitions that a group gives this member. What is printed gets committed."""
+
+    def __init__(self, out: Output, client: Client, keys: list[TopicPartition], spec: OffsetSpec, until_end: bool, group: str) -> None:
+        from kops.client.groups.consumer import GroupConsumer
+        from kops.client.groups.membership import GroupSettings
+        from kops.client.groups.strategies import make_assignors
+
+        settings = client.settings
+        self.client = client
+        self.ends = end_offsets(client, keys) if until_end else None
+        self._out = out
+        self._name, self._topic = group, keys[0].topic
+        self._is_ending = False
+        self._written: dict[TopicPartition, int] = {}
+        # Rows of a table wait for others, and a file that is not complete is removed after an error.
+        self._streams = out.file is None and out.format not in ("table", "wide")
+        self._commits = settings.enable_auto_commit
+        self._consumer = GroupConsumer(
+            client,
+            GroupSettings(
+                group,
+                [self._topic],
+                settings.session_timeout_ms,
+                settings.max_poll_interval_ms,
+                settings.heartbeat_interval_ms,
+                settings.request_timeout_ms,
+                settings.group_instance_id or None,
+                settings.client_rack or None,
+            ),
+            make_assignors(settings.partition_assignment_strategy),
+            start_offsets=lambda missing: start_offsets(client, missing, spec),
+            commit_interval_ms=settings.auto_commit_interval_ms if self._streams and self._commits else None,
+            settle=self._settle,
+            on_change=self._changed,
+            on_reset=lambda key, start: tell_reset(out, key, start),
+            on_trouble=out.warn,
+        )
+
+    def poll(self, timeout_ms: float) -> Iterator[Fetched]:
+        """The next batches."""
+        return self._consumer.poll(timeout_ms)
+
+    def is_over(self) -> bool:
+        """Whether all ends of this member's partitions are reached."""
+        if self.ends is None or not self._consumer.is_assigned:
+            return False
+        return all(position >= self.ends.get(key, 0) for key, position in self._consumer.positions.items())
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the group has given this member its partitions."""
+        return self._consumer.is_assigned
+
+    def done(self, key: TopicPartition, next_offset: int) -> None:
+        """Note that all records before this offset are printed."""
+        self._written[key] = next_offset
+        # Pieces that are smaller than a pipe: the reader of one may go away, and gets the rest again.
+        if self._streams and not 0 < self._out.pending_bytes < PIECE_BYTES:
+            self._settle()
+
+    def resume(self) -> str:
+        """The group goes on at its offsets."""
+        return f"kops topic consume {self._topic} --group {shlex.quote(self._name)}"
+
+    def _settle(self) -> None:
+        from kops.cli.printing.sink import OutputClosed
+
         try:
-            if text is not None:
-                for fetched in batches:
-                    for line in map(text.line, fetched.records, [fetched.key.partition] * len(fetched.records)):
-                        out.write(line)
-            else:
-                _print(out, batches, encodings, batch)
-        except (KeyboardInterrupt, UnreachableError):
-            out.resume = _resume(topic, consumer.positions)
-            raise
+            self._out.flush()
+        except OutputClosed:
+            if not self._is_ending:
+                raise
+            return
+        for key, offset in self._written.items():
+            self._consumer.done(key, offset)
+        self._written.clear()
+
+    def _changed(self, taken: Sequence[TopicPartition], given: Sequence[TopicPartition]) -> None:
+        if taken:
+            self._out.detail(f"group {self._name}: this member reads {_names(self._consumer.positions)}")
+        elif given:
+            self._out.detail(f"group {self._name}: this member gives up {_names(given)}")
+        elif not self._consumer.positions:
+            self._out.say(f"group {self._name}: no partition is left for this member")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        from kops.cli.printing.sink import OutputClosed
+
+        self._is_ending = True
+        is_complete = kind is None or issubclass(kind, KeyboardInterrupt | OutputClosed)
+        self._consumer.close(commits=self._commits and (self._streams or is_complete))
+
+
+def _names(keys: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{key.topic}-{key.partition}" for key in sorted(keys))
+
+
+def tell_reset(out: Output, key: TopicPartition, start: int) -> None:
+    """Warn that records are gone."""
+    out.warn(f"{key.topic}-{key.partition}: the next records were deleted; continuing at {start}, where the log starts now")
 
 
 def _find_partitions(client: Client, topic: str, wanted: list[int]) -> list[TopicPartition]:
@@ -128,49 +303,47 @@ def _find_partitions(client: Client, topic: str, wanted: list[int]) -> list[Topi
     return [TopicPartition(topic, number) for number in (wanted or there)]
 
 
-def _offsets(
-    client: Client, keys: list[TopicPartition], spec: OffsetSpec, until_end: bool
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int] | None]:
-    """-> (where to begin, where to end)"""
-    from kops.client.offsets import LATEST, ListedOffset, list_offsets, resolve_offsets
+def start_offsets(client: Client, keys: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+    """Where to begin. Raises ApiError."""
+    from kops.client.offsets import resolve_offsets
 
-    committed = client.settings.isolation_level == "read_committed"
-
-    def plain(found: Mapping[TopicPartition, ListedOffset | ApiError]) -> dict[TopicPartition, int]:
-        offsets = {}
-        for key, one in found.items():
-            if isinstance(one, ApiError):
-                raise ApiError(one.name, f"{key.topic}-{key.partition}: {one}")
-            offsets[key] = one.offset
-        return offsets
-
-    ends = plain(list_offsets(client, dict.fromkeys(keys, LATEST), committed=committed)) if until_end else None
-    return plain(resolve_offsets(client, dict.fromkeys(keys, spec), committed=committed)), ends
+    return _plain(resolve_offsets(client, dict.fromkeys(keys, spec), committed=client.settings.isolation_level == "read_committed"))
 
 
-def _fetched(out: Output, consumer: Consumer, ends: dict[TopicPartition, int] | None, timeout_ms: int | None) -> Iterator[Fetched]:
+def end_offsets(client: Client, keys: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where the partitions end now. Raises ApiError."""
+    from kops.client.offsets import LATEST, list_offsets
+
+    return _plain(list_offsets(client, dict.fromkeys(keys, LATEST), committed=client.settings.isolation_level == "read_committed"))
+
+
+def _plain(found: Mapping[TopicPartition, ListedOffset | ApiError]) -> dict[TopicPartition, int]:
+    offsets = {}
+    for key, one in found.items():
+        if isinstance(one, ApiError):
+            raise ApiError(one.name, f"{key.topic}-{key.partition}: {one}")
+        offsets[key] = one.offset
+    return offsets
+
+
+def _fetched(out: Output, source: _Partitions | _Group, timeout_ms: int | None) -> Iterator[Fetched]:
     """The fetched batches, until all ends are reached or no record arrives for `timeout_ms`."""
-    client = consumer.client
+    client, ends = source.client, source.ends
     heard_ms = client.now_ms()
-    while True:
-        if ends is not None:
-            for key, position in consumer.positions.items():
-                if position >= ends[key]:
-                    consumer.drop(key)
-            if not consumer.positions:
-                return
+    while not source.is_over():
         came = False
-        for fetched in consumer.poll(100):
+        for fetched in source.poll(100):
             came = True
             if ends is None:
                 yield fetched
                 continue
-            records = [record for record in fetched.records if record.offset < ends[fetched.key]]
+            records = [record for record in fetched.records if record.offset < ends.get(fetched.key, 0)]
             if records:
                 yield fetched._replace(records=records)
         now_ms = client.now_ms()
-        if came:
+        if came or not source.is_reading:
             heard_ms = now_ms
+        if came:
             continue
         # A reader sees all records before a pause.
         out.flush()
@@ -193,8 +366,7 @@ def _limited(batches: Iterator[Fetched], limit: int | None) -> Iterator[Fetched]
             return
 
 
-def _print(out: Output, batches: Iterator[Fetched], encodings: tuple[str, str], with_batch: bool) -> None:
-    documents = _documents(batches, *encodings, with_batch)
+def _print(out: Output, documents: Iterator[dict[str, Any]], with_batch: bool) -> None:
     if out.format == "jsonl":
         for document in documents:
             out.record({"schema": SCHEMA, **document})
@@ -224,7 +396,9 @@ class _UntilInterrupt:
             self.interrupt = interrupt
 
 
-def _documents(batches: Iterator[Fetched], key_encoding: str, value_encoding: str, with_batch: bool) -> Iterator[dict[str, Any]]:
+def _documents(
+    batches: Iterator[Fetched], source: _Partitions | _Group, key_encoding: str, value_encoding: str, with_batch: bool
+) -> Iterator[dict[str, Any]]:
     from kops.forensics.dump.filters import encode_bytes
 
     for fetched in batches:
@@ -246,6 +420,7 @@ def _documents(batches: Iterator[Fetched], key_encoding: str, value_encoding: st
                 "partition": partition,
                 **about,
             }
+            source.done(fetched.key, record.offset + 1)
 
 
 def _about(fetched: Fetched) -> dict[str, Any]:
@@ -262,14 +437,6 @@ def _about(fetched: Fetched) -> dict[str, Any]:
         "baseSequence": batch.base_sequence,
         "flags": [name for name, is_set in flags if is_set],
     }
-
-
-def _resume(topic: str, positions: dict[TopicPartition, int]) -> str:
-    """The command line that continues where this one stopped, for one partition."""
-    if len(positions) != 1:
-        return ""
-    [(key, position)] = positions.items()
-    return f"kops topic consume {topic} --partition {key.partition} --offset {position}"
 
 
 class KafkaText:

@@ -1,0 +1,383 @@
+"""A member of a classic consumer group, without a socket and a clock: answers go in, requests and changes of partitions come out.
+
+`next_event(now_ms)` says what to do next, None if there is nothing to do before `wake_ms`. `receive` takes the answer to a `Send`.
+
+    UNJOINED -> Prepare -> JoinGroup -> (leader: Divide) -> SyncGroup -> STABLE: Take, heartbeats
+    STABLE -> (another rebalance, or partitions to give up) -> Prepare -> JoinGroup ...
+
+Source: Kafka's AbstractCoordinator (JoinGroup, SyncGroup and Heartbeat response handlers, joinGroupIfNeeded) and ConsumerCoordinator
+(onJoinPrepare, onLeaderElected, onJoinComplete), Heartbeat; KIP-394 (the member id first), KIP-345 (static members), KIP-429 (cooperative
+rebalances), KIP-814 (a static leader that comes back divides nothing).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kops.client.groups.assignors import Assignor, Racks, Subscription
+from kops.client.groups.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_subscription, write_assignment, write_subscription
+from kops.errors import ApiError
+from kops.protocol.errors import by_code
+
+if TYPE_CHECKING:
+    from kops.protocol.declaration import Message
+    from kops.protocol.messages import JoinGroupResponse, SyncGroupResponse
+    from kops.records.log_offsets import TopicPartition
+
+NO_GENERATION: Final = -1
+_JOIN_LAPSE_MS: Final = 5000
+_COORDINATOR_GONE: Final = ("COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "NETWORK_EXCEPTION", "REQUEST_TIMED_OUT")
+_AT_ONCE: Final = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS")
+
+
+class State(Enum):
+    """Where a member is in a rebalance."""
+
+    UNJOINED = auto()
+    PREPARING = auto()
+    JOINING = auto()
+    DIVIDING = auto()
+    SYNCING = auto()
+    STABLE = auto()
+
+
+class Send(NamedTuple):
+    """A request for the coordinator."""
+
+    message: Message
+    timeout_ms: float | None = None
+
+
+class FindCoordinator(NamedTuple):
+    """Look for the coordinator, then call `coordinator_found`."""
+
+
+class Prepare(NamedTuple):
+    """Before a rebalance: commit, stop reading `revoked`, then call `prepared`. Lost partitions may belong to others already."""
+
+    revoked: Sequence[TopicPartition]
+    is_lost: bool
+
+
+class Divide(NamedTuple):
+    """This member leads: look up the partitions of all topics that `members` want, then call `divide`."""
+
+    members: Mapping[str, Subscription]
+
+
+class GiveUp(NamedTuple):
+    """Commit and stop reading these partitions; the next rebalance gives them to others."""
+
+    keys: Sequence[TopicPartition]
+
+
+class Take(NamedTuple):
+    """Read these partitions from now on, from their committed offsets."""
+
+    keys: Sequence[TopicPartition]
+
+
+Event = Send | FindCoordinator | Prepare | Divide | GiveUp | Take
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """A member's settings. Times are ms."""
+
+    group_id: str
+    topics: Sequence[str]
+    session_timeout_ms: int = 45_000
+    rebalance_timeout_ms: int = 300_000
+    heartbeat_interval_ms: int = 3_000
+    request_timeout_ms: int = 30_000
+    instance_id: str | None = None
+    rack: str | None = None
+
+
+class Membership:
+    """The state of one member. `backoff_ms(failures)` is the pause after a failure. Public for readers: generation, member id, `owned`."""
+
+    def __init__(self, settings: GroupSettings, assignors: Sequence[Assignor], backoff_ms: Callable[[int], float]) -> None:
+        self.settings = settings
+        self.state = State.UNJOINED
+        self.generation_id = NO_GENERATION
+        self.member_id = ""
+        self.owned: list[TopicPartition] = []
+        self.is_leader = False
+        self.why = ""  # the last reason of a wait
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._is_cooperative = all(assignor.is_cooperative for assignor in assignors)
+        self._backoff_ms = backoff_ms
+        self._protocol: str | None = None
+        self._has_coordinator = False
+        self._is_finding = False
+        self._must_join = True
+        self._must_prepare = True
+        self._reason = ""
+        self._failures = 0
+        self._retry_ms = 0.0
+        self._heartbeat_ms = 0.0
+        self._session_ms = float("inf")  # when the session ends without a heartbeat
+        self._is_beating = False
+        self._error: ApiError | None = None
+        self._events: deque[Event] = deque()
+
+    # what is next
+
+    def next_event(self, now_ms: float) -> Event | None:
+        """Return what is to be done now. Raises ApiError for what a new try does not mend."""
+        if self._error is not None:
+            raise self._error
+        if self._events:
+            return self._events.popleft()
+        if self._has_coordinator and now_ms >= self._session_ms and self.state in (State.SYNCING, State.STABLE):
+            self._coordinator_gone("no heartbeat was answered within the session time-out", now_ms)
+        if not self._has_coordinator:
+            return self._find(now_ms)
+        if self._must_join and self.state in (State.UNJOINED, State.STABLE):
+            return self._join(now_ms)
+        if self.state in (State.DIVIDING, State.SYNCING, State.STABLE) and not self._is_beating and now_ms >= self._heartbeat_ms:
+            return self._beat(now_ms)
+        return None
+
+    def wake_ms(self) -> float:
+        """The time at which there may be something to do without an answer."""
+        if not self._has_coordinator or (self._must_join and self.state in (State.UNJOINED, State.STABLE)):
+            return self._retry_ms
+        if self.state is State.STABLE and not self._is_beating:
+            return self._heartbeat_ms
+        return self._session_ms
+
+    def _find(self, now_ms: float) -> Event | None:
+        if self._is_finding or now_ms < self._retry_ms:
+            return None
+        self._is_finding = True
+        return FindCoordinator()
+
+    def _join(self, now_ms: float) -> Event | None:
+        if now_ms < self._retry_ms:
+            return None
+        if self._must_prepare:
+            self.state = State.PREPARING
+            is_lost = self.generation_id == NO_GENERATION or not self.member_id
+            return Prepare(list(self.owned) if is_lost or not self._is_cooperative else [], is_lost)
+        from kops.protocol.messages import JoinGroupRequest
+        from kops.protocol.messages.join_group_request import JoinGroupRequestProtocol
+
+        settings = self.settings
+        self.state = State.JOINING
+        self.is_leader = False
+        message = JoinGroupRequest(
+            group_id=settings.group_id,
+            session_timeout_ms=settings.session_timeout_ms,
+            rebalance_timeout_ms=settings.rebalance_timeout_ms,
+            member_id=self.member_id,
+            group_instance_id=settings.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[JoinGroupRequestProtocol(name, self._subscription(one)) for name, one in self._assignors.items()],
+            reason=self._reason,
+        )
+        return Send(message, max(settings.request_timeout_ms, settings.rebalance_timeout_ms + _JOIN_LAPSE_MS))
+
+    def _subscription(self, assignor: Assignor) -> bytes:
+        generation = None if self.generation_id == NO_GENERATION else self.generation_id
+        return write_subscription(Subscription(self.settings.topics, self.owned, generation, assignor.user_data(), rack=self.settings.rack))
+
+    def _beat(self, now_ms: float) -> Event:
+        from kops.protocol.messages import HeartbeatRequest
+
+        self._is_beating = True
+        self._heartbeat_ms = now_ms + self.settings.heartbeat_interval_ms
+        return Send(HeartbeatRequest(self.settings.group_id, self.generation_id, self.member_id, self.settings.instance_id))
+
+    # what was done
+
+    def coordinator_found(self) -> None:
+        """Go on with the coordinator that was found."""
+        self._has_coordinator, self._is_finding = True, False
+
+    def coordinator_not_found(self, why: str, now_ms: float) -> None:
+        """Look for it again later."""
+        self._is_finding = False
+        self._pause(why, now_ms)
+
+    def prepared(self, revoked: Sequence[TopicPartition]) -> None:
+        """Go on after `Prepare`: `revoked` is not read any more."""
+        gone = set(revoked)
+        self.owned = [key for key in self.owned if key not in gone]
+        self._must_prepare = False
+        self.state = State.UNJOINED
+
+    def divide(self, members: Mapping[str, Subscription], topics: Mapping[str, Racks]) -> None:
+        """Divide the partitions of these topics, and send every member its own."""
+        if self.state is State.DIVIDING:
+            assert self._protocol is not None
+            assignment = self._assignors[self._protocol].assign(topics, members)
+            self._sync({name: write_assignment(keys) for name, keys in assignment.items()})
+
+    def rejoin(self, reason: str) -> None:
+        """Begin a rebalance: partitions were added, or the coordinator said so in the answer to a commit."""
+        self._must_join = True
+        self._reason = reason
+
+    def commit_failed(self, name: str, generation_id: int, now_ms: float) -> None:
+        """Take the error of a commit in this generation, where it concerns the member."""
+        if name in _COORDINATOR_GONE:
+            self._coordinator_gone(words_of(name), now_ms)
+        elif name == "REBALANCE_IN_PROGRESS":
+            self.rejoin("offset commit failed since group is already rebalancing")
+        elif name in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION") and generation_id == self.generation_id:
+            self._reset(name, keeps_member=name == "ILLEGAL_GENERATION")
+        elif name == "FENCED_INSTANCE_ID" and generation_id == self.generation_id:
+            self._fail(name)
+
+    def leave(self) -> Message | None:
+        """Return the request that leaves the group. Static members stay, until their session ends."""
+        from kops.protocol.messages import LeaveGroupRequest
+        from kops.protocol.messages.leave_group_request import MemberIdentity
+
+        if not self.member_id or self.settings.instance_id is not None or not self._has_coordinator:
+            return None
+        member = MemberIdentity(self.member_id, None, "the consumer is being closed")
+        return LeaveGroupRequest(group_id=self.settings.group_id, members=[member])
+
+    # answers
+
+    def receive(self, sent: Message, answer: Message | ApiError, now_ms: float) -> None:
+        """Take the answer to a `Send`, or the error of the network."""
+        from kops.protocol.messages import HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, SyncGroupRequest, SyncGroupResponse
+
+        error = answer.name if isinstance(answer, ApiError) else by_code(answer.error_code).name  # type: ignore[attr-defined]  # all have it
+        if isinstance(sent, HeartbeatRequest):
+            self._is_beating = False
+            self._on_heartbeat(sent.generation_id, error, now_ms)
+            return
+        is_join = isinstance(sent, JoinGroupRequest) and self.state is State.JOINING
+        is_sync = isinstance(sent, SyncGroupRequest) and self.state is State.SYNCING and sent.generation_id == self.generation_id
+        if not is_join and not is_sync:
+            return  # a heartbeat has ended that rebalance
+        if error != "NONE":
+            self._on_failure(error, answer, now_ms)
+        elif isinstance(answer, JoinGroupResponse):
+            self._on_join(answer, now_ms)
+        elif isinstance(answer, SyncGroupResponse):
+            self._on_sync(answer, now_ms)
+
+    def _on_failure(self, error: str, answer: Message | ApiError, now_ms: float) -> None:
+        """Handle a failed JoinGroup or SyncGroup."""
+        from kops.protocol.messages import JoinGroupResponse
+
+        self.state = State.UNJOINED
+        if error == "MEMBER_ID_REQUIRED" and isinstance(answer, JoinGroupResponse):
+            self.member_id, self.generation_id = answer.member_id, NO_GENERATION
+            self._reason = f"need to re-join with the given member-id: {answer.member_id}"
+        elif error in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"):
+            self._reset(error, keeps_member=error == "ILLEGAL_GENERATION")
+        elif error == "REBALANCE_IN_PROGRESS":
+            self._reason = "rebalance failed since the group began another one"
+        elif error in _COORDINATOR_GONE:
+            self._coordinator_gone(str(answer) if isinstance(answer, ApiError) else words_of(error), now_ms)
+        elif error != "COORDINATOR_LOAD_IN_PROGRESS":
+            self._fail(error, str(answer) if isinstance(answer, ApiError) else "")
+        if error not in _AT_ONCE:
+            self._pause(words_of(error), now_ms)
+
+    def _on_join(self, answer: JoinGroupResponse, now_ms: float) -> None:
+        if answer.protocol_type not in (None, PROTOCOL_TYPE) or answer.protocol_name not in self._assignors:
+            self._fail("INCONSISTENT_GROUP_PROTOCOL")
+            return
+        self.generation_id, self.member_id, self._protocol = answer.generation_id, answer.member_id, answer.protocol_name
+        self.is_leader = answer.leader == answer.member_id
+        self._heartbeat_ms = now_ms + self.settings.heartbeat_interval_ms
+        self._session_ms = now_ms + self.settings.session_timeout_ms
+        if not self.is_leader or answer.skip_assignment:
+            self._sync({})
+            return
+        self.state = State.DIVIDING
+        self._events.append(Divide({one.member_id: read_subscription(one.metadata, one.group_instance_id) for one in answer.members}))
+
+    def _sync(self, assignments: Mapping[str, bytes]) -> None:
+        from kops.protocol.messages import SyncGroupRequest
+        from kops.protocol.messages.sync_group_request import SyncGroupRequestAssignment
+
+        self.state = State.SYNCING
+        message = SyncGroupRequest(
+            group_id=self.settings.group_id,
+            generation_id=self.generation_id,
+            member_id=self.member_id,
+            group_instance_id=self.settings.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=self._protocol,
+            assignments=[SyncGroupRequestAssignment(name, data) for name, data in assignments.items()],
+        )
+        self._events.append(Send(message, max(self.settings.request_timeout_ms, self.settings.rebalance_timeout_ms + _JOIN_LAPSE_MS)))
+
+    def _on_sync(self, answer: SyncGroupResponse, now_ms: float) -> None:
+        if answer.protocol_type not in (None, PROTOCOL_TYPE) or answer.protocol_name not in (None, self._protocol):
+            self._fail("INCONSISTENT_GROUP_PROTOCOL")
+            return
+        assert self._protocol is not None
+        assigned = read_assignment(answer.assignment)
+        self.state = State.STABLE
+        self._must_join, self._must_prepare = False, True
+        self._reason, self._failures, self.why = "", 0, ""
+        self._session_ms = now_ms + self.settings.session_timeout_ms
+        self._assignors[self._protocol].on_assignment(self.generation_id)
+        revoked = [key for key in self.owned if key not in assigned]
+        added = [key for key in assigned if key not in self.owned]
+        self.owned = assigned
+        if revoked:
+            self._events.append(GiveUp(revoked))
+            self.rejoin("need to revoke partitions and re-join")
+        self._events.append(Take(added))
+
+    def _on_heartbeat(self, generation_id: int, error: str, now_ms: float) -> None:
+        if error == "NONE":
+            self._session_ms = now_ms + self.settings.session_timeout_ms
+            self._failures = 0
+        elif error in _COORDINATOR_GONE:
+            self._coordinator_gone(words_of(error), now_ms)
+        elif error == "REBALANCE_IN_PROGRESS":
+            if self.state is State.STABLE:
+                self.rejoin("group is already rebalancing")
+        elif error in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_INSTANCE_ID"):
+            if generation_id != self.generation_id:
+                return
+            if error == "FENCED_INSTANCE_ID":
+                self._fail(error)
+            self._reset(error, keeps_member=error == "ILLEGAL_GENERATION")
+        elif error != "COORDINATOR_LOAD_IN_PROGRESS":
+            self._fail(error)
+
+    def _reset(self, why: str, *, keeps_member: bool) -> None:
+        """Begin again: the coordinator does not know the generation, or not even the member."""
+        self.generation_id = NO_GENERATION
+        if not keeps_member:
+            self.member_id = ""
+        self.state = State.UNJOINED
+        self._must_join = self._must_prepare = True
+        self._reason = f"encountered {why}"
+
+    def _coordinator_gone(self, why: str, now_ms: float) -> None:
+        self._has_coordinator = False
+        self._session_ms = float("inf")
+        self._pause(why, now_ms)
+
+    def _pause(self, why: str, now_ms: float) -> None:
+        self.why = why
+        self._retry_ms = now_ms + self._backoff_ms(self._failures)
+        self._failures += 1
+
+    def _fail(self, name: str, text: str = "") -> None:
+        self._error = ApiError(name, f"group {self.settings.group_id}: {text or words_of(name)}")
+
+
+def words_of(name: str) -> str:
+    """An error in words."""
+    from kops.protocol.errors import by_name
+
+    return by_name(name).words

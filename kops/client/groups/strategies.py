@@ -1,0 +1,36 @@
+"""The assignors by the names in `partition.assignment.strategy`.
+
+Source: Kafka's ConsumerPartitionAssignor (getAssignorInstances).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from kops.client.groups.assignors import Assignor, Range, RoundRobin
+from kops.client.groups.sticky import CooperativeSticky
+from kops.errors import UsageError
+
+_JAVA_PACKAGE: Final = "org.apache.kafka.clients.consumer."
+
+
+def make_assignors(names: Iterable[str]) -> list[Assignor]:
+    """Return the assignors of `partition.assignment.strategy`: Kafka's class names, or their short names. Raises UsageError."""
+    known: dict[str, Callable[[], Assignor]] = {
+        "RangeAssignor": Range,
+        "RoundRobinAssignor": RoundRobin,
+        "CooperativeStickyAssignor": CooperativeSticky,
+        "range": Range,
+        "roundrobin": RoundRobin,
+        "cooperative-sticky": CooperativeSticky,
+    }
+    found = []
+    for name in names:
+        kind = known.get(name.strip().removeprefix(_JAVA_PACKAGE))
+        if kind is None:
+            raise UsageError(f"partition.assignment.strategy={name}: not supported; allowed: range, roundrobin, cooperative-sticky")
+        found.append(kind())
+    if not found:
+        raise UsageError("partition.assignment.strategy: not allowed; allowed: one of range, roundrobin, cooperative-sticky, or several")
+    return found

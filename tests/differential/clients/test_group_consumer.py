@@ -1,0 +1,207 @@
+"""`kops topic consume --group` and kops's group consumer on Apache Kafka 4.3.0, beside Kafka's own consumers in the same groups."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from kops.cli.main import main
+from tests.cli.conftest import PROJECT, Ran
+from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.real_broker import RealBroker
+
+pytestmark = pytest.mark.slow
+PATIENCE_S = 60
+PARTITIONS = 4
+
+
+class Cluster:
+    """A real broker, and what a test asks it."""
+
+    def __init__(self, bootstrap: str, capsys: pytest.CaptureFixture[bytes] | None = None) -> None:
+        self.bootstrap = bootstrap
+        self.capsys = capsys
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self.topic, self.group = f"t-{uuid.uuid4().hex[:8]}", f"g-{uuid.uuid4().hex[:8]}"
+
+    def kops(self, *arguments: str, code: int = 0) -> Ran:
+        assert self.capsys is not None
+        ended = main([*arguments, "-b", self.bootstrap])
+        captured = self.capsys.readouterr()
+        ran = Ran(ended, captured.out, captured.err.decode())
+        assert ran.code == code, ran.text + ran.err
+        return ran
+
+    def make(self, count: int, tmp_path: Path) -> None:
+        """A topic with so many records."""
+        self.kops("topic", "create", self.topic, "--partitions", str(PARTITIONS))
+        self.write(range(count), tmp_path)
+
+    def write(self, numbers: range, tmp_path: Path) -> None:
+        path = tmp_path / "lines"
+        path.write_text("".join(f"{number}\n" for number in numbers))
+        for partition in range(PARTITIONS):
+            mine = tmp_path / f"lines-{partition}"
+            mine.write_text("".join(f"{number}\n" for number in numbers if number % PARTITIONS == partition))
+            self.kops("topic", "produce", self.topic, str(mine), "-p", str(partition))
+
+    def make_large(self, tmp_path: Path) -> None:
+        """3,000 records of a KB."""
+        path = tmp_path / "large"
+        path.write_text(f"{'x' * 1000}\n" * 3000)
+        self.kops("topic", "produce", self.topic, str(path))
+
+    def consume(self, *arguments: str, code: int = 0) -> list[int]:
+        ran = self.kops("topic", "consume", self.topic, "--group", self.group, "--format", "kafka", *arguments, code=code)
+        return [int(line) for line in ran.text.split()]
+
+    def start(self, *arguments: str, stdout: Any = subprocess.PIPE) -> subprocess.Popen[bytes]:
+        """A member in a process of its own."""
+        command = [
+            sys.executable,
+            "-m",
+            "kops",
+            "topic",
+            "consume",
+            self.topic,
+            "--group",
+            self.group,
+            "-b",
+            self.bootstrap,
+            "--from-beginning",
+        ]
+        return subprocess.Popen([*command, "--from-beginning", "-v", *arguments], cwd=PROJECT, stdout=stdout, stderr=subprocess.PIPE)
+
+    def committed(self) -> list[int]:
+        """By partition."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group, "log_level": 0})
+        found = consumer.committed([TopicPartition(self.topic, partition) for partition in range(PARTITIONS)], PATIENCE_S)
+        consumer.close()
+        return [one.offset for one in found]
+
+    def members(self) -> dict[str, list[int]]:
+        """By client id: the partitions."""
+        group = self.admin.describe_consumer_groups([self.group])[self.group].result(PATIENCE_S)
+        return {member.client_id: sorted(one.partition for one in member.assignment.topic_partitions) for member in group.members}
+
+
+def until(holds: Callable[[], bool], what: object = "") -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def real(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
+    folder = tmp_path_factory.mktemp("real")
+    with RealBroker(oracle, folder / "run", log_dirs=[folder / "d1"]) as started:
+        yield started
+
+
+@pytest.fixture
+def cluster(real: RealBroker, capsysbinary: pytest.CaptureFixture[bytes]) -> Cluster:
+    return Cluster(real.bootstrap, capsysbinary)
+
+
+def test_a_member_goes_on_at_what_it_printed(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.make(40, tmp_path)
+    first = cluster.consume("--from-beginning", "-c", "13")
+    assert len(first) == 13 and sum(cluster.committed()[n] for n in range(PARTITIONS) if cluster.committed()[n] > 0) == 13
+    rest = cluster.consume("--from-beginning", "-e")
+    assert sorted(first + rest) == list(range(40))
+    assert cluster.committed() == [10] * PARTITIONS and cluster.members() == {}
+    assert cluster.consume("--from-beginning", "-e") == []
+
+
+def read_all(cluster: Cluster, processes: list[subprocess.Popen[bytes]], count: int) -> None:
+    """Until so many offsets are committed; then Ctrl-C for the members."""
+    until(lambda: sum(cluster.committed()) >= count, cluster.committed)
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
+def test_members_of_kops_and_librdkafka_share_the_partitions(cluster: Cluster, tmp_path: Path, assignor: str) -> None:
+    cluster.make(40, tmp_path)
+    quick = ["--command-property", "auto.commit.interval.ms=100", "--command-property", "heartbeat.interval.ms=200"]
+    strategy = ["--command-property", f"partition.assignment.strategy={assignor}"]
+    ours = cluster.start("--format", "kafka", *quick, *strategy, "--command-property", "client.id=ours")
+    until(lambda: cluster.committed() == [10] * PARTITIONS, cluster.committed)
+    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": cluster.group, "client.id": "theirs", "auto.offset.reset": "earliest"}
+    theirs = Consumer({**settings, "partition.assignment.strategy": assignor, "heartbeat.interval.ms": 200, "log_level": 0})
+    theirs.subscribe([cluster.topic])
+    until(lambda: theirs.poll(0.2) is None and [len(one) for one in cluster.members().values()] == [2, 2], cluster.members)
+    shared = cluster.members()
+    assert sorted(shared["ours"] + shared["theirs"]) == [0, 1, 2, 3]
+    cluster.write(range(40, 80), tmp_path)
+    found: list[int] = []
+    until(lambda: poll(theirs, found) and len(found) >= 20, found)
+    theirs.close()
+    until(lambda: cluster.members().get("ours") == [0, 1, 2, 3], cluster.members)
+    read_all(cluster, [ours], 80)
+    printed, said = ours.communicate(timeout=PATIENCE_S)
+    assert ours.returncode == 130, said
+    assert said.decode().endswith(f"To resume: kops topic consume {cluster.topic} --group {cluster.group}\n")
+    mine = [int(line) for line in printed.split()]
+    assert sorted({*mine, *found}) == list(range(80)) and len(mine) + len(found) == 80, said
+    assert cluster.members() == {}
+
+
+def poll(consumer: Consumer, found: list[int]) -> bool:
+    message = consumer.poll(0.1)
+    if message is not None and message.error() is None:
+        found.append(int(message.value()))
+    return True
+
+
+def test_what_a_reader_that_goes_away_has_got_is_committed(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.make(40, tmp_path)
+    command = f"{sys.executable} -m kops topic consume {cluster.topic} --group {cluster.group} --from-beginning -b {cluster.bootstrap}"
+    ran = subprocess.run(
+        ["bash", "-c", f"{command} | head -n 3; exit ${{PIPESTATUS[0]}}"], cwd=PROJECT, capture_output=True, timeout=120, check=False
+    )
+    assert (ran.returncode, ran.stderr, ran.stdout.count(b"\n")) == (0, b"", 3)
+    assert cluster.committed() == [10] * PARTITIONS and cluster.members() == {}
+    # What did not get into the pipe is not committed.
+    cluster.make_large(tmp_path)
+    ran = subprocess.run(["bash", "-c", f"{command} | (sleep 2; head -n 1)"], cwd=PROJECT, capture_output=True, timeout=120, check=False)
+    assert ran.returncode == 0
+    done = sum(cluster.committed()) - 40
+    assert 0 < done < 3000 and cluster.members() == {}
+    left = cluster.kops("topic", "consume", cluster.topic, "--group", cluster.group, "-e").out.count(b"\n")
+    assert done + left == 3000
+
+
+def test_a_killed_member_and_a_static_one(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.make(40, tmp_path)
+    quick = ["--command-property", "session.timeout.ms=6000", "--command-property", "auto.commit.interval.ms=100"]
+    static = [*quick, "--command-property", "group.instance.id=one"]
+    killed = cluster.start("--format", "kafka", *static)
+    until(lambda: cluster.committed() == [10] * PARTITIONS, cluster.committed)
+    killed.kill()
+    killed.communicate()
+    assert len(cluster.members()) == 1
+    again = cluster.start("--format", "kafka", *static)
+    cluster.write(range(40, 60), tmp_path)
+    until(lambda: cluster.committed() == [15] * PARTITIONS, cluster.committed)
+    fencing = cluster.start("--format", "kafka", *static)
+    printed, said = again.communicate(timeout=PATIENCE_S)
+    assert again.returncode == 1 and said.endswith(b"another member has this group.instance.id now\n"), said
+    assert sorted(map(int, printed.split())) == list(range(40, 60))
+    fencing.kill()
+    fencing.communicate()
+    # The static member stays until its session ends; then the next one gets its partitions.
+    cluster.write(range(60, 80), tmp_path)
+    assert sorted(cluster.consume("-c", "20")) == list(range(60, 80))
+    assert cluster.members() == {}
