@@ -430,7 +430,7 @@ class Channel:
     def _count_errors(self, context: RequestContext) -> None:
         message, context.answer = context.answer, None
         if message is not None:
-            self._owner.requests.count_errors(context.counted.api.name, message)
+            self._owner.requests.count_errors(context.counted.api.name, message, context.counted.version)
 
     # memory -----------------------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from operator import mul
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kops.protocol.errors import by_code
 
@@ -168,12 +168,12 @@ class RequestMetrics:
             name = "ListClientMetricsResources"
         self._of(name).note((request.version, received, handled, answered, sent, throttle_ms, request.body_size))
 
-    def count_errors(self, api: str, message: Message) -> None:
+    def count_errors(self, api: str, message: Message, version: int) -> None:
         """The errors that an answer holds; NONE is one of them."""
-        kind = type(message)
+        kind = type(message), version
         count = _COUNTERS.get(kind)
         if count is None:
-            count = _COUNTERS[kind] = error_counter(kind)
+            count = _COUNTERS[kind] = error_counter(*kind)
         count(message, self._of(api).errors)
 
     def histograms(self) -> dict[str, float]:
@@ -216,7 +216,7 @@ def _is_from_follower(request: Request) -> bool:
 
 # errors -------------------------------------------------------------------------------------------------------------------------------
 
-_COUNTERS: dict[type[Message], CountErrors] = {}
+_COUNTERS: dict[tuple[type[Message], int], CountErrors] = {}
 
 
 # Responses of which Kafka does not count all error codes (their methods errorCounts).
@@ -225,14 +225,18 @@ _ONLY_AT_THE_TOP: Final = frozenset(("AssignReplicasToDirsResponse",))
 _NO_NONE_AT_THE_TOP: Final = frozenset(
     ("AddRaftVoterResponse", "RemoveRaftVoterResponse", "UpdateRaftVoterResponse", "UnregisterBrokerResponse", "FetchSnapshotResponse")
 )
+_OFFSETS_OF_ONE_GROUP: Final = range(2, 8)
+"""Versions of OffsetFetch that have one error for the group at the top."""
 _TOP_WHERE_EMPTY: Final = frozenset(("FindCoordinatorResponse",))
 
 
-def error_counter(kind: type[Message]) -> CountErrors:
-    """A function that counts the error codes of a response as Kafka counts them."""
+def error_counter(kind: type[Message], version: int) -> CountErrors:
+    """A function that counts the error codes of a response in this version as Kafka counts them."""
     name = kind.__name__
+    if name == "AddPartitionsToTxnResponse":
+        return _count_added_partitions
     count_all = _counter(kind)
-    own = name not in _NOT_AT_THE_TOP and _has_own(kind)
+    own = name not in _NOT_AT_THE_TOP and _has_own(kind) and not (name == "OffsetFetchResponse" and version not in _OFFSETS_OF_ONE_GROUP)
     lists = () if name in _ONLY_AT_THE_TOP else _lists(kind)
 
     def count(message: Struct, errors: Counter[int]) -> None:
@@ -244,8 +248,19 @@ def error_counter(kind: type[Message]) -> CountErrors:
         for one, counter in inner:
             counter(one, errors)
 
-    special = _NOT_AT_THE_TOP | _ONLY_AT_THE_TOP | _NO_NONE_AT_THE_TOP | _TOP_WHERE_EMPTY
+    special = {"OffsetFetchResponse"} | _NOT_AT_THE_TOP | _ONLY_AT_THE_TOP | _NO_NONE_AT_THE_TOP | _TOP_WHERE_EMPTY
     return count if name in special else count_all
+
+
+def _count_added_partitions(message: Any, errors: Counter[int]) -> None:
+    """AddPartitionsToTxnResponse.errorCounts: a transaction or a partition that is named twice counts once."""
+    old = message.results_by_topic_v3_and_below
+    if not old:
+        errors[message.error_code] += 1
+    transactions = {one.transactional_id: one.topic_results for one in message.results_by_transaction}
+    for topics in ([old] if old else []) + [*transactions.values()]:
+        found = {(topic.name, one.partition_index): one.partition_error_code for topic in topics for one in topic.results_by_partition}
+        errors.update(found.values())
 
 
 def _counter(kind: type[Struct]) -> CountErrors:

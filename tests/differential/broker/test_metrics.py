@@ -109,12 +109,12 @@ def test_the_errors_of_an_answer(oracle: Oracle, key: int) -> None:
     """`AbstractResponse.errorCounts` of random responses of every API that a broker or a controller serves."""
     api = api_keys.by_key(key)
     response = response_class(api)
-    count = error_counter(response)
     java_key = oracle.jvm.org.apache.kafka.common.protocol.ApiKeys.forId(key)
     parse = oracle.jvm.org.apache.kafka.common.requests.AbstractResponse.parseResponse
     accessor = oracle.java_class("org.apache.kafka.common.protocol.ByteBufferAccessor")
     buffers = oracle.java_class("java.nio.ByteBuffer")
     for version in api.versions:
+        count = error_counter(response, version)
         for seed in range(4):
             message = random_message(response, version, seed)
             _small_errors(message, version, random.Random(seed))
@@ -133,8 +133,8 @@ def _small_errors(struct: Any, version: int, rng: random.Random) -> None:
         value = getattr(struct, field.name)
         if version not in parse_versions(field.versions):
             continue
-        if field.name == "error_code":
-            struct.error_code = rng.choice([0, 0, 1, 3, 6, 41])
+        if field.name.endswith("error_code"):
+            setattr(struct, field.name, rng.choice([0, 0, 1, 3, 6, 41]))
         elif field.name == "resource_name":
             struct.resource_name = str(rng.random())
         elif field.of is not None:
