@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from kops.cluster.layout.ports import find_base
+from tools.demo_groups import run_groups
 from tools.demo_show import Demo
 
 TOPIC = "orders"
@@ -106,7 +107,8 @@ def run_cluster(demo: Demo) -> None:
         settings = "--config min.insync.replicas=2 --config segment.bytes=1048576"
         demo.kops(f"topic create {TOPIC} --partitions {PARTITIONS} --replication-factor 3 {settings}", code=0)
         fail_over(demo, Load(demo.environment["BOOTSTRAP_SERVERS"]))
-        demo.title("4. The cluster is stopped")
+        run_groups(demo)
+        demo.title("6. The cluster is stopped")
         demo.kops("cluster down --data-dir cluster", code=0)
     except BaseException:
         demo.run("cluster kill --data-dir cluster")

@@ -1,4 +1,4 @@
-"""`kops topic consume --group` and kops's group consumer on Apache Kafka 4.3.0, beside Kafka's own consumers in the same groups."""
+"""`kops topic consume --group` on Apache Kafka 4.3.0 and on kops, with members of librdkafka in the same groups."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from kops.cli.main import main
 from tests.cli.conftest import PROJECT, Ran
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.real_broker import RealBroker
+from tests.support.nodes.kops_nodes import KopsNodes
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 60
@@ -103,18 +104,33 @@ def until(holds: Callable[[], bool], what: object = "") -> None:
 
 
 @pytest.fixture(scope="module")
-def real(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
+def real(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("real")
     with RealBroker(oracle, folder / "run", log_dirs=[folder / "d1"]) as started:
-        yield started
+        yield started.bootstrap
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with KopsNodes(tmp_path_factory.mktemp("own"), 1) as nodes:
+        yield nodes.bootstrap
 
 
 @pytest.fixture
-def cluster(real: RealBroker, capsysbinary: pytest.CaptureFixture[bytes]) -> Cluster:
-    return Cluster(real.bootstrap, capsysbinary)
+def cluster(own: str, capsysbinary: pytest.CaptureFixture[bytes]) -> Cluster:
+    """A node of kops."""
+    return Cluster(own, capsysbinary)
 
 
-def test_a_member_goes_on_at_what_it_printed(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.fixture
+def kafka(real: str, capsysbinary: pytest.CaptureFixture[bytes]) -> Cluster:
+    """A node of Apache Kafka 4.3.0."""
+    return Cluster(real, capsysbinary)
+
+
+@pytest.mark.parametrize("kind", ["cluster", "kafka"])
+def test_a_member_goes_on_at_what_it_printed(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+    cluster: Cluster = request.getfixturevalue(kind)
     cluster.make(40, tmp_path)
     first = cluster.consume("--from-beginning", "-c", "13")
     assert len(first) == 13 and sum(cluster.committed()[n] for n in range(PARTITIONS) if cluster.committed()[n] > 0) == 13
@@ -131,8 +147,11 @@ def read_all(cluster: Cluster, processes: list[subprocess.Popen[bytes]], count: 
         process.send_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
-def test_members_of_kops_and_librdkafka_share_the_partitions(cluster: Cluster, tmp_path: Path, assignor: str) -> None:
+@pytest.mark.parametrize(("kind", "assignor"), [("cluster", "range"), ("kafka", "cooperative-sticky")])
+def test_members_of_kops_and_librdkafka_share_the_partitions(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, assignor: str
+) -> None:
+    cluster: Cluster = request.getfixturevalue(kind)
     cluster.make(40, tmp_path)
     quick = ["--command-property", "auto.commit.interval.ms=100", "--command-property", "heartbeat.interval.ms=200"]
     strategy = ["--command-property", f"partition.assignment.strategy={assignor}"]
