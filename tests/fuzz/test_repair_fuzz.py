@@ -60,7 +60,7 @@ def check_repair(case: corpus.Case, number: int, folder: str, files: OverlayFile
             clean_shutdown=stopped,
             now_ms=case.json["clockMs"],
             producer_id_expiration_ms=2147483647,
-        )
+        ).close()
         assert after <= batches(loaded, folder), (number, point, stopped)
 
 

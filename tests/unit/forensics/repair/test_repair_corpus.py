@@ -57,6 +57,7 @@ def check_loads(folder: Path, case: corpus.Case) -> None:
         assert expected <= set(got), mode
         assert {offset: got[offset].timestamp for offset in expected} == {offset: truth[offset]["timestamp"] for offset in expected}
         assert loaded.log_end_offset > max(expected, default=-1)
+        loaded.close()
 
 
 def repaired(case_id: str, target: Path) -> tuple[corpus.Case, Path, RepairReport]:
