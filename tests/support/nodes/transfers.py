@@ -1,0 +1,282 @@
+"""Money that moves between accounts in transactions while nodes are disturbed: producers, copiers, counters, and what must hold.
+
+A transfer is one transaction of two records in two partitions, `<id>:<amount>`. The amounts have opposite signs. Some are aborted on
+purpose. A copier reads them in a group, writes what it has read to another topic, and commits its positions in the same transaction. A
+counter reads them in a group that commits by itself.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from tests.support.nodes.librdkafka import admin
+from tests.support.nodes.soaking import PATIENCE_S, may_be_asked_again
+
+TRANSFERS = "transfers"
+COPIES = "copies"
+PARTITIONS = 3
+ABORTED_SHARE = 0.15
+TRANSACTION_TIMEOUT_MS = 10_000
+STEP_TIMEOUT_S = 20
+PAUSE_S = 0.01
+MOST_COPIED = 50
+
+
+class Worker(threading.Thread):
+    """Works until it is told to end; `errors` are what it did not expect."""
+
+    def __init__(self, name: str, bootstrap: str) -> None:
+        super().__init__(daemon=True, name=name)
+        self.bootstrap = bootstrap
+        self.errors: list[str] = []
+        self.restarts = 0
+        self._ending = threading.Event()
+
+    def run(self) -> None:
+        try:
+            while not self._ending.is_set():
+                self.live()
+        except BaseException as error:
+            self.errors.append(repr(error))
+            raise
+
+    def live(self) -> None:
+        """One life of its clients, until they can't go on or the end has come."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Come to an end."""
+        self._ending.set()
+        self.join(PATIENCE_S)
+        assert not self.is_alive(), f"{self} does not end"
+        assert not self.errors, f"{self}: {self.errors}"
+
+    def producer(self) -> Producer | None:
+        """A producer that may write; None at the end. It fences the one of an earlier life and ends its transaction."""
+        settings = {"bootstrap.servers": self.bootstrap, "transactional.id": self.name, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
+        made = Producer({**settings, "log_level": 0})
+        while True:
+            try:
+                made.init_transactions(STEP_TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].fatal() or not may_be_asked_again(error):
+                    raise
+                time.sleep(0.1)
+            else:
+                return made
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.restarts} lives lost"
+
+
+def commit(producer: Producer) -> bool:
+    """Commit, asked again until there is an answer. Returns False if the transaction was aborted. KafkaException if nobody knows."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            producer.commit_transaction(STEP_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].txn_requires_abort():
+                abort(producer)
+                return False
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+        else:
+            return True
+
+
+def abort(producer: Producer) -> None:
+    """Abort, asked again until there is an answer. KafkaException if the producer can't go on."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            producer.abort_transaction(STEP_TIMEOUT_S)
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+        else:
+            return
+
+
+class Transfers(Worker):
+    """Makes transfers. `committed`, `aborted` and `unknown` are their ids: of an unknown one both records or none must be seen."""
+
+    def __init__(self, number: int, bootstrap: str, seed: int) -> None:
+        super().__init__(f"transfers-{number}", bootstrap)
+        self.committed: set[str] = set()
+        self.aborted: set[str] = set()
+        self.unknown: set[str] = set()
+        self._draw = random.Random(seed * 100 + number)
+
+    def live(self) -> None:
+        producer = self.producer()
+        assert producer is not None
+        while not self._ending.is_set():
+            name = uuid.uuid4().hex
+            try:
+                is_committed = self._transfer(producer, name)
+            except KafkaException:
+                # Fenced, or an answer that never came: a new producer ends what this one has left.
+                self.unknown.add(name)
+                self.restarts += 1
+                return
+            (self.committed if is_committed else self.aborted).add(name)
+            time.sleep(PAUSE_S)
+
+    def _transfer(self, producer: Producer, name: str) -> bool:
+        amount = self._draw.randint(1, 1000)
+        source, target = self._draw.sample(range(PARTITIONS), 2)
+        producer.begin_transaction()
+        try:
+            producer.produce(TRANSFERS, f"{name}:{-amount}".encode(), partition=source)
+            producer.produce(TRANSFERS, f"{name}:{amount}".encode(), partition=target)
+            if self._draw.random() < ABORTED_SHARE:
+                producer.flush(STEP_TIMEOUT_S)
+                abort(producer)
+                return False
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            abort(producer)
+            return False
+        return commit(producer)
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, {len(self.committed)} committed, {len(self.aborted)} aborted, {len(self.unknown)} unknown"
+
+
+def group_consumer(bootstrap: str, group: str, protocol: str = "classic", **settings: object) -> Consumer:
+    """A consumer of committed records that begins at the first. `protocol` is the group's: classic or consumer."""
+    common = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    # The broker decides these in the other protocol.
+    own = {"session.timeout.ms": 8_000, "heartbeat.interval.ms": 1_000} if protocol == "classic" else {"group.protocol": protocol}
+    return Consumer({**common, **own, "log_level": 0, **settings})
+
+
+class Copier(Worker):
+    """Copies the committed transfers, each exactly once."""
+
+    def __init__(self, bootstrap: str, protocol: str) -> None:
+        super().__init__("copier", bootstrap)
+        self.copied = 0
+        self._protocol = protocol
+
+    def live(self) -> None:
+        producer = self.producer()
+        assert producer is not None
+        consumer = group_consumer(self.bootstrap, "copiers", self._protocol, **{"enable.auto.commit": False})
+        try:
+            consumer.subscribe([TRANSFERS])
+            while not self._ending.is_set():
+                self._copy(consumer, producer)
+        except KafkaException:
+            # The positions of the aborted transaction were not committed: the next life reads the records again.
+            self.restarts += 1
+        finally:
+            consumer.close()
+
+    def _copy(self, consumer: Consumer, producer: Producer) -> None:
+        read = [one for one in consumer.consume(MOST_COPIED, 0.5) if one.error() is None]
+        if not read:
+            return
+        producer.begin_transaction()
+        for message in read:
+            producer.produce(COPIES, message.value(), partition=message.partition())
+        positions = [one for one in consumer.position(consumer.assignment()) if one.offset >= 0]
+        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), STEP_TIMEOUT_S)
+        if not commit(producer):
+            raise KafkaException("aborted")
+        self.copied += len(read)
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, {self.copied} copied"
+
+
+class CounterOfAll(Worker):
+    """Reads the committed transfers in a group that commits by itself: each at least once."""
+
+    def __init__(self, number: int, bootstrap: str, protocol: str) -> None:
+        super().__init__(f"counter-{number}", bootstrap)
+        self.seen: Counter[bytes] = Counter()
+        self._protocol = protocol
+
+    def live(self) -> None:
+        consumer = group_consumer(self.bootstrap, "counters", self._protocol, **{"auto.commit.interval.ms": 300})
+        try:
+            consumer.subscribe([TRANSFERS])
+            while not self._ending.is_set():
+                self.seen.update(one.value() or b"" for one in consumer.consume(200, 0.3) if one.error() is None)
+        finally:
+            consumer.close()
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, {self.seen.total()} seen"
+
+
+def ends(bootstrap: str, topic: str, isolation: IsolationLevel) -> dict[int, int]:
+    """Where readers with an isolation level find the end of each partition."""
+    client = admin(bootstrap)
+    asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(PARTITIONS)}
+    futures = client.list_offsets(asked, isolation_level=isolation)
+    return {one.partition: future.result(STEP_TIMEOUT_S).offset for one, future in futures.items()}
+
+
+def wait_for_stable(bootstrap: str, topic: str) -> dict[int, int]:
+    """Until no open transaction holds a reader of committed records back -> the ends."""
+    deadline = time.monotonic() + 60 + TRANSACTION_TIMEOUT_MS / 1000
+    while True:
+        try:
+            all_of_it, stable = (
+                ends(bootstrap, topic, level) for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
+            )
+        except KafkaException as error:
+            if not may_be_asked_again(error):
+                raise
+            stable, all_of_it = {}, {0: -1}
+        if stable == all_of_it:
+            return stable
+        assert time.monotonic() < deadline, f"{topic} is held back at {stable}, its ends are {all_of_it}"
+        time.sleep(0.2)
+
+
+def committed(bootstrap: str, topic: str, until: dict[int, int]) -> list[tuple[int, bytes]]:
+    """Partition and value of all committed records."""
+    consumer = group_consumer(bootstrap, "nobody", "classic", **{"enable.auto.commit": False, "enable.partition.eof": True})
+    try:
+        consumer.assign([TopicPartition(topic, number, 0) for number, end in until.items() if end])
+        left = {number for number, end in until.items() if end}
+        found = []
+        deadline = time.monotonic() + PATIENCE_S
+        while left:
+            assert time.monotonic() < deadline, f"partitions {left} of {topic} are not read to their ends"
+            for one in consumer.consume(1000, 0.5):
+                if one.error() is None:
+                    found.append((one.partition() or 0, one.value() or b""))
+                else:
+                    left.discard(one.partition() or 0)
+        return found
+    finally:
+        consumer.close()
+
+
+def check_transfers(transfers: Sequence[Transfers], seen: list[tuple[int, bytes]]) -> None:
+    """Every transfer is there as a whole or not at all, and its money is neither made nor lost."""
+    by_id: dict[str, list[int]] = {}
+    for _, value in seen:
+        name, _, amount = value.decode().partition(":")
+        by_id.setdefault(name, []).append(int(amount))
+    for name, amounts in by_id.items():
+        assert len(amounts) == 2 and not sum(amounts), f"transfer {name} is seen as {amounts}"
+    done = set().union(*(one.committed for one in transfers))
+    refused = set().union(*(one.aborted for one in transfers))
+    assert done <= set(by_id), f"{len(done - set(by_id))} committed transfers are gone"
+    assert not refused & set(by_id), f"{len(refused & set(by_id))} aborted transfers are seen"
+    assert set(by_id) <= done | set().union(*(one.unknown for one in transfers))
