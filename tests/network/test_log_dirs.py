@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from kops.protocol.messages import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -48,6 +50,7 @@ def places(client: RawClient) -> dict[str, bool]:
     }
 
 
+@pytest.mark.slow
 def test_a_replica_moves_to_another_directory(tmp_path: Path) -> None:
     first, second = str(tmp_path / "node-1"), str(tmp_path / "other")
     with KopsNodes(tmp_path, 1, settings={"log.dirs": f"{first},{second}"}) as nodes, RawClient(nodes.bootstrap) as client:

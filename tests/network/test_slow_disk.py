@@ -111,6 +111,7 @@ def test_what_comes_during_a_sync_shares_the_next(tmp_path: Path) -> None:
     assert [offset >= end for offset in committed.ends[told : told + 2]] == [False, True]
 
 
+@pytest.mark.slow
 def test_a_node_that_is_killed_during_a_sync_comes_back(tmp_path: Path) -> None:
     gate = Gate(lambda path: METADATA_DIR in path)
     with EmbeddedNodes(tmp_path, files=SlowFiles(gate)) as nodes:
@@ -173,6 +174,7 @@ def test_a_sync_that_fails_while_the_node_stops_is_not_forgotten(tmp_path: Path)
         assert (log_dir / CLEAN_SHUTDOWN).exists()
 
 
+@pytest.mark.slow
 def test_a_killed_node_keeps_its_directories_while_a_thread_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_server, "_PATIENCE_WITH_THREADS_S", 0.05)
     gate = Gate(lambda path: "/orders-0/" in path)

@@ -206,6 +206,7 @@ def test_spark_submit_on_a_standalone_master_with_two_workers(standalone: str) -
     assert json.loads(done.stdout) == json.loads(json.dumps(expected))
 
 
+@pytest.mark.slow
 @pytest.mark.java
 def test_the_command_line(tmp_path: Path) -> None:
     case = corpus.load("damage-4.3.0-two-flips")
