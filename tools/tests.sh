@@ -11,8 +11,8 @@ cd "$(dirname "$0")/.."
 py=.venv/bin/python
 # Budgets in seconds on two cores.
 case ${1:-fast} in
-  fast) ring='not slow' budgets='180 0 30' workers=${KOPS_TEST_WORKERS:-4} ;; # its tests wait more than they compute
-  slow) ring='slow' budgets='840 420 60' workers=${KOPS_TEST_WORKERS:-3} ;;
+  fast) ring='not slow' budgets='210 0 40' workers=${KOPS_TEST_WORKERS:-4} ;; # its tests wait more than they compute
+  slow) ring='slow' budgets='980 460 60' workers=${KOPS_TEST_WORKERS:-3} ;;
   *) echo "usage: tests.sh fast|slow [options of pytest]" >&2; exit 2 ;;
 esac
 [ $# -eq 0 ] || shift
