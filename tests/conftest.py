@@ -65,9 +65,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     mark(items)
     if hasattr(config, "workerinput"):
-        from tests.support.scheduling import longest_first
+        from tests.support.scheduling import is_fast, longest_first
 
-        items[:] = longest_first(items)
+        items[:] = longest_first(items, fast=is_fast(config))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 py=.venv/bin/python
 # Budgets in seconds on two cores.
 case ${1:-fast} in
-  fast) ring='not slow' budgets='210 0 40' workers=${KOPS_TEST_WORKERS:-4} ;; # its tests wait more than they compute
+  fast) ring='not slow' budgets='200 0 40' workers=${KOPS_TEST_WORKERS:-4} ;; # its tests wait more than they compute
   slow) ring='slow' budgets='980 460 60' workers=${KOPS_TEST_WORKERS:-3} ;;
   *) echo "usage: tests.sh fast|slow [options of pytest]" >&2; exit 2 ;;
 esac
@@ -72,7 +72,7 @@ run "$beside" "$ring, hot modules $loop" -m "($ring) and not cores" -n "$workers
 [ "$ring" != slow ] || run "$alone" "$ring, one at a time" -m cores "$@"
 if [ $loop = compiled ]; then
   KOPS_PURE=1; KOPS_EXPECT=interpreted; export KOPS_PURE KOPS_EXPECT
-  run "$source" "$ring, hot modules interpreted" -m "($ring) and hot" -n "$workers" \
+  run "$source" "$ring, hot modules interpreted" -m "($ring) and hot" -n 2 \
     tests/unit tests/property tests/golden tests/fuzz "$@"
 fi
 [ -z "$again" ] || echo "tests.sh: tests of a real broker that failed beside others and passed alone:$again"

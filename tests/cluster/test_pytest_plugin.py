@@ -42,6 +42,7 @@ def test_the_fixtures(pytester: pytest.Pytester) -> None:
     ran.assert_outcomes(passed=5)
 
 
+@pytest.mark.slow
 def test_a_mark_that_makes_no_sense_fails_in_a_line(pytester: pytest.Pytester) -> None:
     marks = ["broker=3", "config={'num.partitions': 0}", "topics='a:b'"]
     tests = "".join(f"@pytest.mark.kops_cluster({mark})\ndef test_{index}(kops_cluster): pass\n" for index, mark in enumerate(marks))

@@ -51,7 +51,7 @@ def partition(files: FaultyFiles, name: str) -> dict[str, bytes]:
     return {path: files.base.read_all(path) for path in files.base.walk(f"/out/{name}")} if files.base.exists(f"/out/{name}") else {}
 
 
-@pytest.mark.parametrize("was_there", [False, True], ids=["new", "replaced"])
+@pytest.mark.parametrize("was_there", [pytest.param(False, marks=pytest.mark.slow), True], ids=["new", "replaced"])
 def test_partitions_are_whole_wherever_it_comes(was_there: bool, source: Path) -> None:
     earlier = {f"/out/{name}/{0:020d}.log": b"" for name in PARTITIONS} if was_there else {}
     report, files = run(source, earlier)

@@ -203,7 +203,7 @@ def _operations() -> int:
     return len(files.operations)
 
 
-@pytest.mark.parametrize(("error", "step"), [(errno.EIO, 1), (errno.ENOSPC, 4)])
+@pytest.mark.parametrize(("error", "step"), [pytest.param(errno.EIO, 1, marks=pytest.mark.slow), (errno.EIO, 5), (errno.ENOSPC, 4)])
 def test_one_failing_operation_costs_one_directory_at_most(error: int, step: int) -> None:
     count = _operations()
     assert count > 100

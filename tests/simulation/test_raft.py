@@ -46,7 +46,7 @@ def test_a_run_is_the_same_every_time() -> None:
 
 def test_runs_do_what_they_are_for() -> None:
     """Over some seeds: elections, commits, crashes, snapshots taken and fetched, voters changed, logs cut, flushes that take their time."""
-    worlds = [World(seed).run() for seed in range(20)] + [World(seed, **CHANGES).run() for seed in range(3, 6)]
+    worlds = [World(seed).run() for seed in range(10)] + [World(seed, **CHANGES).run() for seed in range(3, 6)]
     counts = sum((world.counts for world in worlds), Counter[str]())
     logs = [node.log for world in worlds for node in world.nodes.values()]
     assert min(world.promises.committed_end for world in worlds) > 0

@@ -24,8 +24,8 @@ LEVELS = ("quick", "crc", "deep", "full")
 
 
 def _folders(kind: str, folder: str, some: bool) -> list[str]:
-    """A folder of each case; with `some` of a case of each family."""
-    case_ids = sorted(sample(__name__, corpus.cases(kind))) if some else corpus.cases(kind)
+    """A folder of each case; with `some` of a case of every third family, for a task of Spark's costs more than its work."""
+    case_ids = sorted(sample(__name__, corpus.cases(kind)))[::3] if some else corpus.cases(kind)
     return [str(corpus.load(case_id).root / folder) for case_id in case_ids]
 
 
@@ -38,8 +38,8 @@ def test_the_verdict_over_the_damaged_corpus(spark: Any, level: str, some: bool)
 
     paths = _folders("damage", "before", some)
     expected = verify(paths, level)
-    assert len(expected.findings) > (20 if some else 30)
-    assert scan_verify(spark, paths, level, task_bytes=500).to_json() == expected.to_json()
+    assert len(expected.findings) > (8 if some else 30)
+    assert scan_verify(spark, paths, level, task_bytes=1500 if some else 500).to_json() == expected.to_json()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from kops.spark.schemas import ddl
 from tests.support import corpus
 from tests.support.rings import sample
 
-CASES = ["v0-0.9.0.1-codec-gzip", "v1-0.10.2.2-codec-lz4", "v2-4.3.0-codec-zstd", "v2-4.3.0-transactions", "v2-4.3.0-logappendtime-gzip"]
+CASES = ["v0-0.9.0.1-codec-gzip", "v2-4.3.0-transactions"]
+OTHERS = ["v1-0.10.2.2-codec-lz4", "v2-4.3.0-codec-zstd", "v2-4.3.0-logappendtime-gzip"]
 TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 
 
@@ -29,7 +30,7 @@ def _ms(value: datetime | None) -> int | None:
     return None if value is None else round(value.astimezone(UTC).timestamp() * 1000)
 
 
-@pytest.mark.parametrize("case_id", CASES)
+@pytest.mark.parametrize("case_id", [*CASES, *(pytest.param(each, marks=pytest.mark.slow) for each in OTHERS)])
 def test_records_are_those_of_kafkas_consumer(spark: Any, case_id: str) -> None:
     case = corpus.load(case_id)
     (truth,) = [path for path in case.files("truth/records") if path.endswith("read_uncommitted.jsonl")]
@@ -56,8 +57,8 @@ def _partitions(paths: list[str]) -> Iterator[PartitionDir]:
 
 @pytest.mark.parametrize("some", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["some", "all"])
 def test_batches_and_damage_are_those_of_the_scanner(spark: Any, some: bool) -> None:
-    """Of a case of each family, or of all."""
-    case_ids = sorted(sample(__name__, corpus.cases("damage"))) if some else corpus.cases("damage")
+    """Of a case of every third family, or of all."""
+    case_ids = sorted(sample(__name__, corpus.cases("damage")))[::3] if some else corpus.cases("damage")
     paths = [str(corpus.load(case_id).root / "before") for case_id in case_ids]
     expected: list[tuple[Any, ...]] = []
     for partition in _partitions(paths):
@@ -69,10 +70,10 @@ def test_batches_and_damage_are_those_of_the_scanner(spark: Any, some: bool) -> 
                         expected.append((segment.log.path, item.position, item.length, None, item.code))
                     else:
                         expected.append((segment.log.path, item.position, item.size, item.crc, None))
-    frame = spark.read.format("kafkalog").option("mode", "batches").option("taskBytes", "1500" if some else "500").load(",".join(paths))
+    frame = spark.read.format("kafkalog").option("mode", "batches").option("taskBytes", "4000" if some else "500").load(",".join(paths))
     got = [(row.path, row.position, row.size, row.crc, row.damage.code if row.damage else None) for row in frame.collect()]
     assert sorted(got, key=str) == sorted(expected, key=str)
-    assert sum(1 for each in expected if each[4]) > (5 if some else 40)
+    assert sum(1 for each in expected if each[4]) > (2 if some else 40)
 
 
 def test_records_that_cannot_be_read_are_damage(spark: Any) -> None:

@@ -2,6 +2,7 @@
 
 Tests of one file stay together, for they share fixtures. `ALONE` are the files whose tests share nothing and take long: each test goes to
 whichever worker is free. `TOGETHER` are files that share something expensive of a worker's, such as a Spark session.
+`JVMS` does so for the fast ring: its short tests beside Kafka's classes share two JVMs, for starting one costs more than most of them.
 `SECONDS` are measured; only their order matters. `tools/tests.sh` prints the longest tests at its end.
 """
 
@@ -41,8 +42,18 @@ TOGETHER: dict[str, str] = {
     "tests/cluster/test_recording.py": "clusters",
     "tests/differential/broker/test_both_ways.py": "clusters",
 }
+JVMS = {
+    "tests/differential/broker/": "JVM 1",
+    "tests/differential/coordinators/": "JVM 1",
+    "tests/differential/metadata/": "JVM 1",
+    "tests/differential/clients/": "JVM 2",
+    "tests/differential/forensics/": "JVM 2",
+    "tests/differential/storage/": "JVM 2",
+}
 SECONDS: dict[str, float] = {
     "spark": 130,
+    "JVM 1": 129,
+    "JVM 2": 128,
     "tests/simulation/test_nodes.py": 125,
     "tests/simulation/test_node_lives.py": 110,
     "tests/fuzz/test_records.py": 115,
@@ -101,10 +112,17 @@ SECONDS: dict[str, float] = {
 }
 
 
-def unit_of(nodeid: str) -> str:
-    """The unit of work that a test belongs to: a file, several files, or the test itself."""
+def unit_of(nodeid: str, *, fast: bool = False) -> str:
+    """The unit of work that a test belongs to: a file, several files, or the test itself. `fast`: in the fast ring."""
     file = nodeid.partition("::")[0]
-    return nodeid if file in ALONE else TOGETHER.get(file, file)
+    if file in ALONE:
+        return nodeid
+    return TOGETHER.get(file) or (JVMS.get(f"{file.rpartition('/')[0]}/") if fast else None) or file
+
+
+def is_fast(config: pytest.Config) -> bool:
+    """Whether this is the fast ring."""
+    return "not slow" in config.option.markexpr
 
 
 def seconds_of(unit: str) -> float:
@@ -112,9 +130,9 @@ def seconds_of(unit: str) -> float:
     return SECONDS.get(unit.partition("::")[0], 0)
 
 
-def longest_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+def longest_first(items: Iterable[pytest.Item], *, fast: bool) -> list[pytest.Item]:
     """Tests in the order of their units; within a unit as they were."""
-    return sorted(items, key=lambda item: -seconds_of(unit_of(item.nodeid)))
+    return sorted(items, key=lambda item: -seconds_of(unit_of(item.nodeid, fast=fast)))
 
 
 class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]  # xdist has types of its own, but says so nowhere
@@ -122,14 +140,15 @@ class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]  # xdist has type
 
     def __init__(self, config: pytest.Config, log: object = None) -> None:
         super().__init__(config, log)
+        self.fast = is_fast(config)
         self.config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
-        return unit_of(nodeid)
+        return unit_of(nodeid, fast=self.fast)
 
     def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
         """As above; a unit that is done is not counted again for each test that follows."""
         super().mark_test_complete(node, item_index, duration)
-        unit = unit_of(self.registered_collections[node][item_index])
+        unit = unit_of(self.registered_collections[node][item_index], fast=self.fast)
         if all(self.assigned_work[node][unit].values()):
             del self.assigned_work[node][unit]

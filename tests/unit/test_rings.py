@@ -48,8 +48,9 @@ def test_who_starts_brokers_is_found() -> None:
 
 
 def test_the_files_that_are_scheduled_are_there() -> None:
-    named = {*scheduling.ALONE, *scheduling.TOGETHER, *scheduling.SECONDS} - set(scheduling.TOGETHER.values())
+    named = {*scheduling.ALONE, *scheduling.TOGETHER, *scheduling.SECONDS} - {*scheduling.TOGETHER.values(), *scheduling.JVMS.values()}
     assert [name for name in sorted(named) if not (PROJECT / name).is_file()] == []
+    assert [name for name in scheduling.JVMS if not (PROJECT / name).is_dir()] == []
 
 
 def test_units() -> None:
@@ -57,5 +58,8 @@ def test_units() -> None:
     assert scheduling.unit_of(f"{alone}::test[x]") == f"{alone}::test[x]"
     assert scheduling.unit_of(f"{together}::test[x]") == scheduling.TOGETHER[together]
     assert scheduling.unit_of("tests/unit/test_rings.py::test[x]") == "tests/unit/test_rings.py"
+    with_java = "tests/differential/storage/test_loader.py"
+    assert scheduling.unit_of(f"{with_java}::test[x]") == with_java
+    assert scheduling.unit_of(f"{with_java}::test[x]", fast=True) == "JVM 2"
     assert scheduling.seconds_of(f"{alone}::test[x]") == scheduling.SECONDS[alone]
     assert not scheduling.ALONE & set(scheduling.TOGETHER)

@@ -56,6 +56,7 @@ def test_a_tool_that_exits_leaves_the_jvm(oracle: Oracle) -> None:
     assert oracle.dump(["--files", "/nowhere/1.unknown"]) == "Dumping /nowhere/1.unknown\nIgnoring unknown file /nowhere/1.unknown\n"
 
 
+@pytest.mark.slow
 def test_a_broker_on_an_empty_directory(oracle: Oracle, tmp_path: Path) -> None:
     records = [(b"k%d" % number, b"value %d" % number if number % 3 else None) for number in range(25)]
     disk = tmp_path / "disk1"
@@ -71,6 +72,7 @@ def test_a_broker_on_an_empty_directory(oracle: Oracle, tmp_path: Path) -> None:
     assert (disk / "orders-1" / "00000000000000000000.log").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_start_says_why(oracle: Oracle, tmp_path: Path) -> None:
     disk = tmp_path / "disk1"
     broker = RealBroker(oracle, tmp_path / "run", log_dirs=[disk], node_id=1)

@@ -621,10 +621,10 @@ def test_an_isr_that_is_large_enough_ends_it(oracle: Oracle) -> None:
 
 def test_a_controllers_life(oracle: Oracle) -> None:
     done: Counter[str] = Counter()
-    for seed in range(4):
+    for seed in range(2):
         done += live(oracle, seed, 150)
-    assert done["AlterPartitionRequest with records"] > 20, done
-    assert done["CreateTopicsRequest with records"] > 10, done
+    assert done["AlterPartitionRequest with records"] > 10, done
+    assert done["CreateTopicsRequest with records"] > 5, done
 
 
 @pytest.mark.slow
