@@ -12,7 +12,7 @@ from kops.cli.main import main
 from kops.cli.running.options import words
 from kops.cluster.layout.directory import ClusterDirectory
 from tests.cli.conftest import PROJECT
-from tests.cli.test_docs import as_shown
+from tests.cli.documents.test_docs import as_shown
 from tools import make_recording
 
 

@@ -10,21 +10,21 @@ MUTATIONS = (
         "kops/forensics/verify/facts/index.py",
         "batch[0] <= offset <= batch[1]",
         "batch[0] < offset <= batch[1]",
-        "tests/golden/test_verify_clean.py",
+        "tests/golden/forensics/test_verify_clean.py",
     ),
     Mutation(
         "last-offset-of-an-index-is-beyond",
         "kops/forensics/verify/facts/index.py",
         "        if max(offsets) > last:\n            beyond.update(number for number, offset in enumerate(offsets) if offset > last)\n",
         "        if max(offsets) >= last:\n            beyond.update(number for number, offset in enumerate(offsets) if offset >= last)\n",
-        "tests/golden/test_verify_clean.py",
+        "tests/golden/forensics/test_verify_clean.py",
     ),
     Mutation(
         "an-epoch-that-begins-at-the-end",
         "kops/forensics/verify/checks/state.py",
         "        if epoch.start_offset > view.end_offset:\n",
         "        if epoch.start_offset >= view.end_offset:\n",
-        "tests/golden/test_verify_clean.py",
+        "tests/golden/forensics/test_verify_clean.py",
     ),
     Mutation(
         "neighbouring-ranges-stay-apart",
@@ -38,7 +38,7 @@ MUTATIONS = (
         "kops/forensics/truncate.py",
         "    report.new_end_offset = offset if report.first_lost is None else min(offset, report.first_lost)\n",
         "    report.new_end_offset = offset\n",
-        "tests/cli/test_log_lines.py",
+        "tests/cli/log/test_log_lines.py",
     ),
     Mutation(
         "markers-are-dumped-with-the-records",
@@ -52,7 +52,7 @@ MUTATIONS = (
         "kops/forensics/dump/kafka_index.py",
         "                    if found[0] != offset:\n",
         "                    if found[0] < offset:\n",
-        "tests/golden/test_dump_text.py",
+        "tests/golden/forensics/test_dump_text.py",
     ),
     Mutation(
         "the-default-interval-is-taken-unseen",

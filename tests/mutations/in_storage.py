@@ -59,7 +59,7 @@ MUTATIONS = (
         "kops/storage/cleaning/cleaner_filter.py",
         "        new_horizon = self.now_ms + self.delete_retention_ms if begins_grace",
         "        new_horizon = self.now_ms if begins_grace",
-        "tests/golden/test_cleaner.py",
+        "tests/golden/logs/test_cleaner.py",
     ),
     Mutation(
         "look-up-behind-the-timestamp",

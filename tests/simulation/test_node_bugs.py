@@ -26,7 +26,7 @@ from kops.storage.producers.state import ProducerState
 from kops.storage.unified_log import UnifiedLog
 from tests.simulation.node_life import live_all
 from tests.simulation.node_world import Mix
-from tests.simulation.test_replication import (
+from tests.simulation.replication.test_replication import (
     acknowledge_before_replication,
     divergence_one_too_far,
     high_watermark_at_the_end,

@@ -2,7 +2,7 @@
 
 Ids, times, places and the wording of messages are masked, see `tests/support/kafka/two_brokers.py`; the requests are those of
 `tests/support/requests/api_steps.py`. What Kafka answers to the oldest and the newest versions is kept in tests/golden, for the fast tests
-(`tests/network/test_data_apis.py`).
+(`tests/network/node/test_data_apis.py`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from kops.metadata.raft.log.snapshot import SnapshotWriter
 from kops.metadata.raft.voters.replica import Address, Endpoints, OffsetAndEpoch, ReplicaKey
 from kops.metadata.raft.voters.voter_set import VoterNode, VoterSet
 from kops.records import read_batches
-from tests.simulation.raft_log import MemoryLog, MemorySnapshot
+from tests.simulation.raft.raft_log import MemoryLog, MemorySnapshot
 from tests.support.kafka.oracle import Oracle
 
 RECORDS = "org.apache.kafka.common.record.internal.MemoryRecords"

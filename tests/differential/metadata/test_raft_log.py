@@ -19,7 +19,7 @@ from kops.metadata.raft.log.snapshot import SnapshotWriter
 from kops.metadata.raft.voters.replica import OffsetAndEpoch
 from kops.records import BatchBuilder
 from kops.storage.scheduler import Scheduler
-from tests.simulation.raft_log import MemoryLog, MemorySnapshot
+from tests.simulation.raft.raft_log import MemoryLog, MemorySnapshot
 from tests.support import corpus
 from tests.support.kafka.manual_jvm import ManualClock, ManualScheduler
 from tests.support.kafka.oracle import Oracle

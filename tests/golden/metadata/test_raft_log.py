@@ -14,7 +14,7 @@ from kops.metadata.raft.voters.replica import OffsetAndEpoch
 from kops.metadata.raft.voters.voter_set import NO_VOTERS
 from kops.records import read_batches
 from kops.storage.formats.quorum_state import read_quorum_state
-from tests.simulation.raft_log import MemoryLog, MemorySnapshot
+from tests.simulation.raft.raft_log import MemoryLog, MemorySnapshot
 from tests.support import corpus
 
 SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint$")

@@ -10,10 +10,10 @@ from kops.metadata.raft.roles.election import ElectionState
 from kops.metadata.raft.roles.leader import LeaderState
 from kops.metadata.raft.voters.replica import OffsetAndEpoch, ReplicaKey
 from kops.records import Batch, read_batches
-from tests.simulation.raft_log import Entry
+from tests.simulation.raft.raft_log import Entry
 
 if TYPE_CHECKING:
-    from tests.simulation.raft_world import SimulatedNode
+    from tests.simulation.raft.raft_world import SimulatedNode
 
 
 class PromiseError(AssertionError):

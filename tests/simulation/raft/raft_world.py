@@ -37,8 +37,8 @@ from kops.metadata.raft.voters.settings import QuorumSettings
 from kops.metadata.raft.voters.voter_set import NO_VOTERS, VoterNode, VoterSet
 from kops.protocol import messages as wire
 from kops.protocol.messages import add_raft_voter_request, api_versions_response
-from tests.simulation.raft_checks import PromiseError, Promises, fold, last_epoch, promise, snapshot_state
-from tests.simulation.raft_log import CrashError, MemoryLog
+from tests.simulation.raft.raft_checks import PromiseError, Promises, fold, last_epoch, promise, snapshot_state
+from tests.simulation.raft.raft_log import CrashError, MemoryLog
 
 LISTENER = "CONTROLLER"
 TOPIC, TOPIC_ID = "__cluster_metadata", bytes(15) + b"\x01"

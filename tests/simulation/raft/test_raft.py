@@ -15,9 +15,9 @@ from kops.metadata.raft.roles import leader, quorum
 from kops.metadata.raft.roles.election import ElectionState
 from kops.metadata.raft.roles.states import Follower
 from kops.metadata.raft.voters.replica import OffsetAndEpoch
-from tests.simulation.raft_checks import PromiseError
-from tests.simulation.raft_log import MemoryLog
-from tests.simulation.raft_world import SimulatedStore, World
+from tests.simulation.raft.raft_checks import PromiseError
+from tests.simulation.raft.raft_log import MemoryLog
+from tests.simulation.raft.raft_world import SimulatedStore, World
 
 FAST, SLOW = range(20), range(20, 1220)
 

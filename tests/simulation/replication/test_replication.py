@@ -18,7 +18,7 @@ from kops.replication.leading.isr import PendingShrinkIsr
 from kops.replication.leading.partition import Partition
 from kops.replication.leading.partition_reads import PartitionReads
 from kops.replication.log import ReplicaLog
-from tests.simulation.replication_world import PromiseError, World
+from tests.simulation.replication.replication_world import PromiseError, World
 
 FAST, SLOW = range(40), range(40, 2040)
 

@@ -26,7 +26,7 @@ from kops.protocol.messages import (
     vote_response,
 )
 from kops.records import BatchBuilder, read_batches
-from tests.simulation.raft_log import MemoryLog
+from tests.simulation.raft.raft_log import MemoryLog
 
 TOPIC, TOPIC_ID, OWN = "__cluster_metadata", bytes(15) + b"\x01", bytes(15) + b"\x09"
 

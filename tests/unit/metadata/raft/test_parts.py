@@ -19,7 +19,7 @@ from kops.metadata.raft.voters.settings import QuorumSettings
 from kops.metadata.raft.voters.voter_set import VoterNode, VoterSet
 from kops.records import build_batch, read_batches
 from kops.records.record import Record
-from tests.simulation.raft_log import MemoryLog
+from tests.simulation.raft.raft_log import MemoryLog
 
 
 def key(node_id: int, directory: int = 1) -> ReplicaKey:
