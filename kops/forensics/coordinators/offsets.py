@@ -16,6 +16,7 @@ from kops.coordinators.groups.consumer.manager import ConsumerGroupManager
 from kops.coordinators.groups.offset_and_metadata import BaseTimestamp, OffsetAndMetadata, commit_timestamp
 from kops.coordinators.groups.offsets.manager import OffsetManager
 from kops.coordinators.groups.store import GroupStore
+from kops.coordinators.groups.streams.manager import StreamsGroupManager
 from kops.coordinators.groups.surroundings import Surroundings
 from kops.errors import KopsError
 from kops.forensics.coordinators.records import CoordinatorRecords, Decoded, Lost, Marker, Raw, decoder
@@ -63,7 +64,7 @@ class Position(NamedTuple):
 
 @dataclass(slots=True)
 class OtherGroup:
-    """A share or streams group, as far as its offsets depend on it: the topics that its members subscribe to by name."""
+    """A share group, as far as its offsets depend on it: the topics that its members subscribe to by name."""
 
     kind: str
     topics: dict[str, set[str]] = field(default_factory=dict)
@@ -87,7 +88,8 @@ class OffsetsReplay:
         around = Surroundings(self._timeline, self._store, nothing, nothing, lambda: 0, str, GroupCoordinatorConfig(), nothing)
         classic = ClassicGroupManager(around)
         self._offsets = OffsetManager(around, classic.rebalances)
-        self._replays = {**classic.replays, **ConsumerGroupManager(around, classic.rebalances).replays}
+        consumer, streams = ConsumerGroupManager(around, classic.rebalances), StreamsGroupManager(around)
+        self._replays = {**classic.replays, **consumer.replays, **streams.replays}
         self.others: dict[str, OtherGroup] = {}
         self.deleted: dict[Place, tuple[int, int]] = {}
 
@@ -170,11 +172,9 @@ class OffsetsReplay:
 
 _GROUPS: Final = {
     "ShareGroupMetadataKey": "share",
-    "StreamsGroupMetadataKey": "streams",
 }
 _MEMBERS: Final = {
     "ShareGroupMemberMetadataKey": "share",
-    "StreamsGroupMemberMetadataKey": "streams",
 }
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kops.config.values.topic_names import check_topic_name
 from kops.errors import ApiError
 from kops.metadata.image.metadata_image import EMPTY
-from kops.metadata.topic_names import check_topic_name
 from kops.protocol.declaration import ZERO_UUID
 from kops.protocol.errors import by_name
 from kops.protocol.messages import (

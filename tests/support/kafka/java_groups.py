@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -60,6 +60,56 @@ class Calls:
         return found
 
 
+class ScheduledKeys:
+    """The keys of a CoordinatorTimer (`answer` is what its methods give), for `isScheduled` is asked in the middle of an operation."""
+
+    def __init__(self, oracle: Any) -> None:
+        handles = oracle.jvm.java.lang.invoke
+        types, lookup, of = handles.MethodType, handles.MethodHandles.publicLookup(), handles.MethodHandles
+        obj, method, array = (named(oracle, name) for name in ("java.lang.Object", "java.lang.reflect.Method", "[Ljava.lang.Object;"))
+        self._keys = oracle.jvm.java.util.HashSet()
+        boolean = oracle.jvm.java.lang.Boolean.TYPE
+        kind = types.methodType(boolean, obj)
+        zero = oracle.gateway.new_array(oracle.jvm.java.lang.Object, 1)
+        zero[0] = 0
+        first = of.insertArguments(of.arrayElementGetter(array), 1, zero)
+
+        def filtered(handle: Any, inner: Any) -> Any:
+            filters = oracle.gateway.new_array(oracle.jvm.java.lang.invoke.MethodHandle, 1)
+            filters[0] = inner
+            return of.filterArguments(handle, 0, filters)
+
+        def on_keys(name: str) -> Any:
+            found = lookup.findVirtual(named(oracle, "java.util.HashSet"), name, kind).bindTo(self._keys)
+            found = filtered(found, first).asType(types.methodType(obj, array))
+            return of.dropArguments(found, 0, oracle.jvm.java.util.List.of(obj, method))
+
+        def is_named(name: str) -> Any:
+            equals = lookup.findVirtual(named(oracle, "java.lang.String"), "equals", kind).bindTo(name)
+            get = lookup.findVirtual(method, "getName", types.methodType(named(oracle, "java.lang.String")))
+            found = filtered(equals, get.asType(types.methodType(obj, method)))
+            return of.dropArguments(found, 0, oracle.jvm.java.util.List.of(obj))
+
+        changes = of.guardWithTest(is_named("cancel"), on_keys("remove"), on_keys("add"))
+        self.answer = of.guardWithTest(is_named("isScheduled"), on_keys("contains"), changes)
+
+    def forget(self, key: str) -> None:
+        """The timer of the key has run out."""
+        self._keys.remove(key)
+
+
+class JavaTimer(ManualTimer):
+    """The timers of a shard of Kafka's, which knows their keys itself."""
+
+    def __init__(self, now_ms: Callable[[], int], keys: ScheduledKeys) -> None:
+        super().__init__(now_ms)
+        self._keys = keys
+
+    def pop(self, key: str) -> Any:
+        self._keys.forget(key)
+        return super().pop(key)
+
+
 class JavaGroups:
     """A shard of Kafka's. `timer` has its timers after `collect`; `tasks` are the executor's, by key: task and operation."""
 
@@ -68,9 +118,10 @@ class JavaGroups:
         oracle = java.oracle
         group = f"{KAFKA}coordinator.group."
         self.registry = java.make("timeline.SnapshotRegistry", java.make("common.utils.LogContext"))
-        self._timer_calls = Calls(java, f"{RUNTIME}CoordinatorTimer", False)
+        keys = ScheduledKeys(oracle)
+        self._timer_calls = Calls(java, f"{RUNTIME}CoordinatorTimer", None, answering=keys.answer)
         self._executor_calls = Calls(java, f"{RUNTIME}CoordinatorExecutor", False)
-        self.timer = ManualTimer(lambda: clock.now_ms)
+        self.timer = JavaTimer(lambda: clock.now_ms, keys)
         self.tasks: dict[str, tuple[Any, Any]] = {}
         props = oracle.jvm.java.util.HashMap()
         for key, value in settings.items():

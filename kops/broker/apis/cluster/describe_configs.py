@@ -17,10 +17,10 @@ from kops.config.broker.describe import (
     describe_topic,
 )
 from kops.config.values.java import NumberFormatError, parse_int
+from kops.config.values.topic_names import check_topic_name
 from kops.errors import ApiError
 from kops.metadata.controller.base.result import code, text
 from kops.metadata.image.parts.configs import ResourceType
-from kops.metadata.topic_names import check_topic_name
 from kops.protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from kops.protocol.messages.describe_configs_response import DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym
 

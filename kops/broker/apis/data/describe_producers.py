@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from kops.config.values.topic_names import check_topic_name
 from kops.errors import ApiError
-from kops.metadata.topic_names import check_topic_name
 from kops.protocol.errors import by_name
 from kops.protocol.messages.describe_producers_response import (
     DescribeProducersResponse,

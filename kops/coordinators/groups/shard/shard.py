@@ -24,6 +24,8 @@ from kops.coordinators.groups.share.manager import ShareGroupManager
 from kops.coordinators.groups.share.offsets import AlterResult, DeleteOffsetsResult
 from kops.coordinators.groups.share.state_partitions import TopicNumbers
 from kops.coordinators.groups.store import GroupStore
+from kops.coordinators.groups.streams.manager import StreamsGroupManager
+from kops.coordinators.groups.streams.result import HeartbeatResult as StreamsHeartbeatResult
 from kops.coordinators.groups.surroundings import EMPTY_RESULT, GroupManager, Surroundings
 from kops.coordinators.runtime.image import CoordinatorDelta, CoordinatorImage
 from kops.coordinators.runtime.promise import Promise
@@ -60,6 +62,8 @@ from kops.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup
 from kops.protocol.messages.offset_fetch_response import OffsetFetchResponseGroup
 from kops.protocol.messages.share_group_describe_response import DescribedGroup as DescribedShareGroup
 from kops.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from kops.protocol.messages.streams_group_describe_response import DescribedGroup as DescribedStreamsGroup
+from kops.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest
 from kops.protocol.messages.sync_group_request import SyncGroupRequest
 from kops.protocol.messages.sync_group_response import SyncGroupResponse
 from kops.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequest
@@ -98,7 +102,8 @@ class GroupCoordinatorShard:
         self._offsets = OffsetManager(around, self._classic.rebalances)
         self._consumer = ConsumerGroupManager(around, self._classic.rebalances)
         self._share = ShareGroupManager(around)
-        self._managers: list[GroupManager] = [self._classic, self._consumer, self._share]
+        self._streams = StreamsGroupManager(around)
+        self._managers: list[GroupManager] = [self._classic, self._consumer, self._share, self._streams]
         self._replays: dict[type[Message], Callable[[Any, Any], None]] = {}
         for manager in self._managers:
             self._replays.update(manager.replays)
@@ -208,6 +213,18 @@ class GroupCoordinatorShard:
     def maybe_cleanup_share_group_state(self, topic_ids: Collection[bytes]) -> CoordinatorResult[None]:
         """Topics are gone."""
         return self._share.clean_up_deleted_topics(topic_ids)
+
+    # Streams groups
+
+    def streams_group_heartbeat(
+        self, context: RequestContext, request: StreamsGroupHeartbeatRequest
+    ) -> CoordinatorResult[StreamsHeartbeatResult]:
+        """StreamsGroupHeartbeat: a member joins (epoch 0), stays or leaves (-1)."""
+        return self._streams.heartbeat(context, request)
+
+    def streams_group_describe(self, group_ids: Iterable[str]) -> list[DescribedStreamsGroup]:
+        """StreamsGroupDescribe: committed streams groups."""
+        return self._streams.describe(group_ids)
 
     # Offsets
 

@@ -14,12 +14,12 @@ from kops.config.topic import topic_config
 from kops.config.topic_validation import validate_topic_config
 from kops.config.values.java import NumberFormatError, parse_int
 from kops.config.values.java_hash import put_order
+from kops.config.values.topic_names import check_topic_name
 from kops.errors import ApiError
 from kops.metadata.controller.cluster.config_schema import BROKER, CLIENT_METRICS, GROUP, TOPIC, TYPE_NAMES, ConfigSchema, EffectiveSetting
 from kops.metadata.controller.cluster.feature_versions import ELR_FEATURE
 from kops.metadata.image.known_configs import is_known
 from kops.metadata.image.parts.configs import ResourceType
-from kops.metadata.topic_names import check_topic_name
 from kops.protocol.messages import ClearElrRecord, ConfigRecord
 from kops.timeline import Timeline, TimelineDict
 

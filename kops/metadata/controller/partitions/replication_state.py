@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kops.config.values.topic_names import has_collision_chars, unify_collision_chars
 from kops.metadata.controller.partitions.partition_index import PartitionIndex, TopicIdPartition
 from kops.metadata.partition_registration import PartitionRegistration
-from kops.metadata.topic_names import has_collision_chars, unify_collision_chars
 from kops.timeline import Timeline, TimelineDict
 
 if TYPE_CHECKING:

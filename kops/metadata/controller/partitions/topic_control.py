@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kops.config.values.topic_names import check_topic_name
 from kops.errors import ApiError
 from kops.metadata.controller.base.result import MAX_RECORDS_PER_USER_OP, check_record_count, code, text
 from kops.metadata.controller.cluster.config_schema import TOPIC
 from kops.metadata.controller.cluster.configuration_control import SET
 from kops.metadata.controller.cluster.placement import place
 from kops.metadata.partition_registration import PartitionRegistration
-from kops.metadata.topic_names import check_topic_name
 from kops.protocol.messages import CreateTopicsResponse, RemoveTopicRecord, TopicRecord
 from kops.protocol.messages.create_partitions_response import CreatePartitionsTopicResult
 from kops.protocol.messages.create_topics_response import CreatableTopicConfigs, CreatableTopicResult

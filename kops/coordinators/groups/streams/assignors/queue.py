@@ -1,0 +1,57 @@
+"""A queue that gives equals in the same order as java.util.PriorityQueue: a binary heap with Java's moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class JavaPriorityQueue(Generic[T]):
+    """The queue. `weight` must not change while an entry is in it."""
+
+    def __init__(self, weight: Callable[[T], float], entries: Iterable[T] = ()) -> None:
+        self._weight = weight
+        self._heap: list[T] = []
+        for entry in entries:
+            self.add(entry)
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, entry: T) -> None:
+        """Put an entry in."""
+        heap, weight = self._heap, self._weight(entry)
+        heap.append(entry)
+        place = len(heap) - 1
+        while place > 0:
+            parent = (place - 1) >> 1
+            if weight >= self._weight(heap[parent]):
+                break
+            heap[place] = heap[parent]
+            place = parent
+        heap[place] = entry
+
+    def poll(self) -> T | None:
+        """Take the lightest out; None if there is none."""
+        heap = self._heap
+        if not heap:
+            return None
+        first, last = heap[0], heap.pop()
+        if heap:
+            self._sift_down(last)
+        return first
+
+    def _sift_down(self, entry: T) -> None:
+        heap, weight = self._heap, self._weight(entry)
+        place, half = 0, len(heap) >> 1
+        while place < half:
+            child = 2 * place + 1
+            if child + 1 < len(heap) and self._weight(heap[child]) > self._weight(heap[child + 1]):
+                child += 1
+            if weight <= self._weight(heap[child]):
+                break
+            heap[place] = heap[child]
+            place = child
+        heap[place] = entry

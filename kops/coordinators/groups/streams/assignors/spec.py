@@ -1,0 +1,65 @@
+"""What an assignor of tasks is told and what it gives (Kafka's streams GroupSpec, TopologyDescriber, TaskId, TasksTuple)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from kops.coordinators.groups.assignors.java_maps import text_hash
+from kops.errors import KopsError
+
+TaskNumbers = Mapping[str, frozenset[int]]
+"""Tasks by subtopology."""
+NO_NUMBERS: Final[TaskNumbers] = MappingProxyType({})
+
+
+class TaskAssignorError(KopsError):
+    """The assignor cannot assign (Kafka's TaskAssignorException)."""
+
+
+class Task(NamedTuple):
+    """One task: a subtopology and a number."""
+
+    subtopology_id: str
+    number: int
+
+
+def task_hash(task: Task) -> int:
+    """The 32 bits of hashCode of Kafka's record TaskId."""
+    return (31 * text_hash(task.subtopology_id) + task.number) & 0xFFFF_FFFF
+
+
+class TargetTasks(NamedTuple):
+    """The tasks that a member shall have."""
+
+    active: TaskNumbers = NO_NUMBERS
+    standby: TaskNumbers = NO_NUMBERS
+    warmup: TaskNumbers = NO_NUMBERS
+
+
+NO_TARGET: Final = TargetTasks()
+
+
+class MemberSpec(NamedTuple):
+    """A member: the process that it is a thread of, and the tasks that it was assigned."""
+
+    process_id: str
+    tasks: TargetTasks
+
+
+class SubtopologySpec(NamedTuple):
+    """How many tasks a subtopology has, and whether they have state."""
+
+    task_count: int
+    is_stateful: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """The members in the order of Kafka's map, the settings of the assignor, and the subtopologies in order of their ids."""
+
+    members: Mapping[str, MemberSpec]
+    configs: Mapping[str, str]
+    subtopologies: Mapping[str, SubtopologySpec]

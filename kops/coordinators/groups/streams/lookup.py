@@ -1,0 +1,100 @@
+"""Streams groups by id, and the settings of one (from Kafka's GroupMetadataManager)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kops.coordinators.groups.classic.group import ClassicGroup
+from kops.coordinators.groups.classic.lookup import maybe_delete_empty_classic_group
+from kops.coordinators.groups.group import Group
+from kops.coordinators.groups.modern.metadata_hash import TopicHashes
+from kops.coordinators.groups.streams.assignors.sticky import NUM_STANDBY_REPLICAS
+from kops.coordinators.groups.streams.state.group import StreamsGroup
+from kops.coordinators.groups.surroundings import Surroundings
+from kops.coordinators.runtime.image import CoordinatorImage
+from kops.coordinators.runtime.records import CoordinatorRecord
+from kops.errors import ApiError
+
+METADATA_REFRESH_INTERVAL_MS: Final = 2**31 - 1
+
+
+class GroupLookup:
+    """What all parts that handle streams groups share."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self.around = around
+        self.topic_hashes = TopicHashes()
+
+    @property
+    def image(self) -> CoordinatorImage:
+        """The newest metadata."""
+        image = self.around.image
+        assert image is not None, "the shard is not loaded"
+        return image
+
+    def group(self, group_id: str) -> StreamsGroup:
+        """A streams group. Raises ApiError GROUP_ID_NOT_FOUND."""
+        return _streams_group(self.around.store.group(group_id))
+
+    def committed_group(self, group_id: str) -> StreamsGroup:
+        """A committed streams group. Raises ApiError GROUP_ID_NOT_FOUND."""
+        return _streams_group(self.around.store.committed_group(group_id))
+
+    def group_of_heartbeat(self, group_id: str, records: list[CoordinatorRecord], *, create: bool) -> StreamsGroup:
+        """The group of a member. One that joins may make it, which the shard has when its records are replayed.
+
+        An empty classic group makes way for it.
+        """
+        group = self.around.store.get(group_id)
+        if group is None and not create:
+            raise ApiError("GROUP_ID_NOT_FOUND", f"Streams group {group_id} not found.")
+        if group is None or (create and maybe_delete_empty_classic_group(self.around, group, records)):
+            return StreamsGroup(self.around.timeline, group_id)
+        return _streams_group(group)
+
+    def persisted_group(self, group_id: str, *, create: bool) -> StreamsGroup | None:
+        """The group of a record; with `create` a new one if there is none or one that only keeps offsets."""
+        store = self.around.store
+        group = store.get(group_id)
+        if isinstance(group, StreamsGroup):
+            return group
+        if group is None and not create:
+            return None
+        if group is not None and not (isinstance(group, ClassicGroup) and group.is_simple):
+            raise ApiError("UNKNOWN_SERVER_ERROR", f"Group {group_id} is not a streams group.")
+        made = StreamsGroup(self.around.timeline, group_id)
+        store.put(made)
+        return made
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        """How long a member may be silent."""
+        return self._setting(group_id, "streams.session.timeout.ms", self.around.config.group_streams_session_timeout_ms)
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        """How often members shall send heartbeats."""
+        return self._setting(group_id, "streams.heartbeat.interval.ms", self.around.config.group_streams_heartbeat_interval_ms)
+
+    def initial_rebalance_delay_ms(self, group_id: str) -> int:
+        """How long the first assignment waits for more members."""
+        default = self.around.config.group_streams_initial_rebalance_delay_ms
+        return self._setting(group_id, "streams.initial.rebalance.delay.ms", default)
+
+    def assignment_interval_ms(self, group_id: str) -> int:
+        """How long a target assignment stays at least."""
+        return self._setting(group_id, "streams.assignment.interval.ms", self.around.config.group_streams_assignment_interval_ms)
+
+    def assignment_configs(self, group_id: str) -> dict[str, str]:
+        """The settings of the assignor."""
+        count = self._setting(group_id, "streams.num.standby.replicas", self.around.config.group_streams_num_standby_replicas)
+        return {NUM_STANDBY_REPLICAS: str(count)}
+
+    def _setting(self, group_id: str, name: str, default: int) -> int:
+        settings = self.around.group_settings(group_id)
+        value = None if settings is None else settings.get(name)
+        return default if value is None else int(value)
+
+
+def _streams_group(group: Group) -> StreamsGroup:
+    if isinstance(group, StreamsGroup):
+        return group
+    raise ApiError("GROUP_ID_NOT_FOUND", f"Group {group.group_id} is not a streams group.")

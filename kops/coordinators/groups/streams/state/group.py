@@ -1,0 +1,397 @@
+"""A streams group (Kafka's StreamsGroup)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from enum import Enum
+from typing import Final
+
+from kops.coordinators.groups.assignors.java_maps import TimelineSlots, text_hash
+from kops.coordinators.groups.group import CommitPartitionValidator, Group, GroupType, any_partition
+from kops.coordinators.groups.modern.group import AssignmentMetadata
+from kops.coordinators.groups.offset_and_metadata import BaseTimestamp, commit_timestamp
+from kops.coordinators.groups.records import streams as records_of
+from kops.coordinators.groups.streams.assignors.spec import NO_TARGET, TargetTasks
+from kops.coordinators.groups.streams.state.endpoints import endpoint_partitions
+from kops.coordinators.groups.streams.state.member import StreamsGroupMember
+from kops.coordinators.groups.streams.state.task_owners import TaskOwners
+from kops.coordinators.groups.streams.topics.configured import ConfiguredTopology
+from kops.coordinators.groups.streams.topics.topology import StreamsTopology
+from kops.coordinators.runtime.image import CoordinatorImage
+from kops.coordinators.runtime.records import CoordinatorRecord
+from kops.coordinators.runtime.timers import CoordinatorTimer
+from kops.errors import ApiError
+from kops.protocol.messages.streams_group_describe_response import DescribedGroup
+from kops.protocol.messages.streams_group_heartbeat_response import EndpointToPartitions
+from kops.timeline import Timeline, TimelineDict, TimelineValue
+
+PROTOCOL_TYPE: Final = "streams"
+_FIRST_COMMIT_VERSION: Final = 9
+
+
+class StreamsGroupState(Enum):
+    """The states of a group."""
+
+    EMPTY = "Empty"
+    NOT_READY = "NotReady"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+    @property
+    def filter_name(self) -> str:
+        """The name that filters of lists know."""
+        return "not_ready" if self is StreamsGroupState.NOT_READY else self.value.lower()
+
+
+def initial_rebalance_key(group_id: str) -> str:
+    """The timer that holds the first assignment of a group back until more members have come."""
+    return f"initial-rebalance-timeout-{group_id}"
+
+
+class StreamsGroup(Group):
+    """The group. Changes are noted in the timeline, apart from what only heartbeats need: endpoints and a request to shut down."""
+
+    def __init__(self, timeline: Timeline, group_id: str) -> None:
+        self.group_id = group_id
+        self._state: TimelineValue[StreamsGroupState] = TimelineValue(timeline, StreamsGroupState.EMPTY)
+        self._members: TimelineDict[str, StreamsGroupMember] = TimelineDict(timeline)
+        self._slots = TimelineSlots()
+        self.static_members: TimelineDict[str, str] = TimelineDict(timeline)
+        self._group_epoch: TimelineValue[int] = TimelineValue(timeline, 1)
+        self._validated_topology_epoch: TimelineValue[int] = TimelineValue(timeline, 0)
+        self._metadata_hash: TimelineValue[int] = TimelineValue(timeline, 0)
+        self._assignment: TimelineValue[AssignmentMetadata] = TimelineValue(timeline, AssignmentMetadata())
+        self._target_assignment: TimelineDict[str, TargetTasks] = TimelineDict(timeline)
+        self._topology: TimelineValue[StreamsTopology | None] = TimelineValue(timeline, None)
+        self._configured_topology: TimelineValue[ConfiguredTopology | None] = TimelineValue(timeline, None)
+        self._assignment_configs: TimelineValue[Mapping[str, str]] = TimelineValue(timeline, {})
+        self.owners = TaskOwners(timeline)
+        self._refresh_deadline_ms = 0
+        self._refresh_epoch = 0
+        self.shutdown_member_id: str | None = None
+        """The member that asked the whole application to shut down."""
+        self.endpoint_epoch = 0
+        """Rises when partitions of a member with an endpoint change."""
+        self._endpoints: dict[str, EndpointToPartitions] = {}
+
+    @property
+    def type(self) -> GroupType:
+        return GroupType.STREAMS
+
+    @property
+    def state(self) -> StreamsGroupState:
+        """The state."""
+        return self._state.value
+
+    @property
+    def state_text(self) -> str:
+        return self._state.value.value
+
+    @property
+    def committed_state_text(self) -> str:
+        return self._state.committed.value
+
+    @property
+    def protocol_type_text(self) -> str:
+        return PROTOCOL_TYPE
+
+    @property
+    def is_empty(self) -> bool:
+        return self._state.value is StreamsGroupState.EMPTY
+
+    def is_in_states(self, states: Set[str]) -> bool:
+        return self._state.committed.filter_name in states
+
+    # Epochs and topology
+
+    @property
+    def group_epoch(self) -> int:
+        """The group's epoch, which rises with each change of members, topics or settings."""
+        return self._group_epoch.value
+
+    @property
+    def metadata_hash(self) -> int:
+        """The hash of the metadata of its topics."""
+        return self._metadata_hash.value
+
+    @property
+    def validated_topology_epoch(self) -> int:
+        """The topology for which all topics are there; -1 if they are not."""
+        return self._validated_topology_epoch.value
+
+    @property
+    def assignment_configs(self) -> Mapping[str, str]:
+        """The assignor's settings with which the group's epoch was raised last."""
+        return self._assignment_configs.value
+
+    def set_metadata(self, epoch: int, metadata_hash: int, validated_topology_epoch: int, configs: Mapping[str, str]) -> None:
+        """A record has these."""
+        self._group_epoch.value = epoch
+        self._metadata_hash.value = metadata_hash
+        self._validated_topology_epoch.value = validated_topology_epoch
+        self._assignment_configs.value = configs
+        self._update_state()
+
+    @property
+    def assignment_epoch(self) -> int:
+        """The epoch of the target assignment."""
+        return self._assignment.value.epoch
+
+    @property
+    def assignment_timestamp(self) -> int:
+        """When the target assignment was made; 0 if that is not known."""
+        return self._assignment.value.timestamp
+
+    def set_assignment_metadata(self, epoch: int, timestamp: int) -> None:
+        """A record has this epoch and time of the target assignment."""
+        self._assignment.value = AssignmentMetadata(epoch, timestamp)
+        self._update_state()
+
+    @property
+    def topology(self) -> StreamsTopology | None:
+        """The topology that the members run."""
+        return self._topology.value
+
+    def set_topology(self, topology: StreamsTopology | None) -> None:
+        """A record has this topology, or removes it."""
+        self._topology.value = topology
+        self._update_state()
+
+    @property
+    def configured_topology(self) -> ConfiguredTopology | None:
+        """The topology with the cluster's topics, since the first heartbeat that this coordinator saw."""
+        return self._configured_topology.value
+
+    @configured_topology.setter
+    def configured_topology(self, topology: ConfiguredTopology) -> None:
+        self._configured_topology.value = topology
+        self._endpoints.clear()
+
+    def set_metadata_refresh_deadline(self, deadline_ms: int, epoch: int) -> None:
+        """The metadata was looked at, and need not be before the deadline, if this epoch is written."""
+        self._refresh_deadline_ms, self._refresh_epoch = deadline_ms, epoch
+
+    def request_metadata_refresh(self) -> None:
+        self.set_metadata_refresh_deadline(0, 0)
+
+    def has_metadata_expired(self, now_ms: int) -> bool:
+        """Whether the metadata must be looked at."""
+        return now_ms >= self._refresh_deadline_ms or self.group_epoch < self._refresh_epoch
+
+    # Members
+
+    @property
+    def members(self) -> Mapping[str, StreamsGroupMember]:
+        """The members by id, in no particular order."""
+        return self._members
+
+    def ordered_members(self) -> Iterator[StreamsGroupMember]:
+        """The members in the order of Kafka's map."""
+        members = self._members
+        return (members[member_id] for member_id in self._slots.ordered(members, text_hash))
+
+    @property
+    def member_count(self) -> int:
+        return len(self._members)
+
+    def has_member(self, member_id: str) -> bool:
+        return member_id in self._members
+
+    def member(self, member_id: str) -> StreamsGroupMember:
+        """A member. Raises ApiError UNKNOWN_MEMBER_ID."""
+        member = self._members.get(member_id)
+        if member is None:
+            raise self._unknown_member(member_id)
+        return member
+
+    def update_member(self, new: StreamsGroupMember) -> None:
+        """A record changed a member, or made it."""
+        old = self._members.get(new.member_id)
+        self._slots.before_put(self.member_count)
+        self._members[new.member_id] = new
+        if old is not None:
+            self.owners.remove(old)
+        self.owners.add(new)
+        if new.instance_id is not None:
+            self.static_members[new.instance_id] = new.member_id
+        self._update_state()
+        self._endpoints.pop(new.member_id, None)
+
+    def remove_member(self, member_id: str) -> None:
+        """A record removed a member."""
+        old = self._members.pop(member_id)
+        self.owners.remove(old)
+        if old.instance_id is not None:
+            self.static_members.pop(old.instance_id, None)
+        self._update_state()
+        self._endpoints.pop(member_id, None)
+
+    @property
+    def target_assignments(self) -> Mapping[str, TargetTasks]:
+        """The target assignments by member."""
+        return self._target_assignment
+
+    def target_assignment(self, member_id: str) -> TargetTasks:
+        """The target assignment of a member."""
+        return self._target_assignment.get(member_id, NO_TARGET)
+
+    def update_target_assignment(self, member_id: str, tasks: TargetTasks) -> None:
+        """A record has this target assignment."""
+        self._target_assignment[member_id] = tasks
+
+    def remove_target_assignment(self, member_id: str) -> None:
+        """A record says that the member has none."""
+        self._target_assignment.pop(member_id, None)
+
+    def request_shutdown(self, member_id: str) -> None:
+        """A member asks the whole application to shut down. The first one counts, until the group is empty."""
+        if self.shutdown_member_id is None:
+            self.shutdown_member_id = member_id
+
+    def _update_state(self) -> None:
+        topology = self.topology
+        if not self._members:
+            state = StreamsGroupState.EMPTY
+            self.shutdown_member_id = None
+        elif topology is None or topology.epoch != self.validated_topology_epoch:
+            state = StreamsGroupState.NOT_READY
+        elif self.group_epoch > self.assignment_epoch:
+            state = StreamsGroupState.ASSIGNING
+        elif all(member.is_reconciled_to(self.assignment_epoch) for member in self._members.values()):
+            state = StreamsGroupState.STABLE
+        else:
+            state = StreamsGroupState.RECONCILING
+        if state is not self._state.value:
+            self._state.value = state
+
+    # Endpoints
+
+    def forget_endpoint(self, member_id: str) -> None:
+        """The member's partitions have changed."""
+        self._endpoints.pop(member_id, None)
+
+    def endpoints(self, updated: StreamsGroupMember, image: CoordinatorImage) -> list[EndpointToPartitions]:
+        """The partitions of all members with endpoints, the one that has changed last."""
+        members: Iterable[StreamsGroupMember] = (each for each in self.ordered_members() if each.member_id != updated.member_id)
+        found = [self._endpoint(member, image) for member in (*members, updated)]
+        return [endpoint for endpoint in found if endpoint is not None]
+
+    def _endpoint(self, member: StreamsGroupMember, image: CoordinatorImage) -> EndpointToPartitions | None:
+        if member.user_endpoint is None:
+            return None
+        known = self._endpoints.get(member.member_id)
+        if known is None:
+            known = endpoint_partitions(member, self.configured_topology, image)
+            if known is not None:
+                self._endpoints[member.member_id] = known
+        return known
+
+    # Offsets
+
+    def is_subscribed_to_topic(self, topic: str) -> bool:
+        known = self.topology
+        return not self.is_empty and known is not None and topic in known.source_topics
+
+    def validate_offset_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id_or_member_epoch: int, is_transactional: bool, api_version: int
+    ) -> CommitPartitionValidator:
+        epoch = generation_id_or_member_epoch
+        if epoch < 0 and not self._members:
+            return any_partition
+        if is_transactional and epoch == -1 and not member_id and group_instance_id is None:
+            return any_partition
+        member = self.member(member_id)
+        if not is_transactional and api_version < _FIRST_COMMIT_VERSION:
+            raise ApiError(
+                "UNSUPPORTED_VERSION", "OffsetCommit version 9 or above must be used by members using the streams group protocol"
+            )
+        if epoch == member.member_epoch:
+            return any_partition
+        if epoch > member.member_epoch:
+            raise _stale(f"Received member epoch {epoch} is newer than current member epoch {member.member_epoch}.")
+        return self._commit_validator(member, epoch)
+
+    def _commit_validator(self, member: StreamsGroupMember, epoch: int) -> CommitPartitionValidator:
+        """A member at an older epoch may commit for tasks that it has had since then."""
+        topology = self.topology
+        if topology is None:
+            raise _stale("Topology is not available for offset commit validation.")
+        subtopologies = topology.source_topics
+
+        def validate(topic: str, topic_id: bytes, partition: int) -> None:
+            subtopology = subtopologies.get(topic)
+            if subtopology is None:
+                raise _stale(f"Topic {topic} is not in the topology.")
+            subtopology_id = subtopology.subtopology_id
+            assigned_at = member.assigned_tasks.active.get(subtopology_id, {}).get(partition)
+            if assigned_at is None:
+                assigned_at = member.tasks_pending_revocation.active.get(subtopology_id, {}).get(partition)
+            if assigned_at is None:
+                raise _stale(f"Task {subtopology_id}-{partition} is not assigned or pending revocation for member.")
+            if epoch < assigned_at:
+                older = f"is older than assignment epoch {assigned_at} for task {subtopology_id}-{partition}."
+                raise _stale(f"Received member epoch {epoch} {older}")
+
+        return validate
+
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int, *, require_stable: bool) -> None:
+        if member_id is None and member_epoch < 0:
+            return
+        members = self._members
+        member = None if member_id is None else members.get(member_id) if require_stable else members.committed(member_id)
+        if member is None:
+            raise self._unknown_member("null" if member_id is None else member_id)
+        if member_epoch != member.member_epoch:
+            raise _stale(f"The received member epoch {member_epoch} does not match the expected member epoch {member.member_epoch}.")
+
+    def validate_offset_delete(self) -> None:
+        pass
+
+    def validate_delete_group(self) -> None:
+        if not self.is_empty:
+            raise ApiError("NON_EMPTY_GROUP")
+
+    def offset_expiration_condition(self) -> BaseTimestamp | None:
+        return commit_timestamp
+
+    # Records
+
+    def create_group_tombstone_records(self, records: list[CoordinatorRecord]) -> None:
+        ids = [member.member_id for member in self.ordered_members()]
+        records += (records_of.current_assignment_tombstone(self.group_id, member_id) for member_id in ids)
+        records += (records_of.target_assignment_tombstone(self.group_id, member_id) for member_id in ids)
+        records.append(records_of.target_assignment_epoch_tombstone(self.group_id))
+        records += (records_of.member_tombstone(self.group_id, member_id) for member_id in ids)
+        records.append(records_of.metadata_tombstone(self.group_id))
+        records.append(records_of.topology_tombstone(self.group_id))
+
+    def cancel_timers(self, timer: CoordinatorTimer) -> None:
+        timer.cancel(initial_rebalance_key(self.group_id))
+
+    def describe(self) -> DescribedGroup:
+        """The committed group. Raises ApiError UNKNOWN_SERVER_ERROR, as Kafka, if it has no topology."""
+        configured, topology = self._configured_topology.committed, self._topology.committed
+        if configured is not None and configured.is_ready:
+            described = configured.describe()
+        elif topology is not None:
+            described = topology.describe()
+        else:
+            raise ApiError("UNKNOWN_SERVER_ERROR", "There should always be a topology for a streams group.")
+        members = dict(self._members.committed_items())
+        targets = self._target_assignment
+        return DescribedGroup(
+            group_id=self.group_id,
+            group_state=self._state.committed.value,
+            group_epoch=self._group_epoch.committed,
+            assignment_epoch=self._assignment.committed.epoch,
+            topology=described,
+            members=[members[member_id].describe(targets.committed(member_id)) for member_id in self._slots.ordered(members, text_hash)],
+        )
+
+    def _unknown_member(self, member_id: str) -> ApiError:
+        return ApiError("UNKNOWN_MEMBER_ID", f"Member {member_id} is not a member of group {self.group_id}.")
+
+
+def _stale(text: str) -> ApiError:
+    return ApiError("STALE_MEMBER_EPOCH", text)

@@ -1,0 +1,71 @@
+"""Which processes have which tasks, also those that they have to give up (from Kafka's StreamsGroup)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from kops.coordinators.groups.streams.assignors.spec import TaskNumbers
+from kops.coordinators.groups.streams.state.member import StreamsGroupMember
+from kops.timeline import Timeline, TimelineDict
+
+_Place = tuple[str, int]
+_NOBODY: Set[str] = frozenset()
+
+
+class TaskOwners:
+    """The processes by task. One process has an active task, several may have it on standby or warm it up.
+
+    Kafka keeps the latter in plain sets, so a write that fails does not undo what was put into a set that is there already. It is the same
+    here.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._active: TimelineDict[_Place, str] = TimelineDict(timeline)
+        self._standby: TimelineDict[_Place, set[str]] = TimelineDict(timeline)
+        self._warmup: TimelineDict[_Place, set[str]] = TimelineDict(timeline)
+
+    def active(self, subtopology_id: str, number: int) -> str | None:
+        """The process that has the active task."""
+        return self._active.get((subtopology_id, number))
+
+    def standby(self, subtopology_id: str, number: int) -> Set[str]:
+        """The processes that have the task on standby."""
+        return self._standby.get((subtopology_id, number), _NOBODY)
+
+    def warmup(self, subtopology_id: str, number: int) -> Set[str]:
+        """The processes that warm the task up."""
+        return self._warmup.get((subtopology_id, number), _NOBODY)
+
+    def add(self, member: StreamsGroupMember) -> None:
+        """A member has these tasks now."""
+        process_id = member.process_id
+        if process_id is None:
+            return
+        for tasks in (member.assigned_tasks, member.tasks_pending_revocation):
+            for place in _places(tasks.active):
+                self._active[place] = process_id
+            for table, numbers in ((self._standby, tasks.standby), (self._warmup, tasks.warmup)):
+                for place in _places(numbers):
+                    processes = table.get(place)
+                    if processes is None:
+                        processes = table[place] = set()
+                    processes.add(process_id)
+
+    def remove(self, member: StreamsGroupMember) -> None:
+        """A member had these tasks before. An active one may have gone to another process already."""
+        process_id = member.process_id
+        if process_id is None:
+            return
+        for tasks in (member.assigned_tasks, member.tasks_pending_revocation):
+            for place in _places(tasks.active):
+                if self._active.get(place) == process_id:
+                    del self._active[place]
+            for table, numbers in ((self._standby, tasks.standby), (self._warmup, tasks.warmup)):
+                for place in _places(numbers):
+                    processes = table.get(place)
+                    if processes is not None:
+                        processes.discard(process_id)
+
+
+def _places(tasks: Mapping[str, Mapping[int, int]] | TaskNumbers) -> list[_Place]:
+    return [(subtopology_id, number) for subtopology_id, numbers in tasks.items() for number in numbers]

@@ -1,0 +1,135 @@
+"""Tasks that a member has, with the epoch at which it got each active one (Kafka's TasksTupleWithEpochs, TasksTuple)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from kops.coordinators.groups.assignors.java_maps import JavaMap, put_ordered, text_hash
+from kops.coordinators.groups.streams.assignors.spec import NO_NUMBERS, TargetTasks, TaskNumbers
+from kops.coordinators.groups.streams.topics.topology import java_order
+from kops.errors import ApiError
+from kops.protocol.messages import streams_group_current_member_assignment_value as current
+from kops.protocol.messages import streams_group_target_assignment_member_value as target
+from kops.protocol.messages.streams_group_heartbeat_request import TaskIds as RequestedTaskIds
+
+ActiveTasks = Mapping[str, Mapping[int, int]]
+"""The epochs of active tasks, by subtopology and number."""
+NO_ACTIVE: Final[ActiveTasks] = MappingProxyType({})
+
+
+class OwnedTasks(NamedTuple):
+    """The tasks that a member has, or has to give up. Subtopologies are in the order of Kafka's maps."""
+
+    active: ActiveTasks = NO_ACTIVE
+    standby: TaskNumbers = NO_NUMBERS
+    warmup: TaskNumbers = NO_NUMBERS
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are none."""
+        return not (self.active or self.standby or self.warmup)
+
+    def merged_with(self, other: OwnedTasks) -> OwnedTasks:
+        """All tasks of both; epochs are of the second."""
+        active: JavaMap[str, Mapping[int, int]] = JavaMap(text_hash)
+        for subtopology_id, epochs in self.active.items():
+            active[subtopology_id] = epochs
+        for subtopology_id, epochs in other.active.items():
+            before = active.compute_if_absent(subtopology_id, dict)
+            active[subtopology_id] = {**before, **epochs}
+        return OwnedTasks(active.to_dict(), _merged(self.standby, other.standby), _merged(self.warmup, other.warmup))
+
+
+NO_TASKS: Final = OwnedTasks()
+
+
+def has_any(tasks: TargetTasks, others: OwnedTasks) -> bool:
+    """Whether a member that has `tasks` has any of the others (TasksTuple.containsAny)."""
+    pairs: tuple[tuple[TaskNumbers, Mapping[str, Collection[int]]], ...] = (
+        (tasks.active, others.active),
+        (tasks.standby, others.standby),
+        (tasks.warmup, others.warmup),
+    )
+    return any(
+        not numbers.isdisjoint(other[subtopology_id])
+        for own, other in pairs
+        for subtopology_id, numbers in own.items()
+        if subtopology_id in other
+    )
+
+
+def requested_tasks(
+    active: Iterable[RequestedTaskIds], standby: Iterable[RequestedTaskIds], warmup: Iterable[RequestedTaskIds]
+) -> TargetTasks:
+    """What a member says that it has. Raises ApiError UNKNOWN_SERVER_ERROR, as Kafka, if a subtopology is there twice."""
+    return TargetTasks(_numbers_once(active), _numbers_once(standby), _numbers_once(warmup))
+
+
+def target_from_record(value: target.StreamsGroupTargetAssignmentMemberValue) -> TargetTasks:
+    """As a record says."""
+    return TargetTasks(_numbers_once(value.active_tasks), _numbers_once(value.standby_tasks), _numbers_once(value.warmup_tasks))
+
+
+def target_value(tasks: TargetTasks) -> target.StreamsGroupTargetAssignmentMemberValue:
+    """The value of the record of a target assignment."""
+    return target.StreamsGroupTargetAssignmentMemberValue(
+        [target.TaskIds(*pair) for pair in sorted_tasks(tasks.active)],
+        [target.TaskIds(*pair) for pair in sorted_tasks(tasks.standby)],
+        [target.TaskIds(*pair) for pair in sorted_tasks(tasks.warmup)],
+    )
+
+
+def owned_from_lists(
+    active: Iterable[current.TaskIds], standby: Iterable[current.TaskIds], warmup: Iterable[current.TaskIds], member_epoch: int
+) -> OwnedTasks:
+    """As a record says. Records without epochs, which are older, mean the member's epoch."""
+    epochs_of: dict[str, Mapping[int, int]] = {}
+    for each in active:
+        epochs = each.assignment_epochs
+        if epochs is not None and len(epochs) == len(each.partitions):
+            epochs_of[each.subtopology_id] = dict(zip(each.partitions, epochs, strict=True))
+        else:
+            epochs_of[each.subtopology_id] = dict.fromkeys(each.partitions, member_epoch)
+    return OwnedTasks(put_ordered(epochs_of, text_hash), _numbers(standby), _numbers(warmup))
+
+
+def active_lists(tasks: ActiveTasks) -> list[current.TaskIds]:
+    """Active tasks in a record."""
+    found = []
+    for subtopology_id, numbers in sorted_tasks(tasks):
+        epochs = tasks[subtopology_id]
+        found.append(current.TaskIds(subtopology_id, numbers, [epochs[number] for number in numbers]))
+    return found
+
+
+def other_lists(tasks: TaskNumbers) -> list[current.TaskIds]:
+    """Standby or warmup tasks in a record."""
+    return [current.TaskIds(subtopology_id, numbers) for subtopology_id, numbers in sorted_tasks(tasks)]
+
+
+def sorted_tasks(tasks: Mapping[str, Collection[int]]) -> list[tuple[str, list[int]]]:
+    """Subtopologies and numbers in order."""
+    return [(subtopology_id, sorted(tasks[subtopology_id])) for subtopology_id in sorted(tasks, key=java_order)]
+
+
+def _merged(first: TaskNumbers, second: TaskNumbers) -> TaskNumbers:
+    found: JavaMap[str, frozenset[int]] = JavaMap(text_hash)
+    for subtopology_id, numbers in first.items():
+        found[subtopology_id] = numbers
+    for subtopology_id, numbers in second.items():
+        found[subtopology_id] = found.compute_if_absent(subtopology_id, frozenset) | numbers
+    return found.to_dict()
+
+
+def _numbers(lists: Iterable[Any]) -> TaskNumbers:
+    return put_ordered({each.subtopology_id: frozenset(each.partitions) for each in lists}, text_hash)
+
+
+def _numbers_once(lists: Iterable[Any]) -> TaskNumbers:
+    listed = list(lists)
+    found = _numbers(listed)
+    if len(found) < len(listed):
+        raise ApiError("UNKNOWN_SERVER_ERROR", "A subtopology is there twice.")
+    return found
