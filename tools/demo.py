@@ -1,7 +1,7 @@
 """A demonstration of the main job (`make demo`): a cluster of kops with a real client, then offline work on its directories and on Kafka's.
 
 First three brokers are started, a client produces, the leader is killed, and nothing is lost (`tools/demo_cluster.py`); a member of a
-group is killed and goes on, transactions are committed and aborted (`tools/demo_groups.py`). Then a copy of
+group is killed and goes on, transactions are committed, aborted and left hanging (`tools/demo_groups.py`). Then a copy of
 their directories is damaged, verified, recovered and repaired. Last come the directories of three brokers of Apache Kafka 4.3.0,
 `cluster-4.3.0` of the golden corpus (`tests/golden/README.md`). Every line that begins with `$ kops` is really run, as a process of its
 own; its output is shown, cut if it is long, and its exit code is checked. If anything is not as expected, the demo says so and ends with
@@ -83,9 +83,9 @@ def cluster_places(folder: Path) -> Places:
 
 def judge(demo: Demo, hit: Batch) -> None:
     """`verify` and `forecast` on damaged directories."""
-    demo.title("8. verify finds it (and Kafka's own tool would have ended with exit code 0)")
+    demo.title("9. verify finds it (and Kafka's own tool would have ended with exit code 0)")
     demo.kops("log verify --level full damaged", code=exit_codes.PROBLEMS, lines=12, wrap=True, having=("batch-crc-mismatch", "torn-tail"))
-    demo.title("9. What a broker would do after a crash: throw away all that follows")
+    demo.title("10. What a broker would do after a crash: throw away all that follows")
     demo.kops("log forecast --assume crash --recovery-point 0 damaged/broker-1/orders-0", code=exit_codes.PROBLEMS)
     [start] = forecast(demo.folder / "damaged" / "broker-1" / "orders-0", assume="crash", recovery_point=0).partitions
     [(first, last)] = start.lost
@@ -95,7 +95,7 @@ def judge(demo: Demo, hit: Batch) -> None:
 
 def save(demo: Demo, hit: Batch) -> None:
     """`recover` to another place, and a look at what was saved."""
-    demo.title("10. recover saves every intact batch, at its offset")
+    demo.title("11. recover saves every intact batch, at its offset")
     demo.kops("log recover damaged/broker-1/orders-0 --out saved", code=exit_codes.LOST)
     kept = read_offsets(demo.folder / "saved" / "orders-0")
     all_offsets = read_offsets(demo.folder / "cluster" / "broker-1" / "orders-0")
@@ -115,12 +115,12 @@ def read_offsets(partition: Path) -> set[int]:
 
 def mend(demo: Demo, places: Places) -> None:
     """`index rebuild`, `repair`, and a clean `verify`."""
-    demo.title("11. index rebuild restores the index as the broker wrote it")
+    demo.title("12. index rebuild restores the index as the broker wrote it")
     demo.kops("log index rebuild --yes damaged/broker-2/orders-0", code=exit_codes.FIXED)
     damaged, whole = demo.folder / "damaged", demo.folder / "cluster"
     same = filecmp.cmp(damaged / places.broken_index, whole / places.broken_index, shallow=False)
     demo.check(same, f"{places.broken_index} is the original, byte for byte")
-    demo.title("12. repair mends the directories in place, with a journal that can be rolled back")
+    demo.title("13. repair mends the directories in place, with a journal that can be rolled back")
     demo.kops("log repair -n damaged/broker-1/orders-0", code=exit_codes.PROBLEMS, lines=10)
     demo.kops("log repair -y damaged/broker-1/orders-0", code=exit_codes.FIXED, lines=10)
     demo.kops("log repair -y damaged/broker-3/orders-1", code=exit_codes.FIXED)
@@ -133,7 +133,7 @@ def mend(demo: Demo, places: Places) -> None:
 def offline(demo: Demo) -> None:
     """The forensic part, on a copy of the cluster's directories."""
     whole, copy = demo.folder / "cluster", demo.folder / "damaged"
-    demo.title("7. Its directories are Kafka's; a copy of them is damaged")
+    demo.title("8. Its directories are Kafka's; a copy of them is damaged")
     demo.kops("log verify --level full cluster/broker-1 cluster/broker-2 cluster/broker-3", code=0)
     for node_id in (1, 2, 3):
         shutil.copytree(whole / f"broker-{node_id}", copy / f"broker-{node_id}")
@@ -151,7 +151,7 @@ def of_kafka(demo: Demo) -> None:
     case = corpus.load(CASE)
     for broker in BROKERS:
         case.copy(demo.folder / broker, f"nodes/{broker}")
-    demo.title("13. The same on what three brokers of Apache Kafka 4.3.0 left on disk")
+    demo.title("14. The same on what three brokers of Apache Kafka 4.3.0 left on disk")
     demo.kops("log ls n1", code=0, lines=9)
     demo.kops(f"log dump --format kafka --print-data-log {OF_KAFKA.flipped}", code=0, lines=5, having=("Log starting offset: 0",))
     demo.kops("log verify --level full n1 n2 n3", code=0)
@@ -165,7 +165,7 @@ def of_kafka(demo: Demo) -> None:
     case.copy(whole, "nodes/n1/orders-epochs-0")
     left = read_offsets(demo.folder / "n1" / "orders-epochs-0")
     demo.check(left == read_offsets(whole) - set(range(hit.base_offset, hit.last_offset + 1)), words)
-    demo.title("14. The same question over all three brokers, on Spark")
+    demo.title("15. The same question over all three brokers, on Spark")
     demo.kops("scan verify --level full n1 n2 n3", code=0)
 
 

@@ -108,7 +108,7 @@ def run_cluster(demo: Demo) -> None:
         demo.kops(f"topic create {TOPIC} --partitions {PARTITIONS} --replication-factor 3 {settings}", code=0)
         fail_over(demo, Load(demo.environment["BOOTSTRAP_SERVERS"]))
         run_groups(demo)
-        demo.title("6. The cluster is stopped")
+        demo.title("7. The cluster is stopped")
         demo.kops("cluster down --data-dir cluster", code=0)
     except BaseException:
         demo.run("cluster kill --data-dir cluster")
