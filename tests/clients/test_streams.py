@@ -1,0 +1,99 @@
+"""Kafka Streams 4.3.0 on three nodes: its word count, exactly once, although it is killed in the middle of its work."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.support.kafka.java_programs import JavaProgram
+from tests.support.kafka.kafka_jars import APPLICATIONS
+from tests.support.nodes.kops_nodes import KopsNodes
+from tests.support.nodes.librdkafka import create_topic
+
+pytestmark = [pytest.mark.slow, pytest.mark.java]
+
+INPUT, OUTPUT = "streams-plaintext-input", "streams-wordcount-output"
+WORDS = ("order", "paid", "sent", "late", "lost", "found", "back")
+PATIENCE_S = 120
+SETTINGS = {
+    "transaction.state.log.num.partitions": 3,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+    "offsets.topic.num.partitions": 3,
+    "offsets.topic.replication.factor": 3,
+    "group.min.session.timeout.ms": 500,
+}
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
+    """A cluster for this module's tests."""
+    with KopsNodes(tmp_path_factory.mktemp("nodes"), settings=SETTINGS) as nodes:
+        yield nodes
+
+
+class Counts:
+    """What a reader of committed records sees of the output: each word with its counts, in the order in which they come."""
+
+    def __init__(self, bootstrap: str) -> None:
+        settings = {"bootstrap.servers": bootstrap, "group.id": "none", "isolation.level": "read_committed", "log_level": 0}
+        self.consumer = Consumer({**settings, "enable.auto.commit": False, "fetch.wait.max.ms": 50})
+        self.consumer.assign([TopicPartition(OUTPUT, 0, 0)])
+        self.seen: dict[str, list[int]] = defaultdict(list)
+
+    def total(self) -> int:
+        """How many counts have come so far."""
+        for message in self.consumer.consume(1000, 0.05):
+            assert message.error() is None, message.error()
+            self.seen[(message.key() or b"").decode()].append(int.from_bytes(message.value() or b"", "big"))
+        return sum(map(len, self.seen.values()))
+
+
+def write(bootstrap: str, lines: list[str]) -> Counter[str]:
+    """Write lines to the input; how often each word is in them."""
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    for number, line in enumerate(lines):
+        producer.produce(INPUT, line.encode(), partition=number % 2)
+    assert producer.flush(PATIENCE_S) == 0
+    return Counter(word for line in lines for word in line.split())
+
+
+def test_word_count_exactly_once(nodes: KopsNodes, tmp_path: Path) -> None:
+    """Each word is counted from 1 to its number: no count is missing, none comes twice."""
+    for topic, partitions in ((INPUT, 2), (OUTPUT, 1)):
+        create_topic(nodes.bootstrap, topic, partitions, 3)
+    settings = {
+        "bootstrap.servers": nodes.bootstrap,
+        "application.id": "word-count",
+        "processing.guarantee": "exactly_once_v2",
+        "state.dir": tmp_path / "state",
+        "replication.factor": 3,
+        "commit.interval.ms": 100,
+        "consumer.session.timeout.ms": 2000,
+        "consumer.heartbeat.interval.ms": 300,
+        "consumer.max.poll.records": 20,
+    }
+    properties = tmp_path / "streams.properties"
+    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    dice = random.Random(1)
+    lines = [" ".join(dice.choices(WORDS, k=5)) for _ in range(1000)]
+    counts = Counts(nodes.bootstrap)
+    with JavaProgram(tmp_path, "org.apache.kafka.streams.examples.wordcount.WordCountDemo", properties, jars=(APPLICATIONS,)) as program:
+        expected = write(nodes.bootstrap, lines[:600])
+        program.until(lambda: counts.total() > 300)
+        program.kill()
+        assert counts.total() < 5 * len(lines)
+        expected += write(nodes.bootstrap, lines[600:])
+        program.start()
+        program.until(lambda: counts.total() >= 5 * len(lines))
+        assert program.stop() == 143  # Java's exit code for a hook that SIGTERM has started
+    time.sleep(0.2)  # a count too many would come now
+    counts.total()
+    counts.consumer.close()
+    assert dict(counts.seen) == {word: list(range(1, count + 1)) for word, count in expected.items()}
