@@ -1,17 +1,25 @@
 """What a share partition asks of the persister, which keeps its state at the share coordinator.
 
-Sources: Persister, PartitionAllData, PartitionStateBatchData, SharePartition.fetchPersisterError.
+Sources: Persister, PartitionAllData, PartitionStateBatchData, SharePartition (maybeInitialize, writeShareGroupState, fetchPersisterError).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kops.coordinators.runtime.promise import Promise
 from kops.coordinators.share.batches import StateBatch
 from kops.coordinators.share.key import SharePartitionKey
-from kops.errors import ApiError
+from kops.coordinators.share.persister.persister import Persister
+from kops.errors import ApiError, KopsError
+from kops.protocol.errors import by_code
+from kops.protocol.messages import read_share_group_state_request as reading
+from kops.protocol.messages import write_share_group_state_request as writing
+
+if TYPE_CHECKING:
+    from kops.protocol.messages.read_share_group_state_response import ReadShareGroupStateResponse
+    from kops.protocol.messages.write_share_group_state_response import WriteShareGroupStateResponse
 
 _RENAMED: Final = {
     "NOT_COORDINATOR": "COORDINATOR_NOT_AVAILABLE",
@@ -51,6 +59,56 @@ class PartitionPersister(Protocol):
 
     def write_state(self, key: SharePartitionKey, write: StateWrite) -> Promise[None]:
         """Write batches and the start offset."""
+
+
+class SinglePartitions:
+    """A PartitionPersister that asks a Persister about one partition at a time."""
+
+    def __init__(self, persister: Persister) -> None:
+        self._persister = persister
+
+    def read_state(self, key: SharePartitionKey, leader_epoch: int) -> Promise[PersistedState]:
+        """See PartitionPersister."""
+        topic = reading.ReadStateData(key.topic_id, [reading.PartitionData(key.partition, leader_epoch)])
+        response = self._persister.read_state(reading.ReadShareGroupStateRequest(key.group_id, [topic]))
+
+        def state(answer: ReadShareGroupStateResponse) -> PersistedState:
+            found = _only_result(key, answer, "initialize the share partition")
+            batches = [
+                StateBatch(each.first_offset, each.last_offset, each.delivery_count, each.delivery_state) for each in found.state_batches
+            ]
+            return PersistedState(found.state_epoch, found.start_offset, batches)
+
+        return response.then(state)
+
+    def write_state(self, key: SharePartitionKey, write: StateWrite) -> Promise[None]:
+        """See PartitionPersister."""
+        data = writing.PartitionData(
+            partition=key.partition,
+            state_epoch=write.state_epoch,
+            leader_epoch=write.leader_epoch,
+            start_offset=write.start_offset,
+            delivery_complete_count=write.delivery_complete_count,
+            state_batches=[writing.StateBatch(each.first_offset, each.last_offset, *reversed(each.delivery)) for each in write.batches],
+        )
+        topic = writing.WriteStateData(key.topic_id, [data])
+        response = self._persister.write_state(writing.WriteShareGroupStateRequest(key.group_id, [topic]))
+
+        def written(answer: WriteShareGroupStateResponse) -> None:
+            _only_result(key, answer, "write the share group state for share partition")
+
+        return response.then(written)
+
+
+def _only_result(key: SharePartitionKey, response: Any, action: str) -> Any:
+    """The result of the partition. Raises the ApiError in it, and KopsError if there is not just this one."""
+    results = response.results
+    if len(results) != 1 or results[0].topic_id != key.topic_id or [each.partition for each in results[0].partitions] != [key.partition]:
+        raise KopsError(f"Failed to {action} {key.coordinator_key}")
+    found = results[0].partitions[0]
+    if found.error_code:
+        raise ApiError(by_code(found.error_code).name, found.error_message or "")
+    return found
 
 
 def client_error(error: ApiError) -> ApiError:
