@@ -29,6 +29,14 @@ from kops.broker.apis.groups.consumer import handle_consumer_group_describe, han
 from kops.broker.apis.groups.find_coordinator import handle_find_coordinator
 from kops.broker.apis.groups.offset_fetch import handle_offset_fetch
 from kops.broker.apis.groups.offsets import handle_offset_commit, handle_offset_delete, handle_txn_offset_commit
+from kops.broker.apis.groups.share import (
+    handle_alter_share_group_offsets,
+    handle_delete_share_group_offsets,
+    handle_describe_share_group_offsets,
+    handle_share_group_describe,
+    handle_share_group_heartbeat,
+)
+from kops.broker.apis.groups.share_state import handle_share_group_state
 from kops.broker.apis.sasl import handle_sasl_authenticate, handle_sasl_handshake
 from kops.broker.apis.transactions.add_to_txn import handle_add_offsets_to_txn, handle_add_partitions_to_txn
 from kops.broker.apis.transactions.end_txn import handle_end_txn, handle_write_txn_markers
@@ -65,17 +73,21 @@ _ANSWERED_HERE: Final[dict[str, Handler]] = {
     "AddPartitionsToTxn": handle_add_partitions_to_txn,
     "AlterConfigs": handle_alter_configs,
     "AlterReplicaLogDirs": handle_alter_replica_log_dirs,
+    "AlterShareGroupOffsets": handle_alter_share_group_offsets,
     "ApiVersions": _handle_api_versions,
     "ConsumerGroupDescribe": handle_consumer_group_describe,
     "ConsumerGroupHeartbeat": handle_consumer_group_heartbeat,
     "DeleteGroups": handle_delete_groups,
     "DeleteRecords": handle_delete_records,
+    "DeleteShareGroupOffsets": handle_delete_share_group_offsets,
+    "DeleteShareGroupState": handle_share_group_state,
     "DescribeClientQuotas": handle_describe_client_quotas,
     "DescribeCluster": handle_describe_cluster,
     "DescribeConfigs": handle_describe_configs,
     "DescribeGroups": handle_describe_groups,
     "DescribeLogDirs": handle_describe_log_dirs,
     "DescribeProducers": handle_describe_producers,
+    "DescribeShareGroupOffsets": handle_describe_share_group_offsets,
     "DescribeTopicPartitions": handle_describe_topic_partitions,
     "DescribeTransactions": handle_describe_transactions,
     "DescribeUserScramCredentials": handle_describe_user_scram_credentials,
@@ -85,6 +97,7 @@ _ANSWERED_HERE: Final[dict[str, Handler]] = {
     "Heartbeat": handle_heartbeat,
     "IncrementalAlterConfigs": handle_incremental_alter_configs,
     "InitProducerId": handle_init_producer_id,
+    "InitializeShareGroupState": handle_share_group_state,
     "JoinGroup": handle_join_group,
     "LeaveGroup": handle_leave_group,
     "ListConfigResources": handle_list_config_resources,
@@ -97,10 +110,15 @@ _ANSWERED_HERE: Final[dict[str, Handler]] = {
     "OffsetFetch": handle_offset_fetch,
     "OffsetForLeaderEpoch": handle_offset_for_leader_epoch,
     "Produce": handle_produce,
+    "ReadShareGroupState": handle_share_group_state,
+    "ReadShareGroupStateSummary": handle_share_group_state,
     "SaslAuthenticate": handle_sasl_authenticate,
     "SaslHandshake": handle_sasl_handshake,
+    "ShareGroupDescribe": handle_share_group_describe,
+    "ShareGroupHeartbeat": handle_share_group_heartbeat,
     "SyncGroup": handle_sync_group,
     "TxnOffsetCommit": handle_txn_offset_commit,
+    "WriteShareGroupState": handle_share_group_state,
     "WriteTxnMarkers": handle_write_txn_markers,
 }
 HANDLERS: Final[dict[int, Handler]] = {

@@ -88,6 +88,52 @@ def _consumer_group_describe(request: messages.ConsumerGroupDescribeRequest, _ve
     return messages.ConsumerGroupDescribeResponse(groups=groups)
 
 
+def _share_group_describe(request: messages.ShareGroupDescribeRequest, _version: int, error: ApiError) -> Message:
+    from kops.protocol.messages.share_group_describe_response import DescribedGroup
+
+    groups = [DescribedGroup(group_id=each, error_code=code(error)) for each in request.group_ids]
+    return messages.ShareGroupDescribeResponse(groups=groups)
+
+
+def _describe_share_offsets(request: messages.DescribeShareGroupOffsetsRequest, _version: int, error: ApiError) -> Message:
+    from kops.coordinators.share.responses import message_of
+    from kops.protocol.messages.describe_share_group_offsets_response import DescribeShareGroupOffsetsResponseGroup as Group
+
+    text = error.message or message_of(error.name)
+    groups = [Group(group_id=group.group_id, error_code=code(error), error_message=text) for group in request.groups]
+    return messages.DescribeShareGroupOffsetsResponse(groups=groups)
+
+
+def _code_and_message(name: str) -> Callable[[Any, int, ApiError], Message]:
+    """With Kafka's message of the error, not the one of what went wrong."""
+
+    def made(_request: Message, _version: int, error: ApiError) -> Message:
+        from kops.coordinators.share.responses import message_of
+
+        response: Message = getattr(messages, name)(error_code=code(error), error_message=message_of(error.name))
+        return response
+
+    return made
+
+
+def _share_state(name: str, *, has_message: bool) -> Callable[[Any, int, ApiError], Message]:
+    """An error for every partition."""
+
+    def made(request: Any, _version: int, error: ApiError) -> Message:
+        from kops.coordinators.share import responses
+
+        api: Any = getattr(responses, name)
+        told = (code(error), responses.message_of(error.name)) if has_message else (code(error),)
+        topics = [
+            api.topic_result(topic.topic_id, [api.partition_result(each.partition, *told) for each in topic.partitions])
+            for topic in request.topics
+        ]
+        response: Message = api.response(topics)
+        return response
+
+    return made
+
+
 def _code_only(name: str) -> Callable[[Any, int, ApiError], Message]:
     def made(_request: Message, _version: int, error: ApiError) -> Message:
         response: Message = getattr(messages, name)(error_code=code(error))
@@ -97,18 +143,28 @@ def _code_only(name: str) -> Callable[[Any, int, ApiError], Message]:
 
 
 GROUP_ANSWERS: Final[dict[str, Callable[[Any, int, ApiError], Message | None]]] = {
+    "AlterShareGroupOffsetsRequest": _code_and_message("AlterShareGroupOffsetsResponse"),
     "ConsumerGroupDescribeRequest": _consumer_group_describe,
     "ConsumerGroupHeartbeatRequest": _code_only("ConsumerGroupHeartbeatResponse"),
     "DeleteGroupsRequest": _delete_groups,
+    "DeleteShareGroupOffsetsRequest": _code_and_message("DeleteShareGroupOffsetsResponse"),
+    "DeleteShareGroupStateRequest": _share_state("DELETE", has_message=False),
     "DescribeGroupsRequest": _describe_groups,
+    "DescribeShareGroupOffsetsRequest": _describe_share_offsets,
     "HeartbeatRequest": _code_only("HeartbeatResponse"),
+    "InitializeShareGroupStateRequest": _share_state("INITIALIZE", has_message=False),
     "JoinGroupRequest": _join_group,
     "LeaveGroupRequest": _code_only("LeaveGroupResponse"),
     "ListGroupsRequest": _code_only("ListGroupsResponse"),
     "OffsetCommitRequest": _offset_commit,
     "OffsetDeleteRequest": _code_only("OffsetDeleteResponse"),
     "OffsetFetchRequest": _offset_fetch,
+    "ReadShareGroupStateRequest": _share_state("READ", has_message=True),
+    "ReadShareGroupStateSummaryRequest": _share_state("SUMMARY", has_message=True),
+    "ShareGroupDescribeRequest": _share_group_describe,
+    "ShareGroupHeartbeatRequest": _code_only("ShareGroupHeartbeatResponse"),
     "SyncGroupRequest": _code_only("SyncGroupResponse"),
     "TxnOffsetCommitRequest": _txn_offset_commit,
+    "WriteShareGroupStateRequest": _share_state("WRITE", has_message=True),
 }
 """By the name of the request."""

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from kops.broker.coordinators.group_service import GroupCoordinatorService
+    from kops.broker.coordinators.share_groups import EndOffsets
     from kops.broker.coordinators.writer import StartVerification
     from kops.broker.network.loop import Loop
     from kops.broker.replicas.manager import ReplicaManager
     from kops.config import BrokerConfig
     from kops.coordinators.groups.shard.shard import GroupCoordinatorShard
     from kops.coordinators.runtime.timers import CoordinatorExecutor, CoordinatorTimer
+    from kops.coordinators.share.persister.persister import Persister
     from kops.metadata.image.metadata_cache import MetadataCache
     from kops.metadata.image.metadata_delta import MetadataDelta
     from kops.metadata.image.metadata_image import MetadataImage
@@ -47,7 +49,7 @@ def partition_of(text: str, count: int) -> int:
 
 
 class GroupCoordinator:
-    """The group coordinator. `new_id` gives a random UUID as Java writes it."""
+    """The group coordinator. `new_id` gives a random UUID as Java writes it; `persister` and `end_offsets` are for share groups."""
 
     def __init__(
         self,
@@ -58,6 +60,8 @@ class GroupCoordinator:
         *,
         new_id: Callable[[], str],
         start_verification: StartVerification,
+        persister: Callable[[], Persister],
+        end_offsets: Callable[[], EndOffsets],
     ) -> None:
         self._loop = loop
         self._config = config
@@ -65,6 +69,8 @@ class GroupCoordinator:
         self._cache = cache
         self._new_id = new_id
         self._start_verification = start_verification
+        self._persister = persister
+        self._end_offsets = end_offsets
         self._partition_count = 0
         self._service: GroupCoordinatorService | None = None
         self._settings: dict[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {}
@@ -157,6 +163,7 @@ class GroupCoordinator:
     def _make_service(self) -> GroupCoordinatorService:
         from kops.broker.coordinators.group_service import GroupCoordinatorService
         from kops.broker.coordinators.loader import LogLoader
+        from kops.broker.coordinators.share_groups import ShareSurroundings
         from kops.broker.coordinators.writer import LogWriter
         from kops.coordinators.groups.config import GroupCoordinatorConfig
         from kops.coordinators.groups.shard.shard import GroupCoordinatorShard
@@ -185,7 +192,8 @@ class GroupCoordinator:
             append_linger_ms=None if linger_ms == _NO_LINGER_OF_ITS_OWN else linger_ms,
             codec=_CODECS[config["offsets.topic.compression.codec"]],
         )
-        return GroupCoordinatorService(runtime, settings, self.partition_for)
+        share = ShareSurroundings(self._persister, self._end_offsets, lambda: ImageView(self._cache.image), loop.call_soon)
+        return GroupCoordinatorService(runtime, settings, self.partition_for, share)
 
     def _in_background(self, task: Callable[[], R], done: Callable[[R | None, KopsError | None], object]) -> None:
         def ended(future: Future[R]) -> None:

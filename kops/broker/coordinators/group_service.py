@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from kops.broker.coordinators.errors import answering_errors, joined, operation_error
 from kops.broker.coordinators.heartbeat_checks import check_consumer_heartbeat
+from kops.broker.coordinators.share_groups import ShareGroups, ShareSurroundings
 from kops.broker.replicas.hosted_partitions import error_name
 from kops.config.values.java_hash import put_order
 from kops.coordinators.groups.config import GroupCoordinatorConfig
@@ -58,10 +59,12 @@ class GroupCoordinatorService:
         runtime: CoordinatorRuntime[GroupCoordinatorShard],
         config: GroupCoordinatorConfig,
         partition_for: Callable[[str], int],
+        share_surroundings: ShareSurroundings,
     ) -> None:
         self.runtime = runtime
         self._config = config
         self._partition_for = partition_for
+        self.share = ShareGroups(runtime, self._key, share_surroundings)
 
     def _key(self, group_id: str) -> TopicPartition:
         return TopicPartition(GROUP_TOPIC, self._partition_for(group_id))
@@ -220,14 +223,30 @@ class GroupCoordinatorService:
 
     def delete_groups(self, context: RequestContext, group_ids: list[str]) -> Promise[list[DeletableGroupResult]]:
         """DeleteGroups. The empty group id is allowed. Kafka deletes in the order of a HashSet."""
-        return self._by_shard(
-            "delete-groups",
-            group_ids,
-            lambda key, ids: self.runtime.schedule_write_operation(
-                "delete-groups", key, lambda shard: shard.delete_groups(context, put_order(ids))
-            ),
-            lambda group_id, error: DeletableGroupResult(group_id=group_id, error_code=code(error)),
-        )
+        by_key: dict[TopicPartition, list[str]] = {}
+        for group_id in group_ids:
+            by_key.setdefault(self._key(group_id), []).append(group_id)
+        return joined([self._delete_groups(context, key, ids) for key, ids in by_key.items()])
+
+    def _delete_groups(self, context: RequestContext, key: TopicPartition, group_ids: list[str]) -> Promise[list[DeletableGroupResult]]:
+        """The groups of one shard. Share groups lose their state first; where that fails, they stay."""
+        name = "delete-groups"
+        results: Promise[list[DeletableGroupResult]] = Promise()
+
+        def go_on(errors: dict[str, str] | None, _: KopsError | None) -> None:
+            assert errors is not None, "errors are told as errors of groups"
+            failed = [DeletableGroupResult(group_id=group_id, error_code=code(error)) for group_id, error in errors.items()]
+            left = put_order([group_id for group_id in group_ids if group_id not in errors])
+            if not left:
+                results.complete(failed)
+                return
+            deleted = self.runtime.schedule_write_operation(name, key, lambda shard: shard.delete_groups(context, left))
+            answering_errors(
+                name, deleted, lambda error, _: [DeletableGroupResult(group_id=group_id, error_code=code(error)) for group_id in left]
+            ).when_done(lambda done, _: results.complete([*failed, *(done or ())]))
+
+        self.share.delete_state_of(key, group_ids).when_done(go_on)
+        return results
 
     # offsets ----------------------------------------------------------------------------------------------------------------------
 
@@ -324,6 +343,7 @@ class GroupCoordinatorService:
 
         for promise in self.runtime.schedule_write_all_operation("on-topics-deleted", lambda shard: shard.on_topics_deleted(topics)):
             promise.when_done(lambda _, error: tell(error))
+        self.share.on_topics_deleted([topic.id for topic in topics])
 
 
 def _fail_open(name: str, response: Promise[R], error: KopsError | None, answer: Callable[[str], R]) -> None:

@@ -1,4 +1,4 @@
-"""What the members of consumer groups may say, whatever the group's state (Kafka's GroupCoordinatorService)."""
+"""What the members of consumer groups and share groups may say, whatever the group's state (Kafka's GroupCoordinatorService)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from kops.errors import ApiError
 
 if TYPE_CHECKING:
     from kops.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+    from kops.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 
 _CLIENT_MAKES_ID_SINCE: Final = 1
 _JOINS: Final = 0
@@ -48,3 +49,15 @@ def check_consumer_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version
     if request.server_assignor is not None and request.server_assignor not in known:
         reason = f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(known)}."
         raise ApiError("UNSUPPORTED_ASSIGNOR", reason)
+
+
+def check_share_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
+    """Raises ApiError INVALID_REQUEST."""
+    _check_not_empty(request.member_id, "MemberId can't be empty.")
+    _check_not_empty(request.group_id, "GroupId can't be empty.")
+    _check_not_empty(request.rack_id, "RackId can't be empty.")
+    if request.member_epoch == _JOINS:
+        if not request.subscribed_topic_names:
+            raise ApiError("INVALID_REQUEST", "SubscribedTopicNames must be set in first request.")
+    elif request.member_epoch < _LEAVES:
+        raise ApiError("INVALID_REQUEST", "MemberEpoch is invalid.")

@@ -32,6 +32,7 @@ from kops.broker.parts.settings import channel_settings, lifecycle_settings, rep
 from kops.broker.quorum.node_settings import network_settings
 from kops.broker.replicas.fetcher import connect_by
 from kops.broker.replicas.manager import ReplicaManager
+from kops.broker.share_state.lazy import ShareState
 from kops.broker.transactions.lazy import Transactions
 from kops.broker.transactions.surroundings import Surroundings
 from kops.config.values.java import LONG_MAX
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from kops.broker.controller_link.status import DirRecovery
     from kops.broker.quorum.shared_server import SharedServer
     from kops.errors import KopsError
+    from kops.metadata.image.metadata_delta import MetadataDelta
     from kops.metadata.image.metadata_image import MetadataImage
     from kops.metadata.image.parts.topics import TopicsDelta
     from kops.storage.start.log_dirs import BrokerStart
@@ -204,6 +206,7 @@ class BrokerServer:
             halt=self._halt,
         )
         parts.transactions = self._make_transactions()
+        parts.share_state = ShareState(self.loop, config, parts.replica_manager, parts.cache, self._draw)
         parts.groups = make_groups(parts, self._draws.uuid)
         self._has_replicas = True
         self._register()
@@ -267,7 +270,7 @@ class BrokerServer:
             on_topics=self._topics_changed,
             on_broker_configs=self._broker_configs_changed,
             on_topic_configs=self.parts.dynamic_config.update_topic,
-            on_metadata=self.parts.groups.on_metadata_update,
+            on_metadata=self._metadata_changed,
             on_first_publish=self._first_published,
         )
         tracker = BrokerRegistrationTracker(self.config.node_id, self.parts.lifecycle.resend_registration)
@@ -279,6 +282,12 @@ class BrokerServer:
         """Topics in the metadata have changed."""
         self.parts.groups.apply(delta)
         self.parts.transactions.apply(delta)
+        self.parts.share_state.coordinator.apply(delta)
+
+    def _metadata_changed(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """There is new metadata."""
+        self.parts.groups.on_metadata_update(delta, image)
+        self.parts.share_state.coordinator.on_metadata_update(delta, image)
 
     def _broker_configs_changed(self, image: MetadataImage) -> None:
         """The settings of brokers in the metadata have changed."""
@@ -302,6 +311,7 @@ class BrokerServer:
                 self._are_logs_loaded = True
                 self._logs_loaded(image)
                 self.parts.groups.startup()
+                self.parts.share_state.coordinator.startup()
                 loaded()
             waiting, self._when_loaded = self._when_loaded, []
             for run in waiting:
@@ -476,6 +486,7 @@ class BrokerServer:
         if self._has_replicas:
             parts.groups.shutdown()
             parts.transactions.close()
+            parts.share_state.close()
             parts.replica_manager.close()
         if self._alter_partition is not None:
             self._alter_partition.close()

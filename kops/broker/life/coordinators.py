@@ -37,6 +37,8 @@ def make_groups(parts: BrokerParts, draw_id: Callable[[], bytes]) -> GroupCoordi
         parts.cache,
         new_id=lambda: str(uuid.UUID(bytes=draw_id(), version=4)),
         start_verification=verify,
+        persister=lambda: parts.share_state.persister,
+        end_offsets=lambda: parts.share_state.end_offsets,
     )
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kops.broker.network.socket_server import SocketServer
     from kops.broker.parts.dynamic_config import DynamicBrokerConfig
     from kops.broker.replicas.manager import ReplicaManager
+    from kops.broker.share_state.lazy import ShareState
     from kops.broker.transactions.lazy import Transactions
     from kops.config import BrokerConfig
     from kops.replication.leading.fetch_context import FetchManager
@@ -53,6 +54,7 @@ class BrokerParts:
     fetch_sessions: FetchManager = field(init=False)
     producer_ids: ProducerIds = field(init=False)
     transactions: Transactions = field(init=False)
+    share_state: ShareState = field(init=False)
     groups: GroupCoordinator = field(init=False)
     auto_topics: AutoTopics = field(init=False)
     dynamic_config: DynamicBrokerConfig = field(init=False)

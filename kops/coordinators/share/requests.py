@@ -6,12 +6,12 @@ Source: ShareCoordinatorService. Topics and partitions in the response are in th
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from kops.config.values.java_hash import hash_map_order, put_order
 from kops.coordinators.share.key import SharePartitionKey
-from kops.coordinators.share.responses import StateApi
+from kops.coordinators.share.responses import StateApi, message_of
 from kops.errors import ApiError
 from kops.protocol.declaration import Message
 
@@ -48,21 +48,30 @@ def single_requests(request: M) -> Iterator[tuple[SharePartitionKey, M]]:
             yield SharePartitionKey(asked.group_id, topic.topic_id, data.partition), single
 
 
-def failed(api: StateApi[R], key: SharePartitionKey, error: ApiError) -> R:
-    """The response for a partition whose operation failed."""
-    return api.error(key.topic_id, key.partition, error.name, f"Unable to {api.verb}: {error.message}")
+def failed(api: StateApi[R], key: SharePartitionKey, error: ApiError, told_as: str | None = None) -> R:
+    """The response for a partition whose operation failed; `told_as` is another error that clients are to see."""
+    return api.error(key.topic_id, key.partition, told_as or error.name, f"Unable to {api.verb}: {error.message or message_of(error.name)}")
 
 
-def joined(api: StateApi[R], responses: Mapping[SharePartitionKey, Any]) -> R:
-    """The responses for single partitions as one."""
+def joined(
+    api: StateApi[R], responses: Mapping[SharePartitionKey, Any], partition_order: Callable[[Iterable[int]], list[int]] = put_order
+) -> R:
+    """The responses for single partitions as one; `partition_order` is put_order or hash_map_order."""
     by_topic: dict[bytes, dict[int, Any]] = {}
     for key, response in responses.items():
         by_topic.setdefault(key.topic_id, {})[key.partition] = response.results[0].partitions[0]
+    ordered = in_hash_order(by_topic)
+    return api.of_results(
+        {topic_id: [by_topic[topic_id][number] for number in partition_order(by_topic[topic_id])] for topic_id in ordered}
+    )
+
+
+def in_hash_order(topic_ids: Iterable[bytes]) -> list[bytes]:
+    """Topics as a hash map that was filled with computeIfAbsent has them: of equal hash codes the last is first."""
     by_hash: dict[int, list[bytes]] = {}
-    for topic_id in by_topic:
+    for topic_id in topic_ids:
         by_hash.setdefault(uuid_hash(topic_id), []).append(topic_id)
-    ordered = [topic_id for code in hash_map_order(by_hash) for topic_id in by_hash[code]]
-    return api.of_results({topic_id: [by_topic[topic_id][number] for number in put_order(by_topic[topic_id])] for topic_id in ordered})
+    return [topic_id for code in hash_map_order(by_hash) for topic_id in reversed(by_hash[code])]
 
 
 def uuid_hash(uuid: bytes) -> int:

@@ -20,10 +20,26 @@ from kops.protocol.messages import write_share_group_state_response as writing
 R = TypeVar("R")
 # Texts that a client sees.
 MESSAGES: Final = {
+    "UNKNOWN_SERVER_ERROR": "The server experienced an unexpected error when processing the request.",
     "UNKNOWN_TOPIC_OR_PARTITION": "This server does not host this topic-partition.",
+    "REQUEST_TIMED_OUT": "The request timed out.",
+    "NETWORK_EXCEPTION": "The server disconnected before a response was received.",
+    "COORDINATOR_LOAD_IN_PROGRESS": "The coordinator is loading and hence can't process requests.",
+    "COORDINATOR_NOT_AVAILABLE": "The coordinator is not available.",
+    "NOT_COORDINATOR": "This is not the correct coordinator.",
+    "NOT_ENOUGH_REPLICAS": "Messages are rejected since there are fewer in-sync replicas than required.",
+    "INVALID_GROUP_ID": "The group id is invalid.",
+    "UNSUPPORTED_VERSION": "The version of API is not supported.",
+    "GROUP_ID_NOT_FOUND": "The group id does not exist.",
+    "NON_EMPTY_GROUP": "The group is not empty.",
     "FENCED_LEADER_EPOCH": "The leader epoch in the request is older than the epoch on the broker.",
     "FENCED_STATE_EPOCH": "The share coordinator rejected the request because the share-group state epoch did not match.",
 }
+
+
+def message_of(name: str) -> str:
+    """Kafka's message of an error, or what the error means where Kafka's is not needed."""
+    return MESSAGES.get(name) or errors.by_name(name).words
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +61,7 @@ class StateApi(Generic[R]):
 
     def error_result(self, partition: int, name: str, message: str | None = None) -> Any:
         """The result of a partition with an error; with Kafka's message of the error where there is no other."""
-        return self.partition_result(partition, errors.by_name(name).code, MESSAGES[name] if message is None else message)
+        return self.partition_result(partition, errors.by_name(name).code, message_of(name) if message is None else message)
 
     def error(self, topic_id: bytes, partition: int, name: str, message: str | None = None) -> R:
         """A response with the error of one partition."""

@@ -138,7 +138,9 @@ def test_nothing_is_made_before_it_is_needed() -> None:
     parts: Any = SimpleNamespace(partition_count=lambda topic: None)
     config: Any = {"offsets.topic.num.partitions": 7}
     nothing: Any = None
-    groups = GroupCoordinator(nothing, config, nothing, parts, new_id=lambda: "", start_verification=nothing)
+    groups = GroupCoordinator(
+        nothing, config, nothing, parts, new_id=lambda: "", start_verification=nothing, persister=nothing, end_offsets=nothing
+    )
     with pytest.raises(ApiError, match="COORDINATOR_NOT_AVAILABLE"):
         groups.partition_for("g")
     with pytest.raises(ApiError, match="COORDINATOR_NOT_AVAILABLE"):

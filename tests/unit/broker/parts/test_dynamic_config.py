@@ -159,7 +159,9 @@ def test_assignment_intervals_of_groups() -> None:
     config = broker.parts.config
     cache: Any = SimpleNamespace(config=lambda kind, name: {"consumer.session.timeout.ms": "50000"} if name == "own" else {})
     nothing: Any = None
-    groups = broker.parts.groups = GroupCoordinator(nothing, config, nothing, cache, new_id=nothing, start_verification=nothing)
+    groups = broker.parts.groups = GroupCoordinator(
+        nothing, config, nothing, cache, new_id=nothing, start_verification=nothing, persister=nothing, end_offsets=nothing
+    )
     name = "consumer.assignment.interval.ms"
     assert groups.group_settings("g") is None
     own = groups.group_settings("own")

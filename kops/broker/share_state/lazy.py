@@ -1,0 +1,72 @@
+"""The share coordinator and the persister of a broker, made when they are first needed: a node without share groups starts no slower.
+
+Source: BrokerServer.createShareStatePersister.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kops.broker.share_state.coordinator import ShareCoordinator
+from kops.errors import KopsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kops.broker.network.loop import Loop
+    from kops.broker.replicas.manager import ReplicaManager
+    from kops.broker.share_state.end_offsets import EndOffsets
+    from kops.broker.share_state.network_persister import NetworkPersister
+    from kops.config import BrokerConfig
+    from kops.coordinators.share.persister.no_op import NoOpPersister
+    from kops.metadata.image.metadata_cache import MetadataCache
+
+_DEFAULT_PERSISTER: Final = "org.apache.kafka.server.share.persister.DefaultStatePersister"
+_NO_OP_PERSISTER: Final = "org.apache.kafka.server.share.persister.NoOpStatePersister"
+
+
+class ShareState:
+    """What a broker has for the state of share partitions. `draw()` gives random numbers from 0 to below 1."""
+
+    def __init__(self, loop: Loop, config: BrokerConfig, replicas: ReplicaManager, cache: MetadataCache, draw: Callable[[], float]) -> None:
+        self._loop = loop
+        self._config = config
+        self._replicas = replicas
+        self._cache = cache
+        self._draw = draw
+        self._persister: NetworkPersister | NoOpPersister | None = None
+        self._end_offsets: EndOffsets | None = None
+        self._persister_class = config["group.share.persister.class.name"]
+        if self._persister_class not in ("", _DEFAULT_PERSISTER, _NO_OP_PERSISTER):
+            # Kafka takes no other class, either.
+            raise KopsError(f"Unknown persister specified {self._persister_class}")
+        self.coordinator = ShareCoordinator(loop, config, replicas, cache)
+
+    @property
+    def persister(self) -> NetworkPersister | NoOpPersister:
+        """Keeps the state at the share coordinators, unless the settings say that nothing is kept."""
+        if self._persister is None and self._persister_class != _DEFAULT_PERSISTER:
+            from kops.coordinators.share.persister.no_op import NoOpPersister
+
+            self._persister = NoOpPersister()
+        elif self._persister is None:
+            from kops.broker.share_state.network_persister import NetworkPersister
+
+            self._persister = NetworkPersister(self._loop, self._config, self._cache, self.coordinator, self._draw)
+        return self._persister
+
+    @property
+    def end_offsets(self) -> EndOffsets:
+        """Knows the ends of partitions."""
+        if self._end_offsets is None:
+            from kops.broker.share_state.end_offsets import EndOffsets
+
+            self._end_offsets = EndOffsets(self._loop, self._config, self._cache, self._replicas, self._draw)
+        return self._end_offsets
+
+    def close(self) -> None:
+        """End everything."""
+        self.coordinator.shutdown()
+        for part in (self._persister, self._end_offsets):
+            if part is not None:
+                part.close()

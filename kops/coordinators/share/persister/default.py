@@ -1,0 +1,84 @@
+"""The persister that asks the share coordinator: a call for each share partition, and their results joined.
+
+Source: DefaultStatePersister.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kops.config.values.java_hash import hash_map_order
+from kops.coordinators.runtime.promise import Promise
+from kops.coordinators.share.key import SharePartitionKey
+from kops.coordinators.share.persister.calls import BACKOFF_MAX_MS, BACKOFF_MS, DELETE, INITIALIZE, READ, SUMMARY, WRITE, Call, Rpc
+from kops.coordinators.share.persister.manager import StateManager
+from kops.coordinators.share.persister.persister import check_request
+from kops.coordinators.share.requests import joined
+from kops.errors import KopsError
+from kops.protocol.connections.backoff import ExponentialBackoff
+from kops.protocol.messages.delete_share_group_state_request import DeleteShareGroupStateRequest
+from kops.protocol.messages.delete_share_group_state_response import DeleteShareGroupStateResponse
+from kops.protocol.messages.initialize_share_group_state_request import InitializeShareGroupStateRequest
+from kops.protocol.messages.initialize_share_group_state_response import InitializeShareGroupStateResponse
+from kops.protocol.messages.read_share_group_state_request import ReadShareGroupStateRequest
+from kops.protocol.messages.read_share_group_state_response import ReadShareGroupStateResponse
+from kops.protocol.messages.read_share_group_state_summary_request import ReadShareGroupStateSummaryRequest
+from kops.protocol.messages.read_share_group_state_summary_response import ReadShareGroupStateSummaryResponse
+from kops.protocol.messages.write_share_group_state_request import WriteShareGroupStateRequest
+from kops.protocol.messages.write_share_group_state_response import WriteShareGroupStateResponse
+
+
+class DefaultPersister:
+    """See Persister. `draw()` gives random numbers from 0 to below 1, for the back-off."""
+
+    def __init__(self, manager: StateManager, draw: Callable[[], float]) -> None:
+        self._manager = manager
+        self._backoff = ExponentialBackoff(BACKOFF_MS, BACKOFF_MAX_MS, draw)
+
+    def initialize_state(self, request: InitializeShareGroupStateRequest) -> Promise[InitializeShareGroupStateResponse]:
+        """See Persister."""
+        return self._ask(INITIALIZE, request)
+
+    def read_state(self, request: ReadShareGroupStateRequest) -> Promise[ReadShareGroupStateResponse]:
+        """See Persister."""
+        return self._ask(READ, request)
+
+    def write_state(self, request: WriteShareGroupStateRequest) -> Promise[WriteShareGroupStateResponse]:
+        """See Persister."""
+        return self._ask(WRITE, request)
+
+    def delete_state(self, request: DeleteShareGroupStateRequest) -> Promise[DeleteShareGroupStateResponse]:
+        """See Persister."""
+        return self._ask(DELETE, request)
+
+    def read_summary(self, request: ReadShareGroupStateSummaryRequest) -> Promise[ReadShareGroupStateSummaryResponse]:
+        """See Persister."""
+        return self._ask(SUMMARY, request)
+
+    def _ask(self, rpc: Rpc, request: Any) -> Promise[Any]:
+        try:
+            check_request(request, rpc.title)
+        except KopsError as error:
+            return Promise.failed(error)
+        calls: list[Call] = []
+        promises: dict[SharePartitionKey, Promise[Any]] = {}
+        for topic in request.topics:
+            for data in topic.partitions:
+                key = SharePartitionKey(request.group_id, topic.topic_id, data.partition)
+                # A partition that is named twice is asked for twice; the first response counts.
+                calls.append(Call(rpc, key, data, self._backoff, promises.setdefault(key, Promise())))
+        whole: Promise[Any] = Promise()
+        left = len(promises)
+
+        def done(_value: object, _error: KopsError | None) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                whole.complete(joined(rpc.api, {key: promise.result() for key, promise in promises.items()}, hash_map_order))
+
+        for promise in promises.values():
+            promise.when_done(done)
+        for call in calls:
+            self._manager.enqueue(call)
+        return whole
