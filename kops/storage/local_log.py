@@ -113,6 +113,7 @@ class LocalLog(LogEnd):
         self.last_flush_ms = now_ms()
         self._draw_int = draw_int
         self._flushes: list[Flush] = []
+        self._marked: list[LogSegment] = []
         self._reading = self.storage("reading from")
         for segment in segments:
             segment.created_ms = self.last_flush_ms
@@ -329,6 +330,7 @@ class LocalLog(LogEnd):
         marked, directory = list(segments), self.directory
 
         def delete_aside() -> None:
+            self._marked = [segment for segment in self._marked if segment not in marked]
             removals = []
             with self.storage("deleting segments for"):
                 for segment in marked:
@@ -347,6 +349,7 @@ class LocalLog(LogEnd):
                 for segment in marked:
                     segment.delete()
         else:
+            self._marked += marked
             self.scheduler.schedule_once("delete-file", delete_aside, self.config.file_delete_delay_ms)
 
     def create_and_delete_segment(self, new_offset: int, old: LogSegment) -> LogSegment:
@@ -435,18 +438,21 @@ class LocalLog(LogEnd):
         with self.storage("closing"):
             self.check_open()
             self.segments.close()
-            self._close_flushes()
+            self._close_the_rest()
 
     def close_handlers(self) -> None:
         """Close the files without changing them."""
         for segment in self.segments:
             segment.close_handlers()
-        self._close_flushes()
+        self._close_the_rest()
         self.is_closed = True
 
-    def _close_flushes(self) -> None:
+    def _close_the_rest(self) -> None:
         for flush in self._flushes:
             flush.close()
+        # The scheduler may stop before it deletes them. The next start finds their files again.
+        for segment in self._marked:
+            segment.close_handlers()
 
 
 def _call_all(removals: Sequence[Callable[[], None]]) -> None:

@@ -30,6 +30,7 @@ from kops.broker.parts.dynamic_config import DynamicBrokerConfig
 from kops.broker.parts.parts import BrokerParts
 from kops.broker.parts.settings import channel_settings, lifecycle_settings, replica_settings
 from kops.broker.quorum.node_settings import network_settings
+from kops.broker.quorum.raft_manager import PATIENCE_WITH_THREADS_S
 from kops.broker.replicas.fetcher import connect_by
 from kops.broker.replicas.manager import ReplicaManager
 from kops.broker.share_state.lazy import ShareState
@@ -66,7 +67,6 @@ log = logging.getLogger(__name__)
 CONTROLLED_SHUTDOWN_TIMEOUT_MS: Final = 300_000
 FETCH_SESSION_EVICTION_MS: Final = 120_000
 _FORWARDING_TIMEOUT_MS: Final = 60_000
-_PATIENCE_WITH_THREADS_S: Final = 10
 _PLAINTEXT: Final = 0
 _MAX_SESSION_ID: Final = 2**31 - 1
 
@@ -528,7 +528,10 @@ class BrokerServer:
 
     def _abandon_logs(self) -> None:
         logs = self.parts.logs
-        is_quiet = self.tasks.side_work.join(_PATIENCE_WITH_THREADS_S)
+        deadline_s = time.monotonic() + PATIENCE_WITH_THREADS_S
+        is_quiet = self.tasks.side_work.join(PATIENCE_WITH_THREADS_S)
+        # The metadata log may lie in one of these directories.
+        is_quiet = self.shared.join_side_work(max(0.0, deadline_s - time.monotonic())) and is_quiet
         for found in (*logs.all_logs, *logs.stray_logs.values()):
             found.close_handlers()
         logs.to_be_deleted.close()
@@ -539,6 +542,7 @@ class BrokerServer:
 
         def release() -> None:
             self.tasks.side_work.join()
+            self.shared.join_side_work()
             logs.dirs.release_locks()
 
         log.warning("A side thread still waits for the disk; the log directories stay locked until it ends")

@@ -223,6 +223,8 @@ class Node:
         if self._is_over:
             return
         self._is_ending = True
+        if self.shared is not None:
+            self.shared.end_side_work()
         if self.broker is not None:
             self.broker.kill()
         if self.controller is not None:

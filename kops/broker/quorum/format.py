@@ -322,12 +322,15 @@ class _BootstrapFile:
         """Add bytes."""
         self._data += data
 
-    def freeze(self) -> None:
+    def settle(self) -> None:
         """Write the file durably under its name."""
         self._files.write_atomic(self._path, bytes(self._data))
 
+    def freeze(self) -> None:
+        """Nothing is left to do: there is no log that has to know the file."""
+
     def close(self) -> None:
-        """Nothing to undo: nothing was written before `freeze`."""
+        """Nothing to undo: nothing was written before `settle`."""
 
 
 def _write_bootstrap(files: Files, directory: str, records: Sequence[Record], now_ms: int) -> None:

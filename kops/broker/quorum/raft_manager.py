@@ -2,7 +2,7 @@
 
 Source: Kafka's KafkaRaftManager, KafkaNetworkChannel and KafkaRaftClientDriver, and the handling of several listeners in KafkaRaftClient.
 The core decides; this module carries out its actions in order. The log is written on the loop and synced in a side thread, one sync at a
-time: what is appended during a sync waits for the next. The core counts a record as durable when its sync has ended. An election is written
+time. What is appended during a sync waits for the next. The core counts a record as durable when its sync has ended. An election is written
 and synced on the loop, because votes are rare and must be durable before they are sent. Errors (KafkaStorageError, OSError, a broken
 invariant of Raft) propagate out of the loop or go to `on_fault`: a node can't run without its metadata log.
 """
@@ -37,6 +37,7 @@ from kops.protocol.messages import (
     VoteRequest,
 )
 from kops.records import read_batches
+from kops.storage.background.work import SideWork
 from kops.storage.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ RAFT_REQUESTS: Final = (
 """The requests that `RaftManager.handle` takes."""
 _RECONNECT_BACKOFF_MAX_MS: Final = 500
 _DRAWS: Final = 1 << 30
+PATIENCE_WITH_THREADS_S: Final = 10
+"""How long a node that ends at once waits for a side thread."""
 
 
 class RaftListener(Protocol):
@@ -115,6 +118,8 @@ class RaftManager:
         self._is_acting = self._is_closed = False
         self._timer: Timer | None = None
         self._on_shut_down: Callable[[bool], object] | None = None
+        self.side_work = SideWork(loop.in_thread)
+        """The node's work in side threads: syncs of the log, and snapshots. `close` waits for it."""
         self._lock = files.lock(log_dir) if lock_directory else None
         try:
             settings = log_settings or MetadataLogSettings()
@@ -157,7 +162,8 @@ class RaftManager:
     def close(self, *, cleanly: bool = True) -> None:
         """Close connections and files and release the lock. To other nodes this node is gone. A second call does nothing.
 
-        If not `cleanly`, files stay as they are, as after `kill -9` or because the disk has failed.
+        If not `cleanly`, files stay as they are, as after `kill -9` or because the disk has failed. A clean close waits for the side
+        threads. It fails if a sync has failed, because the system tells of that only once. Such a failure goes where all errors go.
         """
         if self._is_closed:
             return
@@ -166,16 +172,41 @@ class RaftManager:
         if self._timer is not None:
             self._timer.cancel()
         self._peers.close()
+        self.side_work.end()
+        # Whoever holds the lock of the directory waits.
+        is_quiet = (not cleanly and self._lock is None) or self.side_work.join(None if cleanly else PATIENCE_WITH_THREADS_S)
+        try:
+            self._close_log(cleanly)
+        finally:
+            if is_quiet:
+                self._unlock()
+            elif self._lock is not None:
+                log.warning("A side thread still waits for the disk; the directory of the metadata log stays locked until it ends")
+                self._loop.in_thread(self._unlock_later, lambda future: future.result())
+
+    def _close_log(self, cleanly: bool) -> None:
         try:
             if cleanly:
+                self.side_work.tell_failures()
                 self._scheduler.run_due()
-            self._scheduler.shutdown()
-            if cleanly:
+                self._scheduler.shutdown()
                 self.log.close()
-            else:
-                self.log.abandon()
-        finally:
-            self._unlock()
+                return
+        except (KopsError, OSError) as error:
+            self._abandon_log()
+            if self.on_fault is None:
+                raise
+            self.on_fault(error)
+            return
+        self._abandon_log()
+
+    def _abandon_log(self) -> None:
+        self._scheduler.shutdown()
+        self.log.abandon()
+
+    def _unlock_later(self) -> None:
+        self.side_work.join()
+        self._unlock()
 
     def _unlock(self) -> None:
         if self._lock is not None:
@@ -268,10 +299,12 @@ class RaftManager:
     # flushes ----------------------------------------------------------------------------------------------------------------------
 
     def _flush_aside(self, flush: Flush) -> None:
-        self._loop.in_thread(flush.run, lambda future: self._flushed(flush, future))
+        self.side_work.add(flush.run, lambda future: self._flushed(flush, future))
 
     def _flushed(self, flush: Flush, future: Future[None]) -> None:
         if self._is_closed:
+            # A failure that was not told before the close.
+            self.log.end_flush(flush, future.result)
             return
 
         def step() -> list[Action]:

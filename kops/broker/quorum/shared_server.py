@@ -136,6 +136,7 @@ class SharedServer:
 
     def _close(self, raft: RaftManager) -> None:
         raft.close()
+        self._close_snapshots()
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             done()
@@ -148,6 +149,20 @@ class SharedServer:
         """Close everything at once, as the end of a process does, without notice to other nodes and without a handover."""
         if self._raft is not None:
             self._raft.close(cleanly=False)
+            self._close_snapshots()
+
+    def _close_snapshots(self) -> None:
+        if self._snapshots is not None and self.join_side_work(0):
+            self._snapshots.close()
+
+    def end_side_work(self) -> None:
+        """Begin nothing more in side threads. Called before an abrupt end, so that `join_side_work` can wait for the rest."""
+        if self._raft is not None:
+            self._raft.side_work.end()
+
+    def join_side_work(self, timeout_s: float | None = None) -> bool:
+        """Wait until no side thread is at work for the metadata log -> whether that came in time."""
+        return self._raft is None or self._raft.side_work.join(timeout_s)
 
     # what the loader asks and tells -----------------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ class SnapshotFileWriter:
         self._files = files
         self._directory = directory
         self._frozen = frozen
-        self._is_frozen = False
+        self._is_settled = self._is_frozen = False
         self._size = 0
         self._path = self._free_path()
         self._file = files.open(self._path, "new")
@@ -64,30 +64,38 @@ class SnapshotFileWriter:
         return self._size
 
     def append(self, data: bytes) -> None:
-        """Add bytes. Raises LoadError (IllegalStateException) once the snapshot is frozen."""
-        self._check_not_frozen("Append")
+        """Add bytes. Raises LoadError (IllegalStateException) once the snapshot is settled."""
+        self._check_not_settled("Append")
         self._file.write(self._size, data)
         self._size += len(data)
 
-    def freeze(self) -> None:
-        """Sync the file and rename it, which makes it one of the log's snapshots."""
-        self._check_not_frozen("Freeze")
+    def settle(self) -> None:
+        """Sync the file, rename it and sync the directory. May be called in any thread, because it waits for the disk."""
+        self._check_not_settled("Freeze")
         self._file.sync()
         self._file.close()
         self._files.set_mode(self._path, READ_ONLY)
         self._files.rename(self._path, snapshot_path(self._directory, self.snapshot_id))
         self._files.sync_dir(self._directory)
+        self._is_settled = True
+
+    def freeze(self) -> None:
+        """Make it one of the log's snapshots. Settles it first if nobody has."""
+        if self._is_frozen:
+            self._check_not_settled("Freeze")
+        if not self._is_settled:
+            self.settle()
         self._is_frozen = True
         self._frozen(self.snapshot_id)
 
     def close(self) -> None:
-        """Delete the file unless it is frozen. A second call does nothing."""
+        """Delete the file unless it is settled. A second call does nothing."""
         self._file.close()
-        if not self._is_frozen and self._files.exists(self._path):
+        if not self._is_settled and self._files.exists(self._path):
             self._files.unlink(self._path)
 
-    def _check_not_frozen(self, operation: str) -> None:
-        if self._is_frozen:
+    def _check_not_settled(self, operation: str) -> None:
+        if self._is_settled:
             reason = f"{operation} is not supported. Snapshot is already frozen: id = {self.snapshot_id}; temp path = {self._path}"
             raise LoadError(reason, exception=ILLEGAL_STATE)
 

@@ -1,7 +1,7 @@
 """Writes a snapshot of the metadata after a number of bytes of new log, or after some time.
 
 Source: Kafka's SnapshotGenerator, SnapshotEmitter and RaftSnapshotWriter (KIP-630). An image never changes, so a side thread encodes its
-records. The loop only finishes the file (one fsync) and renames it.
+records, writes the file, syncs it and gives it its name. The loop only adds the snapshot to those of the log.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SnapshotGenerator:
         self._raft = raft
         self._max_bytes = max_bytes
         self._max_interval_ms = max_interval_ms
-        self._is_writing = False
+        self._writer: SnapshotWriter | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -64,7 +64,7 @@ class SnapshotGenerator:
             reason = f"we have waited at least {self._max_interval_ms // 60_000} minute(s)"
         else:
             return
-        if self._is_writing or not manifest.provenance.is_offset_batch_aligned:
+        if self._writer is not None or not manifest.provenance.is_offset_batch_aligned:
             return
         if self.disabled_reason is not None:
             log.error("Not writing a snapshot although %s: %s", reason, self.disabled_reason)
@@ -84,12 +84,12 @@ class SnapshotGenerator:
             log.error("Not generating snapshot %s because it already exists", snapshot_id)
             return
         log.info("Creating new KRaft snapshot %s because %s", snapshot_id, reason)
-        self._is_writing = True
+        self._writer = writer
         now_ms = self._loop.now_ms()
-        self._loop.in_thread(lambda: _write_records(writer, image, now_ms), lambda future: self._finish(writer, snapshot_id, future))
+        self._raft.side_work.add(lambda: _write_all(writer, image, now_ms), lambda future: self._finish(writer, snapshot_id, future))
 
     def _finish(self, writer: SnapshotWriter, snapshot_id: OffsetAndEpoch, future: Future[None]) -> None:
-        self._is_writing = False
+        self._writer = None
         try:
             future.result()
             if not self._raft.is_closed:
@@ -100,12 +100,18 @@ class SnapshotGenerator:
         finally:
             writer.close()
 
+    def close(self) -> None:
+        """Drop a snapshot that no thread has finished. Called when the Raft node is closed and no thread is at work any more."""
+        if self._writer is not None:
+            self._writer.close()
+
 
 def _tell(snapshot_id: OffsetAndEpoch, error: Exception) -> None:
     log.error("KRaft snapshot file generation error: %s: %s", snapshot_id, error)
 
 
-def _write_records(writer: SnapshotWriter, image: MetadataImage, now_ms: int) -> None:
+def _write_all(writer: SnapshotWriter, image: MetadataImage, now_ms: int) -> None:
     values = (write_record(*record) for record in write_image(image, WriterOptions.of(image)))
     while batch := list(itertools.islice(values, _BATCH_RECORDS)):
         writer.append(batch, now_ms)
+    writer.settle(now_ms)

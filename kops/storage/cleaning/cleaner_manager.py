@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kops.config.values.java import LONG_MAX
 from kops.errors import DecodeError, KopsError
+from kops.storage.background.replaced_file import ReplacedFile
 from kops.storage.cleaning.cleaner import CleanRange
 from kops.storage.failures.load_errors import ILLEGAL_STATE, KafkaStorageError, LoadError
 from kops.storage.formats.checkpoints import read_offset_checkpoint, write_offset_checkpoint
@@ -21,11 +22,13 @@ from kops.storage.log_checkpoints import topic_partition_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Future
 
     from kops.files import Files
     from kops.storage.cleaning.cleaner_stats import PreCleanStats
     from kops.storage.formats.checkpoints import TopicPartition
     from kops.storage.log_dir_failure import LogDirFailureChannel
+    from kops.storage.scheduler import Scheduler
     from kops.storage.segments.segment import LogSegment
     from kops.storage.unified_log import UnifiedLog
 
@@ -80,17 +83,24 @@ class LogToClean:
 
 @dataclass(slots=True)
 class CleanerManager:
-    """The cleaner's view of the logs. `logs` is the owner's live table of logs. Directories are absolute paths, times are ms."""
+    """The cleaner's view of the logs. `logs` is the owner's live table of logs. Directories are absolute paths, times are ms.
+
+    Checkpoints are written in the side threads of `scheduler`. Until a write ends, its contents are read from memory. A crash before that
+    costs a cleaning that is done once more. Only a truncation waits for the disk: its checkpoint must not lie above the log's new end.
+    """
 
     files: Files
     log_dirs: list[str]
     logs: Mapping[TopicPartition, UnifiedLog]
     failures: LogDirFailureChannel
     warn: Callable[[str], None]
+    scheduler: Scheduler | None = None
     states: dict[TopicPartition, CleaningState] = field(default_factory=dict)
     uncleanable: dict[str, set[TopicPartition]] = field(default_factory=dict)
     dirtiest_ratio: float = 0.0
     last_run_ms: int = 0
+    _replaced: dict[str, ReplacedFile] = field(default_factory=dict)
+    _unwritten: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Create the checkpoint files at once, empty, as Kafka does."""
@@ -253,7 +263,7 @@ class CleanerManager:
                     if key not in found or (log is not None and log.parent_dir == log_dir):
                         found[key] = offset
             except KafkaStorageError as error:
-                self.warn(f"Failed to access checkpoint file {CLEANER_OFFSET_CHECKPOINT} in dir {log_dir}: {error.reason}")
+                self._not_accessed(log_dir, error)
         return found
 
     def update_checkpoints(
@@ -267,9 +277,9 @@ class CleanerManager:
             copied = _hash_map_order(offsets)
             if remove is not None:
                 copied.pop(remove, None)
-            self._write(log_dir, _hash_map_order(copied | dict(update or {}), table_for=len(offsets)))
+            self._write_aside(log_dir, _hash_map_order(copied | dict(update or {}), table_for=len(offsets)))
         except KafkaStorageError as error:
-            self.warn(f"Failed to access checkpoint file {CLEANER_OFFSET_CHECKPOINT} in dir {log_dir}: {error.reason}")
+            self._not_accessed(log_dir, error)
 
     def maybe_truncate_checkpoint(self, log_dir: str, key: TopicPartition, offset: int) -> None:
         """Set the partition's checkpoint back to `offset` if it is larger. Raises KafkaStorageError."""
@@ -296,7 +306,18 @@ class CleanerManager:
         """Stop reading and writing the directory."""
         self.log_dirs = [other for other in self.log_dirs if other != log_dir]
 
+    def settle(self) -> None:
+        """Write what no side thread has written. Called at a clean stop, when the side threads have ended."""
+        for log_dir, offsets in list(self._unwritten.items()):
+            if log_dir in self.log_dirs:
+                try:
+                    self._write(log_dir, offsets)
+                except KafkaStorageError as error:
+                    self._not_accessed(log_dir, error)
+
     def _read(self, log_dir: str) -> dict[TopicPartition, int]:
+        if (unwritten := self._unwritten.get(log_dir)) is not None:
+            return dict(unwritten)
         path = _checkpoint_path(log_dir)
         try:
             return read_offset_checkpoint(self.files.read_all(path), file=path)
@@ -304,10 +325,39 @@ class CleanerManager:
             raise self._failed(log_dir, error) from error
 
     def _write(self, log_dir: str, offsets: Mapping[TopicPartition, int]) -> None:
+        write = self._begin_write(log_dir, offsets)
+        self._unwritten.pop(log_dir, None)
         try:
-            self.files.write_atomic(_checkpoint_path(log_dir), write_offset_checkpoint(offsets))
+            write()
         except OSError as error:
             raise self._failed(log_dir, error) from error
+
+    def _write_aside(self, log_dir: str, offsets: dict[TopicPartition, int]) -> None:
+        if self.scheduler is None:
+            self._write(log_dir, offsets)
+            return
+        write = self._begin_write(log_dir, offsets)
+        self._unwritten[log_dir] = offsets
+
+        def ended(future: Future[None]) -> None:
+            # Newer contents may be on their way.
+            if self._unwritten.get(log_dir) is offsets:
+                del self._unwritten[log_dir]
+            try:
+                future.result()
+            except OSError as error:
+                self._not_accessed(log_dir, self._failed(log_dir, error))
+
+        self.scheduler.aside("cleaner-offset-checkpoint", write, ended)
+
+    def _begin_write(self, log_dir: str, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
+        file = self._replaced.get(log_dir)
+        if file is None:
+            file = self._replaced[log_dir] = ReplacedFile(self.files, _checkpoint_path(log_dir))
+        return file.next(write_offset_checkpoint(offsets))
+
+    def _not_accessed(self, log_dir: str, error: KafkaStorageError) -> None:
+        self.warn(f"Failed to access checkpoint file {CLEANER_OFFSET_CHECKPOINT} in dir {log_dir}: {error.reason}")
 
     def _failed(self, log_dir: str, error: Exception) -> KafkaStorageError:
         message = f"Error while accessing checkpoint file {_checkpoint_path(log_dir)}"

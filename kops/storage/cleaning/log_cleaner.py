@@ -209,7 +209,7 @@ class LogCleaner:
     ) -> None:
         self.config = config
         self._scheduler = Scheduler(now_ms) if scheduler is None else scheduler
-        self.manager = CleanerManager(files, list(log_dirs), logs, failures, warn)
+        self.manager = CleanerManager(files, list(log_dirs), logs, failures, warn, scheduler)
         self.manager.last_run_ms = now_ms()
         self.throttler = Throttler(config.io_max_bytes_per_second, now_ns=now_ns, sleep_ms=self._pause)
         self.workers: list[CleanerWorker] = []
@@ -247,6 +247,10 @@ class LogCleaner:
 
     def shutdown(self) -> None:
         """Stop cleaning. Running rounds leave nothing but the groups that they have replaced."""
+        self._stop_workers()
+        self.manager.settle()
+
+    def _stop_workers(self) -> None:
         for worker in self.workers:
             worker.abort()
         self.workers.clear()
@@ -258,7 +262,7 @@ class LogCleaner:
             raise UsageError(f"log.cleaner.threads={config.threads}: not allowed; allowed: {max(1, present // 2)} to {present * 2}")
         self.config = config
         self.throttler.rate = config.io_max_bytes_per_second
-        self.shutdown()
+        self._stop_workers()
         self._start()
 
     # CleanerControl ---------------------------------------------------------------------------------------------------------------

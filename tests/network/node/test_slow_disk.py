@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from kops.broker.life import broker_server
 from kops.broker.quorum.raft_log import METADATA_DIR
+from kops.broker.quorum.raft_manager import RaftManager
 from kops.errors import KopsError
 from kops.metadata.raft.log.log import SnapshotSource
 from kops.metadata.raft.voters.replica import LeaderAndEpoch
@@ -64,6 +65,93 @@ def test_a_sync_of_the_metadata_log_holds_up_metadata_only(tmp_path: Path) -> No
         nodes.create_topic(1, "next")
 
 
+def test_a_sync_of_a_snapshot_holds_up_nobody(tmp_path: Path) -> None:
+    """A node writes a snapshot of the metadata whose sync takes long: records and topics are taken all the same."""
+    gate = Gate(lambda path: METADATA_DIR in path and path.endswith(".checkpoint.part"))
+    settings = {"metadata.log.max.record.bytes.between.snapshots": 1}
+    with EmbeddedNodes(tmp_path, files=SlowFiles(gate), settings=settings) as nodes:
+        raft = nodes.nodes[1].running.shared.raft  # type: ignore[union-attr]
+        gate.shut()
+        try:
+            # Records of the cluster's start may have come before: the next ones are enough for a snapshot.
+            nodes.create_topic(1, "orders")
+            assert gate.reached.wait(PATIENCE_S)
+            before = nodes.thread.call(lambda: raft.log.latest_snapshot_id)
+            nodes.create_topic(1, "late")
+            assert [nodes.produce(1, topic, 1) for topic in ("orders", "late")] == [(0, 0), (0, 0)]
+            assert nodes.thread.call(lambda: raft.log.latest_snapshot_id) == before, "what is not on the disk is no snapshot"
+        finally:
+            gate.open()
+        nodes.wait_for(lambda: raft.log.latest_snapshot_id != before)
+
+
+def fail_when_closing(raft: RaftManager, has_begun: threading.Event) -> Callable[[str], None]:
+    """For `SlowFiles`: the next sync of the metadata log waits until its node is being closed, and fails then."""
+
+    def fail(path: str) -> None:
+        if METADATA_DIR in path and path.endswith(".log") and not has_begun.is_set():
+            has_begun.set()
+            deadline = time.monotonic() + PATIENCE_S
+            while not raft.side_work._is_over:
+                assert time.monotonic() < deadline, "the node was never stopped"
+                time.sleep(0.005)
+            raise OSError(errno.EIO, "broken", path)
+
+    return fail
+
+
+def test_a_sync_of_the_metadata_log_that_fails_while_the_node_stops_is_reported(tmp_path: Path) -> None:
+    """The close waits for the thread. A sync of its own would go well, although the disk does not have what was written."""
+    files = SlowFiles(lambda path: None)
+    with EmbeddedNodes(tmp_path, files=files) as nodes:
+        raft = nodes.nodes[1].running.shared.raft  # type: ignore[union-attr]
+        has_begun = threading.Event()
+        nodes.thread.call(lambda: setattr(files, "before_sync", fail_when_closing(raft, has_begun)))
+        with Client(nodes.ports[1]) as client:
+            client.send(CreateTopicsRequest([CreatableTopic("late", 1, 1)], 60_000), CREATE_TOPICS_VERSION)
+            assert has_begun.wait(PATIENCE_S)
+            nodes.stop(1)
+        failure = nodes.nodes[1].failure
+        assert failure is not None
+        assert "The metadata log can't be used any more" in failure
+
+
+@pytest.mark.slow
+def test_a_killed_node_keeps_its_metadata_directory_while_a_thread_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_server, "PATIENCE_WITH_THREADS_S", 0.05)
+    gate = Gate(lambda path: METADATA_DIR in path)
+    with EmbeddedNodes(tmp_path, files=SlowFiles(gate)) as nodes:
+        nodes.create_topic(1, "orders")
+        gate.shut()
+        try:
+            with Client(nodes.ports[1]) as client:
+                client.send(CreateTopicsRequest([CreatableTopic("late", 1, 1)], 60_000), CREATE_TOPICS_VERSION)
+                assert gate.reached.wait(PATIENCE_S)
+                nodes.kill(1)
+                assert client.receive() is None
+            with pytest.raises(KopsError, match="lock"):
+                nodes.open(1)
+        finally:
+            gate.open()
+        open_when_free(nodes)
+        # The process was killed, not the machine: what it had written is there.
+        nodes.wait_for(lambda: "late" in nodes.nodes[1].running.shared.image.topics.by_name)  # type: ignore[union-attr]
+        assert nodes.produce(1, "orders", 1) == (0, 0)
+
+
+def open_when_free(nodes: EmbeddedNodes) -> None:
+    """Start node 1 once its directories are no longer locked."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            nodes.open(1)
+            break
+        except KopsError:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    nodes.wait_ready(1)
+
+
 class Committed:
     """A RaftListener that keeps the ends of what it is given at once."""
 
@@ -111,27 +199,6 @@ def test_what_comes_during_a_sync_shares_the_next(tmp_path: Path) -> None:
     assert [offset >= end for offset in committed.ends[told : told + 2]] == [False, True]
 
 
-@pytest.mark.slow
-def test_a_node_that_is_killed_during_a_sync_comes_back(tmp_path: Path) -> None:
-    gate = Gate(lambda path: METADATA_DIR in path)
-    with EmbeddedNodes(tmp_path, files=SlowFiles(gate)) as nodes:
-        nodes.create_topic(1, "orders")
-        gate.shut()
-        try:
-            with Client(nodes.ports[1]) as client:
-                client.send(CreateTopicsRequest([CreatableTopic("late", 1, 1)], 60_000), CREATE_TOPICS_VERSION)
-                assert gate.reached.wait(PATIENCE_S)
-                nodes.kill(1)
-                assert client.receive() is None
-        finally:
-            gate.open()
-        nodes.open(1)
-        nodes.wait_ready(1)
-        # The process was killed, not the machine: what it had written is there.
-        nodes.wait_for(lambda: "late" in nodes.nodes[1].running.shared.image.topics.by_name)  # type: ignore[union-attr]
-        assert nodes.produce(1, "orders", 1) == (0, 0)
-
-
 def data_log(nodes: EmbeddedNodes, topic: str) -> UnifiedLog:
     """The log of a topic's first partition on node 1; for the loop's thread."""
     broker = nodes.nodes[1].running.broker
@@ -176,7 +243,7 @@ def test_a_sync_that_fails_while_the_node_stops_is_not_forgotten(tmp_path: Path)
 
 @pytest.mark.slow
 def test_a_killed_node_keeps_its_directories_while_a_thread_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_server, "_PATIENCE_WITH_THREADS_S", 0.05)
+    monkeypatch.setattr(broker_server, "PATIENCE_WITH_THREADS_S", 0.05)
     gate = Gate(lambda path: "/orders-0/" in path)
     with EmbeddedNodes(tmp_path, files=SlowFiles(gate)) as nodes:
         nodes.create_topic(1, "orders")
@@ -190,13 +257,5 @@ def test_a_killed_node_keeps_its_directories_while_a_thread_is_at_work(tmp_path:
                 nodes.open(1)
         finally:
             gate.open()
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                nodes.open(1)
-                break
-            except KopsError:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-        nodes.wait_ready(1)
+        open_when_free(nodes)
         assert nodes.produce(1, "orders", 1) == (0, 1)

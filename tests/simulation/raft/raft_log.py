@@ -38,6 +38,9 @@ class MemorySnapshot:
     def append(self, data: bytes) -> None:
         self.data += data
 
+    def settle(self) -> None:
+        pass
+
     def freeze(self) -> None:
         self._log.snapshots[self.snapshot_id] = self.data
 

@@ -26,8 +26,11 @@ class SnapshotSink(Protocol):
     def append(self, data: bytes) -> None:
         """Add bytes; they need not end with a batch."""
 
+    def settle(self) -> None:
+        """Make it durable and give it its final name. May be called in any thread. `freeze` still has to follow."""
+
     def freeze(self) -> None:
-        """Make it durable and one of the log's snapshots."""
+        """Make it one of the log's snapshots. Settles it first if nobody has."""
 
     def close(self) -> None:
         """Drop it, unless it is frozen."""

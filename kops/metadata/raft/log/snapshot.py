@@ -29,6 +29,7 @@ class SnapshotWriter:
         assert kraft_version > 0 or voters is None, f"kraft.version 0 has no voters in its log, but {voters}"
         self._sink = sink
         self._on_frozen = on_frozen
+        self._is_settled = False
         self._accumulator = BatchAccumulator(sink.snapshot_id.epoch, 0, NEVER_MS)
         records = [control.snapshot_header(last_contained_log_timestamp)]
         if kraft_version > 0:
@@ -41,11 +42,18 @@ class SnapshotWriter:
         if self._accumulator.ms_until_drain(now_ms) == 0:
             self._write()
 
-    def freeze(self, now_ms: int) -> int:
-        """End it, make it durable -> its size in bytes."""
+    def settle(self, now_ms: int) -> None:
+        """Write the footer and make the snapshot durable. May be called in any thread. `freeze` still has to follow."""
         self._accumulator.append_control([control.snapshot_footer()], now_ms)
         self._accumulator.force_drain()
         self._write()
+        self._sink.settle()
+        self._is_settled = True
+
+    def freeze(self, now_ms: int) -> int:
+        """Make it one of the log's snapshots -> its size in bytes. Settles it first if nobody has."""
+        if not self._is_settled:
+            self.settle(now_ms)
         self._sink.freeze()
         if self._on_frozen is not None:
             self._on_frozen(self._sink.snapshot_id.offset)

@@ -41,6 +41,7 @@ from kops.protocol.messages import (
     TopicRecord,
 )
 from kops.records import BatchBuilder, read_batches
+from kops.storage.background.work import EndedError, SideWork
 from kops.storage.failures.load_errors import LoadError
 from kops.storage.formats.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from kops.storage.start.log_dirs import StartRefusedError
@@ -92,7 +93,7 @@ class Sink:
     def __init__(self, snapshot_id: OffsetAndEpoch, error: OSError | None = None) -> None:
         self.snapshot_id = snapshot_id
         self.data = bytearray()
-        self.is_frozen = self.is_closed = False
+        self.is_settled = self.is_frozen = self.is_closed = False
         self.error = error
 
     @property
@@ -102,9 +103,14 @@ class Sink:
     def append(self, data: bytes) -> None:
         if self.error is not None:
             raise self.error
+        assert not self.is_settled
         self.data += data
 
+    def settle(self) -> None:
+        self.is_settled = True
+
     def freeze(self) -> None:
+        assert self.is_settled
         self.is_frozen = True
 
     def close(self) -> None:
@@ -119,6 +125,7 @@ class SnapshotBench:
 
     def __init__(self, *, max_bytes: int = 1000, max_interval_ms: int = 0) -> None:
         self.loop = ThreadlessLoop()
+        self.side_work = SideWork(self.loop.in_thread)
         self.sinks: list[Sink] = []
         self.is_closed = self.has_it = False
         self.error: OSError | None = None
@@ -146,6 +153,7 @@ def test_a_snapshot_after_so_many_bytes() -> None:
     bench.publish(100)
     (sink,) = bench.sinks
     assert (sink.snapshot_id, sink.is_frozen) == (OffsetAndEpoch(offset=10, epoch=3), False)
+    assert sink.is_settled, "the thread waits for the disk, not the loop"
     bench.publish(2000)
     assert len(bench.sinks) == 1, "one at a time"
     bench.loop.advance()
@@ -198,6 +206,21 @@ def test_an_unfinished_snapshot_is_dropped(why: str) -> None:
     bench.loop.advance()
     (sink,) = bench.sinks
     assert (sink.is_frozen, sink.is_closed) == (False, True)
+
+
+def test_a_snapshot_that_no_thread_has_begun_is_dropped_with_the_node() -> None:
+    bench = SnapshotBench()
+    waiting: list[Callable[[], Any]] = []
+    bench.loop.in_thread = lambda work, done: waiting.append(work)  # type: ignore[method-assign]
+    bench.side_work = SideWork(bench.loop.in_thread)
+    bench.publish(2000)
+    (sink,) = bench.sinks
+    bench.side_work.end()
+    with pytest.raises(EndedError):
+        waiting[0]()
+    assert not sink.is_closed
+    bench.generator.close()
+    assert (sink.is_settled, sink.is_closed) == (False, True)
 
 
 # reading -------------------------------------------------------------------------------------------------------------------------------

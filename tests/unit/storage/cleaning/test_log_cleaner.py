@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -29,9 +31,13 @@ ORDERS = TopicPartition("orders", 0)
 
 
 class Broker:
-    """Logs in one directory, and a cleaner."""
+    """Logs in one directory, and a cleaner. It knows all that were made and what they have opened, to be closed behind a test."""
+
+    made: ClassVar[list[Broker]] = []
 
     def __init__(self, root: Path, **config: float) -> None:
+        self.made.append(self)
+        self.opened: list[UnifiedLog] = []
         self.root = root
         self.logs: dict[TopicPartition, UnifiedLog] = {}
         self.failures = LogDirFailureChannel()
@@ -62,6 +68,7 @@ class Broker:
             directory.joinpath(name).write_bytes(builder.build())
         config: TopicConfig = topic_config({**SETTINGS, **(settings or {})})
         log = cleaning.open_log(str(directory), config=config, clean=False)
+        self.opened.append(log)
         log.update_high_watermark(log.log_end_offset)
         self.logs[TopicPartition(topic, 0)] = log
         return log
@@ -76,6 +83,16 @@ class Broker:
     def checkpoint(self) -> dict[TopicPartition, int]:
         """What stands in the file."""
         return read_offset_checkpoint(self.root.joinpath("cleaner-offset-checkpoint").read_bytes())
+
+
+@pytest.fixture(autouse=True)
+def closed_logs() -> Iterator[None]:
+    """Close the logs that a test leaves open."""
+    yield
+    while Broker.made:
+        broker = Broker.made.pop()
+        for log in broker.opened:
+            log.close_handlers()
 
 
 @pytest.fixture
@@ -356,10 +373,59 @@ def test_random_logs_end_clean(tmp_path: Path) -> None:
     cleaning.write_log(tmp_path / "orders-0", random.Random(7), cleaning.Shape())
     log = cleaning.open_log(str(tmp_path / "orders-0"))
     log.update_high_watermark(log.log_end_offset)
+    broker.opened.append(log)
     broker.logs[ORDERS] = log
     broker.run()
     assert broker.checkpoint()[ORDERS] <= log.segments.active.base_offset
     assert not broker.warnings
+
+
+class TestCheckpointsAside:
+    """Checkpoints are written in side threads. Until then, what they will say is known."""
+
+    @pytest.fixture
+    def threads(self, broker: Broker) -> SideThreads:
+        threads, scheduler = SideThreads(), Scheduler(lambda: NOW_MS)
+        scheduler.side_work = SideWork(threads.in_thread)
+        broker.cleaner.manager.scheduler = scheduler
+        return threads
+
+    def test_what_is_being_written_counts(self, broker: Broker, threads: SideThreads) -> None:
+        broker.add()
+        broker.run()
+        assert broker.root.joinpath("cleaner-offset-checkpoint").read_bytes() == b""
+        assert broker.cleaner.manager.all_checkpoints() == {ORDERS: 9}
+        broker.add("late")
+        broker.run()
+        assert len(threads.begun) == 2
+        threads.work()
+        assert broker.checkpoint() == {ORDERS: 9}
+        threads.tell()
+        assert broker.cleaner.manager.all_checkpoints() == {ORDERS: 9, TopicPartition("late", 0): 9}, "the second write is not done"
+        threads.run()
+        assert broker.checkpoint() == broker.cleaner.manager.all_checkpoints() == {ORDERS: 9, TopicPartition("late", 0): 9}
+
+    def test_a_truncation_waits_for_the_disk(self, broker: Broker, threads: SideThreads) -> None:
+        broker.add()
+        broker.run()
+        broker.cleaner.maybe_truncate_checkpoint(str(broker.root), ORDERS, 4)
+        assert broker.checkpoint() == {ORDERS: 4}
+        threads.run()
+        assert broker.checkpoint() == {ORDERS: 4}, "what was begun before does not overwrite it"
+
+    def test_a_clean_stop_writes_the_rest(self, broker: Broker, threads: SideThreads) -> None:
+        broker.add()
+        broker.run()
+        broker.cleaner.shutdown()
+        assert broker.checkpoint() == {ORDERS: 9}
+
+    def test_a_failure_takes_the_directory_offline(self, broker: Broker, threads: SideThreads) -> None:
+        broker.add()
+        broker.run()
+        broker.root.joinpath("cleaner-offset-checkpoint.tmp").mkdir()
+        threads.run()
+        assert broker.failures.has_offline(str(broker.root))
+        assert len(broker.warnings) == 1
 
 
 class TestSyncsAside:
