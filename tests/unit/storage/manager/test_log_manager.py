@@ -515,6 +515,7 @@ def test_directories_are_recovered_and_closed_by_threads(tmp_path: Path) -> None
     assert broker.manager.shutdown(run=run) == []
     broker.new()
     assert [start.had_clean_shutdown for start in broker.start().log_dirs] == [True, True]
+    assert broker.manager.shutdown(run=run) == []
 
 
 def test_no_mark_is_left_where_loading_was_not_complete() -> None:
