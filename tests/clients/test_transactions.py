@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 import uuid
 from collections.abc import Iterator
@@ -13,9 +14,14 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, 
 from confluent_kafka.admin import AdminClient, NewTopic
 from py4j.protocol import Py4JJavaError
 
+from kops.protocol.messages import FindCoordinatorRequest, InitProducerIdRequest, MetadataRequest, ProduceRequest
+from kops.protocol.messages.metadata_request import MetadataRequestTopic
+from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
+from kops.records.build import BatchBuilder
 from tests.support.kafka.kafka_nodes import KafkaNodes
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes.kops_nodes import KopsNodes
+from tests.support.nodes.raw_client import RawClient
 
 PATIENCE_S = 30
 SETTINGS = {
@@ -226,25 +232,75 @@ def test_kops_and_kafka_go_on_with_each_others_transactions(tmp_path: Path) -> N
         wait_for(kops, "orders", ["a-0", "a-1", "c", "e"])
 
 
+def java_producer(oracle: Oracle, nodes: KopsNodes, name: str, **settings: Any) -> Any:
+    """Kafka's producer, which is ready; `settings` have `_` for `.`."""
+    kind = "org.apache.kafka.common.serialization.ByteArraySerializer"
+    base = {"bootstrap.servers": nodes.bootstrap, "key.serializer": kind, "value.serializer": kind, "linger.ms": 0}
+    more = {key.replace("_", "."): value for key, value in settings.items()}
+    made = oracle.jvm.org.apache.kafka.clients.producer.KafkaProducer(oracle.properties({**base, "transactional.id": name, **more}))
+    made.initTransactions()
+    return made
+
+
+def test_the_second_batch_waits_while_the_first_is_verified(nodes: KopsNodes, topic: str) -> None:
+    addresses = {node_id: f"127.0.0.1:{port}" for node_id, port in nodes.ports.items()}
+    with RawClient(addresses[1]) as client:
+        found = ask_until_good(client, FindCoordinatorRequest(key=topic, key_type=1), 3)
+        metadata: Any = client.ask(MetadataRequest([MetadataRequestTopic(name=topic)]), 12)
+        leader = next(each.leader_id for each in metadata.topics[0].partitions if each.partition_index == 0)
+    with RawClient(addresses[found.node_id]) as client:
+        given = ask_until_good(client, InitProducerIdRequest(transactional_id=topic, transaction_timeout_ms=10_000), 5)
+    with RawClient(addresses[leader]) as client:
+        for sequence in (0, 1):
+            batch = BatchBuilder(
+                producer_id=given.producer_id, producer_epoch=given.producer_epoch, base_sequence=sequence, transactional=True
+            )
+            batch.append(time.time_ns() // 1_000_000, None, b"value")
+            client.send(
+                ProduceRequest(topic, -1, 10_000, [TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch.build())])]), 12
+            )
+        responses: list[Any] = [client.receive() for _ in range(2)]
+    answers = [response.responses[0].partition_responses[0] for response in responses]
+    assert [(each.error_code, each.base_offset) for each in answers] == [(0, 0), (0, 1)]
+
+
+def ask_until_good(client: RawClient, message: Any, version: int) -> Any:
+    """The answer when it is no error any more: the internal topic is made with the first request."""
+    limit = time.monotonic() + PATIENCE_S
+    answer: Any = client.ask(message, version)
+    while answer.error_code:
+        assert time.monotonic() < limit, answer
+        time.sleep(0.05)
+        answer = client.ask(message, version)
+    return answer
+
+
+@pytest.mark.slow
+def test_batches_in_flight_while_a_transaction_is_verified(oracle: Oracle, nodes: KopsNodes, topic: str) -> None:
+    """The first batch of a transaction waits for the coordinator, which still ends the last one. No other batch overtakes it."""
+    made = java_producer(oracle, nodes, f"id-{topic}", batch_size=1)
+    record = oracle.jvm.org.apache.kafka.clients.producer.ProducerRecord
+    for number in range(10):
+        made.beginTransaction()
+        for each in range(10):
+            made.send(record(topic, 0, None, f"{number}-{each}".encode()))
+        made.commitTransaction()
+    made.close()
+    view = oracle.read_records(nodes.bootstrap, topic, 0, isolation="read_committed")
+    values = [base64.b64decode(each["value"]).decode() for each in view.records]
+    assert values == [f"{number}-{each}" for number in range(10) for each in range(10)]
+
+
 @pytest.mark.slow
 def test_kafkas_own_producer(oracle: Oracle, nodes: KopsNodes, topic: str) -> None:
     """Of 4.3.0, whose brokers add the partitions and whose epoch grows with each transaction (version 2)."""
-
-    def java_producer() -> Any:
-        serializer = "org.apache.kafka.common.serialization.ByteArraySerializer"
-        settings = {"bootstrap.servers": nodes.bootstrap, "key.serializer": serializer, "value.serializer": serializer}
-        made = oracle.jvm.org.apache.kafka.clients.producer.KafkaProducer(
-            oracle.properties({**settings, "transactional.id": f"id-{topic}", "linger.ms": 0})
-        )
-        made.initTransactions()
-        return made
 
     def send(made: Any, *values: str) -> None:
         record = oracle.jvm.org.apache.kafka.clients.producer.ProducerRecord
         for number, value in enumerate(values):
             made.send(record(topic, number % 3, None, value.encode())).get()
 
-    first = java_producer()
+    first = java_producer(oracle, nodes, f"id-{topic}")
     for number in range(5):
         first.beginTransaction()
         send(first, f"{number}-a", f"{number}-b")
@@ -254,7 +310,7 @@ def test_kafkas_own_producer(oracle: Oracle, nodes: KopsNodes, topic: str) -> No
             first.commitTransaction()
     first.beginTransaction()
     send(first, "zombie")
-    second = java_producer()
+    second = java_producer(oracle, nodes, f"id-{topic}")
     second.beginTransaction()
     send(second, "good")
     with pytest.raises(Py4JJavaError) as caught:

@@ -4,7 +4,7 @@ Source: Kafka's KafkaChannel (mute states), Selector (GRACEFUL close, memory), P
 As in Kafka, a connection's next request starts when the answer to the last one has been sent. There are two exceptions, which a client
 notices only by the time. Answers that are ready at once are collected up to `_CORK_SIZE` bytes, so one write answers what one read brought.
 A Produce that follows Produces that wait for replicas starts at once. So the records of all requests that a producer has in flight go to
-the followers together. They are appended and answered in order.
+the followers together. They are appended and answered in order: while a Produce waits for its append, so does the next (`hold_next`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Owner(Protocol):
 class RequestContext:
     """A request and where it came from. It is answered once, at once or later."""
 
-    __slots__ = ("_channel", "answer", "answered_ms", "counted", "handled_ms", "received_ms", "request", "throttle_ms")
+    __slots__ = ("_channel", "answer", "answered_ms", "counted", "handled_ms", "holds_next", "received_ms", "request", "throttle_ms")
 
     def __init__(self, channel: Channel, request: Request, received_ms: float) -> None:
         self._channel = channel
@@ -73,6 +73,8 @@ class RequestContext:
         # The rest is for the metrics. The answer is that in an envelope.
         self.answer: Message | None = None
         self.throttle_ms = 0
+        # Whether the next request must not start, although this one is a Produce.
+        self.holds_next = False
         # When it came, when its handler was left without an answer, and when it was answered; 0 before.
         self.received_ms = received_ms
         self.handled_ms = 0.0
@@ -139,6 +141,15 @@ class RequestContext:
         ApiError as in `Message.write`; the request then still waits for an answer.
         """
         self._channel.answer(self, message, throttle_ms)
+
+    def hold_next(self) -> None:
+        """Until `release_next`, start no other request of the connection: this Produce has not appended its records yet."""
+        self.holds_next = True
+
+    def release_next(self) -> None:
+        """The records are appended or refused."""
+        self.holds_next = False
+        self._channel.go_on()
 
     def respond_nothing(self, *, throttle_ms: int = 0) -> None:
         """Finish without an answer: a Produce with acks=0."""
@@ -291,7 +302,8 @@ class Channel:
     def _is_waiting(self) -> bool:
         """Whether the next request must wait for the answers to those that have begun. There must be some."""
         begun = self._begun
-        return self._next is not None or len(begun) >= self._most_begun or begun[-1].request.api.key != PRODUCE
+        last = begun[-1]
+        return self._next is not None or len(begun) >= self._most_begun or last.holds_next or last.request.api.key != PRODUCE
 
     def _is_held(self) -> bool:
         """Whether no request may start."""
@@ -331,6 +343,11 @@ class Channel:
     def _schedule(self) -> None:
         self._is_scheduled = True
         self._owner.loop.call_soon(self._go_on)
+
+    def go_on(self) -> None:
+        """Requests that were held may start: soon, if this connection is not at work anyway."""
+        if not (self._is_working or self._is_scheduled or self._state is _State.CLOSED):
+            self._schedule()
 
     def _go_on(self) -> None:
         self._is_scheduled = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import threading
+import time
 
 import pytest
 
@@ -166,6 +167,26 @@ def test_produces_are_begun_while_others_wait_and_answered_in_their_order() -> N
         served.wait_for(lambda: len(parked.contexts) == 6)
         served.thread.call(lambda: answer(5))
         assert produce_times(client, 1) == [4]
+
+
+def test_a_produce_that_is_not_appended_yet_holds_the_next() -> None:
+    parked = Parked()
+
+    def hold(context: RequestContext) -> None:
+        parked(context)
+        if len(parked.contexts) == 1:
+            context.hold_next()
+
+    with Served(hold) as served, served.client() as client:
+        client.sock.sendall(b"".join(client.encoded(ProduceRequest(timeout_ms=number), 9) for number in range(3)))
+        served.wait_for(lambda: len(parked.contexts) == 1)
+        time.sleep(0.05)
+        assert len(parked.contexts) == 1
+        served.thread.call(parked.contexts[0].release_next)
+        served.wait_for(lambda: len(parked.contexts) == 3)
+        for number in (2, 1, 0):
+            served.thread.call(lambda number=number: parked.contexts[number].respond(ProduceResponse(throttle_time_ms=number)))  # type: ignore[misc]
+        assert produce_times(client, 3) == [0, 1, 2]
 
 
 def test_the_answer_to_the_only_waiting_request_goes_out_before_the_next_callback() -> None:

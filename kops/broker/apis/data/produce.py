@@ -54,12 +54,14 @@ def handle_produce(parts: BrokerParts, context: RequestContext) -> None:
     produce = _Produce(parts, context, request)
     records = produce.take(request.topic_data)
     if records and request.transactional_id is not None:
-        _verify(parts, produce, records, request.transactional_id)
+        _verify(parts, context, produce, records, request.transactional_id)
     else:
         produce.append(records)
 
 
-def _verify(parts: BrokerParts, produce: _Produce, records: dict[TopicPartition, bytes], transactional_id: str) -> None:
+def _verify(
+    parts: BrokerParts, context: RequestContext, produce: _Produce, records: dict[TopicPartition, bytes], transactional_id: str
+) -> None:
     """Append the records when their transaction is verified."""
     from kops.broker.transactions.verified_appends import Producer, Verified, verify_for_produce
     from kops.coordinators.transactions.verification import produce_error, support_of_produce
@@ -77,7 +79,10 @@ def _verify(parts: BrokerParts, produce: _Produce, records: dict[TopicPartition,
         for key, error in result.errors.items():
             produce.refuse(key, *produce_error(error, support))
         produce.append({key: batch for key, batch in records.items() if key not in result.errors}, result.guards)
+        context.release_next()
 
+    # The producer's next batches may be here already. They must not overtake this one.
+    context.hold_next()
     verify_for_produce(
         parts.transactions,
         parts.replica_manager,
