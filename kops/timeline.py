@@ -8,11 +8,12 @@ can be read beside what was replayed. All values are immutable, or have state of
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, MutableMapping
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import ItemsView, Iterator, KeysView, MutableMapping, ValuesView
+from typing import Any, Final, Generic, TypeVar, overload
 
 K = TypeVar("K")
 V = TypeVar("V")
+D = TypeVar("D")
 _ABSENT: Final[Any] = object()
 
 
@@ -62,7 +63,8 @@ class TimelineDict(MutableMapping[K, V]):
         return self._values[key]
 
     def __setitem__(self, key: K, value: V) -> None:
-        self._note(key, self._values.get(key, _ABSENT))
+        if not self._timeline.is_settled:
+            self._note(key, self._values.get(key, _ABSENT))
         self._values[key] = value
 
     def __delitem__(self, key: K) -> None:
@@ -77,6 +79,28 @@ class TimelineDict(MutableMapping[K, V]):
 
     def __contains__(self, key: object) -> bool:
         return key in self._values
+
+    # MutableMapping has these, too. A dict's are several times as fast.
+
+    @overload
+    def get(self, key: K, /) -> V | None: ...
+    @overload
+    def get(self, key: K, /, default: V | D) -> V | D: ...
+    def get(self, key: K, /, default: Any = None) -> Any:
+        """The present value of a key, or `default`."""
+        return self._values.get(key, default)
+
+    def keys(self) -> KeysView[K]:
+        """The present keys."""
+        return self._values.keys()
+
+    def values(self) -> ValuesView[V]:
+        """The present values."""
+        return self._values.values()
+
+    def items(self) -> ItemsView[K, V]:
+        """The present keys and values."""
+        return self._values.items()
 
     def committed(self, key: K, default: V | None = None) -> V | None:
         """The committed value of a key, or `default`."""

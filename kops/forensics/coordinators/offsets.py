@@ -82,6 +82,7 @@ class OffsetsReplay:
 
     def __init__(self) -> None:
         self._timeline = Timeline()
+        self._timeline.is_settled = True
         self._store = GroupStore(self._timeline)
         # Replay sets no timers, asks no settings and makes no ids.
         nothing: Any = None
@@ -97,10 +98,11 @@ class OffsetsReplay:
         """One record of a coordinator. KopsError for one that a coordinator can't take."""
         self._timeline.offset = record.offset
         key, value = record.key, record.value
-        name = type(key).__name__
         if isinstance(key, OffsetCommitKey):
             self._offset(record, key, value)
-        elif name == "LegacyOffsetCommitKey":
+            return
+        name = type(key).__name__
+        if name == "LegacyOffsetCommitKey":
             new_key = OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition)
             self._offset(record, new_key, value and _as_offset_commit(value))
         elif type(key) in self._replays:
@@ -109,19 +111,16 @@ class OffsetsReplay:
             self._group(_GROUPS[name], key.group_id, value)
         elif name in _MEMBERS:
             self._member(_MEMBERS[name], key, value)
-        self._timeline.forget_up_to(record.offset)
 
     def replay_marker(self, marker: Marker) -> None:
         """The end of a transaction."""
         self._timeline.offset = marker.offset
         self._offsets.replay_end_transaction_marker(marker.producer_id, marker.is_commit)
-        self._timeline.forget_up_to(marker.offset)
 
     def _offset(self, record: Decoded, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         self._offsets.replay(record.offset, record.producer_id, key, value)
-        place = Place(key.group, key.topic, key.partition)
         if value is None:
-            self.deleted[place] = (record.timestamp, record.offset)
+            self.deleted[Place(key.group, key.topic, key.partition)] = (record.timestamp, record.offset)
 
     def _group(self, kind: str, group_id: str, value: Any) -> None:
         if value is None:

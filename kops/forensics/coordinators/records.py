@@ -10,15 +10,14 @@ import base64
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kops.coordinators.runtime.records import RecordReader
 from kops.errors import DecodeError
-from kops.protocol.record_values import read_coordinator_key, read_coordinator_value
 from kops.records import Batch, Damage, scan
 from kops.records.record import control_type_id
 
 if TYPE_CHECKING:
     from kops.files import Files
     from kops.forensics.inventory.tree import PartitionDir
-    from kops.protocol.declaration import Message
     from kops.records import Record
 
 NO_PRODUCER_ID: Final = -1
@@ -115,17 +114,7 @@ def marker_of(record: Record, batch: Batch) -> Marker | None:
 
 def decoder(types: Mapping[int, str]) -> Decode:
     """How records are decoded whose keys have these types (as in kops.protocol.registry)."""
-    keys: dict[bytes, Message] = {}
-
-    def decode(key: bytes, value: bytes | None) -> tuple[Any, Any, int]:
-        read = keys.get(key)
-        if read is None:
-            read = keys[key] = read_coordinator_key(key, types)
-        if value is None:
-            return read, None, -1
-        return read, *read_coordinator_value(key, value, types)
-
-    return decode
+    return RecordReader(types).read
 
 
 class CoordinatorRecords:

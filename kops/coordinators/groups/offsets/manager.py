@@ -208,7 +208,7 @@ class OffsetManager:
             self._offsets.remove(group_id, place)
             self._pending.clear(group_id, place)
             return
-        if self._around.store.get(group_id) is None:
+        if group_id not in self._around.store.groups:
             get_or_create_classic_group(self._around.store, group_id, self._around.now_ms)
         kept = OffsetAndMetadata.from_record(offset, value)
         if producer_id == _NO_PRODUCER_ID:
