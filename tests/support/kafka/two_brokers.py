@@ -30,7 +30,7 @@ _PLACES = {"host", "port", "log_dir", "total_bytes", "usable_bytes"}
 
 
 class Side:
-    """One of the two. `session_id` is the last one that was answered."""
+    """One of the two. `session_id` is the last one that was answered. With `keeps_texts` messages of errors count."""
 
     def __init__(self, name: str, bootstrap: str) -> None:
         self.name = name
@@ -38,6 +38,7 @@ class Side:
         self.bootstrap = bootstrap
         self.ids: dict[str, bytes] = {}
         self.session_id = 0
+        self.keeps_texts = False
 
     def create(
         self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, replicas: Sequence[Sequence[int]] = ()
@@ -97,7 +98,7 @@ class Side:
             names = {topic_id: topic for topic, topic_id in self.ids.items()} | {ZERO_UUID: "none"}
             return names.get(value, "unknown")
         if name in _TEXTS:
-            return None if value is None else "text"
+            return value if self.keeps_texts or value is None else "text"
         if name in _PLACES:
             return value if value in ("", -1) else name
         if name == "session_id":
