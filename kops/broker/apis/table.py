@@ -37,6 +37,7 @@ from kops.broker.apis.groups.share import (
     handle_share_group_heartbeat,
 )
 from kops.broker.apis.groups.share_state import handle_share_group_state
+from kops.broker.apis.groups.streams import handle_streams_group_describe, handle_streams_group_heartbeat
 from kops.broker.apis.sasl import handle_sasl_authenticate, handle_sasl_handshake
 from kops.broker.apis.transactions.add_to_txn import handle_add_offsets_to_txn, handle_add_partitions_to_txn
 from kops.broker.apis.transactions.end_txn import handle_end_txn, handle_write_txn_markers
@@ -116,6 +117,8 @@ _ANSWERED_HERE: Final[dict[str, Handler]] = {
     "SaslHandshake": handle_sasl_handshake,
     "ShareGroupDescribe": handle_share_group_describe,
     "ShareGroupHeartbeat": handle_share_group_heartbeat,
+    "StreamsGroupDescribe": handle_streams_group_describe,
+    "StreamsGroupHeartbeat": handle_streams_group_heartbeat,
     "SyncGroup": handle_sync_group,
     "TxnOffsetCommit": handle_txn_offset_commit,
     "WriteShareGroupState": handle_share_group_state,

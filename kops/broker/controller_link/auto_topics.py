@@ -1,6 +1,6 @@
-"""Creates topics on first use: for clients with `auto.create.topics.enable`, and internal topics.
+"""Creates topics on first use: for clients with `auto.create.topics.enable`, internal topics, and those that Streams applications need.
 
-Source: Kafka's DefaultAutoTopicCreationManager and KRaftTopicCreator; the settings of the internal topics are those of
+Source: Kafka's DefaultAutoTopicCreationManager, ExpiringErrorCache and KRaftTopicCreator; the settings of the internal topics are those of
 GroupCoordinatorService, TransactionStateManager and ShareCoordinatorService.
 """
 
@@ -18,7 +18,7 @@ from kops.protocol.messages.create_topics_request import CreatableTopic, Creatab
 from kops.protocol.messages.metadata_response import MetadataResponseTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kops.broker.controller_link.forwarding import Forwarding
     from kops.broker.network.socket_server import RequestContext
@@ -30,15 +30,40 @@ log = logging.getLogger(__name__)
 _CONTROLLER_DECIDES: Final = -1
 _NUM_PARTITIONS: Final = "num.partitions"
 _REPLICATION_FACTOR: Final = "default.replication.factor"
+_KEPT_ERROR_COUNT: Final = 1000
+
+
+class ExpiringErrors:
+    """Why topics could not be made, for a while. If there are too many, those go first that would go first anyway."""
+
+    def __init__(self, now_ms: Callable[[], int], max_count: int = _KEPT_ERROR_COUNT) -> None:
+        self._now_ms = now_ms
+        self._max_count = max_count
+        self._by_topic: dict[str, tuple[int, str]] = {}
+
+    def put(self, topic: str, text: str, kept_ms: int) -> None:
+        """Keep an error for `kept_ms`."""
+        now_ms, errors = self._now_ms(), self._by_topic
+        errors[topic] = (now_ms + kept_ms, text)
+        for name in [name for name, (expires_ms, _) in errors.items() if expires_ms <= now_ms]:
+            del errors[name]
+        while len(errors) > self._max_count:
+            del errors[min(errors, key=lambda name: errors[name][0])]
+
+    def get(self, topic: str) -> str | None:
+        """The error of a topic, if it is still kept."""
+        expires_ms, text = self._by_topic.get(topic, (0, ""))
+        return text if expires_ms > self._now_ms() else None
 
 
 class AutoTopics:
     """Asks the controller to create topics, once at a time for each topic. `config()` returns the broker's present configuration."""
 
-    def __init__(self, forwarding: Forwarding, config: Callable[[], BrokerConfig]) -> None:
+    def __init__(self, forwarding: Forwarding, config: Callable[[], BrokerConfig], now_ms: Callable[[], int]) -> None:
         self._forwarding = forwarding
         self._config = config
         self._in_flight: set[str] = set()
+        self._errors = ExpiringErrors(now_ms)
 
     def create(self, names: Sequence[str], context: RequestContext) -> list[MetadataResponseTopic]:
         """Start to create topics for the client of `context` -> what Metadata answers about them until they exist."""
@@ -59,6 +84,26 @@ class AutoTopics:
             log.info("Topics %s are asked for at the active controller", creatable)
         return refused + [_told(name, "UNKNOWN_TOPIC_OR_PARTITION") for name in creatable]
 
+    def create_for_streams(self, topics: Mapping[str, CreatableTopic], context: RequestContext, error_kept_ms: int) -> None:
+        """Start to create the internal topics of an application, except those that failed less than `error_kept_ms` ago."""
+        wanted = {name: topic for name, topic in topics.items() if name not in self._in_flight and self._errors.get(name) is None}
+        if not wanted:
+            return
+        self._in_flight.update(wanted)
+
+        def created(result: Message | ApiError) -> None:
+            self._created(list(wanted), result)
+            for name, text in _failures(wanted, result).items():
+                self._errors.put(name, text, error_kept_ms)
+
+        request = CreateTopicsRequest(list(wanted.values()), self._config()["request.timeout.ms"])
+        self._forwarding.create_topics(context, request, created)
+
+    def streams_errors(self, names: Iterable[str]) -> dict[str, str]:
+        """Why internal topics of applications could not be made, as far as that is kept."""
+        found = {name: self._errors.get(name) for name in names}
+        return {name: text for name, text in found.items() if text is not None}
+
     def _refusal(self, name: str) -> str | None:
         try:
             check_topic_name(name)
@@ -75,6 +120,16 @@ class AutoTopics:
         for topic in result.topics:
             if topic.error_code:
                 log.warning("Topic %s could not be made: %s: %s", topic.name, by_code(topic.error_code).name, topic.error_message)
+
+
+def _failures(topics: Iterable[str], result: Message | ApiError) -> dict[str, str]:
+    """The errors of topics."""
+    if isinstance(result, ApiError):
+        text = "CreateTopicsRequest to controller timed out" if result.name == "REQUEST_TIMED_OUT" else str(result)
+        return dict.fromkeys(topics, text)
+    assert isinstance(result, CreateTopicsResponse)
+    failed = (topic for topic in result.topics if topic.error_code)
+    return {topic.name: topic.error_message or by_code(topic.error_code).words for topic in failed}
 
 
 def creatable_topic(name: str, config: BrokerConfig) -> CreatableTopic:

@@ -134,6 +134,13 @@ def _share_state(name: str, *, has_message: bool) -> Callable[[Any, int, ApiErro
     return made
 
 
+def _streams_group_describe(request: messages.StreamsGroupDescribeRequest, _version: int, error: ApiError) -> Message:
+    from kops.protocol.messages.streams_group_describe_response import DescribedGroup
+
+    groups = [DescribedGroup(group_id=each, error_code=code(error)) for each in request.group_ids]
+    return messages.StreamsGroupDescribeResponse(groups=groups)
+
+
 def _code_only(name: str) -> Callable[[Any, int, ApiError], Message]:
     def made(_request: Message, _version: int, error: ApiError) -> Message:
         response: Message = getattr(messages, name)(error_code=code(error))
@@ -163,6 +170,8 @@ GROUP_ANSWERS: Final[dict[str, Callable[[Any, int, ApiError], Message | None]]] 
     "ReadShareGroupStateSummaryRequest": _share_state("SUMMARY", has_message=True),
     "ShareGroupDescribeRequest": _share_group_describe,
     "ShareGroupHeartbeatRequest": _code_only("ShareGroupHeartbeatResponse"),
+    "StreamsGroupDescribeRequest": _streams_group_describe,
+    "StreamsGroupHeartbeatRequest": _code_only("StreamsGroupHeartbeatResponse"),
     "SyncGroupRequest": _code_only("SyncGroupResponse"),
     "TxnOffsetCommitRequest": _txn_offset_commit,
     "WriteShareGroupStateRequest": _share_state("WRITE", has_message=True),

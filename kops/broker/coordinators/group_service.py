@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from kops.broker.coordinators.errors import answering_errors, joined, operation_error
-from kops.broker.coordinators.heartbeat_checks import check_consumer_heartbeat
+from kops.broker.coordinators.heartbeat_checks import check_consumer_heartbeat, check_streams_heartbeat
 from kops.broker.coordinators.share_groups import ShareGroups, ShareSurroundings
 from kops.broker.replicas.hosted_partitions import error_name
 from kops.config.values.java_hash import put_order
 from kops.coordinators.groups.config import GroupCoordinatorConfig
 from kops.coordinators.groups.context import RequestContext
 from kops.coordinators.groups.shard.shard import DeletedTopic, GroupCoordinatorShard
+from kops.coordinators.groups.streams.result import HeartbeatResult as StreamsHeartbeatResult
 from kops.coordinators.runtime.promise import Promise
 from kops.coordinators.runtime.result import CoordinatorResult
 from kops.coordinators.runtime.runtime import CoordinatorRuntime
@@ -34,6 +35,7 @@ from kops.protocol.messages.offset_fetch_response import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from kops.protocol.messages.streams_group_describe_response import DescribedGroup as DescribedStreamsGroup
 from kops.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic
 from kops.records.log_offsets import TopicPartition
 
@@ -165,6 +167,38 @@ class GroupCoordinatorService:
             [group_id for group_id in group_ids if group_id],
             lambda key, ids: self.runtime.schedule_read_operation(name, key, lambda shard: shard.consumer_group_describe(ids)),
             lambda group_id, error: DescribedConsumerGroup(group_id=group_id, error_code=code(error)),
+        )
+        return described.then(lambda groups: empty + groups)
+
+    # streams groups ---------------------------------------------------------------------------------------------------------------
+
+    def streams_group_heartbeat(
+        self, context: RequestContext, request: messages.StreamsGroupHeartbeatRequest
+    ) -> Promise[StreamsHeartbeatResult]:
+        """StreamsGroupHeartbeat."""
+
+        def answer(error: str, text: str | None) -> StreamsHeartbeatResult:
+            return StreamsHeartbeatResult(messages.StreamsGroupHeartbeatResponse(error_code=code(error), error_message=text), {})
+
+        try:
+            check_streams_heartbeat(request)
+        except ApiError as error:
+            return Promise.of(answer(error.name, error.message))
+        name = "streams-group-heartbeat"
+        promise = self.runtime.schedule_write_operation(
+            name, self._key(request.group_id), lambda shard: shard.streams_group_heartbeat(context, request)
+        )
+        return answering_errors(name, promise, answer)
+
+    def streams_group_describe(self, group_ids: list[str]) -> Promise[list[DescribedStreamsGroup]]:
+        """StreamsGroupDescribe. The empty group id is not allowed."""
+        name, invalid = "streams-group-describe", code("INVALID_GROUP_ID")
+        empty = [DescribedStreamsGroup(group_id="", error_code=invalid) for group_id in group_ids if not group_id]
+        described = self._by_shard(
+            name,
+            [group_id for group_id in group_ids if group_id],
+            lambda key, ids: self.runtime.schedule_read_operation(name, key, lambda shard: shard.streams_group_describe(ids)),
+            lambda group_id, error: DescribedStreamsGroup(group_id=group_id, error_code=code(error)),
         )
         return described.then(lambda groups: empty + groups)
 

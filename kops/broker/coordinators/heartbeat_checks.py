@@ -1,4 +1,4 @@
-"""What the members of consumer groups and share groups may say, whatever the group's state (Kafka's GroupCoordinatorService)."""
+"""What the members of consumer, share and streams groups may say, whatever the group's state (Kafka's GroupCoordinatorService)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from kops.errors import ApiError
 if TYPE_CHECKING:
     from kops.protocol.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
     from kops.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+    from kops.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest, Topology
 
 _CLIENT_MAKES_ID_SINCE: Final = 1
 _JOINS: Final = 0
@@ -61,3 +62,57 @@ def check_share_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
             raise ApiError("INVALID_REQUEST", "SubscribedTopicNames must be set in first request.")
     elif request.member_epoch < _LEAVES:
         raise ApiError("INVALID_REQUEST", "MemberEpoch is invalid.")
+
+
+def check_streams_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
+    """Raises ApiError INVALID_REQUEST or STREAMS_INVALID_TOPOLOGY."""
+    _check_streams_features(request)
+    _check_not_empty(request.member_id, "MemberId can't be empty.")
+    _check_not_empty(request.group_id, "GroupId can't be empty.")
+    _check_not_empty(request.instance_id, "InstanceId can't be empty.")
+    _check_not_empty(request.rack_id, "RackId can't be empty.")
+    tasks = {"ActiveTasks": request.active_tasks, "StandbyTasks": request.standby_tasks, "WarmupTasks": request.warmup_tasks}
+    if request.member_epoch == _JOINS:
+        if request.rebalance_timeout_ms == -1:
+            raise ApiError("INVALID_REQUEST", "RebalanceTimeoutMs must be provided in first request.")
+        for name, listed in tasks.items():
+            if listed is None or listed:
+                raise ApiError("INVALID_REQUEST", f"{name} must be empty when (re-)joining.")
+        if request.topology is None:
+            raise ApiError("INVALID_REQUEST", "Topology must be non-null when (re-)joining.")
+        _check_changelogs(request.topology)
+    elif request.member_epoch == _LEAVES_FOR_A_WHILE:
+        if request.instance_id is None:
+            raise ApiError("INVALID_REQUEST", "InstanceId can't be null.")
+    elif request.member_epoch < _LEAVES_FOR_A_WHILE:
+        raise ApiError("INVALID_REQUEST", f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to -2.")
+    missing = [listed is None for listed in tasks.values()]
+    if any(missing) and not all(missing):
+        raise ApiError("INVALID_REQUEST", "If one task-type is non-null, all must be non-null.")
+    if request.member_epoch != _JOINS and request.topology is not None:
+        raise ApiError("INVALID_REQUEST", "Topology can only be provided when (re-)joining.")
+
+
+def _check_streams_features(request: StreamsGroupHeartbeatRequest) -> None:
+    """What Kafka 4.3 does not have yet."""
+    reason = None
+    if request.instance_id is not None:
+        reason = "Static membership is not yet supported."
+    elif request.task_offsets is not None:
+        reason = "TaskOffsets are not supported yet."
+    elif request.task_end_offsets is not None:
+        reason = "TaskEndOffsets are not supported yet."
+    elif request.warmup_tasks:
+        reason = "WarmupTasks are not supported yet."
+    elif request.topology is not None and any(subtopology.source_topic_regex for subtopology in request.topology.subtopologies):
+        reason = "Regular expressions for source topics are not supported yet."
+    if reason is not None:
+        raise ApiError("INVALID_REQUEST", reason)
+
+
+def _check_changelogs(topology: Topology) -> None:
+    for subtopology in topology.subtopologies:
+        for topic in subtopology.state_changelog_topics:
+            if topic.partitions != 0:
+                text = f"must have an undefined partition count, but it is set to {topic.partitions}."
+                raise ApiError("STREAMS_INVALID_TOPOLOGY", f"Changelog topic {topic.name} {text}")

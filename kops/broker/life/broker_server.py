@@ -181,7 +181,7 @@ class BrokerServer:
         parts.to_controller = self._channel(_FORWARDING_TIMEOUT_MS)
         forwarding = Forwarding(self._channel(_FORWARDING_TIMEOUT_MS))
         parts.forwarding = forwarding
-        parts.auto_topics = AutoTopics(forwarding, lambda: parts.config)
+        parts.auto_topics = AutoTopics(forwarding, lambda: parts.config, parts.now_ms)
         parts.producer_ids = ProducerIds(
             config.node_id, parts.to_controller, broker_epoch=parts.broker_epoch, now_ms=lambda: int(self.loop.monotonic_ms())
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kops.config.broker_keys.marks import GROUP_LIMIT, NO_BATCH_BUFFER, NO_SHARE, NO_STREAMS, ONE_LOOP, USED, Setting
+from kops.config.broker_keys.marks import GROUP_LIMIT, NO_BATCH_BUFFER, NO_SHARE, ONE_LOOP, USED, Setting
 from kops.config.values.definition import any_list, at_least, between, list_of, one_of_ignoring_case
 from kops.config.values.java import INT_MAX
 
@@ -70,17 +70,17 @@ GROUP_COORDINATOR: Final = (
     Setting("group.share.min.assignment.interval.ms", "int", 0, at_least(0), "medium", GROUP_LIMIT),
     Setting("group.share.max.assignment.interval.ms", "int", 15_000, at_least(0), "medium", GROUP_LIMIT),
     Setting("group.share.initialize.retry.interval.ms", "int", 30_000, at_least(1), "low", USED, internal=True),
-    Setting("group.streams.session.timeout.ms", "int", 45_000, at_least(1), "medium", NO_STREAMS),
+    Setting("group.streams.session.timeout.ms", "int", 45_000, at_least(1), "medium", USED),
     Setting("group.streams.min.session.timeout.ms", "int", 45_000, at_least(1), "medium", GROUP_LIMIT),
     Setting("group.streams.max.session.timeout.ms", "int", 60_000, at_least(1), "medium", GROUP_LIMIT),
-    Setting("group.streams.heartbeat.interval.ms", "int", 5000, at_least(1), "medium", NO_STREAMS),
+    Setting("group.streams.heartbeat.interval.ms", "int", 5000, at_least(1), "medium", USED),
     Setting("group.streams.min.heartbeat.interval.ms", "int", 5000, at_least(1), "medium", GROUP_LIMIT),
     Setting("group.streams.max.heartbeat.interval.ms", "int", 15_000, at_least(1), "medium", GROUP_LIMIT),
-    Setting("group.streams.max.size", "int", INT_MAX, at_least(1), "medium", NO_STREAMS),
-    Setting("group.streams.num.standby.replicas", "int", 0, at_least(0), "medium", NO_STREAMS),
+    Setting("group.streams.max.size", "int", INT_MAX, at_least(1), "medium", USED),
+    Setting("group.streams.num.standby.replicas", "int", 0, at_least(0), "medium", USED),
     Setting("group.streams.max.standby.replicas", "int", 2, at_least(0), "medium", GROUP_LIMIT),
-    Setting("group.streams.initial.rebalance.delay.ms", "int", 3000, at_least(0), "medium", NO_STREAMS),
-    Setting("group.streams.assignment.interval.ms", "int", 1000, at_least(0), "medium", NO_STREAMS),
+    Setting("group.streams.initial.rebalance.delay.ms", "int", 3000, at_least(0), "medium", USED),
+    Setting("group.streams.assignment.interval.ms", "int", 1000, at_least(0), "medium", USED),
     Setting("group.streams.min.assignment.interval.ms", "int", 0, at_least(0), "medium", GROUP_LIMIT),
     Setting("group.streams.max.assignment.interval.ms", "int", 15_000, at_least(0), "medium", GROUP_LIMIT),
 )

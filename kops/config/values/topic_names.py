@@ -18,6 +18,11 @@ def check_topic_name(name: str) -> None:
         raise ApiError("INVALID_TOPIC_EXCEPTION", f"Topic name is invalid: {reason}")
 
 
+def is_topic_name(name: str) -> bool:
+    """Whether a topic may have the name."""
+    return _invalid(name) is None
+
+
 def has_collision_chars(name: str) -> bool:
     """Whether the name has dots or underscores, which are the same in the names of metrics."""
     return "." in name or "_" in name

@@ -1,7 +1,7 @@
-"""The same raw requests about groups and share groups to a kops node and to a real Kafka 4.3.0 node, every version: the same answers.
+"""The same raw requests about groups of all kinds to a kops node and to a real Kafka 4.3.0 node, every version: the same answers.
 
 Ids are masked, and of most groups the wording of messages, see `tests/support/kafka/two_brokers.py`. The requests are those of
-`tests/support/requests/group_steps.py` and `share_steps.py`.
+`group_steps.py`, `share_steps.py` and `streams_steps.py` in `tests/support/requests`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.real_broker import RealBroker
 from tests.support.kafka.two_brokers import Side, differences
 from tests.support.nodes.kops_nodes import KopsNodes
-from tests.support.requests import group_steps, share_steps
+from tests.support.requests import group_steps, share_steps, streams_steps
 
-CASES = {**group_steps.CASES, **share_steps.CASES}
+CASES = {**group_steps.CASES, **share_steps.CASES, **streams_steps.CASES}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Kafka 4.3.0's tools for groups and share groups on three nodes of kops and on three of Apache Kafka: the same text, ids and times masked."""
+"""Kafka 4.3.0's tools for groups on three nodes of kops and on three of Apache Kafka: the same text, ids and times masked."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from kops.broker.controller_link.auto_topics import AutoTopics, creatable_topic
+from kops.broker.controller_link.auto_topics import AutoTopics, ExpiringErrors, creatable_topic
 from kops.broker.controller_link.channel import ControllerChannel
 from kops.broker.controller_link.envelope import envelope_response, open_envelope
 from kops.broker.controller_link.forwarding import Forwarding
@@ -60,7 +60,10 @@ class World:
         forwarding = Forwarding(cast("ControllerChannel", self.controller))
         self.config = BrokerConfig.accept(NODE | {key.replace("_", "."): value for key, value in properties.items()})
         self.broker = Broker(
-            forwarding=forwarding, auto_topics=AutoTopics(forwarding, lambda: self.config), cluster_id="c", draw=lambda: 0.0
+            forwarding=forwarding,
+            auto_topics=AutoTopics(forwarding, lambda: self.config, lambda: 0),
+            cluster_id="c",
+            draw=lambda: 0.0,
         )
         self.broker.parts.config = self.config
 
@@ -192,3 +195,35 @@ def test_the_numbers_of_new_topics() -> None:
     assert transactions["min.insync.replicas"] == "2" and transactions["unclean.leader.election.enable"] == "false"
     share = {one.name: one.value for one in creatable_topic("__share_group_state", config).configs}
     assert share["retention.ms"] == "-1" and share["cleanup.policy"] == "delete"
+
+
+def test_internal_topics_of_applications_wait_after_a_failure() -> None:
+    world, now_ms = World(), 1000
+    topics = AutoTopics(Forwarding(cast("ControllerChannel", world.controller)), lambda: world.config, lambda: now_ms)
+    context: Any = world.ask(CREATE, 7)
+    world.controller.asked.clear()
+    wanted = {name: CreatableTopic(name, 2, 3) for name in ("made", "not made")}
+
+    def asked() -> list[list[str]]:
+        messages = (open_envelope(envelope).request.message for envelope, _ in world.controller.asked)
+        return [[topic.name for topic in message.topics] for message in messages if isinstance(message, CreateTopicsRequest)]
+
+    topics.create_for_streams(wanted, context, 10_000)
+    topics.create_for_streams(wanted, context, 10_000)
+    assert asked() == [["made", "not made"]]
+    failed = CreatableTopicResult("not made", error_code=error_code("INVALID_REPLICATION_FACTOR"), error_message="too few")
+    world.controller.answer(CreateTopicsResponse(topics=[CreatableTopicResult("made"), failed]))
+    topics.create_for_streams(wanted, context, 10_000)
+    assert (asked(), topics.streams_errors(wanted)) == ([["made"]], {"not made": "too few"})
+    world.controller.answer(ApiError("REQUEST_TIMED_OUT"))
+    assert topics.streams_errors(["made"]) == {"made": "CreateTopicsRequest to controller timed out"}
+    now_ms += 10_000
+    topics.create_for_streams(wanted, context, 10_000)
+    assert (asked(), topics.streams_errors(wanted)) == ([["made", "not made"]], {})
+
+
+def test_errors_that_expire_first_make_way() -> None:
+    errors = ExpiringErrors(lambda: 0, max_count=2)
+    for name, kept_ms in (("a", 30), ("b", 10), ("c", 20)):
+        errors.put(name, f"{name} failed", kept_ms)
+    assert [errors.get(name) for name in "abc"] == ["a failed", None, "c failed"]

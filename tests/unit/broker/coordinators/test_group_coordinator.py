@@ -9,7 +9,7 @@ import pytest
 
 from kops.broker.coordinators.errors import answering_errors, joined, operation_error
 from kops.broker.coordinators.group_coordinator import partition_of
-from kops.broker.coordinators.heartbeat_checks import check_consumer_heartbeat
+from kops.broker.coordinators.heartbeat_checks import check_consumer_heartbeat, check_streams_heartbeat
 from kops.broker.coordinators.image_views import DeltaView, ImageView
 from kops.config.broker_keys.table import KAFKA_CONFIG_DEF
 from kops.config.groups import effective_group_config
@@ -18,6 +18,8 @@ from kops.errors import ApiError, KopsError
 from kops.metadata.image.metadata_delta import MetadataDelta
 from kops.metadata.image.metadata_image import EMPTY, MetadataProvenance
 from kops.protocol.messages import ConsumerGroupHeartbeatRequest, PartitionRecord, RegisterBrokerRecord, RemoveTopicRecord, TopicRecord
+from kops.protocol.messages.streams_group_heartbeat_request import StreamsGroupHeartbeatRequest, Subtopology, TaskIds, TopicInfo
+from tests.support.parts.streams_topologies import topology
 
 
 @pytest.mark.parametrize(
@@ -130,6 +132,38 @@ def test_heartbeats_that_are_not_valid() -> None:
     assert refusal(server_assignor="x") == ("UNSUPPORTED_ASSIGNOR: ServerAssignor x is not supported. Supported assignors: uniform, range.")
     assert refusal(member_epoch=-2) == "INVALID_REQUEST: InstanceId can't be null."
     assert refusal(member_epoch=-2, instance_id="i") == "NONE"
+
+
+def test_which_heartbeats_of_streams_groups_are_valid() -> None:
+    def refusal(**fields: Any) -> str:
+        request = StreamsGroupHeartbeatRequest(
+            "g", "m", fields.pop("member_epoch", 0), rebalance_timeout_ms=5000, topology=topology("plain")
+        )
+        request.active_tasks, request.standby_tasks, request.warmup_tasks = [], [], []
+        for name, value in fields.items():
+            setattr(request, name, value)
+        try:
+            check_streams_heartbeat(request)
+        except ApiError as error:
+            return f"{error.name}: {error.message}"
+        return "NONE"
+
+    assert refusal() == "NONE"
+    assert refusal(member_epoch=3, topology=None, active_tasks=None, standby_tasks=None, warmup_tasks=None) == "NONE"
+    assert refusal(member_id=" ") == "INVALID_REQUEST: MemberId can't be empty."
+    assert refusal(instance_id="i") == "INVALID_REQUEST: Static membership is not yet supported."
+    assert refusal(active_tasks=[TaskIds("0", [1])]) == "INVALID_REQUEST: ActiveTasks must be empty when (re-)joining."
+    assert refusal(warmup_tasks=[TaskIds("0", [1])]) == "INVALID_REQUEST: WarmupTasks are not supported yet."
+    assert refusal(topology=None) == "INVALID_REQUEST: Topology must be non-null when (re-)joining."
+    assert refusal(member_epoch=3) == "INVALID_REQUEST: Topology can only be provided when (re-)joining."
+    assert refusal(member_epoch=3, standby_tasks=None) == "INVALID_REQUEST: If one task-type is non-null, all must be non-null."
+    assert refusal(member_epoch=-2, topology=None) == "INVALID_REQUEST: InstanceId can't be null."
+    assert refusal(member_epoch=-4) == "INVALID_REQUEST: MemberEpoch is -4, but must be greater than or equal to -2."
+    fixed = topology("stateful")
+    fixed.subtopologies = [Subtopology("0", ["orders"], [], [TopicInfo("log", 3, 0, [])], [], [], [])]
+    assert refusal(topology=fixed) == (
+        "STREAMS_INVALID_TOPOLOGY: Changelog topic log must have an undefined partition count, but it is set to 3."
+    )
 
 
 def test_nothing_is_made_before_it_is_needed() -> None:
