@@ -28,6 +28,7 @@ from kops.protocol.messages import AddPartitionsToTxnResponse, WriteTxnMarkersRe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kops.broker.network.loop import Loop
     from kops.broker.transactions.surroundings import Surroundings
     from kops.coordinators.transactions.markers import Broker, MarkerRequest
     from kops.coordinators.transactions.verification import VerificationRequest
@@ -39,6 +40,35 @@ log = logging.getLogger(__name__)
 
 _RETRY_MS: Final = 20
 _BACKOFF_MS: Final = 50
+
+
+class MarkerWakes:
+    """When markers are sent: new ones in the next turn of the loop, those that failed a little later.
+
+    There is one timer for all that failed. With one for each, every timer would send all of them and start as many new ones.
+    """
+
+    def __init__(self, loop: Loop, send: Callable[[], object]) -> None:
+        self._loop = loop
+        self._send = send
+        self._is_due = self._is_retry_due = False
+
+    def wake(self, is_retry: bool) -> None:
+        """Send soon, or after a pause."""
+        if is_retry and not self._is_retry_due:
+            self._is_retry_due = True
+            self._loop.call_later(_RETRY_MS, self._retry)
+        elif not is_retry and not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._send_new)
+
+    def _retry(self) -> None:
+        self._is_retry_due = False
+        self._send()
+
+    def _send_new(self) -> None:
+        self._is_due = False
+        self._send()
 
 
 class TransactionService:
@@ -59,7 +89,7 @@ class TransactionService:
             transaction_version=self.transaction_version,
             matcher=_matcher,
         )
-        self._markers = TransactionMarkers(manager, self._leader_of, self._wake_markers)
+        self._markers = TransactionMarkers(manager, self._leader_of, MarkerWakes(around.loop, self._send_markers).wake)
         self.verifications = TransactionVerifications(self._coordinator_of, lambda: self._loop.call_soon(self._send_verifications))
         self.coordinator = TransactionCoordinator(manager, self._markers, around.new_producer_id)
         self.marker_writer = MarkerWriter(
@@ -67,7 +97,7 @@ class TransactionService:
         )
         self._loader = TransactionLogLoader(around.loop, around.replicas, manager)
         self._peers: dict[tuple[int, str, int, str], Peer] = {}
-        self._is_sending = self._is_closed = False
+        self._is_closed = False
         for name, run, period_ms in (
             (ABORT.name, self.coordinator.abort_timed_out, self.config.abort_timed_out_interval_ms),
             (EXPIRY.name, manager.remove_expired, self.config.remove_expired_interval_ms),
@@ -116,15 +146,7 @@ class TransactionService:
     def _leader_of(self, topic: str, partition: int) -> Broker | None:
         return self._cache.leader_endpoint(topic, partition, self._around.listener)
 
-    def _wake_markers(self, is_retry: bool) -> None:
-        if is_retry:
-            self._loop.call_later(_RETRY_MS, self._send_markers)
-        elif not self._is_sending:
-            self._is_sending = True
-            self._loop.call_soon(self._send_markers)
-
     def _send_markers(self) -> None:
-        self._is_sending = False
         if self._is_closed:
             return
         for request in self._markers.take_requests():

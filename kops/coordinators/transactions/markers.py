@@ -161,6 +161,9 @@ class TransactionMarkers:
     def on_answer(self, request: MarkerRequest, response: WriteTxnMarkersResponse | None) -> None:
         """A broker has answered; None if the connection was lost or it can't answer."""
         self._in_flight.discard(request.broker.id)
+        queue = self._queues.get(request.broker.id)
+        # What came in meanwhile goes out at once. What failed waits a little: a broker that refuses at once would be asked without a pause.
+        is_more = queue is not None and bool(queue.by_partition)
         errors = None if response is None else _errors_of(response)
         for entry in request.entries:
             known = self._known(entry)
@@ -170,8 +173,7 @@ class TransactionMarkers:
                 self._enqueue(entry.pending, entry.producer_id, entry.producer_epoch, entry.partitions, is_retry=True)
             else:
                 self._answered(entry, known.metadata, errors[entry.producer_id])
-        queue = self._queues.get(request.broker.id)
-        if queue is not None and queue.by_partition:
+        if is_more:
             self._wake(False)
 
     def remove_partition(self, partition: int) -> None:

@@ -228,6 +228,24 @@ def test_markers_that_fail_are_sent_again() -> None:
     assert world.state() == "CompleteAbort"
 
 
+def test_markers_that_a_broker_refuses_wait_a_little() -> None:
+    world = World().elect()
+    world.init()
+    world.add((1000, 0), A0)
+    world.end((1000, 0))
+    (request,) = world.markers.take_requests()
+    world.woken.clear()
+    world.markers.on_answer(request, answer_of(request, "NOT_ENOUGH_REPLICAS"))
+    assert world.woken == [True], "only the pause wakes"
+    (request,) = world.markers.take_requests()
+    world.init(name="u")
+    world.add((1001, 0), A0, name="u")
+    world.end((1001, 0), name="u")
+    world.woken.clear()
+    world.markers.on_answer(request, answer_of(request, "NOT_ENOUGH_REPLICAS"))
+    assert sorted(world.woken) == [False, True], "new markers go out at once"
+
+
 def test_partitions_that_were_deleted_need_no_marker() -> None:
     world = World().elect()
     world.init()
