@@ -20,6 +20,7 @@ TOOLS: Final = {
     "configs": ("kafka.admin.ConfigCommand",),
     "console-consumer": ("org.apache.kafka.tools.consumer.ConsoleConsumer",),
     "console-producer": ("org.apache.kafka.tools.ConsoleProducer", "kafka.tools.ConsoleProducer"),
+    "consumer-perf-test": ("org.apache.kafka.tools.ConsumerPerformance",),
     "consumer-groups": ("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",),
     "delete-records": ("org.apache.kafka.tools.DeleteRecordsCommand",),
     "features": ("org.apache.kafka.tools.FeatureCommand",),
@@ -32,7 +33,9 @@ TOOLS: Final = {
     "reassign-partitions": ("org.apache.kafka.tools.reassign.ReassignPartitionsCommand",),
     "share-groups": ("org.apache.kafka.tools.consumer.group.ShareGroupCommand",),
     "topics": ("org.apache.kafka.tools.TopicCommand",),
+    "transactional-message-copier": ("org.apache.kafka.tools.TransactionalMessageCopier",),
     "transactions": ("org.apache.kafka.tools.TransactionsCommand",),
+    "verifiable-consumer": ("org.apache.kafka.tools.VerifiableConsumer",),
     "verifiable-producer": ("org.apache.kafka.tools.VerifiableProducer",),
 }
 TIMEOUT_S: Final = 120
