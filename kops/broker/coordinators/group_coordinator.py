@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kops.broker.coordinators.image_views import DeltaView, ImageView
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from kops.metadata.image.metadata_cache import MetadataCache
     from kops.metadata.image.metadata_delta import MetadataDelta
     from kops.metadata.image.metadata_image import MetadataImage
+    from kops.metadata.image.parts.configs import ConfigurationsImage
     from kops.metadata.image.parts.topics import TopicsDelta
     from kops.records.log_offsets import TopicPartition
     from kops.timeline import Timeline
@@ -37,9 +39,11 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 GROUP_TOPIC: Final = "__consumer_offsets"
 _NO_LINGER_OF_ITS_OWN: Final = -1
+_KEPT_GROUPS: Final = 4096
 _CODECS: Final = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
 
+@lru_cache(_KEPT_GROUPS)
 def partition_of(text: str, count: int) -> int:
     """The partition of an id among `count`: Java's hash code without its sign, as Kafka's Utils.abs takes it off."""
     code = string_hash(text)
@@ -74,6 +78,9 @@ class GroupCoordinator:
         self._partition_count = 0
         self._service: GroupCoordinatorService | None = None
         self._settings: dict[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {}
+        self._seen_configs: ConfigurationsImage | None = None
+        self._without_settings: set[str] = set()
+        """The groups that have none in these configurations. Every heartbeat asks."""
         self._new_defaults: Mapping[str, Any] | None = None
         """The settings of groups that have none of their own, once the broker's have changed."""
         self.is_active = False
@@ -147,9 +154,16 @@ class GroupCoordinator:
         """The settings of a group, if it has any, or if the broker's have changed."""
         from kops.metadata.image.parts.configs import ResourceType
 
-        set_for_it = self._cache.config(ResourceType.GROUP, group_id)
+        configs = self._cache.image.configs
+        if configs is not self._seen_configs or len(self._without_settings) >= _KEPT_GROUPS:
+            self._seen_configs = configs
+            self._without_settings.clear()
+        elif group_id in self._without_settings:
+            return self._new_defaults
+        set_for_it = configs.of(ResourceType.GROUP, group_id)
         if not set_for_it:
             self._settings.pop(group_id, None)
+            self._without_settings.add(group_id)
             return self._new_defaults
         known = self._settings.get(group_id)
         if known is None or known[0] != set_for_it:

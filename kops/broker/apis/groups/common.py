@@ -5,8 +5,9 @@ Source: Kafka's KafkaApis (what its handlers do with a future), RequestContext.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import AddressValueError, IPv6Address
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kops.broker.controller_link.error_responses import error_response
 from kops.errors import ApiError, KopsError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from kops.protocol.declaration import Message
 
 T = TypeVar("T")
+_KEPT_ADDRESSES: Final = 1024
 
 
 def group_context(context: RequestContext) -> GroupContext:
@@ -30,6 +32,7 @@ def group_context(context: RequestContext) -> GroupContext:
     return GroupContext(request.version, context.client_id, _java_address(context.client_host), request.api.key)
 
 
+@lru_cache(_KEPT_ADDRESSES)
 def _java_address(host: str) -> str:
     """An address as Java's InetAddress shows it, which has no short form of IPv6."""
     try:

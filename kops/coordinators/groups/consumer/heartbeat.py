@@ -180,6 +180,8 @@ def stay_static_member(
 def _updated(member: ConsumerGroupMember, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupMember:
     """The member as the request says. What it leaves out stays."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    if _says_nothing(request) and (member.client_id, member.client_host, member.classic) == (context.client_id, context.client_host, None):
+        return member
     return replace(
         member,
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
@@ -191,6 +193,18 @@ def _updated(member: ConsumerGroupMember, context: RequestContext, request: Cons
         client_id=context.client_id,
         client_host=context.client_host,
         classic=None,
+    )
+
+
+def _says_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether the request leaves everything about the member out, as nearly all do."""
+    return (
+        request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.instance_id is None
+        and request.rack_id is None
+        and request.server_assignor is None
+        and request.rebalance_timeout_ms == _NO_TIMEOUT
     )
 
 
