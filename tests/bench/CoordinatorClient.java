@@ -1,0 +1,307 @@
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Scanner;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/**
+ * The client of tests.bench.coordinators: Kafka's own producer and consumer. It reads one command a line and answers with one line, of
+ * numbers. It stays warm from one command to the next.
+ */
+public class CoordinatorClient {
+    static final int RECORDS = 10;
+    static final byte[] VALUE = new byte[100];
+    static final Duration WAIT = Duration.ofMillis(100);
+    static final long PATIENCE_NS = 120_000_000_000L;
+    static List<KafkaConsumer<byte[], byte[]>> idle = new ArrayList<>();
+
+    public static void main(String[] arguments) {
+        Locale.setDefault(Locale.ROOT);
+        Scanner commands = new Scanner(System.in);
+        while (commands.hasNextLine()) {
+            String[] words = commands.nextLine().trim().split(" ");
+            try {
+                System.out.println("ok " + run(words));
+            } catch (Exception error) {
+                System.out.println("failed " + error.toString().replace('\n', ' '));
+            }
+            System.out.flush();
+        }
+        System.exit(0);
+    }
+
+    static String run(String[] words) throws Exception {
+        String servers = words[1];
+        switch (words[0]) {
+            case "transactions":
+                return transactions(servers, words[2], words[3], Integer.parseInt(words[4]), Double.parseDouble(words[5]));
+            case "join":
+                return join(servers, words[2], words[3], words[4], Integer.parseInt(words[5]), Integer.parseInt(words[6]));
+            case "consume":
+                return consume(servers, words[2], words[3], words[4], Integer.parseInt(words[5]));
+            case "commits":
+                return commits(servers, words[2], words[3], Integer.parseInt(words[4]), Double.parseDouble(words[5]));
+            case "idle":
+                return startIdle(servers, words[2], words[3], words[4], Integer.parseInt(words[5]), Integer.parseInt(words[6]));
+            case "end-idle":
+                return endIdle();
+            default:
+                throw new IllegalArgumentException(words[0]);
+        }
+    }
+
+    static <T> List<T> inThreads(List<Callable<T>> tasks) throws Exception {
+        ExecutorService threads = Executors.newFixedThreadPool(tasks.size());
+        try {
+            List<T> results = new ArrayList<>();
+            for (Future<T> each : threads.invokeAll(tasks)) {
+                results.add(each.get());
+            }
+            return results;
+        } finally {
+            threads.shutdownNow();
+        }
+    }
+
+    /** Transactions a second, and of the commits in milliseconds: p50 and p99. */
+    static String transactions(String servers, String topic, String prefix, int count, double seconds) throws Exception {
+        CountDownLatch ready = new CountDownLatch(count);
+        List<Callable<List<Double>>> tasks = new ArrayList<>();
+        for (int number = 0; number < count; number++) {
+            String id = prefix + "-" + number;
+            tasks.add(() -> commitOften(servers, topic, id, seconds, ready));
+        }
+        List<Double> taken = new ArrayList<>();
+        for (List<Double> each : inThreads(tasks)) {
+            taken.addAll(each);
+        }
+        return taken.size() / seconds + " " + quantiles(taken);
+    }
+
+    static List<Double> commitOften(String servers, String topic, String id, double seconds, CountDownLatch ready) throws Exception {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", servers);
+        settings.put("acks", "all");
+        settings.put("transactional.id", id);
+        settings.put("linger.ms", "0");
+        List<Double> taken = new ArrayList<>();
+        try (KafkaProducer<byte[], byte[]> producer =
+                new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer())) {
+            producer.initTransactions();
+            commit(producer, topic);
+            ready.countDown();
+            ready.await();
+            long end = System.nanoTime() + (long) (seconds * 1e9);
+            while (System.nanoTime() < end) {
+                taken.add(commit(producer, topic));
+            }
+        }
+        return taken;
+    }
+
+    static double commit(KafkaProducer<byte[], byte[]> producer, String topic) {
+        producer.beginTransaction();
+        for (int number = 0; number < RECORDS; number++) {
+            producer.send(new ProducerRecord<>(topic, 0, null, VALUE));
+        }
+        long started = System.nanoTime();
+        producer.commitTransaction();
+        return (System.nanoTime() - started) / 1e6;
+    }
+
+    static String quantiles(List<Double> values) {
+        double[] sorted = values.stream().mapToDouble(Double::doubleValue).sorted().toArray();
+        return sorted[sorted.length / 2] + " " + sorted[sorted.length * 99 / 100];
+    }
+
+    static KafkaConsumer<byte[], byte[]> consumer(String servers, String group, String protocol, Map<String, String> more) {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", servers);
+        settings.put("group.id", group);
+        settings.put("group.protocol", protocol);
+        settings.put("auto.offset.reset", "earliest");
+        settings.putAll(more);
+        return new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+    }
+
+    /** Milliseconds until every member of a new group has its part of the partitions. */
+    static String join(String servers, String topic, String group, String protocol, int members, int partitions) throws Exception {
+        List<KafkaConsumer<byte[], byte[]>> consumers = new ArrayList<>();
+        for (int number = 0; number < members; number++) {
+            KafkaConsumer<byte[], byte[]> made = consumer(servers, group, protocol, Map.of());
+            made.partitionsFor(topic);
+            consumers.add(made);
+        }
+        AtomicBoolean done = new AtomicBoolean();
+        AtomicInteger[] owned = new AtomicInteger[members];
+        List<Callable<Double>> tasks = new ArrayList<>();
+        long started = System.nanoTime();
+        for (int number = 0; number < members; number++) {
+            AtomicInteger own = owned[number] = new AtomicInteger();
+            KafkaConsumer<byte[], byte[]> member = consumers.get(number);
+            tasks.add(() -> {
+                member.subscribe(List.of(topic));
+                double complete = 0;
+                while (!done.get()) {
+                    member.poll(Duration.ofMillis(5));
+                    own.set(member.assignment().size());
+                    boolean isEven = Arrays.stream(owned).allMatch(each -> each.get() == partitions / members);
+                    if (isEven && done.compareAndSet(false, true)) {
+                        complete = (System.nanoTime() - started) / 1e6;
+                    }
+                    if (System.nanoTime() - started > PATIENCE_NS) {
+                        throw new IllegalStateException("no assignment: " + Arrays.toString(owned));
+                    }
+                }
+                return complete;
+            });
+        }
+        double taken = inThreads(tasks).stream().mapToDouble(Double::doubleValue).max().getAsDouble();
+        closeAll(consumers);
+        return Double.toString(taken);
+    }
+
+    /** Records a second from the first ones to the last, with automatic commits as they are by default. */
+    static String consume(String servers, String topic, String group, String protocol, int count) {
+        long last = System.nanoTime();
+        try (KafkaConsumer<byte[], byte[]> member = consumer(servers, group, protocol, Map.of())) {
+            member.subscribe(List.of(topic));
+            int first = 0;
+            long begun = last;
+            while (first == 0) {
+                first = member.poll(WAIT).count();
+                if (System.nanoTime() - begun > PATIENCE_NS) {
+                    throw new IllegalStateException("no records");
+                }
+            }
+            long started = System.nanoTime();
+            int left = count - first;
+            while (left > 0) {
+                left -= member.poll(WAIT).count();
+            }
+            return Double.toString((count - first) / ((System.nanoTime() - started) / 1e9));
+        }
+    }
+
+    /** Commits a second of groups that commit one offset after the other, and of one commit in milliseconds: p50 and p99. */
+    static String commits(String servers, String topic, String prefix, int groups, double seconds) throws Exception {
+        CountDownLatch ready = new CountDownLatch(groups);
+        TopicPartition partition = new TopicPartition(topic, 0);
+        List<Callable<List<Double>>> tasks = new ArrayList<>();
+        for (int number = 0; number < groups; number++) {
+            String group = prefix + "-" + number;
+            tasks.add(() -> {
+                List<Double> taken = new ArrayList<>();
+                try (KafkaConsumer<byte[], byte[]> member = consumer(servers, group, "classic", Map.of("enable.auto.commit", "false"))) {
+                    member.assign(List.of(partition));
+                    member.commitSync(Map.of(partition, new OffsetAndMetadata(0)));
+                    ready.countDown();
+                    ready.await();
+                    long end = System.nanoTime() + (long) (seconds * 1e9);
+                    for (long offset = 1, now = System.nanoTime(); now < end; offset++) {
+                        long started = now;
+                        member.commitSync(Map.of(partition, new OffsetAndMetadata(offset)));
+                        now = System.nanoTime();
+                        taken.add((now - started) / 1e6);
+                    }
+                }
+                return taken;
+            });
+        }
+        List<Double> taken = new ArrayList<>();
+        for (List<Double> each : inThreads(tasks)) {
+            taken.addAll(each);
+        }
+        return taken.size() / seconds + " " + quantiles(taken);
+    }
+
+    /** Groups whose members do nothing but send heartbeats: their partitions are paused. Answers when all are members. */
+    static String startIdle(String servers, String topic, String prefix, String protocol, int groups, int members) throws Exception {
+        long started = System.nanoTime();
+        List<Callable<List<KafkaConsumer<byte[], byte[]>>>> tasks = new ArrayList<>();
+        for (int number = 0; number < groups; number++) {
+            String group = prefix + "-" + number;
+            tasks.add(() -> {
+                List<KafkaConsumer<byte[], byte[]>> made = new ArrayList<>();
+                for (int each = 0; each < members; each++) {
+                    KafkaConsumer<byte[], byte[]> member =
+                        consumer(servers, group, protocol, Map.of("enable.auto.commit", "false", "max.poll.interval.ms", "3600000",
+                            "receive.buffer.bytes", "8192", "send.buffer.bytes", "8192", "metrics.num.samples", "1"));
+                    made.add(member);
+                    member.subscribe(List.of(topic), new Pausing(member));
+                }
+                // One partition for each member: all have one when the group has settled.
+                while (made.stream().anyMatch(member -> member.assignment().size() != 1)) {
+                    for (KafkaConsumer<byte[], byte[]> member : made) {
+                        member.poll(Duration.ofMillis(1));
+                    }
+                    if (System.nanoTime() - started > 3 * PATIENCE_NS) {
+                        throw new IllegalStateException("the group does not settle");
+                    }
+                }
+                return made;
+            });
+        }
+        ExecutorService threads = Executors.newFixedThreadPool(10);
+        try {
+            for (Future<List<KafkaConsumer<byte[], byte[]>>> each : threads.invokeAll(tasks)) {
+                idle.addAll(each.get());
+            }
+        } finally {
+            threads.shutdownNow();
+        }
+        return Double.toString((System.nanoTime() - started) / 1e6);
+    }
+
+    static class Pausing implements ConsumerRebalanceListener {
+        final KafkaConsumer<byte[], byte[]> member;
+
+        Pausing(KafkaConsumer<byte[], byte[]> member) {
+            this.member = member;
+        }
+
+        @Override
+        public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+        }
+
+        @Override
+        public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+            member.pause(partitions);
+        }
+    }
+
+    static String endIdle() throws Exception {
+        int count = idle.size();
+        closeAll(idle);
+        idle = new ArrayList<>();
+        return Integer.toString(count);
+    }
+
+    static void closeAll(List<KafkaConsumer<byte[], byte[]>> consumers) throws Exception {
+        ExecutorService threads = Executors.newFixedThreadPool(8);
+        for (KafkaConsumer<byte[], byte[]> each : consumers) {
+            threads.submit(() -> each.close());
+        }
+        threads.shutdown();
+        threads.awaitTermination(120, java.util.concurrent.TimeUnit.SECONDS);
+    }
+}
