@@ -28,13 +28,19 @@ SETTINGS = {
     "offsets.topic.num.partitions": 3,
     "offsets.topic.replication.factor": 3,
     "group.min.session.timeout.ms": 500,
+    "group.streams.min.heartbeat.interval.ms": 300,
+    "group.streams.heartbeat.interval.ms": 300,
+    "group.streams.min.session.timeout.ms": 500,
+    "group.streams.session.timeout.ms": 2000,
+    "group.streams.initial.rebalance.delay.ms": 500,
 }
 
 
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
-    """A cluster for this module's tests."""
-    with KopsNodes(tmp_path_factory.mktemp("nodes"), settings=SETTINGS) as nodes:
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[KopsNodes]:
+    """A cluster for one test: the program's topics have fixed names."""
+    (tmp_path / "nodes").mkdir()
+    with KopsNodes(tmp_path / "nodes", settings=SETTINGS) as nodes:
         yield nodes
 
 
@@ -64,7 +70,8 @@ def write(bootstrap: str, lines: list[str]) -> Counter[str]:
     return Counter(word for line in lines for word in line.split())
 
 
-def test_word_count_exactly_once(nodes: KopsNodes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "streams"])
+def test_word_count_exactly_once(nodes: KopsNodes, tmp_path: Path, protocol: str) -> None:
     """Each word is counted from 1 to its number: no count is missing, none comes twice."""
     for topic, partitions in ((INPUT, 2), (OUTPUT, 1)):
         create_topic(nodes.bootstrap, topic, partitions, 3)
@@ -72,6 +79,7 @@ def test_word_count_exactly_once(nodes: KopsNodes, tmp_path: Path) -> None:
         "bootstrap.servers": nodes.bootstrap,
         "application.id": "word-count",
         "processing.guarantee": "exactly_once_v2",
+        "group.protocol": protocol,
         "state.dir": tmp_path / "state",
         "replication.factor": 3,
         "commit.interval.ms": 100,
