@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kops.config.values.definition import Value
 
 _SESSION, _HEARTBEAT, _ASSIGNMENT = "session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"
+BY_DURATION: Final = "by_duration:"
 _KINDS: Final = ("consumer", "share", "streams")
 _DURATION: Final = re.compile(
     r"([-+]?)P(?:([-+]?[0-9]+)D)?(?:T(?=[-+0-9])(?:([-+]?[0-9]+)H)?(?:([-+]?[0-9]+)M)?(?:([-+]?[0-9]+)(?:[.,]([0-9]{0,9}))?S)?)?",
@@ -32,22 +33,22 @@ _DURATION: Final = re.compile(
 _SECONDS: Final = (86_400, 3600, 60, 1)
 
 
-def _is_duration(text: str) -> bool:
-    """Whether Java's Duration.parse accepts the text, and the duration is not negative."""
+def duration_ns(text: str) -> int | None:
+    """The duration as Java's Duration.parse reads it. None if that rejects the text, or the duration is negative."""
     found = _DURATION.fullmatch(text)
     if found is None or all(part is None for part in found.groups()[1:5]):
-        return False
+        return None
     sign = -1 if found[1] == "-" else 1
     seconds = sum(int(part or 0) * factor for part, factor in zip(found.groups()[1:5], _SECONDS, strict=True))
     nanoseconds = int((found[6] or "").ljust(9, "0")) * (-1 if (found[5] or "").startswith("-") else 1)
     total = sign * (seconds * 10**9 + nanoseconds)
-    return 0 <= total < (LONG_MAX + 1) * 10**9
+    return total if 0 <= total < (LONG_MAX + 1) * 10**9 else None
 
 
 def _other_reset(name: str, value: Value) -> str | None:
     if value in ("earliest", "latest"):
         return None
-    if isinstance(value, str) and value.startswith("by_duration:") and _is_duration(value.removeprefix("by_duration:")):
+    if isinstance(value, str) and value.startswith(BY_DURATION) and duration_ns(value.removeprefix(BY_DURATION)) is not None:
         return None
     allowed = "either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'"
     return invalid(name, value, f"Invalid value `{value}` for configuration {name}. The value must be {allowed}.")

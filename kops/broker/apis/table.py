@@ -39,6 +39,7 @@ from kops.broker.apis.groups.share import (
 from kops.broker.apis.groups.share_state import handle_share_group_state
 from kops.broker.apis.groups.streams import handle_streams_group_describe, handle_streams_group_heartbeat
 from kops.broker.apis.sasl import handle_sasl_authenticate, handle_sasl_handshake
+from kops.broker.apis.shares.handlers import handle_share_acknowledge, handle_share_fetch
 from kops.broker.apis.transactions.add_to_txn import handle_add_offsets_to_txn, handle_add_partitions_to_txn
 from kops.broker.apis.transactions.end_txn import handle_end_txn, handle_write_txn_markers
 from kops.broker.apis.transactions.init_producer_id import handle_init_producer_id
@@ -115,6 +116,8 @@ _ANSWERED_HERE: Final[dict[str, Handler]] = {
     "ReadShareGroupStateSummary": handle_share_group_state,
     "SaslAuthenticate": handle_sasl_authenticate,
     "SaslHandshake": handle_sasl_handshake,
+    "ShareAcknowledge": handle_share_acknowledge,
+    "ShareFetch": handle_share_fetch,
     "ShareGroupDescribe": handle_share_group_describe,
     "ShareGroupHeartbeat": handle_share_group_heartbeat,
     "StreamsGroupDescribe": handle_streams_group_describe,

@@ -168,6 +168,8 @@ GROUP_ANSWERS: Final[dict[str, Callable[[Any, int, ApiError], Message | None]]] 
     "OffsetFetchRequest": _offset_fetch,
     "ReadShareGroupStateRequest": _share_state("READ", has_message=True),
     "ReadShareGroupStateSummaryRequest": _share_state("SUMMARY", has_message=True),
+    "ShareAcknowledgeRequest": _code_only("ShareAcknowledgeResponse"),
+    "ShareFetchRequest": _code_only("ShareFetchResponse"),
     "ShareGroupDescribeRequest": _share_group_describe,
     "ShareGroupHeartbeatRequest": _code_only("ShareGroupHeartbeatResponse"),
     "StreamsGroupDescribeRequest": _streams_group_describe,

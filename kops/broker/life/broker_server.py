@@ -24,6 +24,7 @@ from kops.broker.life.coordinators import complete_in_groups, make_groups
 from kops.broker.life.log_start import LogStart, stray_rule, threads_runner
 from kops.broker.life.periodic import PeriodicTasks
 from kops.broker.life.publishers import BrokerPublisher, BrokerRegistrationTracker
+from kops.broker.life.shares import make_shares
 from kops.broker.network.acceptor import BindError
 from kops.broker.network.socket_server import SocketServer
 from kops.broker.parts.dynamic_config import DynamicBrokerConfig
@@ -208,6 +209,8 @@ class BrokerServer:
         parts.transactions = self._make_transactions()
         parts.share_state = ShareState(self.loop, config, parts.replica_manager, parts.cache, self._draw)
         parts.groups = make_groups(parts, self._draws.uuid)
+        parts.shares = make_shares(parts, self._draws.next_int)
+        parts.socket_server.on_disconnect = parts.shares.on_disconnect
         self._has_replicas = True
         self._register()
         self._install_publishers()
@@ -288,6 +291,7 @@ class BrokerServer:
         """There is new metadata."""
         self.parts.groups.on_metadata_update(delta, image)
         self.parts.share_state.coordinator.on_metadata_update(delta, image)
+        self.parts.shares.on_metadata_update()
 
     def _broker_configs_changed(self, image: MetadataImage) -> None:
         """The settings of brokers in the metadata have changed."""
@@ -473,6 +477,8 @@ class BrokerServer:
             self._startup_limit.cancel()
         parts = self.parts
         parts.lifecycle.begin_shutdown()
+        # Nothing is written for members whose connections end now.
+        parts.socket_server.on_disconnect = None
         parts.socket_server.stop()
         for publisher in self._publishers:
             self.shared.remove(publisher)

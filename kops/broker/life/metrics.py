@@ -1,11 +1,13 @@
 """The metrics of a node, by Kafka's names (`kafka.server:type=ReplicaManager,name=LeaderCount`).
 
 Source: Kafka's KafkaBroker, ReplicaManager, LogManager, LogCleaner, Partition, SocketServer, RequestMetrics, BrokerServerMetrics,
-ControllerMetadataMetrics and AssignmentsManager. They are computed on request, from numbers that the parts keep.
+ShareSessionCache, ShareGroupMetrics, DelayedShareFetch, ControllerMetadataMetrics and AssignmentsManager. They are computed on request,
+from numbers that the parts keep.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kops.broker.network.request_metrics import RequestMetrics, request_counts
@@ -17,10 +19,12 @@ if TYPE_CHECKING:
 
     from kops.broker.life.broker_server import BrokerServer
     from kops.broker.network.socket_server import SocketServer
+    from kops.broker.shares.manager import SharePartitionManager
     from kops.metadata.image.metadata_image import MetadataImage
 
 _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
 _CLEANER: Final = "kafka.log:type=LogCleaner,name="
+_SHARE_SESSIONS: Final = "kafka.server:type=ShareSessionCache,name="
 _CONTROLLER: Final = "kafka.controller:type=KafkaController,name="
 
 
@@ -38,6 +42,10 @@ def _sum_of(name: str) -> Callable[[BrokerServer], float]:
 
 def _led(name: str) -> Callable[[BrokerServer], float]:
     return lambda broker: broker.parts.replica_manager.count_leaders(lambda partition: bool(getattr(partition, name)))
+
+
+def _acknowledged(kind: str, shares: SharePartitionManager) -> float:
+    return shares.acknowledged_counts[kind]
 
 
 BROKER_GAUGES: Final[Mapping[str, Callable[[BrokerServer], float]]] = {
@@ -77,6 +85,17 @@ CLEANER_GAUGES: Final[Mapping[str, Callable[[LogCleaner], float]]] = {
     "kafka.log:type=LogCleanerManager,name=time-since-last-run-ms": lambda cleaner: cleaner.time_since_last_run_ms,
 }
 """The metrics of its cleaner, if it has one."""
+SHARE_GAUGES: Final[Mapping[str, Callable[[SharePartitionManager], float]]] = {
+    f"{_SHARE_SESSIONS}ShareSessionsCount": lambda shares: len(shares.sessions),
+    f"{_SHARE_SESSIONS}SharePartitionsCount": lambda shares: shares.sessions.partition_count,
+    f"{_SHARE_SESSIONS}ShareSessionEvictionsPerSec": lambda shares: shares.sessions.eviction_count,
+    "kafka.server:type=DelayedShareFetchMetrics,name=ExpiresPerSec": lambda shares: shares.expired_count,
+    **{
+        f"kafka.server:type=ShareGroupMetrics,name=RecordAcknowledgementsPerSec,ackType={kind}": partial(_acknowledged, kind)
+        for kind in ("Accept", "Release", "Reject", "Renew")
+    },
+}
+"""The metrics of its share partitions, once a member of a share group has come."""
 CLUSTER_GAUGES: Final[Mapping[str, Callable[[MetadataImage], float]]] = {
     f"{_CONTROLLER}ActiveBrokerCount": lambda image: sum(not broker.fenced for broker in image.cluster.brokers.values()),
     f"{_CONTROLLER}FencedBrokerCount": lambda image: sum(broker.fenced for broker in image.cluster.brokers.values()),
@@ -98,6 +117,9 @@ def broker_metrics(broker: BrokerServer) -> dict[str, float]:
     cleaner = broker.parts.logs.cleaner
     if isinstance(cleaner, LogCleaner):
         found |= {name: gauge(cleaner) for name, gauge in CLEANER_GAUGES.items()}
+    shares = broker.parts.shares.known
+    if shares is not None:
+        found |= {name: gauge(shares) for name, gauge in SHARE_GAUGES.items()}
     return found
 
 

@@ -51,6 +51,8 @@ class SocketServer:
         self.requests = RequestMetrics()
         # Told of requests, before they are handled: the rates of what they move have to be reckoned in time.
         self.on_request: Callable[[float], object] | None = None
+        # Told of the ids of connections that have closed.
+        self.on_disconnect: Callable[[str], object] | None = None
         self.request_count = 0
         try:
             for listener in settings.listeners:
@@ -152,6 +154,8 @@ class SocketServer:
         self._lost.add(channel)
         self.limits.remove(channel.listener.name, channel.client_host)
         self._slot_freed()
+        if self.on_disconnect is not None:
+            self.on_disconnect(channel.connection_id)
 
     def has_finished(self, channel: Channel) -> None:
         """Nothing more comes from it."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kops.broker.parts.dynamic_config import DynamicBrokerConfig
     from kops.broker.replicas.manager import ReplicaManager
     from kops.broker.share_state.lazy import ShareState
+    from kops.broker.shares.lazy import Shares
     from kops.broker.transactions.lazy import Transactions
     from kops.config import BrokerConfig
     from kops.replication.leading.fetch_context import FetchManager
@@ -56,6 +57,7 @@ class BrokerParts:
     transactions: Transactions = field(init=False)
     share_state: ShareState = field(init=False)
     groups: GroupCoordinator = field(init=False)
+    shares: Shares = field(init=False)
     auto_topics: AutoTopics = field(init=False)
     dynamic_config: DynamicBrokerConfig = field(init=False)
     socket_server: SocketServer = field(init=False)

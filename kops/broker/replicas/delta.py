@@ -122,6 +122,7 @@ class ReplicaDelta:
             if self.is_shutting_down and self._is_left_alone(local):
                 to_stop.append(key)
             elif is_new_epoch:
+                partition.tell_following()
                 to_start[key] = partition
         self._start_fetching(to_start, image)
         if to_stop:

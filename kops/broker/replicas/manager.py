@@ -132,6 +132,7 @@ class ReplicaManager:
         self.delete_records = appends.delete_records
         self.begin_fetch = reads.begin
         self.fetch = reads.fetch
+        self.read = reads.read
         self.list_offsets = reads.list_offsets
         self.end_offset_for_epoch = reads.end_offset_for_epoch
         self.describe_producers = reads.describe_producers

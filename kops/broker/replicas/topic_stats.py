@@ -2,7 +2,7 @@
 
 Source: Kafka's BrokerTopicStats and BrokerTopicMetrics. Kafka marks a meter of the topic and one of all topics; here only the topic's
 counters grow, because this happens for every partition of every request. The sum is computed on request. Conversions, the kinds of invalid
-records, the bytes of reassignments, share groups and remote storage are not counted.
+records, the bytes of reassignments and remote storage are not counted.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ _NAMES: Final = {
     "failed_produce_requests": "FailedProduceRequestsPerSec",
     "total_fetch_requests": "TotalFetchRequestsPerSec",
     "failed_fetch_requests": "FailedFetchRequestsPerSec",
+    "total_share_fetch_requests": "TotalShareFetchRequestsPerSec",
+    "failed_share_fetch_requests": "FailedShareFetchRequestsPerSec",
+    "total_share_acknowledgement_requests": "TotalShareAcknowledgementRequestsPerSec",
+    "failed_share_acknowledgement_requests": "FailedShareAcknowledgementRequestsPerSec",
 }
 
 _numbers: Callable[[TopicStats], tuple[int, ...]] = attrgetter(*_NAMES)
@@ -31,7 +35,7 @@ _AT_ONCE: Final = 50
 
 class TopicStats:
     """The counters of one topic. Bytes in are those of requests, bytes out those sent to consumers, bytes rejected those of too large
-    batches. A request counts once for each partition.
+    batches. A request counts once for each partition, those of share groups once for each topic.
 
     Failures are the broker's own: requests to the wrong broker and invalid records do not count.
     """
@@ -47,6 +51,10 @@ class TopicStats:
         self.failed_produce_requests = 0
         self.total_fetch_requests = 0
         self.failed_fetch_requests = 0
+        self.total_share_fetch_requests = 0
+        self.failed_share_fetch_requests = 0
+        self.total_share_acknowledgement_requests = 0
+        self.failed_share_acknowledgement_requests = 0
 
 
 class BrokerTopicStats:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kops.config.broker_keys.marks import GROUP_LIMIT, NO_BATCH_BUFFER, NO_SHARE, ONE_LOOP, USED, Setting
+from kops.config.broker_keys.marks import GROUP_LIMIT, NO_BATCH_BUFFER, NOT_PURGED, ONE_LOOP, USED, Setting
 from kops.config.values.definition import any_list, at_least, between, list_of, one_of_ignoring_case
 from kops.config.values.java import INT_MAX
 
@@ -86,17 +86,17 @@ GROUP_COORDINATOR: Final = (
 )
 
 SHARE_GROUP: Final = (
-    Setting("group.share.delivery.count.limit", "int", 5, between(2, 10), "medium", NO_SHARE),
+    Setting("group.share.delivery.count.limit", "int", 5, between(2, 10), "medium", USED),
     Setting("group.share.max.delivery.count.limit", "int", 10, between(5, 25), "medium", GROUP_LIMIT),
     Setting("group.share.min.delivery.count.limit", "int", 2, between(2, 5), "medium", GROUP_LIMIT),
-    Setting("group.share.record.lock.duration.ms", "int", 30_000, between(1000, 3_600_000), "medium", NO_SHARE),
+    Setting("group.share.record.lock.duration.ms", "int", 30_000, between(1000, 3_600_000), "medium", USED),
     Setting("group.share.min.record.lock.duration.ms", "int", 15_000, between(1000, 30_000), "medium", GROUP_LIMIT),
     Setting("group.share.max.record.lock.duration.ms", "int", 60_000, between(30_000, 3_600_000), "medium", GROUP_LIMIT),
-    Setting("group.share.partition.max.record.locks", "int", 2000, between(100, 10_000), "medium", NO_SHARE),
+    Setting("group.share.partition.max.record.locks", "int", 2000, between(100, 10_000), "medium", USED),
     Setting("group.share.max.partition.max.record.locks", "int", 4000, between(2000, 10_000), "medium", GROUP_LIMIT),
     Setting("group.share.min.partition.max.record.locks", "int", 100, between(100, 2000), "medium", GROUP_LIMIT),
-    Setting("share.fetch.purgatory.purge.interval.requests", "int", 1000, None, "medium", NO_SHARE),
-    Setting("group.share.max.share.sessions", "int", 2000, at_least(1), "medium", NO_SHARE),
+    Setting("share.fetch.purgatory.purge.interval.requests", "int", 1000, None, "medium", NOT_PURGED),
+    Setting("group.share.max.share.sessions", "int", 2000, at_least(1), "medium", USED),
     Setting(
         "group.share.persister.class.name",
         "string",

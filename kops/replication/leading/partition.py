@@ -108,6 +108,7 @@ class Partition(PartitionReads):
         self.isr_expands = self.isr_shrinks = self.failed_isr_updates = 0
         self.on_deleted: list[Callable[[TopicPartition], None]] = []
         self.on_failed: list[Callable[[TopicPartition], None]] = []
+        self.on_following: list[Callable[[TopicPartition], None]] = []
         self._high_watermark_listeners: list[Callable[[int], object]] = []
 
     def __str__(self) -> str:
@@ -256,14 +257,16 @@ class Partition(PartitionReads):
     def delete(self) -> None:
         """Handle the deletion of the partition."""
         self._clear()
-        for listener in self.on_deleted:
-            listener(self.topic_partition)
+        _tell(self.on_deleted, self.topic_partition)
 
     def mark_offline(self) -> None:
         """Handle the failure of its log directory."""
         self._clear()
-        for listener in self.on_failed:
-            listener(self.topic_partition)
+        _tell(self.on_failed, self.topic_partition)
+
+    def tell_following(self) -> None:
+        """Tell the listeners that this broker has become a follower in a new epoch."""
+        _tell(self.on_following, self.topic_partition)
 
     def _clear(self) -> None:
         self.disturb()
@@ -557,3 +560,9 @@ class Partition(PartitionReads):
         if self._high_watermark_listeners:
             self.local_log.on_high_watermark = self._tell_high_watermark
         return True
+
+
+def _tell(listeners: list[Callable[[TopicPartition], None]], key: TopicPartition) -> None:
+    """Call listeners, which may remove themselves."""
+    for listener in tuple(listeners):
+        listener(key)

@@ -269,12 +269,16 @@ class Purgatories:
         self.produce = produce
         self.fetch = fetch
         self.delete_records = delete_records
+        self.share_fetch: DelayedOperationPurgatory[DelayedOperation] | None = None
+        """Fetches of share groups; None before the first."""
 
     def check_and_complete_all(self, key: TopicPartition) -> None:
         """Check the requests for a partition whose high watermark, low watermark or end moved, or that is no longer on this broker."""
         self.fetch.check_and_complete(key)
         self.produce.check_and_complete(key)
         self.delete_records.check_and_complete(key)
+        if self.share_fetch is not None:
+            self.share_fetch.check_and_complete(key)
 
     @property
     def delayed_delete_count(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kops.broker.apis.table import HANDLERS
+from kops.broker.life.metrics import SHARE_GAUGES
 from kops.broker.life.rates import TICK_MS, Rates
 from kops.broker.network.request_metrics import HISTOGRAMS, ApiMetrics, Histogram, RequestMetrics, error_counter, request_counts
 from kops.broker.replicas.topic_stats import BrokerTopicStats
@@ -31,8 +32,6 @@ NOT_COUNTED_OF_REQUESTS = {
 }
 # See `kops.broker.replicas.topic_stats`.
 NOT_COUNTED_OF_TOPICS = {
-    "FailedShareAcknowledgementRequestsPerSec",
-    "FailedShareFetchRequestsPerSec",
     "FetchMessageConversionsPerSec",
     "InvalidMagicNumberRecordsPerSec",
     "InvalidMessageCrcRecordsPerSec",
@@ -41,8 +40,6 @@ NOT_COUNTED_OF_TOPICS = {
     "ProduceMessageConversionsPerSec",
     "ReassignmentBytesInPerSec",
     "ReassignmentBytesOutPerSec",
-    "TotalShareAcknowledgementRequestsPerSec",
-    "TotalShareFetchRequestsPerSec",
 }
 
 
@@ -176,6 +173,17 @@ def test_the_names_of_request_metrics(oracle: Oracle) -> None:
     }
     assert told == wanted
     assert len(HISTOGRAMS) == 6
+
+
+def test_the_names_of_share_metrics(oracle: Oracle) -> None:
+    jvm = oracle.jvm
+    prefixes = ("kafka.server:type=ShareSessionCache,", "kafka.server:type=ShareGroupMetrics,name=RecordAcknowledgementsPerSec,")
+    jvm.org.apache.kafka.server.share.session.ShareSessionCache(10)
+    metrics = jvm.org.apache.kafka.server.share.metrics.ShareGroupMetrics(jvm.org.apache.kafka.common.utils.Time.SYSTEM)
+    registry = jvm.org.apache.kafka.server.metrics.KafkaYammerMetrics.defaultRegistry()
+    theirs = {name for each in registry.allMetrics() if (name := str(each.getMBeanName())).startswith(prefixes)}
+    assert {name for name in SHARE_GAUGES if name.startswith(prefixes)} == theirs
+    metrics.close()
 
 
 def test_the_names_of_topic_metrics(oracle: Oracle) -> None:

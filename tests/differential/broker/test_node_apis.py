@@ -17,6 +17,7 @@ from tests.support.kafka.two_brokers import Side, differences
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.requests.api_steps import CASES, KEPT, SETTINGS
 from tests.support.requests.kept_answers import kept_answers
+from tests.support.requests.share_fetch_steps import CASES as SHARE_CASES
 from tests.support.requests.transaction_steps import CASES as TRANSACTION_CASES
 
 
@@ -50,6 +51,16 @@ def test_answers(both: tuple[Side, Side], case: str) -> None:
 def test_transactions(both: tuple[Side, Side], case: str) -> None:
     """They need a coordinator and several requests each, so nothing of them is kept."""
     steps, version = TRANSACTION_CASES[case]
+    kops, kafka = (list(steps(side, version)) for side in both)
+    found = differences(kops, kafka)
+    assert not found, "\n".join(["", *found])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SHARE_CASES)
+def test_share_groups(both: tuple[Side, Side], case: str) -> None:
+    """Members of share groups: they need a coordinator, too."""
+    steps, version = SHARE_CASES[case]
     kops, kafka = (list(steps(side, version)) for side in both)
     found = differences(kops, kafka)
     assert not found, "\n".join(["", *found])

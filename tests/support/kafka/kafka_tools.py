@@ -19,6 +19,7 @@ TOOLS: Final = {
     "cluster": ("org.apache.kafka.tools.ClusterTool",),
     "configs": ("kafka.admin.ConfigCommand",),
     "console-consumer": ("org.apache.kafka.tools.consumer.ConsoleConsumer",),
+    "console-share-consumer": ("org.apache.kafka.tools.consumer.ConsoleShareConsumer",),
     "console-producer": ("org.apache.kafka.tools.ConsoleProducer", "kafka.tools.ConsoleProducer"),
     "consumer-perf-test": ("org.apache.kafka.tools.ConsumerPerformance",),
     "consumer-groups": ("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",),

@@ -50,9 +50,13 @@ def respond_later(context: RequestContext, promise: Promise[T], answer: Callable
         if error is None:
             context.respond(answer(value))  # type: ignore[arg-type]
             return
-        told = error if isinstance(error, ApiError) else ApiError("UNKNOWN_SERVER_ERROR", str(error))
-        response = error_response(context.request.message, context.request.version, told)
-        assert response is not None
-        context.respond(response)
+        respond_error(context, error if isinstance(error, ApiError) else ApiError("UNKNOWN_SERVER_ERROR", str(error)))
 
     promise.when_done(done)
+
+
+def respond_error(context: RequestContext, error: ApiError) -> None:
+    """Answer a whole request with an error."""
+    response = error_response(context.request.message, context.request.version, error)
+    assert response is not None
+    context.respond(response)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from kops.coordinators.share.fetching.share_fetch import ShareFetch, error_result
-from kops.coordinators.share.partition.acquired import slice_bounds
+from kops.coordinators.share.partition.acquired import AcquiredRange, slice_bounds
 from kops.coordinators.share.partition.acquiring import AcquireRequest
 from kops.coordinators.share.partition.share_partition import SharePartition
 from kops.coordinators.share.sessions.dividing import max_bytes
@@ -174,11 +174,17 @@ class DelayedShareFetch:
             result = results[part] = PartitionData(part.partition, records=b"")
             if ranges:
                 result.acquired_records = [AcquiredRecords(*each) for each in ranges]
-                first, end = slice_bounds(read.batches, ranges)
-                position = sum(batch.size for batch in read.batches[:first])
-                result.records = self._reader.slice(read.records, position, sum(batch.size for batch in read.batches[first:end]))
+                result.records = self._records(read, ranges)
                 left -= count
         return results
+
+    def _records(self, read: LogRead, ranges: Sequence[AcquiredRange]) -> Records:
+        """The batches with acquired records. A single batch is told as it was read, with what was read behind it."""
+        if len(read.batches) == 1:
+            return read.records
+        first, end = slice_bounds(read.batches, ranges)
+        position = sum(batch.size for batch in read.batches[:first])
+        return self._reader.slice(read.records, position, sum(batch.size for batch in read.batches[first:end]))
 
     def _error_result(self, part: TopicIdPartition, error: ApiError) -> PartitionData | None:
         """A log that begins later now is no error: the member fetches again. None: another error came of it, which the fetch has."""

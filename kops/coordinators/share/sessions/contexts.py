@@ -78,6 +78,8 @@ def new_context(cache: ShareSessionCache, request: FetchRequest) -> ShareContext
         if request.has_acknowledgements:
             raise ApiError("INVALID_REQUEST")
         cache.remove(key)
+        if len({part[:2] for part in request.wanted}) < len(request.wanted):
+            raise ApiError("UNKNOWN_SERVER_ERROR", "A partition is named twice.")  # Kafka's set of partitions throws
         if cache.create(key, request.wanted, request.connection_id) is None:
             raise ApiError("SHARE_SESSION_LIMIT_REACHED")
         return ShareContext(INITIAL_EPOCH, request.wanted)

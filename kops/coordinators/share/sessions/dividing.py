@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from kops.errors import ApiError
+
 P = TypeVar("P")
 
 
@@ -17,8 +19,11 @@ def rotated(parts: Sequence[P], session_epoch: int) -> list[P]:
 def max_bytes(request_max_bytes: int, parts: Sequence[P], acquired_count: int, random_below: Callable[[int], int]) -> dict[P, int]:
     """How many bytes may be read of each partition, of so many that were acquired for the request.
 
-    What cannot be divided goes to one partition at random. Where there are fewer bytes than partitions, that many get one byte each.
+    What cannot be divided goes to one partition at random. Where there are fewer bytes than partitions, that many get one byte each. Raises
+    ApiError UNKNOWN_SERVER_ERROR if there are none.
     """
+    if request_max_bytes <= 0:
+        raise ApiError("UNKNOWN_SERVER_ERROR", "Requested max bytes must be greater than 0")
     if request_max_bytes >= min(acquired_count, len(parts)):
         share, rest = divmod(request_max_bytes, acquired_count if request_max_bytes >= acquired_count else len(parts))
         found = dict.fromkeys(parts, share)

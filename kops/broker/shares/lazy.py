@@ -1,0 +1,48 @@
+"""Makes the share partition manager when it is first needed, so that a node without share groups starts no slower.
+
+Source: where Kafka's BrokerServer makes SharePartitionManager and ShareSessionCache, and BrokerMetadataPublisher toggles `share.version`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kops.broker.shares.manager import SharePartitionManager
+    from kops.metadata.image.metadata_cache import MetadataCache
+
+FEATURE: Final = "share.version"
+
+
+class Shares:
+    """The manager of a broker, made by the first call of `manager`."""
+
+    def __init__(self, cache: MetadataCache, make: Callable[[], SharePartitionManager]) -> None:
+        self._cache = cache
+        self._make = make
+        self.known: SharePartitionManager | None = None
+        """The manager, if it was made."""
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether the cluster's `share.version` has share groups."""
+        return self._cache.image.features.levels.get(FEATURE, 0) >= 1
+
+    @property
+    def manager(self) -> SharePartitionManager:
+        """The manager."""
+        if self.known is None:
+            self.known = self._make()
+        return self.known
+
+    def on_disconnect(self, connection_id: str) -> None:
+        """A client's connection has closed."""
+        if self.known is not None:
+            self.known.sessions.on_disconnect(connection_id)
+
+    def on_metadata_update(self) -> None:
+        """There is new metadata: share groups may have been switched off."""
+        if self.known is not None and not self.is_enabled:
+            self.known.switch_off()

@@ -1,0 +1,61 @@
+"""Kafka's own share consumers on three nodes of kops: the leader of a partition is killed, and its records go on at another node."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.share_consumers import ShareConsumer, configure_group, until
+from tests.support.nodes.kops_nodes import KopsNodes
+
+PATIENCE_S = 60
+pytestmark = pytest.mark.slow
+
+
+def leader_of(nodes: KopsNodes, topic: str) -> int:
+    """The node that leads the only partition."""
+    found = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0}).list_topics(topic, PATIENCE_S)
+    return int(found.topics[topic].partitions[0].leader)
+
+
+def test_a_leader_is_killed(oracle: Oracle, nodes: KopsNodes) -> None:
+    name = f"shared-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": nodes.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(name, 1, 3)])[name].result(PATIENCE_S)
+    oracle.produce(nodes.bootstrap, name, 0, [(None, b"%d" % number) for number in range(6)])
+    configure_group(oracle, nodes.bootstrap, name, {"share.auto.offset.reset": "earliest"})
+    member = ShareConsumer(oracle, nodes.bootstrap, name, name)
+    try:
+        found = until(member, bool)
+        assert [each.seen for each in found] == [(0, number, str(number), 1) for number in range(6)]
+        for each, kind in zip(found, ("ACCEPT", "RELEASE", "REJECT"), strict=False):
+            member.acknowledge(each, kind)
+        for each in found[3:]:
+            member.acknowledge(each, "RELEASE")
+        assert member.commit() == []
+        again = until(member, bool)
+        assert [each.seen[1::2] for each in again] == [(1, 2), (3, 2), (4, 2), (5, 2)]
+        killed = leader_of(nodes, name)
+        nodes.kill(killed)
+        # The new leader reads the state: released records were delivered once, what was acquired since then is not known.
+        for each in again:
+            member.acknowledge(each, "ACCEPT")
+        assert member.commit() == ["UnknownServerException"]  # what the client says of a broker that has gone
+        later = until(member, bool)
+        assert [each.seen[1::2] for each in later] == [(1, 2), (3, 2), (4, 2), (5, 2)]
+        for each in later:
+            member.acknowledge(each, "ACCEPT")
+        assert member.commit() == []
+        assert leader_of(nodes, name) != killed
+        nodes.start(killed)
+        nodes.wait(killed)
+        oracle.produce(nodes.bootstrap, name, 0, [(None, b"last")])
+        (last,) = until(member, bool)
+        assert last.seen == (0, 6, "last", 1)
+        member.acknowledge(last, "ACCEPT")
+        assert member.commit() == []
+    finally:
+        member.abandon()  # Kafka's client would wait half a minute for the session with the node that was killed
