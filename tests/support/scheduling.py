@@ -86,6 +86,7 @@ SECONDS: dict[str, float] = {
     "tests/differential/broker/test_broker_config.py": 18,
     "tests/unit/records/test_large.py": 17,
     "tests/cluster/test_embedded.py": 16,
+    "tests/differential/broker/test_share_state.py": 16,
     "tests/network/controller/test_controller_server.py": 15,
     "tests/cli/clusters/test_topic.py": 15,
     "tests/network/node/test_node.py": 17,
