@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kops.errors import ApiError
@@ -59,14 +60,19 @@ class SimAdmin:
     def create_topics(self) -> None:
         """Those that are missing, now and ever again."""
         image = self.world.latest_image()
-        missing = [name for name in self.world.topics if name not in image.topics.by_name] if self.world.is_newest(image) else []
+        makers = self.makers()
+        missing = [name for name in makers if name not in image.topics.by_name] if self.world.is_newest(image) else []
         if missing:
-            makers = {STABLE: self._stable, CHANGING: self._changing, COMPACTED: self._compacted}
             topics = [makers[name]() for name in missing]
             self._ask(CreateTopicsRequest(topics, TIMEOUT_MS), "creates " + ", ".join(missing))
         if missing or set(self.client.topic_ids) != set(self.world.topics):
             self.client.refresh()
         self.client.later(self.create_topics, 200, 1_000)
+
+    def makers(self) -> dict[str, Callable[[], CreatableTopic]]:
+        """The topics that there have to be, and what is asked for each."""
+        makers = {STABLE: self._stable, CHANGING: self._changing, COMPACTED: self._compacted}
+        return {name: makers[name] for name in self.world.topics}
 
     def _stable(self) -> CreatableTopic:
         configs = {"min.insync.replicas": MIN_INSYNC}
@@ -128,9 +134,12 @@ class SimAdmin:
 
     def add_partition(self) -> None:
         """One more."""
-        name = self.chance.choice(self.world.topics)
+        self.add_partition_of(self.chance.choice(self.world.topics), MOST_PARTITIONS)
+
+    def add_partition_of(self, name: str, most: int) -> None:
+        """One more of a topic that has fewer than that."""
         topic = self.world.latest_image().topics.by_name.get(name)
-        if topic is not None and len(topic.partitions) < MOST_PARTITIONS:
+        if topic is not None and len(topic.partitions) < most:
             count = len(topic.partitions) + 1
             wanted = CreatePartitionsTopic(name, count, None)
             self._ask(CreatePartitionsRequest([wanted], TIMEOUT_MS), f"wants {count} partitions of {name}")

@@ -101,8 +101,12 @@ class SimClient:
             if one.leader_id > 0:
                 self._leaders[key] = one.leader_id
             if key not in self.flows:
-                self.flows[key] = flow = Flow(self, self.world.ledger_of(name, *key))
+                self.flows[key] = flow = self.new_flow(self.world.ledger_of(name, *key))
                 self.loop.call_soon(flow.begin)
+
+    def new_flow(self, ledger: Ledger) -> Flow:
+        """What is done with a partition."""
+        return Flow(self, ledger)
 
     @property
     def is_idle(self) -> bool:

@@ -12,54 +12,66 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
+from typing import NamedTuple
 
 from tests.simulation.node_faults import Faults
 from tests.simulation.node_world import EVERYTHING, Mix, NodeWorld, simulated
 
 DISTURBANCES = 6
+
+
+class Kind(NamedTuple):
+    """What lives in a world and what happens to it; `module` lives a seed again."""
+
+    world: type[NodeWorld]
+    faults: type[Faults]
+    module: str
+
+
+PARTITIONS = Kind(NodeWorld, Faults, "tests.simulation.node_life")
 LAST_LINES = 250
 """How much of the trace is told: what was done to the nodes from the start, of what they said the end."""
 
 
-def live(seed: int, *, disturbances: int = DISTURBANCES, mix: Mix = EVERYTHING) -> NodeWorld:
+def live(seed: int, *, disturbances: int = DISTURBANCES, mix: Mix = EVERYTHING, kind: Kind = PARTITIONS) -> NodeWorld:
     """One life; what is wrong comes out with the trace and how to have it again."""
-    world = NodeWorld(seed, mix=mix)
+    world = kind.world(seed, mix=mix)
     try:
-        _live(world, disturbances)
+        _live(world, disturbances, kind)
     except BaseException as error:
         how = "" if mix == EVERYTHING else f", of {mix}"
-        error.add_note(f"seed {seed}; python -m tests.simulation.node_life {seed} {disturbances}{how}\n{trace(seed, disturbances, mix)}")
+        error.add_note(f"seed {seed}; python -m {kind.module} {seed} {disturbances}{how}\n{trace(seed, disturbances, mix, kind)}")
         raise
     return world
 
 
-def live_all(seeds: Iterable[int], mix: Mix = EVERYTHING) -> None:
+def live_all(seeds: Iterable[int], mix: Mix = EVERYTHING, kind: Kind = PARTITIONS) -> None:
     """Life after life; the first that fails comes out."""
     gc.collect()
     # What is there before is not looked through behind every life.
     gc.freeze()
     try:
         for seed in seeds:
-            live(seed, mix=mix)
+            live(seed, mix=mix, kind=kind)
             gc.collect()
     finally:
         gc.unfreeze()
 
 
-def _live(world: NodeWorld, disturbances: int) -> None:
+def _live(world: NodeWorld, disturbances: int, kind: Kind) -> None:
     with simulated(world), undisturbed(world.is_traced):
         world.start()
-        faults = Faults(world)
+        faults = kind.faults(world)
         for _ in range(disturbances):
             faults.disturb()
         world.settle()
 
 
-def trace(seed: int, disturbances: int, mix: Mix = EVERYTHING) -> str:
+def trace(seed: int, disturbances: int, mix: Mix = EVERYTHING, kind: Kind = PARTITIONS) -> str:
     """A life lived again, told: virtual time in ms, who, what."""
-    world = NodeWorld(seed, mix=mix, is_traced=True)
+    world = kind.world(seed, mix=mix, is_traced=True)
     with Teller(world) as teller:
-        _live(world, disturbances)
+        _live(world, disturbances, kind)
     first = len(world.said) - LAST_LINES
     lines = [line for number, line in enumerate(world.said) if number >= first or ": " not in line[11:30]]
     return "\n".join([*lines, f"{world.clock.now_ms:10.1f} {teller.end}"])
@@ -107,5 +119,10 @@ def undisturbed(is_traced: bool) -> Iterator[None]:
             gc.enable()
 
 
+def print_trace(kind: Kind) -> None:
+    """What the command does."""
+    print(trace(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else DISTURBANCES, kind=kind))
+
+
 if __name__ == "__main__":
-    print(trace(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else DISTURBANCES))
+    print_trace(PARTITIONS)

@@ -126,7 +126,7 @@ class SeededDraws:
 class SimNode:
     """A machine with a disk and, while it runs, a node of kops."""
 
-    def __init__(self, world: NodeWorld, node_id: int, roles: str, extra: tuple[tuple[str, int], ...]) -> None:
+    def __init__(self, world: NodeWorld, node_id: int, roles: str, extra: tuple[tuple[str, str | int], ...]) -> None:
         self.world = world
         self.id = node_id
         self.host = Host(world.clock, address_of(node_id))
@@ -246,20 +246,44 @@ class NodeWorld:
         extra = SNAPSHOTS if chance.random() < 0.5 else {}
         self.mix = mix
         shape = mix.shape(chance)
-        self.topics = (STABLE, CHANGING, COMPACTED) if mix.is_compacted(chance) else (STABLE, CHANGING)
+        self.topics = self.draw_topics()
+        settings = tuple({**extra, **self.draw_settings()}.items())
         self._gone: set[bytes] = set()
         self._newest_offset = -1
         self._checked_at = 0
         self.latest_ms = 0.0
-        self.nodes = {node_id: SimNode(self, node_id, roles, tuple(extra.items())) for node_id, roles in SHAPES[shape].items()}
+        self.nodes = {node_id: SimNode(self, node_id, roles, settings) for node_id, roles in SHAPES[shape].items()}
         self.brokers = [node_id for node_id, roles in SHAPES[shape].items() if "broker" in roles]
         self.checks = Checks(self)
-        self.client = SimClient(self)
-        self.admin = SimAdmin(self, self.client)
+        self.client = self.make_client()
+        self.admin = self.make_admin()
         self.counts: Counter[str] = Counter()
         self.counts[f"lives of {shape}"] = 1
         told = f"{shape}, topics {', '.join(self.topics)}, log.dirs={','.join(self.log_dirs)}"
         self.say(f"{told}, {'snapshots' if extra else 'no snapshots'}")
+
+    # what another kind of world has instead ----------------------------------------------------------------------------------------
+
+    def draw_topics(self) -> tuple[str, ...]:
+        """The topics of this life."""
+        return (STABLE, CHANGING, COMPACTED) if self.mix.is_compacted(self.clock.random) else (STABLE, CHANGING)
+
+    def draw_settings(self) -> dict[str, str | int]:
+        """Settings of the nodes beside `SETTINGS`."""
+        return {}
+
+    def make_client(self) -> SimClient:
+        """Who produces and consumes."""
+        return SimClient(self)
+
+    def make_admin(self) -> SimAdmin:
+        """Who makes topics and changes them."""
+        return SimAdmin(self, self.client)
+
+    def make_ledger(self, topic: str, topic_id: bytes, number: int) -> Ledger:
+        """A new partition's ledger."""
+        kind = CompactedLedger if topic == COMPACTED else Ledger
+        return kind(f"{topic}-{number} ({topic_id.hex()[:6]})", topic_id, topic, number)
 
     def wall_ms(self) -> int:
         """The time of files."""
@@ -313,12 +337,16 @@ class NodeWorld:
         for node in self.nodes.values():
             node.host.clock_offset_ms = 0
         self.client.is_ending = True
-        self.run_until(lambda: self.client.is_idle, "the last acknowledgement")
+        self.end_work()
         self.run_until(self.is_in_sync, "all replicas in sync")
         self.run_for(3_000)
         self.run_until(self.checks.is_metadata_everywhere, "the metadata on all nodes")
         self.checks.look_at_all()
         self._count()
+
+    def end_work(self) -> None:
+        """Let the clients end what they do."""
+        self.run_until(lambda: self.client.is_idle, "the last acknowledgement")
 
     def _count(self) -> None:
         """What happened in this life."""
@@ -375,8 +403,7 @@ class NodeWorld:
         """The ledger of a partition."""
         key = topic_id, number
         if key not in self.checks.ledgers:
-            kind = CompactedLedger if topic == COMPACTED else Ledger
-            ledger = self.checks.ledgers[key] = kind(f"{topic}-{number} ({topic_id.hex()[:6]})", topic_id, topic, number)
+            ledger = self.checks.ledgers[key] = self.make_ledger(topic, topic_id, number)
             self.admin.new_ledger(ledger)
         return self.checks.ledgers[key]
 
@@ -460,7 +487,7 @@ def address_of(node_id: int) -> str:
 
 @functools.cache
 def formatted_disk(
-    node_id: int, roles: str, log_dirs: tuple[str, ...], extra: tuple[tuple[str, int], ...]
+    node_id: int, roles: str, log_dirs: tuple[str, ...], extra: tuple[tuple[str, str | int], ...]
 ) -> tuple[BrokerConfig, MemoryFiles]:
     """A node's configuration, and what is on its disk before its first start."""
     voters = ",".join(f"{one}@{address_of(one)}:{CONTROLLER_PORT}" for one in VOTERS)

@@ -22,6 +22,7 @@ from kops.coordinators.transactions.transaction_log import TRANSACTION_STATE_TOP
 from kops.coordinators.transactions.verification import TransactionVerifications
 from kops.errors import ApiError, KopsError
 from kops.metadata.image.coordinator_changes import coordinator_changes
+from kops.metadata.image.metadata_cache import NO_NODE
 from kops.protocol.errors import by_name
 from kops.protocol.messages import AddPartitionsToTxnResponse, WriteTxnMarkersResponse
 
@@ -144,7 +145,12 @@ class TransactionService:
     # markers ----------------------------------------------------------------------------------------------------------------------
 
     def _leader_of(self, topic: str, partition: int) -> Broker | None:
-        return self._cache.leader_endpoint(topic, partition, self._around.listener)
+        """None for a partition that does not exist. One that has no leader now gets its marker when it has one again.
+
+        Kafka 4.3 takes the second for the first and ends the transaction without this marker (up to 3.9 it waits).
+        """
+        found = self._cache.leader_endpoint(topic, partition, self._around.listener)
+        return NO_NODE if found is None and self._cache.partition(topic, partition) is not None else found
 
     def _send_markers(self) -> None:
         if self._is_closed:

@@ -55,7 +55,11 @@ class ReplicatedTransactionLog:
 
 
 class TransactionLogLoader:
-    """Reads partitions in the loop, a slice at each turn."""
+    """Reads partitions in the loop, a slice at each turn.
+
+    A new leader may have records that are not committed yet. If it dies, the next one may not have them. So a load ends when the high
+    watermark has passed what was read: no marker goes out, and no answer, that rests on a record that may be lost. Kafka does not wait.
+    """
 
     def __init__(self, loop: Loop, replicas: ReplicaManager, manager: TransactionStateManager) -> None:
         self._loop = loop
@@ -94,9 +98,29 @@ class TransactionLogLoader:
             done()
             return
         if next_offset == offset:
-            done()
+            self._end_when_committed(load, offset, done)
         else:
             self._loop.call_soon(lambda: self._read(load, next_offset, done))
+
+    def _end_when_committed(self, load: PartitionLoad, offset: int, done: Callable[[], None]) -> None:
+        partition = self._replicas.hosted.online.get(TopicPartition(TRANSACTION_STATE_TOPIC, load.partition))
+        leader_log = None if partition is None else partition.leader_log
+        if partition is None or leader_log is None or leader_log.high_watermark >= offset:
+            done()
+            return
+        found = partition
+
+        def moved(high_watermark: int) -> None:
+            if high_watermark >= offset or not self._manager.is_wanted(load):
+                found.remove_high_watermark_listener(moved)
+                self._loop.call_soon(end)
+
+        def end() -> None:
+            if self._manager.is_wanted(load):
+                done()
+
+        log.info("Loaded %s-%d up to offset %d; waiting until it is committed", TRANSACTION_STATE_TOPIC, load.partition, offset)
+        found.add_high_watermark_listener(moved)
 
     def _end_offset(self, key: TopicPartition) -> int:
         """The log's end while this broker leads the partition, -1 when it does not."""

@@ -1,0 +1,47 @@
+"""What happens to the nodes of `world`: as `node_faults`, and more often to those that coordinate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.simulation.node_faults import Faults
+
+if TYPE_CHECKING:
+    from tests.simulation.coordinators.world import CoordinatorWorld
+    from tests.simulation.node_world import SimNode
+
+COORDINATOR = 0.6
+
+
+class CoordinatorFaults(Faults):
+    """The disturbances of one life."""
+
+    world: CoordinatorWorld
+
+    def __init__(self, world: CoordinatorWorld) -> None:
+        super().__init__(world)
+        more: list[tuple[int, Callable[[], None]]] = [(5, self.kill_one), (5, self.cut_one_wire_and_kill), (2, self.pause)]
+        self._kinds += [kind for weight, kind in more for _ in range(weight)]
+
+    def _any(self) -> SimNode:
+        found = self.world.coordinators()
+        return self.chance.choice(found) if found and self.chance.random() < COORDINATOR else super()._any()
+
+    def kill_one(self) -> None:
+        """kill -9 of one node."""
+        node = self._any()
+        self.world.say(f"kill of node {node.id}")
+        node.kill()
+        self._start_again([node])
+
+    def cut_one_wire_and_kill(self) -> None:
+        """A node dies with what only one of the others has: what it has written may be lost, or may not."""
+        node = self._any()
+        other = self.chance.choice([one for one in self.world.nodes.values() if one is not node])
+        self.world.say(f"node {node.id} is cut off from node {other.id}, and then killed")
+        self.world.clock.cut_off(node.host.address, other.host.address)
+        self.world.run_for(self.chance.uniform(100, 2_500))
+        node.kill()
+        self.world.clock.heal()
+        self._start_again([node])

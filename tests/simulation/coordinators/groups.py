@@ -1,0 +1,334 @@
+"""Members of groups in `world`, of the classic protocol and of the consumer protocol (KIP-848).
+
+They commit offsets of what they have, leave, die, or stall for so long that they are thrown out and don't know. Somebody fetches the
+offsets now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kops.errors import ApiError
+from kops.protocol.messages import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerProtocolSubscription,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    SyncGroupRequest,
+)
+from kops.protocol.messages.consumer_group_heartbeat_request import TopicPartitions
+from kops.protocol.messages.join_group_request import JoinGroupRequestProtocol
+from kops.protocol.messages.leave_group_request import MemberIdentity
+from kops.protocol.messages.offset_commit_request import OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from kops.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from kops.protocol.messages.sync_group_request import SyncGroupRequestAssignment
+from kops.protocol.record_values import write_versioned
+from tests.simulation.coordinators.actors import AGAIN, GROUP, Actor, Script, error_name
+from tests.simulation.coordinators.books import Commit, Place, Suspicion
+
+if TYPE_CHECKING:
+    from tests.simulation.coordinators.world import CoordinatorWorld
+
+SESSION_MS = 3_000
+REBALANCE_MS = 4_000
+HEARTBEAT_MS = 500
+COMMITS = 0.5
+"""How often a member commits between two heartbeats."""
+REJOIN = {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "FENCED_MEMBER_EPOCH", "STALE_MEMBER_EPOCH"}
+"""What tells a member that it must join again."""
+LAST_COMMIT_BY_NAME = 9
+
+
+class Member(Actor):
+    """What members of both protocols do."""
+
+    def __init__(self, world: CoordinatorWorld, group: str, name: str) -> None:
+        super().__init__(world, name)
+        self.group = group
+        self.member_id = ""
+        self.epoch = -1
+        self.owned: set[int] = set()
+        self.is_leaving = self.is_stable = False
+        self.stall_ms = 0.0
+        self.suspicions: dict[int, Suspicion] = {}
+
+    def _maybe_stall(self) -> Script:
+        stall_ms, self.stall_ms = self.stall_ms, 0.0
+        if stall_ms:
+            self.say("stalls")
+            yield self.pause(stall_ms, stall_ms)
+
+    def _commit(self) -> Script:
+        """Commit the offsets of what it has; whether it is still a member, as far as it knows."""
+        owned = sorted(self.owned)
+        if not owned or self.chance.random() > COMMITS:
+            return True
+        offsets, now_ms = self.world.offsets, self.world.clock.now_ms
+        commits = {number: offsets.begin(Place(self.group, number), now_ms) for number in owned}
+        known, suspected = self.world.owners.newest[self.group], dict(self.suspicions)
+        partitions = [OffsetCommitRequestPartition(number, commit.value) for number, commit in commits.items()]
+        request = OffsetCommitRequest(
+            self.group, self.epoch, self.member_id, topics=[OffsetCommitRequestTopic(self.world.inputs, partitions=partitions)]
+        )
+        _, answer = yield from self.ask_coordinator(GROUP, self.group, request, newest=LAST_COMMIT_BY_NAME)
+        if isinstance(answer, ApiError):
+            return True
+        errors = {one.partition_index: error_name(one.error_code) for one in answer.topics[0].partitions}
+        for number, error in errors.items():
+            self._committed(number, commits[number], error, known, suspected)
+        return not REJOIN & set(errors.values())
+
+    def _committed(self, number: int, commit: Commit, error: str, known: int, suspected: dict[int, Suspicion]) -> None:
+        if error == "NONE":
+            where = f"{self.group}: {self.name} of epoch {self.epoch} has committed partition {number}"
+            self.check_may_commit(where, number, known, suspected)
+            commit.acked_ms = self.world.clock.now_ms
+            self.world.counts["offsets committed"] += 1
+        elif error in REJOIN:
+            commit.is_refused = True
+            self.world.counts["commits of former members refused"] += 1
+        else:
+            assert error in AGAIN, f"{self.group}: {self.name} is told {error}"
+            self.forget(GROUP, self.group)
+
+    def check_may_commit(self, where: str, number: int, known: int, suspected: dict[int, Suspicion]) -> None:
+        """Nobody else had the partition when the commit was sent."""
+        raise NotImplementedError
+
+
+class ClassicMember(Member):
+    """A member of the classic protocol."""
+
+    def __init__(self, world: CoordinatorWorld, group: str, name: str) -> None:
+        super().__init__(world, group, name)
+        self.start(self._live())
+
+    def check_may_commit(self, where: str, number: int, known: int, suspected: dict[int, Suspicion]) -> None:
+        """Nobody had partitions of a later generation when the commit was sent."""
+        assert known <= self.epoch, f"{where} when there was epoch {known}"
+
+    def _live(self) -> Script:
+        while not self.is_leaving:
+            joined = yield from self._join()
+            if joined is not None and (yield from self._sync(joined)):
+                yield from self._stay()
+            self.is_stable = False
+            self.owned = set()
+            yield self.pause(5, 100)
+        request = LeaveGroupRequest(self.group, members=[MemberIdentity(self.member_id)])
+        yield from self.ask_coordinator(GROUP, self.group, request)
+        self.vanish()
+
+    def _join(self) -> Script:
+        """Into the next generation: the answer, None without one."""
+        subscription = write_versioned(ConsumerProtocolSubscription([self.world.inputs]), 1)
+        request = JoinGroupRequest(
+            self.group,
+            SESSION_MS,
+            REBALANCE_MS,
+            self.member_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol("range", subscription)],
+        )
+        _, answer = yield from self.ask_coordinator(GROUP, self.group, request, patience_ms=REBALANCE_MS + 3_000)
+        if isinstance(answer, ApiError):
+            return None
+        error = error_name(answer.error_code)
+        if error in ("NONE", "MEMBER_ID_REQUIRED"):
+            self.member_id = answer.member_id
+            return answer if error == "NONE" else None
+        self.say(f"JoinGroup: {error}")
+        self._refused(error)
+        return None
+
+    def _refused(self, error: str) -> None:
+        if error == "UNKNOWN_MEMBER_ID":
+            self.member_id = ""
+        else:
+            assert error in AGAIN | REJOIN, f"{self.group}: {self.name} is told {error}"
+            if error in AGAIN:
+                self.forget(GROUP, self.group)
+
+    def _sync(self, joined: JoinGroupResponse) -> Script:
+        """Get partitions of the generation; the leader deals them out."""
+        assignments = []
+        if joined.leader == self.member_id:
+            members = [one.member_id for one in joined.members]
+            dealt: dict[str, list[int]] = {one: [] for one in members}
+            for number in self.world.input_numbers():
+                dealt[members[number % len(members)]].append(number)
+            assignments = [SyncGroupRequestAssignment(member, bytes(numbers)) for member, numbers in dealt.items()]
+        request = SyncGroupRequest(
+            self.group,
+            joined.generation_id,
+            self.member_id,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=assignments,
+        )
+        _, answer = yield from self.ask_coordinator(GROUP, self.group, request, patience_ms=REBALANCE_MS + 3_000)
+        if isinstance(answer, ApiError):
+            return False
+        error = error_name(answer.error_code)
+        if error != "NONE":
+            self._refused(error)
+            return False
+        self.epoch = joined.generation_id
+        self.owned = set(answer.assignment)
+        self.say(f"has {sorted(self.owned)} of generation {self.epoch}")
+        self.world.owners.grant(self.group, self.epoch, self.owned, self.member_id)
+        self.world.counts["generations"] += joined.leader == self.member_id
+        return True
+
+    def _stay(self) -> Script:
+        """Heartbeats and commits, until there is another generation or the member leaves."""
+        self.is_stable = True
+        while not self.is_leaving:
+            yield self.pause(HEARTBEAT_MS * 0.5, HEARTBEAT_MS)
+            yield from self._maybe_stall()
+            if not (yield from self._commit()):
+                return
+            _, answer = yield from self.ask_coordinator(GROUP, self.group, HeartbeatRequest(self.group, self.epoch, self.member_id))
+            if isinstance(answer, ApiError):
+                continue
+            error = error_name(answer.error_code)
+            if error != "NONE":
+                self._refused(error)
+                if error in REJOIN:
+                    return
+
+
+class ConsumerMember(Member):
+    """A member of the consumer protocol."""
+
+    def __init__(self, world: CoordinatorWorld, group: str, name: str) -> None:
+        super().__init__(world, group, name)
+        self.member_id = name
+        self.epoch = 0
+        self._is_whole = True
+        """Whether the next heartbeat says everything: the first one, and one behind an answer that did not come."""
+        self.start(self._live())
+
+    def check_may_commit(self, where: str, number: int, known: int, suspected: dict[int, Suspicion]) -> None:
+        """Nobody else had this partition when the commit was sent."""
+        found = suspected.get(number)
+        assert found is None or self.epoch > found.epoch, f"{where}, which {found} has"
+
+    def _live(self) -> Script:
+        reported: set[int] = set()
+        while not self.is_leaving:
+            yield from self._maybe_stall()
+            sent_ms, was_whole = self.world.clock.now_ms, self._is_whole
+            request = ConsumerGroupHeartbeatRequest(self.group, self.member_id, self.epoch)
+            if was_whole:
+                request.rebalance_timeout_ms = REBALANCE_MS
+                request.subscribed_topic_names = [self.world.inputs]
+            owned = set(self.owned)
+            if was_whole or owned != reported:
+                request.topic_partitions = [TopicPartitions(self.world.inputs_id, sorted(owned))] if owned else []
+            node, answer = yield from self.ask_coordinator(GROUP, self.group, request)
+            if isinstance(answer, ApiError):
+                self._is_whole = True
+            elif (error := error_name(answer.error_code)) != "NONE":
+                self._refused(error)
+            else:
+                self._is_whole, reported = False, owned
+                self._check_suspicions(node, answer, sent_ms)
+                yield from self._take(answer)
+                if self.owned == reported and not (yield from self._commit()):
+                    self._is_whole = True
+            if self.owned == reported or self._is_whole:
+                yield self.pause(HEARTBEAT_MS * 0.5, HEARTBEAT_MS)
+        yield from self.ask_coordinator(GROUP, self.group, ConsumerGroupHeartbeatRequest(self.group, self.member_id, -1))
+        self.vanish()
+
+    def _refused(self, error: str) -> None:
+        self.say(f"ConsumerGroupHeartbeat: {error}")
+        self._is_whole = True
+        if error in ("FENCED_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID"):
+            self.epoch, self.is_stable = 0, False
+            self.owned.clear()
+            self.suspicions.clear()
+        else:
+            assert error in AGAIN, f"{self.group}: {self.name} is told {error}"
+            self.forget(GROUP, self.group)
+
+    def _take(self, answer: ConsumerGroupHeartbeatResponse) -> Script:
+        """Give up what it must not keep, which takes a while, then have the rest."""
+        if answer.assignment is not None:
+            given = {number for topic in answer.assignment.topic_partitions for number in topic.partitions}
+            new = given - self.owned
+            self.world.owners.grant(self.group, answer.member_epoch, given, self.member_id)
+            for other in self.world.members_of(self.group):
+                if other is not self:
+                    for number in new & other.owned:
+                        other.suspicions[number] = Suspicion(self.world.clock.now_ms, answer.member_epoch, self.name)
+            self.epoch = answer.member_epoch
+            if self.owned - given:
+                self.owned |= new
+                yield self.pause(0, 600)
+            self.owned = given
+            self.say(f"has {sorted(given)} of epoch {self.epoch}")
+            self.world.counts["assignments"] += 1
+        self.epoch, self.is_stable = answer.member_epoch, True
+
+    def _check_suspicions(self, node: int, answer: ConsumerGroupHeartbeatResponse, sent_ms: float) -> None:
+        """A coordinator that takes this member for one must have taken a partition from it before another one got it."""
+        for number, found in list(self.suspicions.items()):
+            if number not in self.owned or answer.member_epoch > found.epoch:
+                del self.suspicions[number]
+            elif sent_ms > found.since_ms and self.world.coordinates(node, GROUP, self.group):
+                where = f"{self.group}: partition {number} belongs to {found.new_owner} of epoch {found.epoch}"
+                raise AssertionError(f"{where} and to {self.name} of epoch {answer.member_epoch}")
+
+
+class OffsetReader(Actor):
+    """Fetches the offsets of groups."""
+
+    def __init__(self, world: CoordinatorWorld) -> None:
+        super().__init__(world, "offsets")
+        self.start(self._live())
+
+    def _live(self) -> Script:
+        while True:
+            yield self.pause(50, 400)
+            group = self.chance.choice(self.world.groups)
+            yield from self.read(group, is_stable=self.chance.random() < 0.5)
+
+    def read(self, group: str, *, is_stable: bool) -> Script:
+        """One look: the offsets by partition, None where there was no answer."""
+        world = self.world
+        topic, numbers = world.places_of(group)
+        wanted = OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics(topic, world.topic_id(topic), list(numbers))])
+        asked_ms = world.clock.now_ms
+        request = OffsetFetchRequest(groups=[wanted], require_stable=is_stable)
+        node, answer = yield from self.ask_coordinator(GROUP, group, request, newest=LAST_COMMIT_BY_NAME)
+        if isinstance(answer, ApiError):
+            return None
+        if answer.groups[0].error_code:
+            assert error_name(answer.groups[0].error_code) in AGAIN, f"{group}: {error_name(answer.groups[0].error_code)}"
+            self.forget(GROUP, group)
+            return None
+        found = {one.partition_index: one for one in answer.groups[0].topics[0].partitions}
+        if any(one.error_code for one in found.values()):
+            errors = {error_name(one.error_code) for one in found.values()} - {"NONE"}
+            assert errors <= AGAIN, f"{group}: {errors}"
+            world.counts["offsets not stable"] += 1
+            return None
+        is_newest = world.coordinates(node, GROUP, group) and (is_stable or group not in world.transactional_groups)
+        for number, one in found.items():
+            world.offsets.fetched(Place(group, number), one.committed_offset, asked_ms, f"node {node}", is_newest=is_newest)
+        return {number: one.committed_offset for number, one in found.items()}
+
+
+def whole(numbers: Iterable[int], members: Iterable[Member]) -> bool:
+    """Whether members have all partitions, each one once, and all of one epoch."""
+    found = list(members)
+    owned = sorted(number for member in found for number in member.owned)
+    return all(one.is_stable for one in found) and owned == sorted(numbers) and len({one.epoch for one in found}) == 1
