@@ -55,6 +55,7 @@ SECONDS: dict[str, float] = {
     "JVM 1": 129,
     "JVM 2": 128,
     "tests/simulation/test_nodes.py": 125,
+    "tests/simulation/coordinators/test_coordinator_lives.py": 25,
     "tests/simulation/test_node_lives.py": 110,
     "tests/fuzz/test_records.py": 115,
     "clusters": 110,

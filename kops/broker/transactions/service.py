@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kops.broker.transactions.surroundings import Surroundings
     from kops.coordinators.transactions.markers import Broker, MarkerRequest
     from kops.coordinators.transactions.verification import VerificationRequest
-    from kops.metadata.image.metadata_cache import BrokerNode
+    from kops.metadata.image.metadata_cache import BrokerNode, MetadataCache
     from kops.metadata.image.parts.topics import TopicsDelta
     from kops.protocol.declaration import Message
 
@@ -70,6 +70,15 @@ class MarkerWakes:
     def _send_new(self) -> None:
         self._is_due = False
         self._send()
+
+
+def leader_of(cache: MetadataCache, topic: str, partition: int, listener: str) -> BrokerNode | None:
+    """Who gets a partition's marker; None if it does not exist. One that has no leader now gets it when it has one again (id -1).
+
+    Kafka 4.3 takes the second for the first and ends the transaction without this marker.
+    """
+    found = cache.leader_endpoint(topic, partition, listener)
+    return NO_NODE if found is None and cache.partition(topic, partition) is not None else found
 
 
 class TransactionService:
@@ -145,12 +154,7 @@ class TransactionService:
     # markers ----------------------------------------------------------------------------------------------------------------------
 
     def _leader_of(self, topic: str, partition: int) -> Broker | None:
-        """None for a partition that does not exist. One that has no leader now gets its marker when it has one again.
-
-        Kafka 4.3 takes the second for the first and ends the transaction without this marker (up to 3.9 it waits).
-        """
-        found = self._cache.leader_endpoint(topic, partition, self._around.listener)
-        return NO_NODE if found is None and self._cache.partition(topic, partition) is not None else found
+        return leader_of(self._cache, topic, partition, self._around.listener)
 
     def _send_markers(self) -> None:
         if self._is_closed:
