@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -12,7 +13,24 @@ from tests.support.kafka.share_consumers import ShareConsumer, configure_group, 
 from tests.support.nodes.kops_nodes import KopsNodes
 
 PATIENCE_S = 60
+SETTINGS = {
+    "offsets.topic.replication.factor": 3,
+    "share.coordinator.state.topic.replication.factor": 3,
+    "share.coordinator.state.topic.min.isr": 2,
+    "share.coordinator.state.topic.num.partitions": 1,
+    "group.share.min.heartbeat.interval.ms": 500,
+    "group.share.heartbeat.interval.ms": 500,
+    "broker.session.timeout.ms": 3000,
+    "broker.heartbeat.interval.ms": 500,
+}
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KopsNodes]:
+    """Three nodes, each of which may coordinate."""
+    with KopsNodes(tmp_path_factory.mktemp("nodes"), settings=SETTINGS) as nodes:
+        yield nodes
 
 
 def leader_of(nodes: KopsNodes, topic: str) -> int:

@@ -490,6 +490,7 @@ class BrokerServer:
         if self._assignments is not None:
             self._assignments.close()
         if self._has_replicas:
+            parts.shares.close()
             parts.groups.shutdown()
             parts.transactions.close()
             parts.share_state.close()

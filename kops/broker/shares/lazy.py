@@ -42,6 +42,11 @@ class Shares:
         if self.known is not None:
             self.known.sessions.on_disconnect(connection_id)
 
+    def close(self) -> None:
+        """End it, if there is one."""
+        if self.known is not None:
+            self.known.close()
+
     def on_metadata_update(self) -> None:
         """There is new metadata: share groups may have been switched off."""
         if self.known is not None and not self.is_enabled:

@@ -275,6 +275,11 @@ class SharePartitionManager:
         self.sessions.remove_all()
         self.partitions.remove_all()
 
+    def close(self) -> None:
+        """The broker ends: nothing runs out or is written any more."""
+        for share_partition in self.partitions:
+            share_partition.close()
+
     def _maybe_fence(self, key: SharePartitionKey, error: ApiError) -> None:
         if error.name in _FENCING:
             log.info("The share partition with key %s is fenced: %s", key.coordinator_key, error)

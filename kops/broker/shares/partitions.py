@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from kops.coordinators.share.key import SharePartitionKey
@@ -32,6 +32,9 @@ class SharePartitions:
 
     def __len__(self) -> int:
         return sum(map(len, self._groups.values()))
+
+    def __iter__(self) -> Iterator[SharePartition]:
+        return (cached.share_partition for group in self._groups.values() for cached in group.values())
 
     def get(self, key: SharePartitionKey) -> SharePartition | None:
         """The share partition, if it is in memory."""

@@ -137,6 +137,14 @@ class SharePartition:
         """Another broker leads the partition, or the topic is gone."""
         self.stage = Stage.FENCED
 
+    def close(self) -> None:
+        """The broker ends: no lock runs out any more."""
+        self.fence()
+        for batch in self.cache.batches:
+            for state in (batch.whole, *(batch.records or ())):
+                if state is not None:
+                    state.unlock()
+
     def maybe_acquire_fetch_lock(self, fetch_id: object) -> bool:
         """Only one fetch at a time reads the log for a share partition."""
         if self.stage is not Stage.ACTIVE or self._fetch_lock is not None:

@@ -356,6 +356,18 @@ def test_share_groups_are_switched_off() -> None:
     assert errors(member.acknowledge([(0, 0, [ACCEPT])])) == ["UNSUPPORTED_VERSION"]
 
 
+def test_the_broker_ends() -> None:
+    sharing = Sharing()
+    sharing.broker.produce(batch(3))
+    member = sharing.member("a")
+    assert acquired(member.fetch()) == [(0, 2, 1)]
+    assert errors(member.acknowledge([(1, 1, [ACCEPT])])) == ["NONE", "NONE"]
+    writes = len(sharing.states.writes)
+    sharing.broker.parts.shares.close()
+    sharing.loop.advance(60_000)
+    assert len(sharing.states.writes) == writes
+
+
 def test_the_topic_is_deleted() -> None:
     sharing = Sharing()
     sharing.broker.produce(batch(1))
