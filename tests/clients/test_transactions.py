@@ -18,7 +18,6 @@ from kops.protocol.messages import FindCoordinatorRequest, InitProducerIdRequest
 from kops.protocol.messages.metadata_request import MetadataRequestTopic
 from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
 from kops.records.build import BatchBuilder
-from tests.support.kafka.kafka_nodes import KafkaNodes
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.raw_client import RawClient
@@ -193,43 +192,6 @@ def test_the_coordinator_is_killed(tmp_path: Path) -> None:
         bad.abort_transaction(PATIENCE_S)
         nodes.start(described.partitions[0].leader)
         wait_for(nodes, "orders", ["good-0", "good-1", "good-2"])
-
-
-@pytest.mark.slow
-def test_kops_and_kafka_go_on_with_each_others_transactions(tmp_path: Path) -> None:
-    """On one directory, each killed while transactions are open: they are committed, aborted and fenced by the other one."""
-    kops, kafka = KopsNodes(tmp_path, 1, settings=QUICK), KafkaNodes(tmp_path, 1, settings=QUICK)
-    kafka.ports, kafka.controller_ports = kops.ports, kops.controller_ports
-    with kops:
-        admin = AdminClient({"bootstrap.servers": kops.bootstrap, "log_level": 0})
-        for future in admin.create_topics([NewTopic("orders", 3, 1)]).values():
-            future.result(PATIENCE_S)
-        good, bad, zombie = (producer(kops, name) for name in ("good", "bad", "zombie"))
-        for made, word in ((good, "a"), (bad, "b"), (zombie, "z")):
-            made.begin_transaction()
-            write(made, "orders", f"{word}-0", f"{word}-1")
-        kops.kill(1)
-        try:
-            kafka.start(1)
-            kafka.wait(1)
-            good.commit_transaction(PATIENCE_S)
-            bad.abort_transaction(PATIENCE_S)
-            next_one = producer(kafka, "zombie")
-            wait_for(kafka, "orders", ["a-0", "a-1"])
-            with pytest.raises(KafkaException):
-                zombie.commit_transaction(PATIENCE_S)
-            for made, word in ((good, "c"), (bad, "d")):
-                made.begin_transaction()
-                write(made, "orders", word)
-        finally:
-            kafka.kill(1)
-        kops.start(1)
-        good.commit_transaction(PATIENCE_S)
-        bad.abort_transaction(PATIENCE_S)
-        next_one.begin_transaction()
-        write(next_one, "orders", "e")
-        next_one.commit_transaction(PATIENCE_S)
-        wait_for(kops, "orders", ["a-0", "a-1", "c", "e"])
 
 
 def java_producer(oracle: Oracle, nodes: KopsNodes, name: str, **settings: Any) -> Any:

@@ -2,6 +2,7 @@
 
 with MixedCluster(oracle, tmp_path, {1: ("kops", "controller"), 2: ("kops", "broker"), 3: ("kafka", "broker")}) as cluster:
     cluster.kill(2); cluster.start(2); cluster.wait(2)         # kill -9, and again on the same ports and directories
+    cluster.stop(2); cluster.turn(2); cluster.start(2)         # from now on it is Kafka's
 """
 
 from __future__ import annotations
@@ -55,11 +56,7 @@ class MixedCluster:
         self._controller_ports = {one: both[one] if one in self.brokers else self.ports[one] for one in self.controllers}
         self._settings = {name.replace("_", "."): value for name, value in settings.items()}
         self._voters = ",".join(f"{one}@127.0.0.1:{self._controller_ports[one]}:{uuid_text(random_uuid())}" for one in self.controllers)
-        self._real = {
-            node_id: RealNode(oracle, root / f"run-{node_id}", self._properties_path(node_id))
-            for node_id, (whose, _) in nodes.items()
-            if whose == "kafka"
-        }
+        self._real_nodes = {node_id: RealNode(oracle, root / f"run-{node_id}", self._properties_path(node_id)) for node_id in nodes}
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         for node_id in nodes:
             self._format(node_id)
@@ -94,6 +91,15 @@ class MixedCluster:
         self._properties_path(node_id).write_text("".join(f"{key}={value}\n" for key, value in values.items()))
         options = FormatOptions(CLUSTER_ID, initial_controllers=self._voters)
         format_node(OsFiles(), BrokerConfig.from_properties(values), options, now_ms=1)
+
+    @property
+    def _real(self) -> dict[int, RealNode]:
+        return {node_id: self._real_nodes[node_id] for node_id, (whose, _) in self.nodes.items() if whose == "kafka"}
+
+    def turn(self, node_id: int) -> None:
+        """The other implementation starts on a node's directories the next time."""
+        whose, roles = self.nodes[node_id]
+        self.nodes[node_id] = ("kops" if whose == "kafka" else "kafka", roles)
 
     # life -------------------------------------------------------------------------------------------------------------------------
 

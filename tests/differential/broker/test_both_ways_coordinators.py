@@ -1,0 +1,68 @@
+"""Groups and transactions in flight when all nodes go down: Apache Kafka goes on with what kops has left on disk, and kops with Kafka's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import IsolationLevel
+from confluent_kafka.admin import NewTopic
+
+from tests.support.kafka.mixed_cluster import TIMEOUT_S, MixedCluster
+from tests.support.kafka.oracle import Oracle
+from tests.support.nodes import librdkafka as kafka
+from tests.support.nodes.in_flight import COORDINATORS, EVENTS, LEDGER, InFlight, until
+from tests.support.nodes.soaking import CLEAN_EXITS
+
+pytestmark = pytest.mark.slow
+
+FIRST, SECOND = 1, 2
+COMPACT = {"cleanup.policy": "compact"}
+AWAY = "away"
+"""A topic that must have both nodes. While one is down its leader takes no marker, so a transaction that wrote to it stays prepared."""
+SETTINGS = {**COORDINATORS, "broker_session_timeout_ms": "3000", "broker_heartbeat_interval_ms": "500"}
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["clean", "killed"])
+def test_groups_and_transactions_go_on(oracle: Oracle, tmp_path: Path, kill: bool) -> None:
+    nodes = {FIRST: ("kops", "broker,controller"), SECOND: ("kops", "broker")}
+    with MixedCluster(oracle, tmp_path, nodes, **SETTINGS) as cluster:
+        client = kafka.admin(cluster.bootstrap)
+        topics = [
+            NewTopic("__consumer_offsets", 1, replica_assignment=[[FIRST]], config=COMPACT),
+            NewTopic("__transaction_state", 1, replica_assignment=[[FIRST]], config=COMPACT),
+            NewTopic(EVENTS, 2, replica_assignment=[[FIRST], [FIRST]]),
+            NewTopic(LEDGER, 1, replica_assignment=[[FIRST]]),
+            NewTopic(AWAY, 1, replica_assignment=[[FIRST, SECOND]], config={"min.insync.replicas": "2"}),
+        ]
+        for future in client.create_topics(topics, operation_timeout=60).values():
+            future.result(TIMEOUT_S)
+        flight = InFlight(oracle, cluster.bootstrap)
+        for whose in ("kops", "kafka"):
+            flight.open(f"by-{whose}")
+            flight.prepare(AWAY, lambda: take_away(cluster))
+            states = [flight.state(name) for name in ("good", "bad", "fenced", "left")]
+            if kill:
+                cluster.kill(FIRST)
+            else:
+                assert cluster.stop(FIRST) in CLEAN_EXITS, cluster.output(FIRST)[-3000:]
+            for node_id in nodes:
+                cluster.turn(node_id)
+                cluster.start(node_id)
+            for node_id in nodes:
+                cluster.wait(node_id)
+            cluster.wait_for(AWAY, in_sync=[FIRST, SECOND])
+            flight.check_held()
+            assert [flight.state(name) for name in ("good", "bad", "fenced", "left")] == states
+            until(lambda: flight.state("preparing").startswith("CompleteCommit"), lambda: flight.state("preparing"))
+            levels = (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+            stable, whole = (flight.end_offset(level, AWAY) for level in levels)
+            assert stable == whole
+            flight.finish()
+        flight.end()
+
+
+def take_away(cluster: MixedCluster) -> None:
+    """Kill the second node, and wait until that is known."""
+    cluster.kill(SECOND)
+    cluster.wait_for(AWAY, in_sync=[FIRST])
