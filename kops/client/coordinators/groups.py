@@ -54,7 +54,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group. `type` is `Classic` or `Consumer`. Epochs only in consumer groups."""
+    """A group. `type` is `Classic`, `Consumer`, `Share` or `Streams`. Classic groups have no epochs."""
 
     group_id: str
     type: str

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kops.client.client import Client
 from kops.client.coordinators.finding import KeyType, by_coordinator, find_coordinators
 from kops.client.coordinators.group_offsets import CommittedOffset, GroupOffsets
-from kops.client.coordinators.groups import GroupDescription, GroupMember, describe_groups
+from kops.client.coordinators.groups import GroupDescription, GroupMember
 from kops.client.topics import error_of
 from kops.errors import ApiError
 from kops.records.log_offsets import TopicPartition
@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     from kops.protocol.messages.share_group_describe_response import DescribedGroup, Member
 
 SHARE: Final = "Share"
-
-
-def describe_all_kinds(client: Client, group_ids: Iterable[str]) -> dict[str, GroupDescription | ApiError]:
-    """Describe consumer groups, classic groups and share groups. GROUP_ID_NOT_FOUND for what is none of them."""
-    found = describe_groups(client, group_ids)
-    missing = [group_id for group_id, one in found.items() if isinstance(one, ApiError) and one.name == "GROUP_ID_NOT_FOUND"]
-    for group_id, one in describe_share_groups(client, missing).items() if missing else ():
-        # A broker that has no share groups says so; then the first answer is the right one.
-        if not isinstance(one, ApiError):
-            found[group_id] = one
-    return found
 
 
 def describe_share_groups(client: Client, group_ids: Iterable[str]) -> dict[str, GroupDescription | ApiError]:

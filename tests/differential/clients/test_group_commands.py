@@ -21,6 +21,7 @@ from tests.cli.conftest import Ran
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.real_broker import RealBroker
+from tests.support.kafka.streams_scenarios import StreamsMember
 from tests.support.nodes.kops_nodes import KopsNodes
 
 Kops = Callable[..., Ran]
@@ -337,3 +338,19 @@ def test_a_share_group_is_described(on: Kops, oracle: Oracle, tool: Tool, bootst
     ours = [["shared", *words(row, "topic", "partition", "offset", "lag")] for row in one["offsets"]]
     assert sorted(ours) == [line[:5] for line in theirs]
     consumer.close()
+
+
+def test_a_streams_group_is_described(on: Kops, bootstrap: str) -> None:
+    member = StreamsMember(bootstrap, "streaming", source="orders")
+    member.join()
+    [one] = rows(on("group", "describe", "streaming", "--format", "jsonl"))
+    assert (one["type"], one["state"], one["protocol"], one["member_count"]) == ("Streams", "Stable", "streams", 1)
+    parts = [f"{topic}-{number}" for topic in ("app-count-repartition", "orders") for number in range(3)]
+    assert one["members"][0]["assignment"] == one["members"][0]["target_assignment"] == parts
+    assert [(row["topic"], row["end_offset"]) for row in one["offsets"]][3:] == [("orders", 30), ("orders", 20), ("orders", 0)]
+    assert [row["group"] for row in rows(on("group", "list", "--type", "streams", "--format", "jsonl"))] == ["streaming"]
+    member.leave()
+    [one] = rows(on("group", "describe", "streaming", "--format", "jsonl"))
+    assert (one["state"], one["members"]) == ("Empty", [])
+    on("group", "delete", "streaming")
+    on("group", "describe", "streaming", code=3)

@@ -1,4 +1,4 @@
-"""Kafka 4.3.0's tools for groups, share groups and transactions: what they are asked, and what they printed on three real nodes.
+"""Kafka 4.3.0's tools for groups of all kinds and transactions: what they are asked, and what they printed on three real nodes.
 
 The text of Apache Kafka is kept in tests/golden/group-tools.json, ids and times masked. `python -m tests.support.kafka.group_scenarios`
 runs the scenarios on three new nodes of Apache Kafka and writes the file; with names of scenarios behind it, it runs only these.
@@ -27,6 +27,7 @@ from tests.support.corpus import PROJECT
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.share_scenarios import share_groups
+from tests.support.kafka.streams_scenarios import streams_groups
 from tests.support.kafka.tool_texts import PATIENCE_S, Scenario, comparable
 from tests.support.nodes.kops_nodes import KopsNodes
 
@@ -380,7 +381,7 @@ def copied(scenario: Scenario) -> None:
     delete(scenario, source, target)
 
 
-SCENARIOS: Final = {each.__name__: each for each in (groups, transactions, hanging, readers, members, copied, share_groups)}
+SCENARIOS: Final = {each.__name__: each for each in (groups, transactions, hanging, readers, members, copied, share_groups, streams_groups)}
 
 
 def kept() -> dict[str, list[list[Any]]]:

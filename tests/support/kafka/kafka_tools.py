@@ -33,6 +33,7 @@ TOOLS: Final = {
     "producer-perf-test": ("org.apache.kafka.tools.ProducerPerformance",),
     "reassign-partitions": ("org.apache.kafka.tools.reassign.ReassignPartitionsCommand",),
     "share-groups": ("org.apache.kafka.tools.consumer.group.ShareGroupCommand",),
+    "streams-groups": ("org.apache.kafka.tools.streams.StreamsGroupCommand",),
     "topics": ("org.apache.kafka.tools.TopicCommand",),
     "transactional-message-copier": ("org.apache.kafka.tools.TransactionalMessageCopier",),
     "transactions": ("org.apache.kafka.tools.TransactionsCommand",),

@@ -10,6 +10,14 @@ from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.raw_client import RawClient
 
 
+def coordinator_of(bootstrap: str, group: str) -> str:
+    """The address of a group's coordinator; it ends with -1 as long as there is none."""
+    with RawClient(bootstrap.split(",")[0]) as client:
+        answer = client.ask(messages.FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 6)
+    assert isinstance(answer, messages.FindCoordinatorResponse)
+    return f"{answer.coordinators[0].host}:{answer.coordinators[0].port}"
+
+
 class ShareMember:
     """A member of a share group that only sends heartbeats."""
 
@@ -18,18 +26,12 @@ class ShareMember:
         self.id = "5e0c2f5e-6a6e-4a2f-8f6b-0d6a3f1f9d11"
         self.epoch = 0
 
-    def _coordinator(self) -> str:
-        with RawClient(self.nodes.bootstrap.split(",")[0]) as client:
-            answer = client.ask(messages.FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group]), 6)
-        assert isinstance(answer, messages.FindCoordinatorResponse)
-        return f"{answer.coordinators[0].host}:{answer.coordinators[0].port}"
-
     def heartbeat(self, topics: list[str] | None = None) -> messages.ShareGroupHeartbeatResponse:
         """One heartbeat, until a coordinator answers it."""
         request = messages.ShareGroupHeartbeatRequest(self.group, self.id, self.epoch, subscribed_topic_names=topics)
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            address = self._coordinator()
+            address = coordinator_of(self.nodes.bootstrap, self.group)
             if not address.endswith(":-1"):
                 with RawClient(address, client_id="share") as client:
                     answer = client.ask(request, 1)

@@ -85,8 +85,9 @@ def describe(
 ) -> int:
     """Show the offsets, members and states of groups (Kafka's consumer-groups --describe).
 
-    LAG is how many offsets the group is behind the log's end. Share groups are shown with the offsets from which they read. json, jsonl
-    and yaml have everything about a group in one document. A group that does not exist is reported, and the exit code is then 3.
+    LAG is how many offsets the group is behind the log's end. Share groups are shown with the offsets from which they read, members of
+    streams groups with the partitions of their active tasks. json, jsonl and yaml have everything about a group in one document. A group
+    that does not exist is reported, and the exit code is then 3.
     """
     if offsets + members + state > 1:
         raise UsageError("--offsets, --members, --state: one of them")
@@ -103,8 +104,9 @@ def describe(
 
 
 def _show(out: Output, client: Client, wanted: Sequence[str], shown: str) -> int:
+    from kops.client.coordinators.all_kinds import describe_all_kinds
     from kops.client.coordinators.group_offsets import fetch_offsets
-    from kops.client.coordinators.share_groups import SHARE, describe_all_kinds, fetch_share_offsets
+    from kops.client.coordinators.share_groups import SHARE, fetch_share_offsets
 
     found = describe_all_kinds(client, wanted)
     descriptions = {group_id: one for group_id, one in found.items() if not isinstance(one, ApiError)}

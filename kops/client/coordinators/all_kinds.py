@@ -1,0 +1,26 @@
+"""Groups of whatever kind: who asks for a group does not know its kind, and each kind has an API of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kops.client.client import Client
+from kops.client.coordinators.groups import GroupDescription, describe_groups
+from kops.client.coordinators.share_groups import describe_share_groups
+from kops.client.coordinators.streams_groups import describe_streams_groups
+from kops.errors import ApiError
+
+_OTHER_KINDS: Final = (describe_share_groups, describe_streams_groups)
+
+
+def describe_all_kinds(client: Client, group_ids: Iterable[str]) -> dict[str, GroupDescription | ApiError]:
+    """Describe consumer groups, classic groups, share groups and streams groups. GROUP_ID_NOT_FOUND for what is none of them."""
+    found = describe_groups(client, group_ids)
+    for describe in _OTHER_KINDS:
+        missing = [group_id for group_id, one in found.items() if isinstance(one, ApiError) and one.name == "GROUP_ID_NOT_FOUND"]
+        for group_id, one in describe(client, missing).items() if missing else ():
+            # A broker that has no groups of this kind says so; then the first answer is the right one.
+            if not isinstance(one, ApiError):
+                found[group_id] = one
+    return found
