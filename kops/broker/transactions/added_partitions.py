@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from kops.coordinators.transactions.state import TV_0, TV_2
+from kops.errors import KopsError
 from kops.protocol.errors import by_name
 from kops.protocol.messages import AddPartitionsToTxnResponse
 from kops.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnTransaction
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from kops.metadata.image.metadata_cache import MetadataCache
     from kops.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 
+    WaitForEnd = Callable[[str, Callable[[], object]], object]
+
+log = logging.getLogger(__name__)
+
 FIRST_BATCHED_VERSION: Final = 4
 _FIRST_WITH_FENCED: Final = 2
 
@@ -32,8 +38,12 @@ def answer_add_partitions(
     request: AddPartitionsToTxnRequest,
     version: int,
     done: Callable[[AddPartitionsToTxnResponse], None],
+    wait_for_end: WaitForEnd,
 ) -> None:
-    """Add the partitions of all transactions in a request, or verify them. `done` gets the response when all have been handled."""
+    """Add the partitions of all transactions in a request, or verify them. `done` gets the response when all have been handled.
+
+    A broker's request waits while the transaction before is still ending (`kops.broker.transactions.end_waits`).
+    """
     transactions = _transactions(request, version)
     results: dict[str, AddPartitionsToTxnResult] = {}
 
@@ -49,7 +59,7 @@ def answer_add_partitions(
     if not transactions:  # Kafka never answers it
         done(AddPartitionsToTxnResponse())
     for transaction in transactions.values():
-        _answer(coordinator, cache, transaction, version, tell)
+        _answer(coordinator, cache, transaction, version, tell, wait_for_end)
 
 
 def _transactions(request: AddPartitionsToTxnRequest, version: int) -> dict[str, AddPartitionsToTxnTransaction]:
@@ -71,6 +81,7 @@ def _answer(
     transaction: AddPartitionsToTxnTransaction,
     version: int,
     tell: Callable[[str, Mapping[TopicPartition, str]], None],
+    wait_for_end: WaitForEnd,
 ) -> None:
     transactional_id = transaction.transactional_id
     partitions = partitions_of(transaction.topics)
@@ -84,13 +95,25 @@ def _answer(
     if transaction.verify_only:
         tell(transactional_id, coordinator.verify_partitions(transactional_id, *producer, partitions))
         return
+    is_from_broker = version >= FIRST_BATCHED_VERSION
+    client_version = TV_2 if is_from_broker else TV_0
 
     def added(error: str) -> None:
         is_old = version < _FIRST_WITH_FENCED and error == "PRODUCER_FENCED"
         tell(transactional_id, dict.fromkeys(partitions, "INVALID_PRODUCER_EPOCH" if is_old else error))
 
-    client_version = TV_2 if version >= FIRST_BATCHED_VERSION else TV_0
-    coordinator.add_partitions(transactional_id, *producer, partitions, client_version, added)
+    def add_again() -> None:
+        try:
+            coordinator.add_partitions(transactional_id, *producer, partitions, client_version, added)
+        except KopsError:
+            # Nobody else is there to answer the request.
+            log.exception("Error adding partitions to the transaction of %s", transactional_id)
+            added("UNKNOWN_SERVER_ERROR")
+
+    if is_from_broker and coordinator.is_ending(transactional_id):
+        wait_for_end(transactional_id, add_again)
+    else:
+        coordinator.add_partitions(transactional_id, *producer, partitions, client_version, added)
 
 
 def partitions_of(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]:

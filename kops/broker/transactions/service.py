@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kops.broker.network.peer import Peer, PeerSettings
 from kops.broker.transactions.added_partitions import FIRST_BATCHED_VERSION, answer_add_partitions
+from kops.broker.transactions.end_waits import EndWaits
 from kops.broker.transactions.marker_writer import MarkerWriter
 from kops.broker.transactions.surroundings import ABORT, EXPIRY
 from kops.broker.transactions.transaction_log import ReplicatedTransactionLog, TransactionLogLoader
@@ -100,6 +101,8 @@ class TransactionService:
             matcher=_matcher,
         )
         self._markers = TransactionMarkers(manager, self._leader_of, MarkerWakes(around.loop, self._send_markers).wake)
+        self.end_waits = EndWaits(around.loop, lambda: self.config.add_partitions_retry_backoff_ms)
+        self._markers.on_complete = self.end_waits.ended
         self.verifications = TransactionVerifications(self._coordinator_of, lambda: self._loop.call_soon(self._send_verifications))
         self.coordinator = TransactionCoordinator(manager, self._markers, around.new_producer_id)
         self.marker_writer = MarkerWriter(
@@ -222,7 +225,7 @@ class TransactionService:
         message = request.message()
         if request.broker.id == self._around.node_id:
             try:
-                answer_add_partitions(self.coordinator, self._cache, message, FIRST_BATCHED_VERSION, answered)
+                answer_add_partitions(self.coordinator, self._cache, message, FIRST_BATCHED_VERSION, answered, self.end_waits.add)
             except KopsError as error:
                 # As a request that comes over a connection would be answered.
                 name = error.name if isinstance(error, ApiError) else "UNKNOWN_SERVER_ERROR"

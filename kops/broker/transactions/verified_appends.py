@@ -93,15 +93,19 @@ def verify_for_produce(
     service = transactions.service
     config = service.config
     limit_ms = min(config.add_partitions_retry_backoff_max_ms, config.request_timeout_ms)
-    started_ms = service.manager.now_ms()
+    started_ms = asked_ms = service.manager.now_ms()
 
     def ask() -> None:
+        nonlocal asked_ms
+        asked_ms = service.manager.now_ms()
         verify(transactions, replicas, producer, sequences, support, answered, is_verification_enabled=is_verification_enabled)
 
     def answered(verified: Verified) -> None:
         is_busy = "CONCURRENT_TRANSACTIONS" in verified.errors.values()
-        if is_busy and service.manager.now_ms() - started_ms < limit_ms:
-            service.call_later(config.add_partitions_retry_backoff_ms, ask)
+        now_ms = service.manager.now_ms()
+        if is_busy and now_ms - started_ms < limit_ms:
+            # kops's coordinator has waited for the end already.
+            service.call_later(max(config.add_partitions_retry_backoff_ms - (now_ms - asked_ms), 0), ask)
         else:
             done(verified)
 

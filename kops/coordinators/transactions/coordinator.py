@@ -32,6 +32,7 @@ from kops.records.log_offsets import TopicPartition
 log = logging.getLogger(__name__)
 
 _INT_MAX: Final = 2**31 - 1
+_COMPLETE: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 _PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
@@ -185,6 +186,14 @@ class TransactionCoordinator:
         except ApiError as error:
             return dict.fromkeys(asked, error.name)
         return {each: NONE if each in metadata.partitions else "TRANSACTION_ABORTABLE" for each in asked}
+
+    def is_ending(self, transactional_id: str) -> bool:
+        """Whether the last transaction of an id is decided, and its markers or its end are being written."""
+        try:
+            known = self.manager.get(transactional_id)
+        except ApiError:
+            return False
+        return known is not None and known.metadata.pending in _COMPLETE
 
     def _known(self, transactional_id: str | None) -> tuple[int, TransactionMetadata]:
         if not transactional_id:

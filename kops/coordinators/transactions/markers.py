@@ -116,7 +116,8 @@ class TransactionMarkers:
     """All markers that are due.
 
     `leader_of` gives the address of a partition's leader, one with the id -1 if the leader can't be reached, and None if none is known.
-    `wake(is_retry)` is called when `take_requests` has something to do, soon or after a pause.
+    `wake(is_retry)` is called when `take_requests` has something to do, soon or after a pause. `on_complete(transactional_id)` is called
+    when the end of a transaction is in the log.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class TransactionMarkers:
         self._manager = manager
         self._leader_of = leader_of
         self._wake = wake
+        self.on_complete: Callable[[str], object] = lambda _transactional_id: None
         self._queues: dict[int, _Queue] = {}
         self._unreachable = _Queue(None)
         self._to_complete: list[PendingEnd] = []
@@ -281,7 +283,9 @@ class TransactionMarkers:
                 log.info("The end of %s could not be written; trying again", pending.transactional_id)
                 self._to_complete.append(pending)
                 self._wake(True)
-            elif error not in (NONE, "NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"):
+            elif error == NONE:
+                self.on_complete(pending.transactional_id)
+            elif error not in ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"):
                 raise TransactionStateError(f"Unexpected error {error} while appending to transaction log for {pending.transactional_id}")
 
         self._manager.append(

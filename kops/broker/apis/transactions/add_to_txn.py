@@ -25,8 +25,8 @@ def handle_add_partitions_to_txn(parts: BrokerParts, context: RequestContext) ->
     from kops.broker.transactions.added_partitions import answer_add_partitions
 
     request = cast("AddPartitionsToTxnRequest", context.request.message)
-    coordinator = parts.transactions.service.coordinator
-    answer_add_partitions(coordinator, parts.cache, request, context.request.version, context.respond)
+    service = parts.transactions.service
+    answer_add_partitions(service.coordinator, parts.cache, request, context.request.version, context.respond, service.end_waits.add)
 
 
 def handle_add_offsets_to_txn(parts: BrokerParts, context: RequestContext) -> None:

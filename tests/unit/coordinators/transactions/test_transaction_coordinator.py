@@ -136,6 +136,25 @@ def test_what_is_open_too_long_is_aborted() -> None:
     assert world.end((1000, 0))[0] == "INVALID_TXN_STATE"
 
 
+def test_a_transaction_is_ending_until_its_end_is_in_the_log() -> None:
+    world = World().elect()
+    ended: list[str] = []
+    world.markers.on_complete = ended.append
+    assert not world.coordinator.is_ending("t")
+    world.init()
+    world.add((1000, 0), A0)
+    assert not world.coordinator.is_ending("t")
+    world.end((1000, 0))
+    assert world.coordinator.is_ending("t")
+    world.log.is_parking = True
+    world.answer_markers()
+    assert world.coordinator.is_ending("t")
+    assert ended == []
+    world.log.end_next()
+    assert not world.coordinator.is_ending("t")
+    assert ended == ["t"]
+
+
 def test_the_end_leaves_when_the_decision_is_written() -> None:
     world = World().elect()
     world.init()

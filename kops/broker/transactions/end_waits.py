@@ -1,0 +1,61 @@
+"""Where brokers' AddPartitionsToTxn wait for the end of the transaction before.
+
+A producer often begins its next transaction while the markers of the last one are being written. Kafka's coordinator refuses with
+CONCURRENT_TRANSACTIONS, and the broker that has the records asks again after `add.partitions.to.txn.retry.backoff.ms`. Here the request
+waits at the coordinator, for that time at most, and goes on when the transaction has ended. Then it is refused as by Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kops.broker.network.loop import Loop
+
+
+class _Waiting:
+    """One that waits; it runs once."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        self._run: Callable[[], object] | None = run
+
+    def end(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            run()
+
+
+class EndWaits:
+    """What waits, by transactional id. `limit_ms()` is the longest time."""
+
+    def __init__(self, loop: Loop, limit_ms: Callable[[], int]) -> None:
+        self._loop = loop
+        self._limit_ms = limit_ms
+        self._waiting: dict[str, list[_Waiting]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def add(self, transactional_id: str, run: Callable[[], object]) -> None:
+        """Call `run` when the transaction has ended, or when the time is over."""
+        waiting = _Waiting(run)
+        self._waiting.setdefault(transactional_id, []).append(waiting)
+
+        def time_is_over() -> None:
+            left = self._waiting.get(transactional_id, [])
+            if waiting in left:
+                left.remove(waiting)
+                if not left:
+                    del self._waiting[transactional_id]
+                waiting.end()
+
+        self._loop.call_later(self._limit_ms(), time_is_over)
+
+    def ended(self, transactional_id: str) -> None:
+        """A transaction has ended. What waits goes on in the next turn: this one is in the middle of an append."""
+        for waiting in self._waiting.pop(transactional_id, ()):
+            self._loop.call_soon(waiting.end)
