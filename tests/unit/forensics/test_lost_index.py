@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 
 import pytest
 
+from kops.config.topic import topic_config
 from kops.files import OsFiles
 from kops.forensics.forecast.run import ForecastOptions, forecast
 from kops.forensics.index.check import check_indexes
@@ -14,7 +16,10 @@ from kops.forensics.index.rebuild import plan_rebuild
 from kops.forensics.repair.run import plan_repair
 from kops.forensics.verify.facts.facts import LEVELS
 from kops.forensics.verify.run import verify
+from kops.records import BatchBuilder
+from kops.storage.segment_files.index_bytes import DEFAULT_INDEX_INTERVAL_BYTES
 from tests.support import corpus
+from tests.support.logs import cleaning
 from tests.support.logs.verifying import folder, problems
 
 CASE = "damage-4.3.0-none"
@@ -68,3 +73,25 @@ def test_an_empty_active_segment_has_indexes_only_after_a_clean_stop(log_dir: Pa
     assert told(log_dir) == [[]] * (len(LEVELS) + 3)
     (partition / f"{end + 1:020d}.log").write_bytes(b"")
     assert missing[0] in told(log_dir)[0]
+
+
+def test_an_emptied_index_is_found_where_the_time_index_proves_it(log_dir: Path) -> None:
+    """An index without entries may be right: it gets none for one large batch, or within `index.interval.bytes`. So the size of the files
+    says nothing. The time index does: level full compares the two."""
+    emptied = max(partition_of(log_dir).glob("*.index"))
+    emptied.write_bytes(b"")
+    assert [problems(verify([log_dir], level).findings) for level in LEVELS] == [[], [], [], [("index-incomplete", emptied.name)]]
+
+
+def test_an_index_without_entries_is_no_problem(tmp_path: Path) -> None:
+    """What a clean stop leaves behind one batch that is larger than `index.interval.bytes`."""
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    builder = BatchBuilder()
+    builder.append(cleaning.NOW_MS, b"key", random.Random(1).randbytes(3 * DEFAULT_INDEX_INTERVAL_BYTES))
+    log = cleaning.open_log(str(directory), config=topic_config({}))
+    log.append_as_leader(builder.build(), 0)
+    log.close()
+    (index,) = directory.glob("*.index")
+    assert index.stat().st_size == 0
+    assert [problems(verify([directory], level).findings) for level in LEVELS] == [[]] * len(LEVELS)
