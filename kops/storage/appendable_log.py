@@ -116,6 +116,8 @@ class AppendableLog(ReadableLog, ABC):
         info.max_timestamp = valid.max_timestamp
         info.last_offset = valid.next_offset - 1
         info.log_append_time_ms = valid.log_append_time_ms
+        info.converted_count = valid.converted_count
+        info.temporary_memory_bytes = valid.temporary_memory_bytes
         if valid.size_changed:
             limit = self.config.max_message_bytes
             for batch in valid.batches:

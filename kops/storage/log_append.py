@@ -41,6 +41,7 @@ class LogAppendInfo:
 
     `first_offset` is unknown for a follower's batches of the formats 0 and 1. `log_append_time_ms` is set if the topic uses the log's time.
     For a duplicate, it is the time of the first append. `source_codec` is the last compression among the batches, 0 for none.
+    `converted_count` and `temporary_memory_bytes` are those of `ValidatedRecords`.
     """
 
     def __init__(
@@ -64,6 +65,8 @@ class LogAppendInfo:
         self.valid_bytes = valid_bytes
         self.last_offset_of_first_batch = last_offset_of_first_batch
         self.is_duplicate = False
+        self.converted_count = 0
+        self.temporary_memory_bytes = 0
 
     @property
     def first_or_last_offset_of_first_batch(self) -> int:

@@ -21,7 +21,7 @@ class EnvelopedContext(RequestContext):
     __slots__ = ("_envelope", "_forwarded")
 
     def __init__(self, envelope: RequestContext, forwarded: Forwarded) -> None:
-        super().__init__(envelope._channel, forwarded.request, envelope.received_ms)
+        super().__init__(envelope._channel, forwarded.request, envelope.received_ms, envelope.started_ms)
         envelope.counted = forwarded.request
         self._envelope = envelope
         self._forwarded = forwarded

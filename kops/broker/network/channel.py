@@ -63,9 +63,23 @@ class Owner(Protocol):
 class RequestContext:
     """A request and where it came from. It is answered once, at once or later."""
 
-    __slots__ = ("_channel", "answer", "answered_ms", "counted", "handled_ms", "holds_next", "received_ms", "request", "throttle_ms")
+    __slots__ = (
+        "_channel",
+        "answer",
+        "answered_ms",
+        "conversion_ms",
+        "counted",
+        "handled_ms",
+        "holds_next",
+        "received_ms",
+        "request",
+        "started_ms",
+        "taken_ms",
+        "temporary_bytes",
+        "throttle_ms",
+    )
 
-    def __init__(self, channel: Channel, request: Request, received_ms: float) -> None:
+    def __init__(self, channel: Channel, request: Request, received_ms: float, started_ms: float) -> None:
         self._channel = channel
         self.request = request
         # What the metrics count: of an envelope, the request in it.
@@ -75,10 +89,15 @@ class RequestContext:
         self.throttle_ms = 0
         # Whether the next request must not start, although this one is a Produce.
         self.holds_next = False
-        # When it came, when its handler was left without an answer, and when it was answered; 0 before.
+        # When it came, when its handler was called and left without an answer, when it was answered, and when the answer's turn to be
+        # sent had come; 0 before.
         self.received_ms = received_ms
+        self.started_ms = started_ms
         self.handled_ms = 0.0
         self.answered_ms = 0.0
+        self.taken_ms = 0.0
+        self.conversion_ms = 0.0
+        self.temporary_bytes = 0
 
     @property
     def client_id(self) -> str:
@@ -154,6 +173,11 @@ class RequestContext:
     def respond_nothing(self, *, throttle_ms: int = 0) -> None:
         """Finish without an answer: a Produce with acks=0."""
         self._channel.answer(self, None, throttle_ms)
+
+    def count_conversion(self, took_ms: float, temporary_bytes: int) -> None:
+        """Count, for the metrics, what the records of the request cost beyond their bytes."""
+        self.conversion_ms += took_ms
+        self.temporary_bytes += temporary_bytes
 
     def close_connection(self) -> None:
         """Close the connection instead of answering. Earlier answers are still sent."""
@@ -283,6 +307,7 @@ class Channel:
     def _handle_received(self, limit: int) -> int:
         """Handle up to `limit` requests that are received and may start, until the cork is full -> how many may still be handled when the
         answers are sent."""
+        received_ms = 0.0  # all that is handled here had come before
         while not self._is_held():
             if self._outbox.size >= _CORK_SIZE:
                 return limit
@@ -296,7 +321,9 @@ class Channel:
                 self._next = request
                 break
             limit -= 1
-            self._handle(request)
+            now_ms = self._owner.loop.monotonic_ms()
+            received_ms = received_ms or now_ms
+            self._handle(RequestContext(self, request, received_ms, now_ms))
         return 0
 
     def _is_waiting(self) -> bool:
@@ -328,10 +355,9 @@ class Channel:
             self._end(str(error))
             return None
 
-    def _handle(self, request: Request) -> None:
-        context = RequestContext(self, request, self._owner.loop.monotonic_ms())
+    def _handle(self, context: RequestContext) -> None:
         self._begun.append(context)
-        if request.is_unsupported_version:
+        if context.request.is_unsupported_version:
             context.respond(api_versions_refusal())
         else:
             self._owner.handle(context)
@@ -393,6 +419,7 @@ class Channel:
         """
         if self._begun or self._next is not None or self._throttle is not None or self._state is not _State.OPEN:
             return False
+        self._take_answers()
         try:
             if not self._outbox.flush(self._sock):
                 return False
@@ -422,6 +449,7 @@ class Channel:
         if not self.is_open:
             self._note_sent()
             return True
+        self._take_answers()
         try:
             is_sent = self._outbox.flush(self._sock)
             if is_sent and self._unsent:
@@ -433,6 +461,16 @@ class Channel:
             self.lose(str(error))
             return True
 
+    def _take_answers(self) -> None:
+        """The turn of the answers to be sent has come."""
+        unsent = self._unsent
+        if unsent and not unsent[-1].taken_ms:
+            now_ms = self._owner.loop.monotonic_ms()
+            for one in reversed(unsent):
+                if one.taken_ms:
+                    break
+                one.taken_ms = now_ms
+
     def _note_sent(self) -> None:
         """The answers have gone out, or never will."""
         unsent, self._unsent = self._unsent, []
@@ -441,7 +479,8 @@ class Channel:
             requests = self._owner.requests
             for one in unsent:
                 answered_ms = one.answered_ms
-                requests.note(one.counted, one.received_ms, one.handled_ms or answered_ms, answered_ms, sent_ms, one.throttle_ms)
+                times = (one.received_ms, one.started_ms, one.handled_ms or answered_ms, answered_ms, one.taken_ms or sent_ms, sent_ms)
+                requests.note(one.counted, times, one.throttle_ms, one.conversion_ms, one.temporary_bytes)
                 self._count_errors(one)
 
     def _count_errors(self, context: RequestContext) -> None:

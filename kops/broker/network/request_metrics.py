@@ -3,7 +3,8 @@
 Source: Kafka's RequestMetrics, RequestChannelMetrics and RequestChannel (updateRequestMetrics, updateErrorMetrics). A request is noted when
 its answer has gone out, or when its connection is gone. Notes are added up in blocks, so that one costs little.
 
-Kafka's queues of requests and responses do not exist here, nor do the histograms of the time in them. Conversions are not measured.
+A loop has no queues between threads. A request's time in the queue is what it waits for those of the same connection that came with it. A
+response's is the time until its turn to be sent comes. The time of a conversion includes the write of the batch.
 Percentiles are those of the last requests; Kafka's are those of a sample that prefers the last five minutes.
 """
 
@@ -23,11 +24,25 @@ if TYPE_CHECKING:
     from kops.protocol.declaration import Message, Struct
 
     CountErrors = Callable[[Struct, Counter[int]], None]
-    # Version; when it came, was handled, was answered and was sent, ms; ms of throttling; bytes.
-    Note = tuple[int, float, float, float, float, int, int]
+    # When a request came, its handler was called and left, it was answered, the answer's turn had come, and it had gone out, in ms.
+    Times = tuple[float, float, float, float, float, float]
+    # Version; times; ms of throttling; bytes; ms of conversions; bytes of temporary memory.
+    Note = tuple[int, Times, int, int, float, int]
 
 PREFIX: Final = "kafka.network:type=RequestMetrics,name="
-HISTOGRAMS: Final = ("LocalTimeMs", "RemoteTimeMs", "ThrottleTimeMs", "ResponseSendTimeMs", "TotalTimeMs", "RequestBytes")
+HISTOGRAMS: Final = (
+    "RequestQueueTimeMs",
+    "LocalTimeMs",
+    "RemoteTimeMs",
+    "ThrottleTimeMs",
+    "ResponseQueueTimeMs",
+    "ResponseSendTimeMs",
+    "TotalTimeMs",
+    "RequestBytes",
+)
+CONVERSIONS: Final = ("MessageConversionsTimeMs", "TemporaryMemoryBytes")
+"""The histograms that only Fetch and Produce have."""
+_WITH_CONVERSIONS: Final = frozenset(("Fetch", "Produce"))
 _PERCENTILES: Final = (
     ("50thPercentile", 0.5),
     ("75thPercentile", 0.75),
@@ -101,7 +116,7 @@ class ApiMetrics:
     def __init__(self) -> None:
         self.versions: Counter[int] = Counter()
         self.errors: Counter[int] = Counter()
-        self.histograms = {name: Histogram() for name in HISTOGRAMS}
+        self.histograms = {name: Histogram() for name in (*HISTOGRAMS, *CONVERSIONS)}
         self._notes: list[Note] = []
 
     def note(self, note: Note) -> None:
@@ -115,15 +130,20 @@ class ApiMetrics:
         notes, self._notes = self._notes, []
         if not notes:
             return
-        versions, received, handled, answered, sent, throttled, sizes = zip(*notes, strict=True)
+        versions, times, throttled, sizes, conversions, memory = zip(*notes, strict=True)
+        received, started, handled, answered, taken, sent = zip(*times, strict=True)
         self.versions.update(versions)
         columns = (
-            _elapsed(received, handled),
+            _elapsed(received, started),
+            _elapsed(started, handled),
             _elapsed(handled, answered),
             throttled,
-            _elapsed(answered, sent),
+            _elapsed(answered, taken),
+            _elapsed(taken, sent),
             _elapsed(received, sent),
             sizes,
+            [int(one + 0.5) for one in conversions] if any(conversions) else [0] * len(notes),
+            memory,
         )
         for histogram, column in zip(self.histograms.values(), columns, strict=True):
             histogram.update(column)
@@ -159,14 +179,14 @@ class RequestMetrics:
             found = self.by_name[name] = ApiMetrics()
         return found
 
-    def note(self, request: Request, received: float, handled: float, answered: float, sent: float, throttle_ms: int) -> None:
-        """A request is done: when it came, its handler was left, it was answered and the answer had gone out, in ms."""
+    def note(self, request: Request, times: Times, throttle_ms: int, conversion_ms: float, temporary_bytes: int) -> None:
+        """A request is done."""
         name = request.api.name
         if name == "Fetch":
             name = "FetchFollower" if _is_from_follower(request) else "FetchConsumer"
         elif name == "ListConfigResources" and request.version == 0:
             name = "ListClientMetricsResources"
-        self._of(name).note((request.version, received, handled, answered, sent, throttle_ms, request.body_size))
+        self._of(name).note((request.version, times, throttle_ms, request.body_size, conversion_ms, temporary_bytes))
 
     def count_errors(self, api: str, message: Message, version: int) -> None:
         """The errors that an answer holds; NONE is one of them."""
@@ -182,7 +202,7 @@ class RequestMetrics:
         for name, metrics in sorted(self.by_name.items()):
             metrics.add_up()
             for kind, histogram in metrics.histograms.items():
-                if histogram.count:
+                if histogram.count and (kind in HISTOGRAMS or name in _WITH_CONVERSIONS):
                     bean = f"{PREFIX}{kind},request={name}"
                     found |= {f"{bean}:{attribute}": value for attribute, value in histogram.attributes().items()}
         return found
@@ -235,6 +255,8 @@ def error_counter(kind: type[Message], version: int) -> CountErrors:
     name = kind.__name__
     if name == "AddPartitionsToTxnResponse":
         return _count_added_partitions
+    if name == "DescribeShareGroupOffsetsResponse":
+        return _count_share_offsets
     count_all = _counter(kind)
     own = name not in _NOT_AT_THE_TOP and _has_own(kind) and not (name == "OffsetFetchResponse" and version not in _OFFSETS_OF_ONE_GROUP)
     lists = () if name in _ONLY_AT_THE_TOP else _lists(kind)
@@ -261,6 +283,13 @@ def _count_added_partitions(message: Any, errors: Counter[int]) -> None:
     for topics in ([old] if old else []) + [*transactions.values()]:
         found = {(topic.name, one.partition_index): one.partition_error_code for topic in topics for one in topic.results_by_partition}
         errors.update(found.values())
+
+
+def _count_share_offsets(message: Any, errors: Counter[int]) -> None:
+    """DescribeShareGroupOffsetsResponse.errorCounts: a group counts its error only, and one that is named twice counts once."""
+    errors.update({group.group_id: group.error_code for group in message.groups if group.error_code}.values())
+    for group in message.groups:
+        errors.update(one.error_code for topic in group.topics for one in topic.partitions)
 
 
 def _counter(kind: type[Struct]) -> CountErrors:

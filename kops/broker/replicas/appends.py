@@ -9,6 +9,7 @@ that was appended in that turn.
 from __future__ import annotations
 
 import logging
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from kops.broker.replicas.hosted_partitions import error_name, name_of
@@ -71,10 +72,12 @@ class ReplicaAppends:
         guards: Mapping[TopicPartition, VerificationGuard] = _NO_GUARDS,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
         topic_ids: Mapping[str, bytes] = _NO_IDS,
+        count_conversion: Callable[[float, int], object] | None = None,
     ) -> None:
         """Append to the partitions that this broker leads. `done` gets the answers, with acks=all (-1) when all are replicated.
 
         `topic_ids` are the ids by which the topics were named, if they were: UNKNOWN_TOPIC_ID where a partition is another topic's.
+        `count_conversion` gets what a partition's records cost beyond their bytes: ms of compressing them anew, and temporary memory.
         """
         if required_acks not in _ACKS:
             done({key: PartitionResponse("INVALID_REQUIRED_ACKS") for key in records})
@@ -86,6 +89,7 @@ class ReplicaAppends:
         for key, data in records.items():
             stats = stats_of(key.topic)
             stats.total_produce_requests += 1
+            begin_s = monotonic()
             try:
                 partition = online.get(key)
                 if partition is None or topic_ids or key.topic in INTERNAL_TOPICS:
@@ -99,6 +103,9 @@ class ReplicaAppends:
                 continue
             stats.bytes_in += len(data)
             stats.messages_in += info.last_offset - info.first_offset + 1  # a request without a batch was refused before
+            if info.temporary_memory_bytes and count_conversion is not None:
+                stats.produce_message_conversions += info.converted_count
+                count_conversion((monotonic() - begin_s) * 1000 if info.converted_count else 0.0, info.temporary_memory_bytes)
             grown.append((key, high_watermark_increased))
             self._hosted.append_count += 1
             # A duplicate batch may be replicated already.

@@ -1,8 +1,8 @@
 """The traffic of a broker's topics: records, bytes and requests, counted since its start.
 
 Source: Kafka's BrokerTopicStats and BrokerTopicMetrics. Kafka marks a meter of the topic and one of all topics; here only the topic's
-counters grow, because this happens for every partition of every request. The sum is computed on request. Conversions, the kinds of invalid
-records, the bytes of reassignments and remote storage are not counted.
+counters grow, because this happens for every partition of every request. The sum is computed on request. The kinds of invalid records, the
+bytes of reassignments and remote storage are not counted. Nothing is converted for a Fetch.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _NAMES: Final = {
     "failed_share_fetch_requests": "FailedShareFetchRequestsPerSec",
     "total_share_acknowledgement_requests": "TotalShareAcknowledgementRequestsPerSec",
     "failed_share_acknowledgement_requests": "FailedShareAcknowledgementRequestsPerSec",
+    "produce_message_conversions": "ProduceMessageConversionsPerSec",
 }
 
 _numbers: Callable[[TopicStats], tuple[int, ...]] = attrgetter(*_NAMES)
@@ -35,7 +36,8 @@ _AT_ONCE: Final = 50
 
 class TopicStats:
     """The counters of one topic. Bytes in are those of requests, bytes out those sent to consumers, bytes rejected those of too large
-    batches. A request counts once for each partition, those of share groups once for each topic.
+    batches. A request counts once for each partition, those of share groups once for each topic. Conversions are records that were
+    compressed anew.
 
     Failures are the broker's own: requests to the wrong broker and invalid records do not count.
     """
@@ -55,6 +57,7 @@ class TopicStats:
         self.failed_share_fetch_requests = 0
         self.total_share_acknowledgement_requests = 0
         self.failed_share_acknowledgement_requests = 0
+        self.produce_message_conversions = 0
 
 
 class BrokerTopicStats:

@@ -98,6 +98,24 @@ def test_what_goes_through_topics_is_counted(tmp_path: Path) -> None:
         assert told("BytesInPerSec") == [size * each for each in at_leader]
 
 
+def test_what_compressing_records_anew_costs_is_counted(tmp_path: Path) -> None:
+    def told(name: str) -> float:
+        key = f"kafka.network:type=RequestMetrics,name={name},request=Produce:Max"
+        return float(nodes.thread.call(nodes.nodes[1].running.metrics)[key])
+
+    with EmbeddedNodes(tmp_path) as nodes:
+        nodes.create_topic(1, "plain")
+        nodes.create_topic(1, "packed", compression_type="gzip")
+        nodes.produce(1, "plain", 3)
+        assert (told("TemporaryMemoryBytes"), told("MessageConversionsTimeMs")) == (0, 0)
+        nodes.produce(1, "packed", 3)
+        assert told("TemporaryMemoryBytes") > len(batch(3))
+        assert told("MessageConversionsTimeMs") <= told("LocalTimeMs") <= told("TotalTimeMs")
+        conversions = "kafka.server:type=BrokerTopicMetrics,name=ProduceMessageConversionsPerSec"
+        metrics = nodes.thread.call(nodes.nodes[1].running.metrics)
+        assert metrics[conversions] == metrics[f"{conversions},topic=packed"] == 3
+
+
 def test_three_nodes_fail_over_and_come_together_again(tmp_path: Path) -> None:
     with EmbeddedNodes(tmp_path, 3, settings=HASTY) as nodes:
         nodes.create_topic(1, "orders", factor=3, min_insync_replicas=2)

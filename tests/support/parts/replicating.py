@@ -38,6 +38,8 @@ class Info(NamedTuple):
     log_append_time_ms: int = -1
     log_start_offset: int = 0
     is_duplicate: bool = False
+    converted_count: int = 0
+    temporary_memory_bytes: int = 0
 
 
 class Data(NamedTuple):

@@ -160,6 +160,7 @@ class _Produce:
             internal_topics_allowed=self._context.client_id == ADMIN_CLIENT_ID,
             guards=guards,
             topic_ids=self.ids,
+            count_conversion=self._context.count_conversion,
         )
 
     def answer(self, appended: Mapping[TopicPartition, PartitionResponse]) -> None:
