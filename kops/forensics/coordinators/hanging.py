@@ -22,6 +22,7 @@ from kops.forensics.coordinators.internal_topics import (
 from kops.forensics.coordinators.open_transactions import EmptyTransaction, OpenTransaction, PartitionTransactions, read_transactions
 from kops.forensics.coordinators.records import Lost, Raw
 from kops.forensics.coordinators.transactional_ids import TransactionalId, read_ids
+from kops.forensics.inventory.tree import refuse_foreign
 
 if TYPE_CHECKING:
     from kops.files import Files
@@ -78,11 +79,12 @@ class TransactionLog:
 
 
 class TransactionSearch:
-    """One search through the partitions below some paths. NotFoundError and UsageError as `open_inventory`."""
+    """One search through the partitions below some paths. NotFoundError and UsageError as `open_inventory` and `refuse_foreign`."""
 
     def __init__(self, paths: Sequence[str], files: Files) -> None:
         self.files = files
         self.inventory = open_inventory(paths, files)
+        refuse_foreign(paths, self.inventory, files)
         self.replicas = _data_partitions(self.inventory, files)
         self.log = _transaction_log(self.inventory, files)
         self.lost: list[Lost] = list(self.log.lost)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kops.files import OsFiles
+from kops.records import Batch, BatchBuilder, scan
 from tests.cli.conftest import Ran
 from tests.support import corpus
 
@@ -109,3 +111,65 @@ def test_txns(kops: Kops, node: str) -> None:
     ran = kops("log", "txns", node + "/sensor.readings-multi-1")
     assert ran.code == 0
     assert "it is not known which of them hang" in ran.err
+
+
+def add_foreign(partition: Path) -> None:
+    """Append records that are no coordinator's and no controller's: without a key, of an unknown type, empty."""
+    path = max(partition.glob("*.log"))
+    with OsFiles(read_only=True).open(str(path)) as log:
+        last = [item for item in scan(log) if isinstance(item, Batch)][-1]
+    builder = BatchBuilder(base_offset=last.next_offset, partition_leader_epoch=last.partition_leader_epoch)
+    for key, value in ((None, b"foreign"), (b"\x00\x63k", b"\x00\x07v"), (b"", None)):
+        builder.append(1_795_255_600_000, key, value)
+    with open(path, "ab") as file:
+        file.write(builder.build())
+
+
+def damage(partition: Path) -> None:
+    """Flip a bit in the middle."""
+    path = max(partition.glob("*.log"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("command", "topic", "kept"),
+    [
+        (("offsets",), "__consumer_offsets-1", "standalone-grp"),
+        (("txnstate",), "__transaction_state-1", "cluster-tx-3"),
+        (("meta", "ls"), "__cluster_metadata-0", "topics"),
+        (("txns", "--empty"), "sensor.readings-multi-1", "cluster-tx-3"),
+    ],
+)
+def test_foreign_and_damaged_records_cost_only_themselves(
+    kops: Kops, node: str, tmp_path: Path, command: tuple[str, ...], topic: str, kept: str
+) -> None:
+    folder = corpus.load("cluster-4.3.0").copy(tmp_path / "n1", "nodes/n1")
+    whole = kops("log", *command, "--format", "jsonl", node).text.splitlines()
+    add_foreign(folder / topic)
+    ran = kops("log", *command, "--format", "jsonl", str(folder))
+    foreign = ran.text.splitlines()
+    # Data partitions may hold anything.
+    assert ran.code == (0 if command[0] == "txns" else 4)
+    raw = [line for line in foreign if '"state": "raw"' in line]
+    assert len(raw) == (3 if command[0] in ("offsets", "txnstate") else 0)
+    assert len(foreign) - len(raw) == len(whole)
+    if command[0] == "meta":
+        assert ran.err.count("left out: ") == 3
+    damage(folder / topic)
+    ran = kops("log", *command, "--format", "jsonl", str(folder))
+    assert ran.code == 4
+    assert f"{topic}/00000000000000000" in ran.err and "left out: the checksum does not hold" in ran.err
+    assert kept in ran.text
+    assert [line for line in ran.text.splitlines() if '"state": "raw"' in line] == raw
+
+
+def test_a_path_without_files_of_kafka_is_refused(kops: Kops, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("nothing\n")
+    for command in ("offsets", "txnstate", "txns"):
+        ran = kops("log", command, str(tmp_path))
+        assert (ran.code, ran.text) == (16, ""), command
+    # A log directory without partitions has no transactions.
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    assert kops("log", "txns", str(tmp_path)).code == 0
