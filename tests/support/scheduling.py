@@ -99,6 +99,7 @@ SECONDS: dict[str, float] = {
     "tests/network/node/test_log_dirs.py": 11,
     "tests/network/controller/test_raft_quorum.py": 11,
     "tests/clients/test_failover.py": 10,
+    "tests/clients/test_copiers.py": 30,
     "tests/clients/test_connect.py": 20,
     "tests/clients/test_streams.py": 24,
     "tests/differential/clients/test_group_tools.py": 35,
