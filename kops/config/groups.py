@@ -131,6 +131,11 @@ def effective_group_config(settings: Mapping[str, str], broker: Mapping[str, Val
     return dict(GROUP_CONFIG_DEF.accept({**group_defaults(broker), **known}))
 
 
+def limits_of_groups() -> list[tuple[str, str]]:
+    """Return the broker's settings, lowest and highest, that limit settings of groups. Some have no lowest."""
+    return [_limits(f"{kind}.{setting}", setting) for kind in _KINDS for setting in _limited(kind)]
+
+
 def _limits(name: str, setting: str) -> tuple[str, str]:
     prefix = f"group.{name.removesuffix(setting)}"
     return f"{prefix}min.{setting}", f"{prefix}max.{setting.removeprefix('num.')}"

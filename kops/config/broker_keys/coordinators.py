@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kops.config.broker_keys.marks import GROUP_LIMIT, NO_BATCH_BUFFER, NOT_PURGED, ONE_LOOP, USED, Setting
+from kops.config.broker_keys.marks import NO_BATCH_BUFFER, NOT_PURGED, ONE_LOOP, USED, Setting
 from kops.config.values.definition import any_list, at_least, between, list_of, one_of_ignoring_case
 from kops.config.values.java import INT_MAX
 
@@ -59,42 +59,42 @@ GROUP_COORDINATOR: Final = (
     Setting("group.consumer.max.assignment.interval.ms", "int", 15_000, at_least(0), "medium", USED),
     Setting("group.consumer.regex.refresh.interval.ms", "int", 600_000, at_least(10_000), "medium", USED, internal=True),
     Setting("group.share.session.timeout.ms", "int", 45_000, at_least(1), "medium", USED),
-    Setting("group.share.min.session.timeout.ms", "int", 45_000, at_least(1), "medium", GROUP_LIMIT),
-    Setting("group.share.max.session.timeout.ms", "int", 60_000, at_least(1), "medium", GROUP_LIMIT),
+    Setting("group.share.min.session.timeout.ms", "int", 45_000, at_least(1), "medium", USED),
+    Setting("group.share.max.session.timeout.ms", "int", 60_000, at_least(1), "medium", USED),
     Setting("group.share.heartbeat.interval.ms", "int", 5000, at_least(1), "medium", USED),
-    Setting("group.share.min.heartbeat.interval.ms", "int", 5000, at_least(1), "medium", GROUP_LIMIT),
-    Setting("group.share.max.heartbeat.interval.ms", "int", 15_000, at_least(1), "medium", GROUP_LIMIT),
+    Setting("group.share.min.heartbeat.interval.ms", "int", 5000, at_least(1), "medium", USED),
+    Setting("group.share.max.heartbeat.interval.ms", "int", 15_000, at_least(1), "medium", USED),
     Setting("group.share.max.size", "int", 200, between(1, 1000), "medium", USED),
     Setting("group.share.assignors", "list", ["simple"], any_list(empty=False, null=False), "medium", USED),
     Setting("group.share.assignment.interval.ms", "int", 1000, at_least(0), "medium", USED),
-    Setting("group.share.min.assignment.interval.ms", "int", 0, at_least(0), "medium", GROUP_LIMIT),
-    Setting("group.share.max.assignment.interval.ms", "int", 15_000, at_least(0), "medium", GROUP_LIMIT),
+    Setting("group.share.min.assignment.interval.ms", "int", 0, at_least(0), "medium", USED),
+    Setting("group.share.max.assignment.interval.ms", "int", 15_000, at_least(0), "medium", USED),
     Setting("group.share.initialize.retry.interval.ms", "int", 30_000, at_least(1), "low", USED, internal=True),
     Setting("group.streams.session.timeout.ms", "int", 45_000, at_least(1), "medium", USED),
-    Setting("group.streams.min.session.timeout.ms", "int", 45_000, at_least(1), "medium", GROUP_LIMIT),
-    Setting("group.streams.max.session.timeout.ms", "int", 60_000, at_least(1), "medium", GROUP_LIMIT),
+    Setting("group.streams.min.session.timeout.ms", "int", 45_000, at_least(1), "medium", USED),
+    Setting("group.streams.max.session.timeout.ms", "int", 60_000, at_least(1), "medium", USED),
     Setting("group.streams.heartbeat.interval.ms", "int", 5000, at_least(1), "medium", USED),
-    Setting("group.streams.min.heartbeat.interval.ms", "int", 5000, at_least(1), "medium", GROUP_LIMIT),
-    Setting("group.streams.max.heartbeat.interval.ms", "int", 15_000, at_least(1), "medium", GROUP_LIMIT),
+    Setting("group.streams.min.heartbeat.interval.ms", "int", 5000, at_least(1), "medium", USED),
+    Setting("group.streams.max.heartbeat.interval.ms", "int", 15_000, at_least(1), "medium", USED),
     Setting("group.streams.max.size", "int", INT_MAX, at_least(1), "medium", USED),
     Setting("group.streams.num.standby.replicas", "int", 0, at_least(0), "medium", USED),
-    Setting("group.streams.max.standby.replicas", "int", 2, at_least(0), "medium", GROUP_LIMIT),
+    Setting("group.streams.max.standby.replicas", "int", 2, at_least(0), "medium", USED),
     Setting("group.streams.initial.rebalance.delay.ms", "int", 3000, at_least(0), "medium", USED),
     Setting("group.streams.assignment.interval.ms", "int", 1000, at_least(0), "medium", USED),
-    Setting("group.streams.min.assignment.interval.ms", "int", 0, at_least(0), "medium", GROUP_LIMIT),
-    Setting("group.streams.max.assignment.interval.ms", "int", 15_000, at_least(0), "medium", GROUP_LIMIT),
+    Setting("group.streams.min.assignment.interval.ms", "int", 0, at_least(0), "medium", USED),
+    Setting("group.streams.max.assignment.interval.ms", "int", 15_000, at_least(0), "medium", USED),
 )
 
 SHARE_GROUP: Final = (
     Setting("group.share.delivery.count.limit", "int", 5, between(2, 10), "medium", USED),
-    Setting("group.share.max.delivery.count.limit", "int", 10, between(5, 25), "medium", GROUP_LIMIT),
-    Setting("group.share.min.delivery.count.limit", "int", 2, between(2, 5), "medium", GROUP_LIMIT),
+    Setting("group.share.max.delivery.count.limit", "int", 10, between(5, 25), "medium", USED),
+    Setting("group.share.min.delivery.count.limit", "int", 2, between(2, 5), "medium", USED),
     Setting("group.share.record.lock.duration.ms", "int", 30_000, between(1000, 3_600_000), "medium", USED),
-    Setting("group.share.min.record.lock.duration.ms", "int", 15_000, between(1000, 30_000), "medium", GROUP_LIMIT),
-    Setting("group.share.max.record.lock.duration.ms", "int", 60_000, between(30_000, 3_600_000), "medium", GROUP_LIMIT),
+    Setting("group.share.min.record.lock.duration.ms", "int", 15_000, between(1000, 30_000), "medium", USED),
+    Setting("group.share.max.record.lock.duration.ms", "int", 60_000, between(30_000, 3_600_000), "medium", USED),
     Setting("group.share.partition.max.record.locks", "int", 2000, between(100, 10_000), "medium", USED),
-    Setting("group.share.max.partition.max.record.locks", "int", 4000, between(2000, 10_000), "medium", GROUP_LIMIT),
-    Setting("group.share.min.partition.max.record.locks", "int", 100, between(100, 2000), "medium", GROUP_LIMIT),
+    Setting("group.share.max.partition.max.record.locks", "int", 4000, between(2000, 10_000), "medium", USED),
+    Setting("group.share.min.partition.max.record.locks", "int", 100, between(100, 2000), "medium", USED),
     Setting("share.fetch.purgatory.purge.interval.requests", "int", 1000, None, "medium", NOT_PURGED),
     Setting("group.share.max.share.sessions", "int", 2000, at_least(1), "medium", USED),
     Setting(

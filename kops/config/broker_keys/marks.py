@@ -30,7 +30,6 @@ NO_TLS: Final = Mark("none", "there is no TLS; a listener that needs it is refus
 NO_SASL: Final = Mark("none", "there is no SASL; a listener that needs it is refused")
 NO_TOKENS: Final = Mark("none", "there are no delegation tokens")
 NO_BATCH_BUFFER: Final = Mark("none", "no buffer is kept between the batches of a coordinator")
-GROUP_LIMIT: Final = Mark("none", "it only limits the settings of groups")
 NO_QUOTAS: Final = Mark("none", "there are no controller mutation quotas")
 NO_TELEMETRY: Final = Mark("none", "clients are not asked for their metrics")
 NO_JMX: Final = Mark("none", "metrics are plain counters; reporters are Java classes")

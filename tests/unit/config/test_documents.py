@@ -7,6 +7,7 @@ from pathlib import Path
 
 import kops
 from kops.config.broker_keys.table import MARKS
+from kops.config.groups import limits_of_groups
 from kops.coordinators.groups.config import GroupCoordinatorConfig
 from tools import make_docs
 
@@ -34,6 +35,7 @@ def test_used_is_said_of_what_is_read() -> None:
     named = "".join(path.read_text() for path in files)
     derived = named + "".join((SOURCE / path).read_text() for path in DERIVED)
     derived += "".join(f'"{field.name.replace("_", ".")}"' for field in fields(GroupCoordinatorConfig))
+    derived += "".join(f'"{name}"' for limited in limits_of_groups() for name in limited)
     used = {name for name, mark in MARKS.items() if mark.effect == "used"}
     assert [name for name in used if f'"{name}"' not in derived] == []
     assert [name for name in MARKS if f'"{name}"' in named and name not in used | ASKED_FOR] == []
