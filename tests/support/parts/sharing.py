@@ -14,13 +14,13 @@ from kops.coordinators.runtime.promise import Promise
 from kops.coordinators.share.batches import StateBatch, combine_batches
 from kops.coordinators.share.key import SharePartitionKey
 from kops.coordinators.share.partition.persisting import PersistedState, StateWrite
+from kops.coordinators.share.partition.share_partition import SharePartition
 from kops.errors import ApiError
 from kops.protocol.declaration import Message
 from kops.protocol.errors import by_code
 from kops.protocol.messages import (
     FeatureLevelRecord,
     ShareAcknowledgeRequest,
-    ShareAcknowledgeResponse,
     ShareFetchRequest,
     ShareFetchResponse,
 )
@@ -37,7 +37,10 @@ Acks = Sequence[tuple[int, int, Sequence[int]]]
 
 
 class KeptStates:
-    """A PartitionPersister that keeps states in memory. With `holds` it answers when the test says; `error` is what writes fail with."""
+    """A PartitionPersister that keeps states in memory. With `holds` it answers when the test says; `error` is what writes fail with.
+
+    As a share coordinator it refuses a leader whose epoch is older than one that it has seen, or who knows an older state epoch.
+    """
 
     def __init__(self) -> None:
         self.states: dict[SharePartitionKey, PersistedState] = {}
@@ -45,16 +48,22 @@ class KeptStates:
         self.holds = False
         self.error = ""
         self._held: list[Callable[[], object]] = []
+        self._epochs: dict[SharePartitionKey, int] = {}
 
     def read_state(self, key: SharePartitionKey, leader_epoch: int) -> Promise[PersistedState]:
         promise: Promise[PersistedState] = Promise()
-        self._answer(lambda: promise.complete(self.states.get(key, PersistedState(0, -1))))
+        self._answer(lambda: self._read(key, leader_epoch, promise))
         return promise
 
     def write_state(self, key: SharePartitionKey, write: StateWrite) -> Promise[None]:
         promise: Promise[None] = Promise()
         self._answer(lambda: self._write(key, write, promise))
         return promise
+
+    def initialize(self, key: SharePartitionKey) -> None:
+        """The group coordinator initializes the state anew, where it was: what leaders know by then is fenced."""
+        known = self.states.get(key, PersistedState(0, -1))
+        self.states[key] = known._replace(state_epoch=known.state_epoch + 1)
 
     def release(self) -> None:
         """Answer what was held back."""
@@ -68,7 +77,24 @@ class KeptStates:
         else:
             answer()
 
+    def _is_fenced(self, key: SharePartitionKey, leader_epoch: int) -> bool:
+        known = self._epochs.get(key, 0)
+        self._epochs[key] = max(known, leader_epoch)
+        return leader_epoch < known
+
+    def _read(self, key: SharePartitionKey, leader_epoch: int, promise: Promise[PersistedState]) -> None:
+        if self._is_fenced(key, leader_epoch):
+            promise.fail(ApiError("FENCED_LEADER_EPOCH", "no"))
+        else:
+            promise.complete(self.states.get(key, PersistedState(0, -1)))
+
     def _write(self, key: SharePartitionKey, write: StateWrite, promise: Promise[None]) -> None:
+        if self._is_fenced(key, write.leader_epoch):
+            promise.fail(ApiError("FENCED_LEADER_EPOCH", "no"))
+            return
+        if write.state_epoch < self.states.get(key, PersistedState(0, -1)).state_epoch:
+            promise.fail(ApiError("FENCED_STATE_EPOCH", "no"))
+            return
         if self.error:
             promise.fail(ApiError(self.error, "no"))
             return
@@ -90,6 +116,8 @@ class Sharing:
         self.loop = self.world.loop
         self.world.replay(FeatureLevelRecord("share.version", 1))
         self.world.create_topic(replicas)
+        self.delivered: dict[int, int] = {}
+        """How often each offset was delivered at last."""
         self.managers: dict[int, SharePartitionManager] = {}
         for node_id, broker in self.world.brokers.items():
             self._share(node_id, broker)
@@ -112,26 +140,50 @@ class Sharing:
         return Member(self, name, node_id, connection or name)
 
 
+class Answers(list[Any]):
+    """The answer to a request, once it is there, with the share partition of partition 0 at that moment, and the times of both."""
+
+    def __init__(self, sharing: Sharing, node_id: int) -> None:
+        super().__init__()
+        self._sharing = sharing
+        self._node_id = node_id
+        self.sent_ms = sharing.loop.time_ms
+        self.time_ms = 0
+        self.share_partition: SharePartition | None = None
+
+    def add(self, answer: Any) -> None:
+        """It is there."""
+        self.append(answer)
+        if isinstance(answer, ShareFetchResponse) and not answer.error_code:
+            for first, last, count in acquired(self):
+                self._sharing.delivered.update(dict.fromkeys(range(first, last + 1), count))
+        self.time_ms = self._sharing.loop.time_ms
+        manager = self._sharing.managers.get(self._node_id)
+        self.share_partition = None if manager is None else manager.partitions.get(SharePartitionKey(GROUP, TOPIC_ID, 0))
+
+
 class Member:
     """A member of the group `g` and its session with one broker. `epoch` is that of its next request."""
 
     def __init__(self, sharing: Sharing, name: str, node_id: int, connection: str) -> None:
         self.name = name
         self.epoch = 0
+        self._sharing = sharing
+        self._node_id = node_id
         self._parts = sharing.world.brokers[node_id].parts
         self._connection = connection
 
-    def send(self, request: Message, version: int = VERSION) -> list[Any]:
+    def send(self, request: Message, version: int = VERSION) -> Answers:
         """Ask; the list has the answer as soon as it is there."""
-        answers: list[Any] = []
-        asked = Answered(request, version, answers.append)
+        answers = Answers(self._sharing, self._node_id)
+        asked = Answered(request, version, answers.add)
         asked.connection_id = self._connection
         dispatcher(self._parts)(cast("RequestContext", asked))
         return answers
 
     def fetch(
         self, *, acks: Acks = (), partitions: Sequence[int] = (0,), topic_id: bytes = TOPIC_ID, epoch: int | None = None, **fields: Any
-    ) -> list[ShareFetchResponse]:
+    ) -> Answers:
         """A ShareFetch that waits half a second for one byte, unless `fields` say otherwise."""
         request = ShareFetchRequest(GROUP, self.name, self._next(epoch), 500, 1, max_records=500, batch_size=500)
         batches = [fetching.AcknowledgementBatch(first, last, list(types)) for first, last, types in acks]
@@ -141,7 +193,7 @@ class Member:
             setattr(request, name, value)
         return self.send(request)
 
-    def acknowledge(self, acks: Acks, *, epoch: int | None = None, partition: int = 0, **fields: Any) -> list[ShareAcknowledgeResponse]:
+    def acknowledge(self, acks: Acks, *, epoch: int | None = None, partition: int = 0, **fields: Any) -> Answers:
         """A ShareAcknowledge."""
         batches = [acknowledging.AcknowledgementBatch(first, last, list(types)) for first, last, types in acks]
         topic = acknowledging.AcknowledgeTopic(TOPIC_ID, [acknowledging.AcknowledgePartition(partition, batches)])
