@@ -16,7 +16,7 @@ from kops.cli.main import main
 from kops.cluster.questions import client_of
 from kops.errors import ApiError
 from kops.protocol.declaration import Message
-from kops.protocol.messages import ConsumerGroupHeartbeatRequest, ShareGroupHeartbeatRequest
+from kops.protocol.messages import ConsumerGroupHeartbeatRequest
 from tests.cli.conftest import Ran
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.kafka.oracle import Oracle
@@ -316,9 +316,6 @@ def test_a_group_is_watched(on: Kops, tool: Tool, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_share_group_is_described(on: Kops, oracle: Oracle, tool: Tool, bootstrap: str) -> None:
-    if not serves(bootstrap, ShareGroupHeartbeatRequest(group_id="asked", member_id="nobody", member_epoch=1)):
-        assert on("group", "list", "--type", "share").text == ""
-        return
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": "shared",
