@@ -20,7 +20,7 @@ from kops.replication.leading.selector import find_preferred_read_replica
 from kops.replication.waiting.delayed import AwaitedFetch, DelayedFetch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 
     from kops.broker.replicas.hosted_partitions import HostedPartitions
     from kops.metadata.image.metadata_cache import MetadataCache
@@ -122,7 +122,13 @@ class ReplicaReads:
         restless partitions. Partitions that became restless meanwhile are answered, too, all in the session's order.
         """
         append_count = self._hosted.append_count
+        # A follower's fetch may complete an append, and what follows from that may be appended to partitions of the session that rest.
+        disturbed: list[Rest] = []
+        if session is not None:
+            session.on_disturbed = disturbed.append
         answer = self.read(params, infos, quota)
+        if session is not None:
+            session.on_disturbed = None
         is_nothing_asked = not infos and (session is None or not session.partitions)
         awaited = [*zip(infos, answer, strict=True)] if session is None else self._let_rest(session, params, infos, answer)
         if params.max_wait_ms <= 0 or is_nothing_asked:
@@ -130,7 +136,7 @@ class ReplicaReads:
             return
         size = 0
         # A follower's fetch may complete a Produce, and the client's next one may be appended before this fetch is parked.
-        is_at_end = append_count == self._hosted.append_count
+        is_at_end = append_count == self._hosted.append_count and not disturbed
         for _, data in answer:
             is_at_end &= data.is_at_end
             if data.records is not None:
@@ -141,7 +147,7 @@ class ReplicaReads:
         if size >= params.min_bytes:
             done(answer)
             return
-        _Parked(self, params, quota, done, session, awaited, is_at_end=is_at_end).park(self._hosted, self._purgatories)
+        _Parked(self, params, quota, done, session, awaited, is_at_end=is_at_end).park(self._hosted, self._purgatories, disturbed)
 
     def _let_rest(
         self, session: FetchSession, params: FetchParams, infos: Sequence[tuple[TopicPartition, FetchInfo]], answer: FetchAnswer
@@ -351,10 +357,11 @@ class _Parked:
         self._awaited = awaited
         self._is_at_end = is_at_end
 
-    def park(self, hosted: HostedPartitions, purgatories: Purgatories) -> None:
-        """Wait, unless enough has arrived in between."""
+    def park(self, hosted: HostedPartitions, purgatories: Purgatories, disturbed: Iterable[Rest]) -> None:
+        """Wait, unless enough has arrived in between. `disturbed` are the partitions that are no longer at rest since the fetch began."""
         quota, purgatory = self._quota, purgatories.fetch
         statuses = {key: AwaitedFetch(data.start, info) for (key, info), (_, data) in self._awaited}
+        watched = list(statuses)
         self._operation = operation = DelayedFetch(
             self._params,
             statuses,
@@ -366,10 +373,12 @@ class _Parked:
         self._purgatory = purgatory
         if self._session is not None:
             self._session.on_disturbed = self._join
+        for rest in disturbed:
+            self._join(rest)
         if self._is_at_end:
-            purgatory.watch(operation, list(statuses))
+            purgatory.watch(operation, watched)
         else:
-            purgatory.try_complete_else_watch(operation, list(statuses))
+            purgatory.try_complete_else_watch(operation, watched)
 
     def _join(self, rest: Rest) -> None:
         """Wait for a partition of the session that is no longer at rest."""

@@ -19,6 +19,7 @@ from kops.broker.network.loop import Loop, Timer
 from kops.broker.network.peer import PeerSettings
 from kops.broker.network.socket_server import RequestContext
 from kops.broker.parts.parts import BrokerParts
+from kops.broker.replicas.appends import ProduceAnswer
 from kops.broker.replicas.fetcher import LeaderConnection
 from kops.broker.replicas.manager import ReplicaManager
 from kops.broker.replicas.settings import ReplicaSettings
@@ -41,7 +42,7 @@ from kops.storage.manager.log_manager import LogManager
 from kops.storage.segment_files.file_records import LogView
 from kops.storage.unified_log import UnifiedLog
 from tests.support.parts.answering import Asked
-from tests.support.parts.managing import DIRECTORY_IDS, START_MS
+from tests.support.parts.managing import DIRECTORY_IDS, START_MS, batch
 from tests.support.parts.managing import Broker as Disks
 
 TOPIC_ID = bytes(range(16))
@@ -236,6 +237,21 @@ class ReplicaBroker:
         """Append; the list has the answer as soon as it is there."""
         answers: list[PartitionResponse] = []
         self.manager.append_records({key: data}, acks, timeout_ms, lambda found: answers.append(found[key]))
+        return answers
+
+    def produce_in_turn(self, keys: Sequence[TopicPartition]) -> list[PartitionResponse]:
+        """Append to one partition after the other, as soon as all replicas have what was appended before; the answers so far."""
+        answers: list[PartitionResponse] = []
+
+        def go_on(left: Sequence[TopicPartition]) -> None:
+            def done(found: ProduceAnswer) -> None:
+                answers.append(found[left[0]])
+                go_on(left[1:])
+
+            if left:
+                self.manager.append_records({left[0]: batch()}, -1, 1000, done)
+
+        go_on(keys)
         return answers
 
     def delete_records(self, offset: int, timeout_ms: int = 1000) -> list[AwaitedDeletion]:

@@ -144,10 +144,13 @@ def step(world: ToldWorld, draw: random.Random, key: TopicPartition) -> None:
     leader = world.brokers[world.leader_of(key)]
     log = leader.logs.get_log(key)
     assert log is not None
-    match draw.choice(("produce",) * 6 + ("delete", "retention", "cut", "mend", "elect", "restart", "lag", "nothing")):
+    match draw.choice(("produce",) * 6 + ("chain", "chain", "delete", "retention", "cut", "mend", "elect", "restart", "lag", "nothing")):
         case "produce":
             for each in draw.sample(world.keys, draw.choice((1, 1, 2))):
                 world.brokers[world.leader_of(each)].produce(batch(), acks=draw.choice((-1, 1)), key=each)
+        case "chain":
+            others = [each for each in world.keys if world.leader_of(each) == leader.node_id]
+            leader.produce_in_turn([key, *draw.sample(others, min(len(others), 2))])
         case "delete":
             leader.manager.delete_records({key: -1}, 1000, lambda found: None)
         case "retention":
@@ -197,6 +200,17 @@ def compare(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReplicaReads, "_let_rest", lambda self, session, params, infos, answer: [*zip(infos, answer, strict=True)])
     for now, looking_at_all in zip(told, live(seed), strict=True):
         assert now == looking_at_all
+
+
+def test_an_append_that_follows_from_a_replicated_one_does_not_wait() -> None:
+    """As the end of a transaction after its decision: the follower's fetch that completes the first append is under way."""
+    world = ToldWorld(1, 2, 3, partition_count=9)
+    world.loop.advance(5000)
+    leader = world.brokers[1]
+    led = [key for key in world.keys if world.leader_of(key) == 1]
+    answers = leader.produce_in_turn(led)
+    world.loop.advance(100)
+    assert [answer.error for answer in answers] == ["NONE"] * len(led)
 
 
 def test_a_request_that_overtakes_one_that_waits() -> None:
