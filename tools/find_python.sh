@@ -9,6 +9,6 @@ for name in ${KOPS_PYTHON:-} python3.14 python3.13 python3.12 python3.11 python3
     exit 0
   fi
 done
-echo "kops needs a Python 3.11 or newer (with its module venv) under one of the names python3.14 ... python3.11, python3 or python." >&2
+echo "kops needs Python 3.11 or newer with the module venv, as python3.14 ... python3.11, python3 or python on the PATH." >&2
 echo "Install one, or name it: make KOPS_PYTHON=/path/to/python" >&2
 exit 1

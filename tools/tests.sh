@@ -51,7 +51,7 @@ retry() { # pytest's arguments
     return
   fi
   names=$(sed 's/^kafka /  /' "$KOPS_FAILED_TESTS")
-  echo "== $part: only tests of a real broker failed; once more by themselves"
+  echo "== $part: only tests of a real broker failed; running them again by themselves"
   if $py -m pytest -q -o cache_dir="$cache" "$@" -n 0 --last-failed --last-failed-no-failures none; then
     again="$again
 $names"
@@ -75,6 +75,6 @@ if [ $loop = compiled ]; then
   run "$source" "$ring, hot modules interpreted" -m "($ring) and hot" -n 2 \
     tests/unit tests/property tests/golden tests/fuzz "$@"
 fi
-[ -z "$again" ] || echo "tests.sh: tests of a real broker that failed beside others and passed alone:$again"
-echo "tests.sh: how long the parts took$times"
+[ -z "$again" ] || echo "tests.sh: tests of a real broker that failed at first and passed alone:$again"
+echo "tests.sh: time of each part, and its budget:$times"
 exit $failed

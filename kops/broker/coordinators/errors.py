@@ -1,4 +1,4 @@
-"""What a client is told of an operation of a coordinator that failed (Kafka's CoordinatorOperationExceptionHelper)."""
+"""The error that a client gets when an operation of a coordinator fails (Kafka's CoordinatorOperationExceptionHelper)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TOLD_AS: Final = {
 
 
 def operation_error(name: str, error: KopsError) -> tuple[str, str | None]:
-    """The name of the error for the client, and its text if it has one of its own."""
+    """Return the name of the error for the client, and its text, if it differs from the usual one."""
     found = error_name(error)
     if found == "UNKNOWN_SERVER_ERROR":
         log.error("Operation %s hit an unexpected exception: %s.", name, error)
@@ -40,7 +40,7 @@ def operation_error(name: str, error: KopsError) -> tuple[str, str | None]:
 
 
 def answering_errors(name: str, promise: Promise[T], answer: Callable[[str, str | None], T]) -> Promise[T]:
-    """The same promise, with the answer of an error in place of the error."""
+    """Return a promise that never fails: an error becomes the response that `answer` makes of it."""
     told: Promise[T] = Promise()
 
     def done(value: T | None, error: KopsError | None) -> None:
@@ -54,7 +54,7 @@ def answering_errors(name: str, promise: Promise[T], answer: Callable[[str, str 
 
 
 def joined(promises: list[Promise[list[T]]]) -> Promise[list[T]]:
-    """All lists in one, in this order; the first error if there is one."""
+    """Return a promise of all lists joined in this order. It fails with the first error."""
     whole: Promise[list[T]] = Promise()
     left = len(promises)
     if not left:

@@ -1,4 +1,4 @@
-"""The group coordinator of a broker: made when it is first needed, told of elections and new metadata.
+"""The group coordinator of a broker. It is created when it is first needed, and follows elections and new metadata.
 
 Source: Kafka's GroupCoordinatorService (startup, shutdown, onElection, onResignation, onMetadataUpdate, partitionFor) and
 BrokerServer.createGroupCoordinator. Its modules are imported with the first group or the first partition of `__consumer_offsets`.
@@ -45,7 +45,7 @@ _CODECS: Final = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
 @lru_cache(_KEPT_GROUPS)
 def partition_of(text: str, count: int) -> int:
-    """The partition of an id among `count`: Java's hash code without its sign, as Kafka's Utils.abs takes it off."""
+    """Return the partition of an id, out of `count`: Java's hash code made positive as by Kafka's Utils.abs."""
     code = string_hash(text)
     if code >= 1 << 31:
         code = (1 << 32) - code
@@ -86,26 +86,26 @@ class GroupCoordinator:
         self.is_active = False
 
     def startup(self) -> None:
-        """Begin. The number of partitions is that of the topic, or that of the settings until there is one."""
+        """Start. The topic says how many partitions there are; before it exists, the settings do."""
         count = self._cache.partition_count(GROUP_TOPIC)
         self._partition_count = self._config["offsets.topic.num.partitions"] if count is None else count
         self.is_active = True
 
     def shutdown(self) -> None:
-        """End: what waits is NOT_COORDINATOR."""
+        """Stop. Waiting requests get NOT_COORDINATOR."""
         self.is_active = False
         if self._service is not None:
             self._service.runtime.close()
 
     def partition_for(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that has the group. ApiError COORDINATOR_NOT_AVAILABLE as for `service`."""
+        """Return the partition of `__consumer_offsets` of a group. Raises ApiError COORDINATOR_NOT_AVAILABLE as `service` does."""
         if not self.is_active:
             raise ApiError("COORDINATOR_NOT_AVAILABLE")
         return partition_of(group_id, self._partition_count)
 
     @property
     def service(self) -> GroupCoordinatorService:
-        """The service. ApiError COORDINATOR_NOT_AVAILABLE before the start and after the end."""
+        """Return the service. Raises ApiError COORDINATOR_NOT_AVAILABLE before the start and after the stop."""
         if not self.is_active:
             raise ApiError("COORDINATOR_NOT_AVAILABLE")
         if self._service is None:
@@ -115,7 +115,7 @@ class GroupCoordinator:
     # from the metadata ------------------------------------------------------------------------------------------------------------
 
     def apply(self, delta: TopicsDelta) -> None:
-        """Topics have changed: load the partitions that this broker leads now, and unload those that it no longer leads."""
+        """Load the partitions that this broker leads after a change of topics, and unload those that it no longer leads."""
         changed = any(topic.image.name == GROUP_TOPIC for topic in delta.changed_topics.values())
         if not changed and not delta.topic_was_deleted(GROUP_TOPIC):
             return
@@ -130,7 +130,7 @@ class GroupCoordinator:
             self.service.runtime.schedule_load_operation(TopicPartition(GROUP_TOPIC, partition), leader_epoch)
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """There is new metadata."""
+        """Pass new metadata to the shards."""
         service = self._service
         if service is None or not self.is_active:
             return
@@ -143,7 +143,7 @@ class GroupCoordinator:
     # settings of groups -----------------------------------------------------------------------------------------------------------
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """The broker's settings have changed. Of a group's only the assignment intervals can."""
+        """Apply changed settings of the broker. Of the settings of groups, only the assignment intervals may change."""
         from kops.config.groups import effective_group_config
 
         self._config = config
@@ -151,7 +151,7 @@ class GroupCoordinator:
         self._new_defaults = effective_group_config({}, config.values)
 
     def group_settings(self, group_id: str) -> Mapping[str, Any] | None:
-        """The settings of a group, if it has any, or if the broker's have changed."""
+        """Return the settings of a group, or the changed settings of the broker if the group has none. None if there are neither."""
         from kops.metadata.image.parts.configs import ResourceType
 
         configs = self._cache.image.configs

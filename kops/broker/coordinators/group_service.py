@@ -1,4 +1,4 @@
-"""Takes requests of groups to the shard that has the group, and gives what clients are told (Kafka's GroupCoordinatorService).
+"""Passes requests of groups to the shard of the group, and turns its results into responses (Kafka's GroupCoordinatorService).
 
 A group's shard is a partition of `__consumer_offsets`, by the hash of the group's id. Every method gives the promise of a response.
 """
@@ -74,7 +74,7 @@ class GroupCoordinatorService:
     def _written(
         self, name: str, group_id: str, operation: Callable[[GroupCoordinatorShard], CoordinatorResult[R]], answer: Callable[[str], R]
     ) -> Promise[R]:
-        """A write operation; `answer` makes the response of an error."""
+        """Run a write operation. `answer` makes the response for an error."""
         promise = self.runtime.schedule_write_operation(name, self._key(group_id), operation)
         return answering_errors(name, promise, lambda error, _: answer(error))
 
@@ -112,7 +112,7 @@ class GroupCoordinatorService:
         return response
 
     def heartbeat(self, context: RequestContext, request: messages.HeartbeatRequest) -> Promise[messages.HeartbeatResponse]:
-        """Heartbeat. While the group is loading its members are told that all is well."""
+        """Heartbeat. While the group is loading, members get no error."""
         if not request.group_id:
             return Promise.of(messages.HeartbeatResponse(error_code=code("INVALID_GROUP_ID")))
 
@@ -234,7 +234,7 @@ class GroupCoordinatorService:
         run: Callable[[TopicPartition, list[str]], Promise[list[R]]],
         answer: Callable[[str, str], R],
     ) -> Promise[list[R]]:
-        """The results of groups, asked shard by shard; `answer(group id, error)` is the result of an error."""
+        """Ask each shard for its groups, and join the results. `answer(group id, error)` makes the result for an error."""
         by_key: dict[TopicPartition, list[str]] = {}
         for group_id in group_ids:
             by_key.setdefault(self._key(group_id), []).append(group_id)
@@ -263,7 +263,7 @@ class GroupCoordinatorService:
         return joined([self._delete_groups(context, key, ids) for key, ids in by_key.items()])
 
     def _delete_groups(self, context: RequestContext, key: TopicPartition, group_ids: list[str]) -> Promise[list[DeletableGroupResult]]:
-        """The groups of one shard. Share groups lose their state first; where that fails, they stay."""
+        """Delete the groups of one shard. The state of share groups is deleted first. If that fails, the group stays."""
         name = "delete-groups"
         results: Promise[list[DeletableGroupResult]] = Promise()
 
@@ -362,7 +362,7 @@ class GroupCoordinatorService:
         is_commit: bool,
         transaction_version: int,
     ) -> Promise[None]:
-        """Write the marker of a transaction that committed offsets. ApiError in the promise, as the log or the runtime says."""
+        """Write the marker of a transaction that committed offsets. The promise fails with the ApiError of the log or the runtime."""
         assert key.topic == GROUP_TOPIC, f"Completing a transaction for {key} is not expected"
         return self.runtime.schedule_transaction_completion(
             "write-txn-marker", key, producer_id, producer_epoch, coordinator_epoch, is_commit, transaction_version
@@ -381,13 +381,13 @@ class GroupCoordinatorService:
 
 
 def _fail_open(name: str, response: Promise[R], error: KopsError | None, answer: Callable[[str], R]) -> None:
-    """Answer a join or sync whose operation failed, unless it was answered."""
+    """Answer a join or sync whose operation failed, unless it has an answer already."""
     if error is not None and not response.is_done:
         response.complete(answer(operation_error(name, error)[0]))
 
 
 def _with_plain_errors(promise: Promise[R], answer: Callable[[str], R]) -> Promise[R]:
-    """The same promise, with the answer of an error as it is in place of the error."""
+    """Return a promise that never fails. It does not translate the error, unlike `answering_errors`."""
     told: Promise[R] = Promise()
 
     def done(value: R | None, error: KopsError | None) -> None:
@@ -401,7 +401,7 @@ def _with_plain_errors(promise: Promise[R], answer: Callable[[str], R]) -> Promi
 
 
 def group_error(group: OffsetFetchRequestGroup, error: str, version: int) -> OffsetFetchResponseGroup:
-    """A group of an OffsetFetch with an error; the oldest version has it at each partition (OffsetFetchResponse.groupError)."""
+    """Return an OffsetFetch group with an error. The oldest version repeats it for each partition (OffsetFetchResponse.groupError)."""
     if version >= _TOP_LEVEL_ERROR_SINCE:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code(error))
     topics = [

@@ -1,4 +1,4 @@
-"""What the members of consumer, share and streams groups may say, whatever the group's state (Kafka's GroupCoordinatorService)."""
+"""Checks of heartbeats of consumer, share and streams groups that do not need the state of the group (Kafka's GroupCoordinatorService)."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def check_streams_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
 
 
 def _check_streams_features(request: StreamsGroupHeartbeatRequest) -> None:
-    """What Kafka 4.3 does not have yet."""
+    """Reject what Kafka 4.3 does not support yet."""
     reason = None
     if request.instance_id is not None:
         reason = "Static membership is not yet supported."

@@ -45,7 +45,7 @@ class LogLoader:
         self._is_closed = False
 
     def load(self, key: TopicPartition, playback: CoordinatorPlayback) -> Promise[LoadSummary]:
-        """Replay all records. Errors: NOT_LEADER_OR_FOLLOWER, and what cannot be read or replayed."""
+        """Replay all records. The promise fails with NOT_LEADER_OR_FOLLOWER, or with the error of a record."""
         promise: Promise[LoadSummary] = Promise()
         load = _Load(self, key, playback)
         steps = load.steps()
@@ -127,7 +127,7 @@ class _Load:
             raise ApiError("NOT_LEADER_OR_FOLLOWER", reason)
 
     def _progress(self, replica_log: ReplicaLog, offset: int) -> None:
-        """Note how far the log is replayed and committed."""
+        """Record how far the log is replayed and committed."""
         high_watermark = replica_log.high_watermark
         if offset >= high_watermark:
             self._playback.update_last_written_offset(offset)

@@ -63,7 +63,7 @@ class EndOffsets(Protocol):
     """Knows the ends of partitions."""
 
     def find(self, partitions: Iterable[TopicPartition]) -> Promise[Mapping[TopicPartition, Any]]:
-        """An EndOffset for each. The promise does not fail."""
+        """Return a promise of one EndOffset for each partition. It does not fail."""
 
 
 class ShareSurroundings(NamedTuple):

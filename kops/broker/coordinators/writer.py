@@ -35,7 +35,7 @@ class LogWriter:
             partition.add_high_watermark_listener(listener)
 
     def deregister_listener(self, key: TopicPartition, listener: HighWatermarkListener) -> None:
-        """Call it no longer."""
+        """Stop calling the listener."""
         partition = self._replicas.hosted.online.get(key)
         if partition is not None:
             partition.remove_high_watermark_listener(listener)

@@ -178,7 +178,7 @@ class ReplicaDelta:
         return partition, True
 
     def _opening(self, partition: Partition, is_new: bool, directory: bytes | None) -> Callable[[], ReplicaLog | None]:
-        """How to find or make the log, in the directory that the metadata says (None: says nothing new)."""
+        """Return a function that finds the log, or creates it in `directory` (None: the metadata names no directory)."""
 
         def open_log() -> ReplicaLog | None:
             dirs = self._logs.dirs
@@ -202,7 +202,7 @@ class ReplicaDelta:
     # stopping and deleting --------------------------------------------------------------------------------------------------------
 
     def _stop(self, keys: Iterable[TopicPartition]) -> None:
-        """Fetch these no longer; what waits for them is looked at."""
+        """Stop fetching these, and check the requests that wait for them."""
         stopped = list(keys)
         self._fetchers.remove(stopped)
         self._copies.remove(stopped)
@@ -226,7 +226,7 @@ class ReplicaDelta:
     # directories ------------------------------------------------------------------------------------------------------------------
 
     def _resume_copies(self, partitions: Iterable[Partition]) -> None:
-        """Go on with copies that an earlier life of the broker, or an earlier leader epoch, has begun."""
+        """Continue copies that began before a restart of the broker, or in an earlier leader epoch."""
         wanted: dict[TopicPartition, InitialFetchState] = {}
         for partition in partitions:
             key = partition.topic_partition
@@ -240,7 +240,7 @@ class ReplicaDelta:
             self._copies.add(wanted)
 
     def _report_directory(self, topic_id: bytes, key: TopicPartition, assigned: bytes) -> None:
-        """Tell the controller where a replica really lies."""
+        """Report the directory in which a replica really is to the controller."""
         local_log = self._logs.get_log(key)
         actual = None if local_log is None else self._logs.dirs.ids.get(local_log.parent_dir)
         if local_log is not None and actual is not None and uuid_bytes(actual) != assigned:
@@ -248,4 +248,4 @@ class ReplicaDelta:
 
 
 def _nothing() -> None:
-    """Whether the controller knows is nobody's concern here."""
+    """Nothing depends on whether the controller accepts the report."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _Waiting:
-    """One that waits; it runs once."""
+    """A waiting request. It runs once."""
 
     __slots__ = ("_run",)
 
@@ -30,7 +30,7 @@ class _Waiting:
 
 
 class EndWaits:
-    """What waits, by transactional id. `limit_ms()` is the longest time."""
+    """The waiting requests by transactional id. `limit_ms()` is the longest wait."""
 
     def __init__(self, loop: Loop, limit_ms: Callable[[], int]) -> None:
         self._loop = loop
@@ -41,7 +41,7 @@ class EndWaits:
         return sum(map(len, self._waiting.values()))
 
     def add(self, transactional_id: str, run: Callable[[], object]) -> None:
-        """Call `run` when the transaction has ended, or when the time is over."""
+        """Call `run` when the transaction has ended, or after the longest wait."""
         waiting = _Waiting(run)
         self._waiting.setdefault(transactional_id, []).append(waiting)
 
@@ -56,6 +56,6 @@ class EndWaits:
         self._loop.call_later(self._limit_ms(), time_is_over)
 
     def ended(self, transactional_id: str) -> None:
-        """A transaction has ended. What waits goes on in the next turn: this one is in the middle of an append."""
+        """A transaction has ended. Its waiting requests continue in the next turn, because an append is under way in this one."""
         for waiting in self._waiting.pop(transactional_id, ()):
             self._loop.call_soon(waiting.end)

@@ -35,6 +35,6 @@ class Transactions:
             self.service.apply(delta)
 
     def close(self) -> None:
-        """End it, if there is one."""
+        """Close the coordinator, if it was created."""
         if self._service is not None:
             self._service.close()

@@ -56,7 +56,7 @@ class MarkerWakes:
         self._is_due = self._is_retry_due = False
 
     def wake(self, is_retry: bool) -> None:
-        """Send soon, or after a pause."""
+        """Send the waiting markers in the next turn, or after a pause."""
         if is_retry and not self._is_retry_due:
             self._is_retry_due = True
             self._loop.call_later(_RETRY_MS, self._retry)
@@ -236,7 +236,7 @@ class TransactionService:
             peer.send(message, answered, versions=range(FIRST_BATCHED_VERSION, _LAST_VERSION + 1))
 
     def call_later(self, delay_ms: int, run: Callable[[], object]) -> None:
-        """Call once, unless the broker ends before."""
+        """Call `run` once, unless the broker stops before."""
         self._loop.call_later(delay_ms, lambda: None if self._is_closed else run())
 
 

@@ -32,7 +32,7 @@ class Verified(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """Who writes in a transaction."""
+    """The producer of a transaction."""
 
     transactional_id: str
     producer_id: int

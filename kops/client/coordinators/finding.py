@@ -180,7 +180,7 @@ def by_all_brokers(
 
 
 def outcome_of(code: int, message: str | None = None) -> ApiError | None:
-    """The outcome of an item that has no value."""
+    """Return the outcome of an item without a value."""
     return error_of(code, message)
 
 

@@ -68,7 +68,7 @@ class GroupDescription:
 
     @property
     def is_inactive(self) -> bool:
-        """Whether offsets may be set from outside: nobody is a member."""
+        """Whether offsets may be set from outside, because the group has no members."""
         return self.state in (EMPTY, DEAD)
 
 

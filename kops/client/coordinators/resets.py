@@ -1,4 +1,4 @@
-"""New offsets for groups: where to, within which limits; and Kafka's CSV files of offsets.
+"""Plans new offsets of groups, within the limits of the logs, and reads and writes Kafka's CSV files of offsets.
 
 Source: Kafka's OffsetsUtils (`resetTo…`, `resetByShiftBy`, `resetByDuration`, `checkOffsetsRange`, `parseResetPlan`,
 `parseTopicPartitionsToReset`), CsvUtils, ConsumerGroupCommand.
@@ -104,7 +104,7 @@ def plan(client: Client, keys: Sequence[TopicPartition], target: Target, committ
 
 
 def within_logs(client: Client, wanted: Mapping[TopicPartition, int], tell: Tell) -> dict[TopicPartition, int]:
-    """The offsets, those outside of their log moved to its start or end."""
+    """Return the offsets. Those outside of their log are moved to its start or end."""
     starts, ends = (_listed(client, dict.fromkeys(wanted, target)) for target in (EARLIEST, LATEST))
     found = {}
     for key, offset in wanted.items():

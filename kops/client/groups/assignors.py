@@ -1,4 +1,4 @@
-"""Who reads which partition: the assignors range and roundrobin, with Kafka's results down to the order.
+"""The assignors range and roundrobin. They give partitions to members exactly as Kafka's do, in the same order.
 
 Source: Kafka's ConsumerPartitionAssignor, AbstractPartitionAssignor, RangeAssignor (rack-aware, KIP-881), RoundRobinAssignor. Java keeps
 members and topics in hash maps, whose order decides in some cases, so this module follows that order (`put_order`).
@@ -17,7 +17,7 @@ Assignment = dict[str, list[TopicPartition]]
 
 
 class Subscription(NamedTuple):
-    """What a member says when it joins. `generation` is None if it had none before, or does not say (older members)."""
+    """The subscription of a member. `generation` is None if the member had none before, or does not report it (older members)."""
 
     topics: Sequence[str]
     owned: Sequence[TopicPartition] = ()
@@ -51,7 +51,7 @@ def hash_ordered(topics: Mapping[str, Racks], members: Mapping[str, Subscription
 
 
 def uses_racks(consumer_racks: set[str], partition_racks: set[str], racks: Iterable[frozenset[str]]) -> bool:
-    """Whether racks decide at all: some are common, and not every partition is on all racks."""
+    """Whether racks matter: members and partitions share some, and not every partition is on all racks."""
     return not consumer_racks.isdisjoint(partition_racks) and not all(one == partition_racks for one in racks)
 
 
@@ -66,7 +66,7 @@ def _sorted_members(members: Mapping[str, Subscription]) -> list[str]:
 
 
 class RoundRobin:
-    """One partition after the other to one member after the other."""
+    """Gives the partitions to the members in turn."""
 
     name = "roundrobin"
     is_cooperative = False

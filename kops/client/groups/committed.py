@@ -49,7 +49,7 @@ def find_coordinator(client: Client, key: str, kind: int = GROUP, *, timeout_ms:
 def commit_request(
     group_id: str, offsets: Mapping[TopicPartition, int], *, generation_id: int = -1, member_id: str = "", instance_id: str | None = None
 ) -> Message:
-    """Commit the offsets of the next records."""
+    """Make a request that commits the offsets of the next records."""
     from kops.protocol.messages import OffsetCommitRequest
     from kops.protocol.messages.offset_commit_request import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 
@@ -66,14 +66,14 @@ def commit_request(
 
 
 def commit_outcomes(response: OffsetCommitResponse) -> dict[TopicPartition, ApiError | None]:
-    """By partition: the error, None if it was committed."""
+    """Return the error of each partition, or None if its offset was committed."""
     return {
         TopicPartition(topic.name, one.partition_index): error_of(one.error_code) for topic in response.topics for one in topic.partitions
     }
 
 
 def fetch_request(group_id: str, keys: Iterable[TopicPartition]) -> Message:
-    """Ask for committed offsets that no open transaction may still change."""
+    """Make a request for committed offsets that no open transaction may still change."""
     from kops.protocol.messages import OffsetFetchRequest
     from kops.protocol.messages.offset_fetch_request import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 

@@ -114,7 +114,7 @@ class GroupConsumer:
         return now_ms >= self.membership.wake_ms() or self.membership.state is not State.STABLE
 
     def close(self, *, commits: bool = True) -> None:
-        """Commit and leave. What fails is told; nothing is raised."""
+        """Commit and leave. Failures are passed to `on_trouble`, not raised."""
         try:
             if commits:
                 self._commit_now(min(_LEAVE_MS, self.client.settings.default_api_timeout_ms))
@@ -127,7 +127,7 @@ class GroupConsumer:
     # the group
 
     def _drive(self) -> None:
-        """Do what the membership says."""
+        """Carry out the next step of the membership."""
         while (event := self.membership.next_event(self.client.now_ms())) is not None:
             if isinstance(event, Send):
                 self._send(event)
@@ -228,7 +228,7 @@ class GroupConsumer:
         return fetched_offsets(answer)
 
     def _news(self) -> dict[TopicPartition, int]:
-        """What the reader is finished with, and was not committed yet. Markers of transactions are part of it, as in Kafka."""
+        """Return the finished offsets that were not committed yet. They count markers of transactions, as in Kafka."""
         found = {}
         for key, position in self._consumer.positions.items():
             done = self._done.get(key)
@@ -309,7 +309,7 @@ class GroupConsumer:
     # requests
 
     def _ask(self, message: Message, versions: range, timeout_ms: float) -> Message:
-        """Ask the coordinator, and again where it has moved or is loading. Raises ApiError, UnreachableError."""
+        """Send a request to the coordinator. Repeat it if the coordinator has moved or is loading. Raises ApiError, UnreachableError."""
         deadline_ms = self.client.now_ms() + timeout_ms
         tries = 0
         while True:
@@ -343,7 +343,7 @@ class GroupConsumer:
 
 
 def _error_in(answer: Message | ApiError) -> ApiError | None:
-    """The error of an answer from the coordinator, the first of its parts."""
+    """Return the first error in an answer of the coordinator."""
     from kops.protocol.messages import LeaveGroupResponse, OffsetCommitResponse, OffsetFetchResponse
 
     if isinstance(answer, ApiError):

@@ -99,7 +99,7 @@ class GroupSettings:
 
 
 class Membership:
-    """The state of one member. `backoff_ms(failures)` is the pause after a failure. Public for readers: generation, member id, `owned`."""
+    """The state of one member. `backoff_ms(failures)` is the pause after a failure. Readers may use generation, member id and `owned`."""
 
     def __init__(self, settings: GroupSettings, assignors: Sequence[Assignor], backoff_ms: Callable[[int], float]) -> None:
         self.settings = settings
@@ -129,7 +129,7 @@ class Membership:
     # what is next
 
     def next_event(self, now_ms: float) -> Event | None:
-        """Return what is to be done now. Raises ApiError for what a new try does not mend."""
+        """Return the next step. Raises ApiError if a retry would not help."""
         if self._error is not None:
             raise self._error
         if self._events:
@@ -197,7 +197,7 @@ class Membership:
     # what was done
 
     def coordinator_found(self) -> None:
-        """Go on with the coordinator that was found."""
+        """Continue with the coordinator that was found."""
         self._has_coordinator, self._is_finding = True, False
 
     def coordinator_not_found(self, why: str, now_ms: float) -> None:
@@ -206,7 +206,7 @@ class Membership:
         self._pause(why, now_ms)
 
     def prepared(self, revoked: Sequence[TopicPartition]) -> None:
-        """Go on after `Prepare`: `revoked` is not read any more."""
+        """Continue after `Prepare`. The member no longer reads `revoked`."""
         gone = set(revoked)
         self.owned = [key for key in self.owned if key not in gone]
         self._must_prepare = False
@@ -377,7 +377,7 @@ class Membership:
 
 
 def words_of(name: str) -> str:
-    """An error in words."""
+    """Return the text of an error."""
     from kops.protocol.errors import by_name
 
     return by_name(name).words

@@ -1,5 +1,5 @@
-"""What storage does away from the loop of its owner, because it waits for the disk.
+"""Work for side threads: syncs, writes and deletions, which wait for the disk and would hold up the loop.
 
-In: what is to be synced, written or removed, with everything that takes. Out: the same on the disk, and nothing else changed. No module
-here knows a log; whoever has something done decides on the loop what its end means.
+In: open files, paths and bytes. Out: the same on the disk. The work touches no state of a log. The owner of a log starts it on the loop,
+and changes the state on the loop when the work has ended.
 """

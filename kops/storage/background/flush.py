@@ -1,7 +1,7 @@
-"""A flush in two halves: what is to be synced is collected on the loop, and synced in a thread while the log goes on.
+"""A flush of a log in two halves. The loop collects the files to sync. A side thread syncs them while the log takes more records.
 
-Kafka flushes in a thread of its scheduler and in the thread that appends; its locks keep a log from being cut meanwhile. Here a cut lowers
-what the flush is worth (`cut`). A flush has handles of its own, so files may be closed, renamed and removed before it ends.
+Kafka flushes in a thread of its scheduler or in the thread that appends. Its locks prevent a truncation meanwhile. kops allows it: a
+truncation lowers the offset of the flush (`cut`). A flush has its own file handles, so the log may close, rename or remove the files.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Flush:
-    """Below `offset` the log is on the disk once `run` has come back.
+    """When `run` has returned, the log is on the disk up to `offset`, exclusive.
 
-    `offset` falls where the log is cut meanwhile: what is appended behind the cut is not part of this flush.
+    A truncation meanwhile lowers `offset`, because the flush does not cover what is appended after it.
     """
 
     def __init__(self, files: Files, offset: int) -> None:
@@ -30,44 +30,45 @@ class Flush:
         self._first: list[Callable[[], None]] = []
         self.directory: str | None = None
         self.is_void = False
-        """The directory was gone before its entries were synced: if it was renamed, the log's owner has to flush again."""
+        """Whether the flush proves nothing: its directory was gone before it was synced, or it was closed before it ran. If the directory
+        was renamed, the log's owner has to flush again."""
         self._begun = Lock()
 
     # on the loop ------------------------------------------------------------------------------------------------------------------
 
     def add(self, handle: File | None) -> None:
-        """A file to sync, by a handle that becomes the flush's own."""
+        """Add a file to sync. The flush closes the handle."""
         if handle is not None:
             self._handles.append(handle)
 
     def add_index(self, index: MappedOffsetIndex | MappedTimeIndex) -> None:
-        """An index, unless it is on the disk as it is."""
+        """Add an index, unless all its changes are on the disk."""
         handle = index.begin_force()
         if handle is not None:
             self._handles.append(handle)
             self._indexes.append((index, index.change_count))
 
     def add_first(self, work: Callable[[], None]) -> None:
-        """What has to be on the disk before the log counts as flushed."""
+        """Add work that `run` does before it syncs the files, such as writing a checkpoint."""
         self._first.append(work)
 
     def add_directory(self, directory: str) -> None:
-        """The directory has entries that are not on the disk."""
+        """Sync this directory, too, because files were created or renamed in it."""
         self.directory = directory
 
     def cut(self, offset: int) -> None:
-        """What is at and above `offset` is not part of this flush any more: the log was cut there, or its indexes changed."""
+        """Exclude everything from `offset` on: the log was truncated there, or its indexes changed."""
         self.offset = min(self.offset, offset)
 
     def end(self) -> None:
-        """`run` has come back: the indexes are on the disk as they were."""
+        """Note which changes of the indexes are on the disk. Called after `run`."""
         for index, change_count in self._indexes:
             index.end_force(change_count)
 
     # in a thread ------------------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Sync everything. Raises OSError, and KafkaStorageError for what came first. A closed flush does nothing and is void."""
+        """Sync everything. Raises OSError, or KafkaStorageError from the work of `add_first`. A closed flush does nothing and is void."""
         if not self._begun.acquire(blocking=False):
             self.is_void = True
             return
@@ -85,7 +86,7 @@ class Flush:
                 self.is_void = True
 
     def close(self) -> None:
-        """Close the handles of a flush that no thread has begun to run; it does not run any more. In any thread."""
+        """Close the handles, unless `run` has begun. After that, `run` does nothing. May be called in any thread."""
         if self._begun.acquire(blocking=False):
             self._close()
 

@@ -1,4 +1,4 @@
-"""A file that is replaced as a whole, from several threads, so that older contents never take the place of newer ones."""
+"""A file that several threads replace as a whole. Older contents never overwrite newer ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ReplacedFile:
-    """One file. `next` is for one thread; what it returns may be called in any."""
+    """One file. Only one thread may call `next`. Any thread may call the function that `next` returns."""
 
     def __init__(self, files: Files, path: str) -> None:
         self.path = path
@@ -21,9 +21,10 @@ class ReplacedFile:
         self._last_given = self._last_written = 0
 
     def next(self, data: bytes) -> Callable[[], None]:
-        """The function that replaces the file with `data`; it waits for a writer that is at it, and does nothing behind a newer one.
+        """Return a function that replaces the file with `data`. It waits while another thread writes. It does nothing if newer contents
+        were written already.
 
-        It raises OSError.
+        The function raises OSError.
         """
         self._last_given = number = self._last_given + 1
 

@@ -1,4 +1,4 @@
-"""Work of one owner in the threads of its loop: begun in order, few at a time, and gone when the owner ends."""
+"""The work of one owner in the side threads of its loop. It starts in order, a few pieces at a time, and ends with its owner."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 AT_ONCE: Final = 2
-"""What waits for one disk is not done faster by more threads, and owners share the threads of a loop."""
+"""More threads do not make one disk faster, and several owners share the threads of a loop."""
 
 
 class EndedError(OSError):
-    """The owner has ended before the work was begun."""
+    """The owner ended before the work had started."""
 
 
 class SideWork:
@@ -38,7 +38,7 @@ class SideWork:
         self._failed: dict[int, tuple[Callable[[Future[Any]], object], Exception]] = {}
 
     def add(self, work: Callable[[], Result], done: Callable[[Future[Result]], object]) -> None:
-        """Have `work` done; `done` is not called once this has ended. On the loop."""
+        """Queue `work`. After `end`, `done` is not called. On the loop."""
         if not self._is_over:
             self._waiting.append((work, done))
             self._begin()
@@ -77,20 +77,20 @@ class SideWork:
                 self._begin()
 
     def end(self) -> None:
-        """Begin nothing more and tell nothing more. On the loop."""
+        """Start no more work, and call no more `done`. On the loop."""
         with self._changed:
             self._is_over = True
         self._waiting.clear()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Behind `end`: wait until no thread is at work -> whether that came in time. In any thread."""
+        """Wait, after `end`, until no thread is working -> whether that happened in time. In any thread."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._at_work_count, timeout_s)
 
     def tell_failures(self) -> None:
-        """Behind `join`: call `done` of the work that failed and was not told before `end`. In the thread that owns everything now.
+        """Call, after `join`, `done` of all work that failed and was not reported before `end`. In the thread that closes the owner.
 
-        The system reports a failed sync once: a later sync of the same file succeeds although the data is not on the disk.
+        The system reports a failed sync only once. A later sync of the same file succeeds although the data is not on the disk.
         """
         failed, self._failed = self._failed, {}
         for _, (done, error) in sorted(failed.items()):

@@ -40,7 +40,7 @@ def handle_describe_groups(parts: BrokerParts, context: RequestContext) -> None:
 
 
 def handle_delete_groups(parts: BrokerParts, context: RequestContext) -> None:
-    """Answer when it is written that the groups are gone."""
+    """Delete the groups, and answer when the deletion is written."""
     request = cast("DeleteGroupsRequest", context.request.message)
     group_ids = list(dict.fromkeys(request.groups_names))
     respond_later(

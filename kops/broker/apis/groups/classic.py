@@ -55,7 +55,7 @@ def handle_heartbeat(parts: BrokerParts, context: RequestContext) -> None:
 
 
 def handle_leave_group(parts: BrokerParts, context: RequestContext) -> None:
-    """Answer when it is written that the members have left."""
+    """Remove the members, and answer when that is written."""
     request, version = cast("LeaveGroupRequest", context.request.message), context.request.version
     if version < _MEMBERS_SINCE:
         from kops.protocol.messages.leave_group_request import MemberIdentity

@@ -44,7 +44,7 @@ def _java_address(host: str) -> str:
 
 
 def respond_later(context: RequestContext, promise: Promise[T], answer: Callable[[T], Message]) -> None:
-    """Answer with `answer(value)` when it is there, or with the error."""
+    """Answer with `answer(value)` when the promise has its value, or with its error."""
 
     def done(value: T | None, error: KopsError | None) -> None:
         if error is None:

@@ -81,7 +81,7 @@ def _unknown_id(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
 
 
 def _with_ids(parts: BrokerParts, response: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
-    """All topics of a group with their ids. Those that are gone are left out: there is no way to name them."""
+    """Return all topics of a group with their ids. Deleted topics have no id, so they are left out."""
     if not response.error_code:
         for topic in response.topics:
             if topic.topic_id == ZERO_UUID:

@@ -37,12 +37,12 @@ class _Refused:
         self._topics: dict[str | bytes, Any] = {}
 
     def add(self, name: str, topic_id: bytes, partitions: Sequence[int], error: str) -> None:
-        """These partitions have this error."""
+        """Answer these partitions with this error."""
         found = self._topics.setdefault(topic_id if self._by_id else name, self._make_topic(name, topic_id))
         found.partitions += [self._make_partition(index, error_code(error)) for index in partitions]
 
     def merged(self, topics: Sequence[Any]) -> list[Any]:
-        """With what the coordinator has answered."""
+        """Merge in the answer of the coordinator."""
         for topic in topics:
             there = self._topics.setdefault(topic.topic_id if self._by_id else topic.name, topic)
             if there is not topic:
@@ -133,7 +133,7 @@ def handle_txn_offset_commit(parts: BrokerParts, context: RequestContext) -> Non
 
 
 def handle_offset_delete(parts: BrokerParts, context: RequestContext) -> None:
-    """Answer when it is written that the offsets are gone."""
+    """Delete the offsets, and answer when the deletion is written."""
     from kops.protocol.messages.offset_delete_request import OffsetDeleteRequestTopic
     from kops.protocol.messages.offset_delete_response import OffsetDeleteResponse, OffsetDeleteResponsePartition, OffsetDeleteResponseTopic
 

@@ -1,4 +1,4 @@
-"""Handlers of the APIs of transactions: producers, coordinators that write markers, and who asks for transactions.
+"""Handlers of the APIs of transactions, for producers, for coordinators that write markers, and for administrators.
 
 In: requests. Out: responses.
 """

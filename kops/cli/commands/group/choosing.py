@@ -1,4 +1,4 @@
-"""What the commands `kops group ...` share: which groups and topics are meant, and errors of brokers that did not answer."""
+"""Helpers of the commands `kops group ...`: the choice of groups and topics, and warnings about brokers that did not answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TopicScope = Annotated[
 
 
 def chosen_groups(client: Client, groups: Sequence[str] | None, option: Sequence[str] | None, *, everything: bool) -> list[str]:
-    """The ids of the groups that are meant. Raises UsageError if none is, or if both ways are used."""
+    """Return the ids of the chosen groups. Raises UsageError if there is none, or if groups are chosen in both ways."""
     named = list(dict.fromkeys([*(groups or ()), *(option or ())]))
     if bool(named) == everything:
         raise UsageError("name groups, or give --all-groups" if not named else "--all-groups: not together with the names of groups")

@@ -157,7 +157,7 @@ def import_(
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Set the offsets that a file says, of its groups or of those that are named.
+    """Set the offsets in a file, for its groups or only for the named ones.
 
     The file is that of "kops group export", of "kops log offsets --as reset-csv", or of Kafka's consumer-groups tool. Without --execute
     nothing changes: the old and new offsets are shown. Groups must have no members.
@@ -205,7 +205,7 @@ def _csv(out: Output, plan: Plan, *, with_group: bool) -> None:
 
 
 class _Reset:
-    """One reset: which offsets are new, and what became of them."""
+    """One reset: the new offsets, and the result of setting them."""
 
     def __init__(self, out: Output, client: Client, groups: list[str]) -> None:
         self.out = out

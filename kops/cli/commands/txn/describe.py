@@ -111,7 +111,7 @@ def producers(
 ) -> int:
     """Show the idempotent and transactional producers that partitions remember.
 
-    TRANSACTION FROM is the first offset of an open transaction. Nothing behind it is given to readers of committed records.
+    TRANSACTION FROM is the first offset of an open transaction. Readers of committed records do not get records from this offset on.
     """
     from kops.client.coordinators.resets import check_partitions, parse_topics
     from kops.client.coordinators.transactions import describe_producers

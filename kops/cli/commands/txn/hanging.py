@@ -54,7 +54,7 @@ def find_hanging(
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Find transactions that are open in a partition and that no coordinator will end.
+    """Find transactions that are open in a partition although no coordinator will end them.
 
     They hold back readers of committed records, and the cleaner, for ever. COMMAND ends each. Younger transactions than
     --max-transaction-timeout may still be on their way to the coordinator. The exit code is 1 if something could not be asked.
