@@ -106,6 +106,8 @@ class Replicas:
         self, records: Mapping[TopicPartition, Any], acks: int, timeout_ms: int, done: Callable[[Any], None], **options: Any
     ) -> None:
         sizes = {key: len(data) for key, data in records.items()}
+        if "count_conversion" in options:
+            options.pop("count_conversion")(0, 0)
         self.calls.append((sizes, acks, timeout_ms, options))
         answers = {key: self.produced.get(key, PartitionResponse("NONE", 10, -1, 3)) for key in records}
         self._finish(lambda: done(answers))
@@ -229,6 +231,9 @@ class Asked:
     @property
     def is_answered(self) -> bool:
         return self.answer is not None or self.is_closed or self.is_done
+
+    def count_conversion(self, took_ms: float, temporary_bytes: int) -> None:
+        assert took_ms >= 0 and temporary_bytes >= 0
 
     def respond(self, message: Message, *, throttle_ms: int = 0) -> None:
         assert not self.is_answered

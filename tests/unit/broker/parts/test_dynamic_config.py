@@ -157,7 +157,8 @@ def test_stored_settings_that_count() -> None:
 def test_assignment_intervals_of_groups() -> None:
     broker = Broker()
     config = broker.parts.config
-    cache: Any = SimpleNamespace(config=lambda kind, name: {"consumer.session.timeout.ms": "50000"} if name == "own" else {})
+    of_groups = SimpleNamespace(of=lambda kind, name: {"consumer.session.timeout.ms": "50000"} if name == "own" else {})
+    cache: Any = SimpleNamespace(image=SimpleNamespace(configs=of_groups))
     nothing: Any = None
     groups = broker.parts.groups = GroupCoordinator(
         nothing, config, nothing, cache, new_id=nothing, start_verification=nothing, persister=nothing, end_offsets=nothing
