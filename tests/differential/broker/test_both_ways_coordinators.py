@@ -1,4 +1,4 @@
-"""Groups and transactions in flight when all nodes go down: Apache Kafka goes on with what kops has left on disk, and kops with Kafka's."""
+"""Groups of all kinds and transactions in flight when all nodes go down: Apache Kafka goes on with what kops has left on disk, and kops with Kafka's."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from confluent_kafka.admin import NewTopic
 from tests.support.kafka.mixed_cluster import TIMEOUT_S, MixedCluster
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes import librdkafka as kafka
-from tests.support.nodes.in_flight import COORDINATORS, EVENTS, LEDGER, InFlight, until
+from tests.support.nodes.in_flight import COORDINATORS, EVENTS, LEDGER, TASKS, InFlight, until
 from tests.support.nodes.soaking import CLEAN_EXITS
 
 pytestmark = pytest.mark.slow
 
 FIRST, SECOND = 1, 2
 COMPACT = {"cleanup.policy": "compact"}
+KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
 AWAY = "away"
 """A topic that must have both nodes. While one is down its leader takes no marker, so a transaction that wrote to it stays prepared."""
 SETTINGS = {**COORDINATORS, "broker_session_timeout_ms": "3000", "broker_heartbeat_interval_ms": "500"}
@@ -33,6 +34,8 @@ def test_groups_and_transactions_go_on(oracle: Oracle, tmp_path: Path, kill: boo
             NewTopic("__transaction_state", 1, replica_assignment=[[FIRST]], config=COMPACT),
             NewTopic(EVENTS, 2, replica_assignment=[[FIRST], [FIRST]]),
             NewTopic(LEDGER, 1, replica_assignment=[[FIRST]]),
+            NewTopic(TASKS, 1, replica_assignment=[[FIRST]]),
+            NewTopic("__share_group_state", 1, replica_assignment=[[FIRST]], config=KEEP),
             NewTopic(AWAY, 1, replica_assignment=[[FIRST, SECOND]], config={"min.insync.replicas": "2"}),
         ]
         for future in client.create_topics(topics, operation_timeout=60).values():

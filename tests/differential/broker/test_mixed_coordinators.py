@@ -11,12 +11,13 @@ from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.kafka.mixed_cluster import TIMEOUT_S, MixedCluster
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes import librdkafka as kafka
-from tests.support.nodes.in_flight import COORDINATORS, EVENTS, LEDGER, InFlight
+from tests.support.nodes.in_flight import COORDINATORS, EVENTS, LEDGER, TASKS, InFlight
 
 pytestmark = pytest.mark.slow
 
 KOPS, KAFKA = 2, 3
 COMPACT = {"cleanup.policy": "compact"}
+KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 
 
@@ -29,6 +30,8 @@ def test_coordinators_move_from_one_kind_to_the_other(oracle: Oracle, tmp_path: 
             NewTopic(TRANSACTIONS, 1, replica_assignment=[[KAFKA, KOPS]], config=COMPACT),
             NewTopic(EVENTS, 2, replica_assignment=[[KOPS, KAFKA], [KAFKA, KOPS]]),
             NewTopic(LEDGER, 1, replica_assignment=[[KOPS, KAFKA]]),
+            NewTopic(TASKS, 1, replica_assignment=[[KOPS, KAFKA]]),
+            NewTopic("__share_group_state", 1, replica_assignment=[[KOPS, KAFKA]], config=KEEP),
         ]
         client = kafka.admin(cluster.bootstrap)
         for future in client.create_topics(topics, operation_timeout=60).values():
@@ -51,7 +54,7 @@ def come_back(cluster: MixedCluster, node_id: int) -> None:
     """Start a node, and wait until it has what the other one has."""
     cluster.start(node_id)
     cluster.wait(node_id)
-    for name in (OFFSETS, TRANSACTIONS, EVENTS, LEDGER):
+    for name in (OFFSETS, TRANSACTIONS, "__share_group_state", EVENTS, LEDGER, TASKS):
         cluster.wait_for(name, in_sync=[KOPS, KAFKA])
 
 

@@ -1,7 +1,7 @@
 """What coordinators hold at one time, and what must be true when others go on with it: another broker, or another implementation.
 
 flight = InFlight(oracle, cluster.bootstrap)
-flight.open("first")        # two groups with members, transactions of every kind
+flight.open("first")        # groups with members, transactions of every kind
 ...                         # coordinators move, or all nodes stop and others start on their directories
 flight.finish()             # members go on without a rebalance; producers commit, abort, are fenced
 """
@@ -20,9 +20,13 @@ from confluent_kafka.admin import OffsetSpec
 from kops.client.coordinators.transactions import TransactionDescription, describe_transactions
 from kops.cluster.questions import client_of
 from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.share_consumers import ShareConsumer, configure_group
+from tests.support.kafka.share_consumers import until as until_taken
 from tests.support.nodes.librdkafka import admin
 
 EVENTS = "events"
+TASKS = "tasks"
+"""What the share group reads."""
 LEDGER = "ledger"
 PROTOCOLS = ("classic", "consumer")
 COPIERS = "copiers"
@@ -39,6 +43,10 @@ COORDINATORS = {
     "transaction_state_log_replication_factor": "2",
     "group_consumer_session_timeout_ms": str(SESSION_MS),
     "group_initial_rebalance_delay_ms": "0",
+    "share_coordinator_state_topic_num_partitions": "1",
+    "group_share_heartbeat_interval_ms": "500",
+    "group_share_min_heartbeat_interval_ms": "500",
+    "group_share_assignment_interval_ms": "0",
 }
 """Settings of the nodes."""
 
@@ -85,11 +93,12 @@ class Member(threading.Thread):
 
 
 class InFlight:
-    """Groups and transactions of one cluster. The topics `events` (two partitions) and `ledger` (one) must be there."""
+    """Groups and transactions of one cluster. The topics `events` (two partitions), `ledger` and `tasks` (one) must be there."""
 
     def __init__(self, oracle: Oracle, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.java = JavaProducer(oracle, bootstrap)
+        self.sharers = Sharers(oracle, bootstrap)
         self.good, self.bad, self.preparing = (self.producer(name) for name in ("good", "bad", "preparing"))
         self.zombie: Producer | None = None
         self.left: Producer | None = None
@@ -116,6 +125,7 @@ class InFlight:
         """Members read and commit; transactions are left open, and one producer is fenced."""
         self.mark = mark
         self.check_groups()
+        self.sharers.take(mark)
         self.stable = self.end_offset(IsolationLevel.READ_COMMITTED)
         self.position += 1
         self._write(self.good, "good")
@@ -169,6 +179,7 @@ class InFlight:
         ends = [self.end_offset(level) for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)]
         assert ends[0] == ends[1]
         assert self.offsets(COPIERS)[0] == self.position
+        self.sharers.finish()
         self.check_groups()
 
     def check_groups(self) -> None:
@@ -240,6 +251,50 @@ class InFlight:
                     found.append((message.value() or b"").decode())
         finally:
             consumer.close()
+
+
+class Sharers:
+    """A share group. Of six records one is accepted, one rejected and one released; the others are acquired when coordinators go."""
+
+    COUNT = 6
+
+    def __init__(self, oracle: Oracle, bootstrap: str) -> None:
+        self._oracle = oracle
+        self._bootstrap = bootstrap
+        self._member: ShareConsumer | None = None
+        self._mark = ""
+        configure_group(oracle, bootstrap, "sharers", {"share.auto.offset.reset": "earliest"})
+
+    def take(self, mark: str) -> None:
+        """Write, acquire, and acknowledge some."""
+        self._mark = mark
+        values: list[tuple[bytes | None, bytes | None]] = [(None, f"{mark}-{number}".encode()) for number in range(self.COUNT)]
+        self._oracle.produce(self._bootstrap, TASKS, 0, values)
+        self._member = self._new()
+        found = until_taken(self._member, lambda taken: len(taken) == self.COUNT)
+        for one, kind in zip(found, ("ACCEPT", "REJECT", "RELEASE"), strict=False):
+            self._member.acknowledge(one, kind)
+        assert self._member.commit() == []
+
+    def finish(self) -> None:
+        """What was neither accepted nor rejected comes again, the released record with its count; then it is accepted."""
+        assert self._member is not None
+        self._member.abandon()
+        with self._new() as member:
+            wanted = {f"{self._mark}-{number}" for number in range(2, self.COUNT)}
+            counts: dict[str, int] = {}
+            deadline = time.monotonic() + WAIT_S
+            while counts.keys() != wanted:
+                assert time.monotonic() < deadline and counts.keys() <= wanted, f"{counts}, not {wanted}"
+                for one in member.poll():
+                    counts[one.value] = one.delivery_count
+                    member.acknowledge(one, "ACCEPT")
+                assert member.commit() == []
+            assert counts[f"{self._mark}-2"] == 2
+            assert member.poll() == []
+
+    def _new(self) -> ShareConsumer:
+        return ShareConsumer(self._oracle, self._bootstrap, "sharers", TASKS)
 
 
 class JavaProducer:
