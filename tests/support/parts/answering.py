@@ -227,10 +227,19 @@ class Asked:
         self.answer: Message | None = None
         self.is_closed = False
         self.is_done = False
+        self.holds_next = False
 
     @property
     def is_answered(self) -> bool:
         return self.answer is not None or self.is_closed or self.is_done
+
+    def hold_next(self) -> None:
+        assert not self.holds_next
+        self.holds_next = True
+
+    def release_next(self) -> None:
+        assert self.holds_next
+        self.holds_next = False
 
     def count_conversion(self, took_ms: float, temporary_bytes: int) -> None:
         assert took_ms >= 0 and temporary_bytes >= 0
