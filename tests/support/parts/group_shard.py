@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 from kops.coordinators.groups.config import GroupCoordinatorConfig
@@ -26,6 +27,8 @@ class GroupShard:
 
     def __init__(self, log: list[CoordinatorRecord] | None = None, **settings: Any) -> None:
         self.now_ms = 1000
+        self.settings: Mapping[str, Any] | None = None
+        """The settings of every group, if groups have any."""
         self.timer = ManualTimer(lambda: self.now_ms)
         ids = itertools.count(1)
         self.timeline = Timeline()
@@ -37,7 +40,7 @@ class GroupShard:
             lambda: self.now_ms,
             lambda: f"id{next(ids)}",
             config,
-            lambda _group_id: None,
+            lambda _group_id: self.settings,
         )
         self.log: list[CoordinatorRecord] = []
         for record in log or ():

@@ -164,6 +164,25 @@ def test_members_at_an_older_epoch_may_commit_for_tasks_that_they_had() -> None:
         commit(epoch + 1, version=8)
 
 
+def test_a_group_may_have_settings_of_its_own() -> None:
+    shard = StreamsShard()
+    settings = {"streams.session.timeout.ms": 1000, "streams.heartbeat.interval.ms": 100, "streams.num.standby.replicas": 0}
+    shard.settings = settings
+    epoch = shard.come("m1", "stateful").response.member_epoch
+    stores = {"app-store-changelog": (bytes([6] * 16), 2), "app-again-changelog": (bytes([7] * 16), 2)}
+    shard.topics({**SOURCES, "big": (bytes([5] * 16), 1), **stores})
+    shard.come("m2", "stateful", "other")
+    answer = shard.stay("m1", epoch).response
+    assert answer.heartbeat_interval_ms == 100
+    before = shard.described.group_epoch
+    shard.settings = {**settings, "streams.num.standby.replicas": 1}
+    shard.stay("m1", answer.member_epoch)
+    assert shard.described.group_epoch == before + 1
+    assert {bool(member.target_assignment.standby_tasks) for member in shard.described.members} == {True}
+    shard.advance(1001)
+    assert shard.described.members == []
+
+
 def test_one_member_shuts_all_down() -> None:
     shard = StreamsShard()
     epoch = shard.come("m1", "plain").response.member_epoch

@@ -26,10 +26,19 @@ from kops.protocol.messages import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
+    StreamsGroupTopologyKey,
+    StreamsGroupTopologyValue,
     TransactionLogKey,
     TransactionLogValue,
 )
 from kops.protocol.messages.group_metadata_value import MemberMetadata
+from kops.protocol.messages.streams_group_topology_value import Subtopology, TopicInfo
 from kops.protocol.messages.transaction_log_value import PartitionsSchema
 from kops.protocol.record_values import write_coordinator_key, write_versioned
 from kops.records import BatchBuilder
@@ -142,6 +151,25 @@ def test_offsets_of_consumer_groups_expire_when_nobody_subscribes(group_log: Log
     group_log.message(ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="m"), None)
     group_log.message(ConsumerGroupTargetAssignmentMemberKey(group_id="g", member_id="m"), None).message(key, None)
     assert [each.expires_ms for each in positions(group_log)] == [1000 + WEEK, 2000 + WEEK]
+
+
+def test_offsets_of_streams_groups_expire_when_the_application_is_gone(group_log: Log) -> None:
+    topology = StreamsGroupTopologyValue(0, [Subtopology("0", ["t"], [], [], [], [TopicInfo("again", 0, 0, [])], [])])
+    group_log.message(StreamsGroupTopologyKey("g"), topology)
+    group_log.message(StreamsGroupMetadataKey("g"), StreamsGroupMetadataValue(2, 0, 0))
+    group_log.message(StreamsGroupMemberMetadataKey("g", "m"), StreamsGroupMemberMetadataValue(None, None, "c", "h", 1000, 0, "p"))
+    for topic in ("t", "again", "other"):
+        group_log.offset("g", 5, topic)
+    assert {one.place.topic: one.expires_ms for one in positions(group_log)} == {"t": None, "again": None, "other": 5000 + WEEK}
+    group_log.message(StreamsGroupCurrentMemberAssignmentKey("g", "m"), StreamsGroupCurrentMemberAssignmentValue(2, 1, 1)).message(
+        StreamsGroupCurrentMemberAssignmentKey("g", "m"), None
+    )
+    group_log.message(StreamsGroupMemberMetadataKey("g", "m"), None)
+    assert {one.place.topic: one.expires_ms for one in positions(group_log)} == {
+        "t": 3000 + WEEK,
+        "again": 4000 + WEEK,
+        "other": 5000 + WEEK,
+    }
 
 
 def test_offsets_in_transactions(group_log: Log) -> None:
