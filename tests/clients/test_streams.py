@@ -1,4 +1,4 @@
-"""Kafka Streams 4.3.0 on three nodes: its word count, exactly once, although it is killed in the middle of its work."""
+"""Kafka Streams 4.3.0 on three nodes: its word count, exactly once, although it and a coordinator are killed in the middle of its work."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support.kafka.java_programs import JavaProgram
 from tests.support.kafka.kafka_jars import APPLICATIONS
+from tests.support.kafka.share_scenarios import coordinator_of
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.librdkafka import create_topic
 
@@ -28,6 +29,8 @@ SETTINGS = {
     "offsets.topic.num.partitions": 3,
     "offsets.topic.replication.factor": 3,
     "group.min.session.timeout.ms": 500,
+    "broker.session.timeout.ms": 3000,
+    "broker.heartbeat.interval.ms": 500,
     "group.streams.min.heartbeat.interval.ms": 300,
     "group.streams.heartbeat.interval.ms": 300,
     "group.streams.min.session.timeout.ms": 500,
@@ -70,9 +73,15 @@ def write(bootstrap: str, lines: list[str]) -> Counter[str]:
     return Counter(word for line in lines for word in line.split())
 
 
+def coordinator(nodes: KopsNodes, group: str) -> int:
+    """The node that coordinates a group."""
+    port = int(coordinator_of(nodes.bootstrap, group).rpartition(":")[2])
+    return next(node_id for node_id, own in nodes.ports.items() if own == port)
+
+
 @pytest.mark.parametrize("protocol", ["classic", "streams"])
 def test_word_count_exactly_once(nodes: KopsNodes, tmp_path: Path, protocol: str) -> None:
-    """Each word is counted from 1 to its number: no count is missing, none comes twice."""
+    """Each word is counted from 1 to its number: no count is missing, none comes twice. A streams group also loses its coordinator."""
     for topic, partitions in ((INPUT, 2), (OUTPUT, 1)):
         create_topic(nodes.bootstrap, topic, partitions, 3)
     settings = {
@@ -98,7 +107,11 @@ def test_word_count_exactly_once(nodes: KopsNodes, tmp_path: Path, protocol: str
         program.kill()
         assert counts.total() < 5 * len(lines)
         expected += write(nodes.bootstrap, lines[600:])
+        before = counts.total()
         program.start()
+        if protocol == "streams":
+            program.until(lambda: counts.total() > before)
+            nodes.kill(coordinator(nodes, "word-count"))
         program.until(lambda: counts.total() >= 5 * len(lines))
         assert program.stop() == 143  # Java's exit code for a hook that SIGTERM has started
     time.sleep(0.2)  # a count too many would come now
