@@ -1,4 +1,4 @@
-"""Groups of all kinds and transactions in flight when all nodes go down: Apache Kafka goes on with what kops has left on disk, and kops with Kafka's."""
+"""Groups and transactions in flight when all nodes go down: Apache Kafka goes on with what kops has left on disk, and vice versa."""
 
 from __future__ import annotations
 
