@@ -20,6 +20,9 @@ SETTINGS = {
     "group.share.assignment.interval.ms": 0,
     "group.share.min.record.lock.duration.ms": 1000,
     "group.share.record.lock.duration.ms": 30_000,
+    # A node that was killed may register again after this time.
+    "broker.session.timeout.ms": 2000,
+    "broker.heartbeat.interval.ms": 300,
 }
 EARLIEST = {"share.auto.offset.reset": "earliest"}
 pytestmark = pytest.mark.slow
