@@ -17,6 +17,8 @@ from kops.protocol.messages import (
     ListOffsetsRequest,
     OffsetForLeaderEpochRequest,
     ProduceRequest,
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
 )
 from kops.protocol.messages.delete_records_request import DeleteRecordsPartition, DeleteRecordsTopic
 from kops.protocol.messages.describe_log_dirs_request import DescribableLogDirTopic
@@ -25,6 +27,9 @@ from kops.protocol.messages.fetch_request import FetchPartition, FetchTopic, Rep
 from kops.protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsTopic
 from kops.protocol.messages.offset_for_leader_epoch_request import OffsetForLeaderPartition, OffsetForLeaderTopic
 from kops.protocol.messages.produce_request import PartitionProduceData, TopicProduceData
+from kops.protocol.messages.share_acknowledge_request import AcknowledgementBatch, AcknowledgePartition, AcknowledgeTopic
+from kops.protocol.messages.share_fetch_request import FetchPartition as ShareFetchPartition
+from kops.protocol.messages.share_fetch_request import FetchTopic as ShareFetchTopic
 from kops.records.build import BatchBuilder
 from tests.differential.conftest import RealThree
 from tests.support.kafka.two_brokers import Side, differences
@@ -130,6 +135,17 @@ def leader_epochs(side: Side, version: int) -> Steps:
                 yield label, side.ask(OffsetForLeaderEpochRequest(replica_id, [topic]), version)
 
 
+def share_groups(side: Side, version: int) -> Steps:
+    """Partitions 0 and 1 only: what is led here would be asked of the share coordinator, which makes its topic."""
+    partitions = [ShareFetchPartition(number) for number in (0, 1)]
+    request = ShareFetchRequest(f"g{version}", "m", 0, 10, 1, max_records=10, batch_size=10)
+    request.topics = [ShareFetchTopic(side.ids[TOPIC], partitions)]
+    yield "led elsewhere", side.ask(request, version)
+    acknowledged = [AcknowledgePartition(number, [AcknowledgementBatch(0, 0, [1])]) for number in (0, 1)]
+    topic = AcknowledgeTopic(side.ids[TOPIC], acknowledged)
+    yield "acknowledged elsewhere", side.ask(ShareAcknowledgeRequest(f"g{version}", "m", 1, topics=[topic]), version)
+
+
 def describe_producers(side: Side, version: int) -> Steps:
     yield "producers", side.ask(DescribeProducersRequest([TopicRequest(TOPIC, [0, 1])]), version)
 
@@ -141,6 +157,7 @@ def describe_log_dirs(side: Side, version: int) -> Steps:
 SCENARIOS = (
     (describe_producers, range(1)),
     (describe_log_dirs, DescribeLogDirsRequest.VERSIONS),
+    (share_groups, ShareFetchRequest.VERSIONS),
     (produce, ProduceRequest.VERSIONS),
     (fetches, FetchRequest.VERSIONS),
     (list_offsets, ListOffsetsRequest.VERSIONS),
