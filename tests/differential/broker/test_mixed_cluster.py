@@ -10,15 +10,29 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
+from kops.broker.coordinators.group_coordinator import GROUP_TOPIC, partition_of
 from kops.broker.quorum.raft_log import METADATA_DIR
+from kops.broker.share_state.coordinator import SHARE_TOPIC
+from kops.coordinators.share.key import SharePartitionKey
 from kops.protocol.messages import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
     BrokerHeartbeatRequest,
     BrokerRegistrationResponse,
     CreateTopicsResponse,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
 )
 from kops.protocol.messages import describe_quorum_request as quorum
+from kops.protocol.messages.alter_share_group_offsets_request import (
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from kops.protocol.messages.describe_share_group_offsets_request import DescribeShareGroupOffsetsRequestGroup
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.kafka.mixed_cluster import TIMEOUT_S, MixedCluster
 from tests.support.kafka.oracle import Oracle
@@ -100,6 +114,45 @@ def move(tools: KafkaTools, cluster: MixedCluster, replicas: list[list[int]]) ->
         assert time.monotonic() < deadline, said
         time.sleep(0.5)
     assert [one for _, one, _ in cluster.partitions("orders").values()] == replicas
+
+
+def test_share_groups_with_state_on_both_kinds(oracle: Oracle, tmp_path: Path) -> None:
+    """The group coordinator of either kind sets and reads offsets at share coordinators of both."""
+    nodes = {1: ("kops", "controller"), KOPS: ("kops", "broker"), KAFKA: ("kafka", "broker")}
+    coordinated = {GROUP_TOPIC: "offsets_topic_num_partitions", SHARE_TOPIC: "share_coordinator_state_topic_num_partitions"}
+    with MixedCluster(oracle, tmp_path, nodes, **dict.fromkeys(coordinated.values(), "2")) as cluster:
+        topics = [NewTopic(name, 2, replica_assignment=[[KOPS, KAFKA], [KAFKA, KOPS]]) for name in coordinated]
+        topics.append(NewTopic("shared", 8, replica_assignment=[[KOPS, KAFKA]] * 4 + [[KAFKA, KOPS]] * 4))
+        admin = kafka.admin(cluster.bootstrap)
+        for made in admin.create_topics(topics, operation_timeout=60).values():
+            made.result(TIMEOUT_S)
+        for number, node_id in enumerate((KOPS, KAFKA)):
+            group = next(name for name in map(str, itertools.count()) if partition_of(name, 2) == number)
+            with RawClient(f"127.0.0.1:{cluster.ports[node_id]}") as client:
+                offsets = {partition: 10 * number + partition for partition in range(8)}
+                parts = [AlterShareGroupOffsetsRequestPartition(partition, offset) for partition, offset in offsets.items()]
+                altering = AlterShareGroupOffsetsRequest(group, [AlterShareGroupOffsetsRequestTopic("shared", parts)])
+                deadline = time.monotonic() + TIMEOUT_S
+                while errors := share_errors(client.ask(altering, 0)):
+                    assert time.monotonic() < deadline, (node_id, errors)
+                asked = DescribeShareGroupOffsetsRequest([DescribeShareGroupOffsetsRequestGroup(group, None)])
+                told = client.ask(asked, 1)
+                assert isinstance(told, DescribeShareGroupOffsetsResponse)
+                (topic,) = told.groups[0].topics
+                assert {one.partition_index: one.start_offset for one in topic.partitions} == offsets
+                keys = {SharePartitionKey(group, topic.topic_id, partition).state_partition(2) for partition in offsets}
+                assert keys == {0, 1}, "both kinds have state of the group"
+                deleted = client.ask(DeleteGroupsRequest([group]), 2)
+                assert isinstance(deleted, DeleteGroupsResponse)
+                assert [one.error_code for one in deleted.results] == [0]
+
+
+def share_errors(answer: object) -> list[tuple[int, str | None]]:
+    """What AlterShareGroupOffsets could not do."""
+    assert isinstance(answer, AlterShareGroupOffsetsResponse)
+    told = [(answer.error_code, answer.error_message)]
+    told += [(one.error_code, one.error_message) for topic in answer.responses for one in topic.partitions]
+    return [(code, text) for code, text in told if code]
 
 
 def test_voters_of_both_kinds(oracle: Oracle, tmp_path: Path) -> None:
