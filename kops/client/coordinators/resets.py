@@ -142,8 +142,9 @@ def read_csv(text: str, groups: Sequence[str], source: str) -> Plan:
         if len(row) == 3 and len(groups) == 1:
             row = [groups[0], *row]
         if len(row) != 4:
-            allowed = "topic,partition,offset" if len(groups) == 1 else "group,topic,partition,offset"
-            raise DecodeError(f"{where}: {len(row)} fields; {allowed} is needed", code="bad-csv")
+            wanted = "topic,partition,offset" if len(groups) == 1 else "group,topic,partition,offset"
+            hint = "; name the group with --group if the file has none" if len(row) == 3 and not groups else ""
+            raise DecodeError(f"{where}: {len(row)} fields, but {wanted} is needed{hint}", code="bad-csv")
         group_id, topic, partition, offset = (part.strip() for part in row)
         if not (partition.isascii() and partition.isdigit() and re.fullmatch(r"-?\d+", offset, re.ASCII)):
             raise DecodeError(f"{where}: partition and offset must be numbers: {partition}, {offset}", code="bad-csv")

@@ -130,7 +130,7 @@ def test_what_goes_wrong_leaves_nothing(kops: Kops, here: Path) -> None:
         (("--port-base", "70000"), 2, "--port-base 70000: allowed are 1 to"),
         (("-n", "0"), 2, "0 brokers: allowed are 1 to 100"),
         (("--seed-topic", "a:1:9"), 2, "--seed-topic a:1:9: replication factor 9"),
-        (("--ephemeral", "--data-dir", "x"), 2, "--ephemeral and --data-dir: one of them"),
+        (("--ephemeral", "--data-dir", "x"), 2, "give only one of --ephemeral and --data-dir"),
         (("--seed-topic", "a", "--no-wait"), 2, "--seed-topic needs a cluster that answers"),
         (("--server-properties", "nowhere"), 3, "--server-properties nowhere: no such file"),
         (("--data-dir", ""), 2, "the name of the cluster's directory is empty"),

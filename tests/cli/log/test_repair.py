@@ -152,7 +152,7 @@ def test_recover_exit_codes(kops: Kops, case_id: str, code: int, tmp_path: Path)
     assert kops("log", "recover", path, "--out", str(tmp_path / "out"), "--resume").code == code
     assert kops("log", "recover", path, "--out", str(tmp_path / "out"), "--force").code == code
     both = kops("log", "recover", path, "--out", str(tmp_path / "out"), "--resume", "--force")
-    assert (both.code, "--resume and --force: one of them" in both.err) == (16, True)
+    assert (both.code, "give only one of --resume and --force" in both.err) == (16, True)
 
 
 def test_recover_prints_what_is_lost(kops: Kops, tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -200,6 +202,23 @@ def test_what_a_reader_that_goes_away_has_got_is_committed(cluster: Cluster, tmp
     assert 0 < done < 3000 and cluster.members() == {}
     left = cluster.kops("topic", "consume", cluster.topic, "--group", cluster.group, "-e").out.count(b"\n")
     assert done + left == 3000
+
+
+def test_what_a_full_disk_did_not_take_is_not_committed(cluster: Cluster, tmp_path: Path) -> None:
+    """A record that is printed twice after an error is better than one that is never printed."""
+    cluster.make(40, tmp_path)
+    cluster.make_large(tmp_path)
+    command = f"{sys.executable} -m kops topic consume {cluster.topic} --group {cluster.group} --from-beginning -b {cluster.bootstrap}"
+    full = tmp_path / "full"
+    ran = subprocess.run(["bash", "-c", f"ulimit -f 40; {command} > {full}"], cwd=PROJECT, capture_output=True, timeout=120, check=False)
+    assert (ran.returncode, ran.stderr.decode()) == (1, "kops: error: cannot write to standard output: File too large\n")
+    written: Counter[int] = Counter()
+    for line in full.read_text().splitlines()[:-1]:  # the last one is cut
+        written[json.loads(line)["partition"]] += 1
+    committed = {partition: max(offset, 0) for partition, offset in enumerate(cluster.committed())}
+    assert sum(written.values()) > 20
+    assert all(offset <= written[partition] for partition, offset in committed.items()), (committed, written)
+    assert cluster.members() == {}
 
 
 def test_a_killed_member_and_a_static_one(cluster: Cluster, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def up(
     from kops.cluster.layout import settings
 
     if ephemeral and data_dir is not None:
-        raise UsageError("--ephemeral and --data-dir: one of them")
+        raise UsageError("give only one of --ephemeral and --data-dir")
     chosen = given_settings(out, config, server_properties)
     directory = _directory(data_dir, ephemeral=ephemeral)
     seeds = settings.parse_seed_topics(seed_topic or (), brokers or len(directory.node_ids()) or 3)

@@ -90,7 +90,7 @@ def describe(
     that does not exist is reported, and the exit code is then 3.
     """
     if offsets + members + state > 1:
-        raise UsageError("--offsets, --members, --state: one of them")
+        raise UsageError("give only one of --offsets, --members and --state")
     shown = "members" if members else "state" if state else "offsets"
     with connect(out, bootstrap, config, properties) as client:
         while True:

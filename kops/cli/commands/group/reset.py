@@ -87,14 +87,14 @@ def reset(
         {"earliest": to_earliest, "latest": to_latest, "current": to_current}, to_offset, to_datetime, by_duration, shift_by, from_file
     )
     if from_file is None and bool(topic) == all_topics:
-        raise UsageError("--all-topics or --topic: one of them")
+        raise UsageError("give either --all-topics or --topic")
     if from_file is not None and (topic or all_topics):
         raise UsageError("--from-file says which partitions; --topic and --all-topics exclude it")
     with connect(out, bootstrap, config, properties) as client:
         wanted = chosen_groups(client, groups, group, everything=all_groups)
         job = _Reset(out, client, wanted)
         if from_file is not None:
-            job.from_file(from_file)
+            job.from_file(from_file, "--from-file")
         else:
             assert target is not None
             job.to(target, topic)
@@ -189,7 +189,7 @@ def _target(
         given.append(Target("time", int(time.time() * 1000) - parse_duration_ms(duration, "--by-duration")))
     if len(given) + (file is not None) != 1:
         ways = "--to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, --by-duration, --shift-by, --from-file"
-        raise UsageError(f"exactly one of {ways}")
+        raise UsageError(f"give exactly one of {ways}")
     return given[0] if given else None
 
 
@@ -231,11 +231,11 @@ class _Reset:
             except KopsError as error:
                 self.errors[name] = error
 
-    def from_file(self, file: str) -> None:
-        """Plan: the offsets in a file."""
+    def from_file(self, file: str, option: str = "") -> None:
+        """Plan: the offsets in a file. `option` is that which named it."""
         from kops.client.coordinators.resets import check_partitions, read_csv, within_logs
 
-        wanted = read_csv(read_text(file, "--from-file"), self.groups, file)
+        wanted = read_csv(read_text(file, option), self.groups, file)
         self.groups = self.groups or sorted(wanted)
         self._look()
         for name in self._inactive():

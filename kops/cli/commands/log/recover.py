@@ -73,9 +73,9 @@ def recover(
     0: nothing was damaged. 1: there was damage, and all records were saved. 64: records are lost.
     """
     if keep_gaps and renumber:
-        raise UsageError("--keep-gaps and --renumber: one of them")
+        raise UsageError("give only one of --keep-gaps and --renumber")
     if resume and force:
-        raise UsageError("--resume and --force: one of them")
+        raise UsageError("give only one of --resume and --force")
     if as_ not in ("segment", "jsonl", "parquet"):
         raise UsageError(f"--as {as_}: not one of segment, jsonl, parquet")
     from kops.forensics.recover.run import SCHEMA

@@ -71,7 +71,7 @@ def repair(
     the journal; kops log recover lists the records that are gone.
     """
     if sum((dry_run, preen, yes)) > 1:
-        raise UsageError("-n, -p and -y: one of them at most")
+        raise UsageError("give only one of -n, -p and -y")
     if rollback is not None:
         return _rollback(out, rollback, paths, dry_run or preen or yes, force)
     if not paths:

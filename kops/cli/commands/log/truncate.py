@@ -50,7 +50,7 @@ def truncate(
     64: records were removed from the log.
     """
     if dry_run and yes:
-        raise UsageError("-n and --yes: one of them")
+        raise UsageError("give only one of -n and --yes")
     from kops.files import OsFiles
     from kops.forensics.truncate import plan_truncate
     from kops.forensics.truncate import truncate as run

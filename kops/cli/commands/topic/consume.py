@@ -196,7 +196,7 @@ class _Group:
         self.ends = end_offsets(client, keys) if until_end else None
         self._out = out
         self._name, self._topic = group, keys[0].topic
-        self._is_ending = False
+        self._is_ending = self._has_lost_output = False
         self._written: dict[TopicPartition, int] = {}
         # Rows of a table wait for others, and a file that is not complete is removed after an error.
         self._streams = out.file is None and out.format not in ("table", "wide")
@@ -251,6 +251,8 @@ class _Group:
     def _settle(self) -> None:
         from kops.cli.printing.sink import OutputClosed
 
+        if self._has_lost_output:
+            return
         try:
             self._out.flush()
         except OutputClosed:
@@ -273,9 +275,11 @@ class _Group:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        from kops.cli.printing.sink import OutputClosed
+        from kops.cli.printing.sink import OutputClosed, OutputError
 
         self._is_ending = True
+        # What was not written when the output failed must not be committed. A flush would succeed now, because nothing is left to write.
+        self._has_lost_output = isinstance(error, OutputError)
         is_complete = kind is None or issubclass(kind, KeyboardInterrupt | OutputClosed)
         self._consumer.close(commits=self._commits and (self._streams or is_complete))
 

@@ -145,7 +145,7 @@ def abort(
     ways = [transactional_id is not None, start_offset is not None, any(number is not None for number in numbers)]
     if sum(ways) != 1:
         ask = "--start-offset, or --producer-id with --producer-epoch and --coordinator-epoch, or --transactional-id"
-        raise UsageError(f"exactly one way to name the transaction: {ask}")
+        raise UsageError(f"name the transaction in exactly one way: {ask}")
     if transactional_id is not None:
         if topic is not None or partition is not None:
             raise UsageError("--transactional-id: without --topic and --partition")

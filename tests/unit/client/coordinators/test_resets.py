@@ -44,9 +44,9 @@ def test_files_of_one_group_and_of_several() -> None:
 @pytest.mark.parametrize(
     ("text", "groups", "why"),
     [
-        ("t,0,1\n", [], "f:1: 3 fields; group,topic,partition,offset is needed"),
+        ("t,0,1\n", [], "f:1: 3 fields, but group,topic,partition,offset is needed; name the group with --group if the file has none"),
         ("t,0,1\n", ["a", "b"], "f:1: 3 fields"),
-        ("t,0,1\nt,1\n", ["a"], "f:2: 2 fields; topic,partition,offset is needed"),
+        ("t,0,1\nt,1\n", ["a"], "f:2: 2 fields, but topic,partition,offset is needed"),
         ("t,x,1\n", ["a"], "f:1: partition and offset must be numbers: x, 1"),
         ("t,0,1.5\n", ["a"], "f:1: partition and offset must be numbers: 0, 1.5"),
     ],
