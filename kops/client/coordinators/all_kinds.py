@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
 
 from kops.client.client import Client
 from kops.client.coordinators.groups import GroupDescription, describe_groups
@@ -11,13 +10,22 @@ from kops.client.coordinators.share_groups import describe_share_groups
 from kops.client.coordinators.streams_groups import describe_streams_groups
 from kops.errors import ApiError
 
-_OTHER_KINDS: Final = (describe_share_groups, describe_streams_groups)
+_Describe = Callable[[Client, Iterable[str]], dict[str, GroupDescription | ApiError]]
 
 
 def describe_all_kinds(client: Client, group_ids: Iterable[str]) -> dict[str, GroupDescription | ApiError]:
-    """Describe consumer groups, classic groups, share groups and streams groups. GROUP_ID_NOT_FOUND for what is none of them."""
+    """Describe groups of all kinds. GROUP_ID_NOT_FOUND for what is no group."""
+    return _described(client, group_ids, (describe_share_groups, describe_streams_groups))
+
+
+def describe_committing_groups(client: Client, group_ids: Iterable[str]) -> dict[str, GroupDescription | ApiError]:
+    """Describe groups that commit offsets, of all kinds but share groups. GROUP_ID_NOT_FOUND for others."""
+    return _described(client, group_ids, (describe_streams_groups,))
+
+
+def _described(client: Client, group_ids: Iterable[str], others: Sequence[_Describe]) -> dict[str, GroupDescription | ApiError]:
     found = describe_groups(client, group_ids)
-    for describe in _OTHER_KINDS:
+    for describe in others:
         missing = [group_id for group_id, one in found.items() if isinstance(one, ApiError) and one.name == "GROUP_ID_NOT_FOUND"]
         for group_id, one in describe(client, missing).items() if missing else ():
             # A broker that has no groups of this kind says so; then the first answer is the right one.

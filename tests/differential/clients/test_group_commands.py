@@ -346,8 +346,12 @@ def test_a_streams_group_is_described(on: Kops, bootstrap: str) -> None:
     assert one["members"][0]["assignment"] == one["members"][0]["target_assignment"] == parts
     assert [(row["topic"], row["end_offset"]) for row in one["offsets"]][3:] == [("orders", 30), ("orders", 20), ("orders", 0)]
     assert [row["group"] for row in rows(on("group", "list", "--type", "streams", "--format", "jsonl"))] == ["streaming"]
+    assert "its state is Stable" in on("group", "reset", "streaming", "--to-earliest", "--topic", "orders", code=1).err
     member.leave()
     [one] = rows(on("group", "describe", "streaming", "--format", "jsonl"))
     assert (one["state"], one["members"]) == ("Empty", [])
+    on("group", "reset", "streaming", "--to-earliest", "--topic", "orders", "--execute")
+    [lag] = rows(on("group", "lag", "streaming", "--format", "jsonl"))
+    assert (lag["topic"], lag["lag"]) == ("orders", 50)
     on("group", "delete", "streaming")
     on("group", "describe", "streaming", code=3)

@@ -66,11 +66,11 @@ def lag(
 
 
 def _rows(client: Client, wanted: list[str]) -> tuple[list[dict[str, Any]], dict[str, KopsError | None]]:
+    from kops.client.coordinators.all_kinds import describe_committing_groups
     from kops.client.coordinators.group_offsets import fetch_offsets
-    from kops.client.coordinators.groups import describe_groups
 
     errors: dict[str, KopsError | None] = {
-        name: one if isinstance(one, ApiError) else None for name, one in describe_groups(client, wanted).items()
+        name: one if isinstance(one, ApiError) else None for name, one in describe_committing_groups(client, wanted).items()
     }
     offsets = fetch_offsets(client, [name for name, error in errors.items() if error is None])
     found = {name: one for name, one in offsets.items() if not isinstance(one, ApiError)}

@@ -289,10 +289,10 @@ class _Reset:
 
     def _look(self) -> None:
         """Learn the states and the offsets of the groups. A group that does not exist yet gets its first offsets."""
+        from kops.client.coordinators.all_kinds import describe_committing_groups
         from kops.client.coordinators.group_offsets import fetch_offsets
-        from kops.client.coordinators.groups import describe_groups
 
-        for name, one in describe_groups(self.client, self.groups).items():
+        for name, one in describe_committing_groups(self.client, self.groups).items():
             self.errors[name] = None
             if isinstance(one, ApiError):
                 self.errors[name] = None if one.name == "GROUP_ID_NOT_FOUND" else one
