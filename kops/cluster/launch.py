@@ -261,8 +261,8 @@ def start_brokers(
             raise
         names = ", ".join(str(broker["id"]) for broker in slow)
         path = running.directory.output_path(slow[0]["id"])
-        said = "".join(f"\n  {line}" for line in running.directory.last_lines(path))
-        raise UnreachableError(f"broker {names} did not serve within {timeout_s:g} s; its last lines ({path}):{said}") from None
+        said = " | ".join(running.directory.last_lines(path, 3))
+        raise UnreachableError(f"broker {names} did not serve within {timeout_s:g} s; its last lines ({path}): {said}") from None
 
 
 def _missing_parents(path: str) -> list[str]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kops.cluster.layout.directory import ClusterDirectory
 
 _LINES: Final = 10
+_FATAL: Final = "] FATAL "
+_LOGGER: Final = " (kops.broker.life.process)"
 
 
 class State(Enum):
@@ -178,17 +180,16 @@ class BrokerProcess:
             told(error)
 
     def _what_it_said(self) -> str:
-        """Describe why it did not start: how it ended, and its last lines."""
+        """Describe why it did not start, in one line: how it ended, and the reason that it logged, else its last lines."""
         path = self._directory.output_path(self.node_id)
         with open(path, "rb") as file:
             file.seek(self._output_start)
             lines = file.read().decode("utf-8", "replace").splitlines()[-_LINES:]
-        said = "".join(f"\n  {line}" for line in lines)
-        return (
-            f"broker {self.node_id} ended while it started: {self.how_it_ended}; its last lines ({path}):{said}"
-            if lines
-            else (f"broker {self.node_id} ended while it started: {self.how_it_ended}, without output ({path})")
-        )
+        ended = f"broker {self.node_id} ended while it started: {self.how_it_ended}"
+        reason = next((line.partition(_FATAL)[2] for line in reversed(lines) if _FATAL in line), None)
+        if reason is not None:
+            return f"{ended}: {reason.removesuffix(_LOGGER)}"
+        return f"{ended}; its last lines ({path}): {' | '.join(lines)}" if lines else f"{ended}, without output ({path})"
 
     # pause ------------------------------------------------------------------------------------------------------------------------
 

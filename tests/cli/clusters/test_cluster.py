@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from kops.cluster.launch import UpRequest, bring_up, clean_up, orphans, stop_supervisor, supervision
+from kops.cluster.layout import ports
 from kops.cluster.layout.directory import ClusterDirectory
 from kops.cluster.layout.ports import find_base
 from kops.cluster.processes.processes import supervised
@@ -186,8 +187,8 @@ def test_a_broker_that_dies_at_once_says_why(kops: Kops, here: Path) -> None:
     with OsFiles().lock(str(data / "broker-1")):
         ran = kops("cluster", "up")
     assert ran.code == 1
-    assert ran.err.startswith("kops: error: broker 1 ended while it started: exit code 1; its last lines (")
-    assert "does not start, it could not" in ran.err
+    assert ran.err.startswith("kops: error: broker 1 ended while it started: exit code 1: Node 1 does not start, it could not ")
+    assert (ran.err.count("\n"), "\\n" in ran.err) == (1, False)
     assert processes(data) == []
     assert sorted(os.listdir(data)) == before
     assert "\nbroker 1: Node 1 does not start, it could not " in kops("cluster", "status").err
@@ -223,6 +224,15 @@ def test_what_a_killed_supervisor_leaves_is_found_and_cleaned(kops: Kops, here: 
     until(lambda: not processes(data) and not orphans(ClusterDirectory(str(data))))
     assert kops("cluster", "down").err == f"{data} is down\n"
     assert not (data / ".kops" / "control").exists()
+
+
+def test_a_port_that_is_taken_behind_the_check(kops: Kops, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "is_free", lambda *_: True)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = kops("cluster", "up", "-n", "1", "--port-base", str(port))
+    assert (ran.code, f"listen on 127.0.0.1:{port}: Address already in use\n" in ran.err) == (1, True), ran.err
+    assert not (here / "kops-data").exists()
 
 
 def test_a_cluster_that_does_not_come_up_is_given_up(kops: Kops, here: Path) -> None:
