@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kops.metadata.controller.base.result import code
 from kops.protocol import messages
+from kops.protocol.errors import by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,21 +97,18 @@ def _share_group_describe(request: messages.ShareGroupDescribeRequest, _version:
 
 
 def _describe_share_offsets(request: messages.DescribeShareGroupOffsetsRequest, _version: int, error: ApiError) -> Message:
-    from kops.coordinators.share.responses import message_of
     from kops.protocol.messages.describe_share_group_offsets_response import DescribeShareGroupOffsetsResponseGroup as Group
 
-    text = error.message or message_of(error.name)
+    text = error.message or by_name(error.name).words
     groups = [Group(group_id=group.group_id, error_code=code(error), error_message=text) for group in request.groups]
     return messages.DescribeShareGroupOffsetsResponse(groups=groups)
 
 
 def _code_and_message(name: str) -> Callable[[Any, int, ApiError], Message]:
-    """With Kafka's message of the error, not the one of what went wrong."""
+    """With what the error means, not with what went wrong."""
 
     def made(_request: Message, _version: int, error: ApiError) -> Message:
-        from kops.coordinators.share.responses import message_of
-
-        response: Message = getattr(messages, name)(error_code=code(error), error_message=message_of(error.name))
+        response: Message = getattr(messages, name)(error_code=code(error), error_message=by_name(error.name).words)
         return response
 
     return made
@@ -123,7 +121,7 @@ def _share_state(name: str, *, has_message: bool) -> Callable[[Any, int, ApiErro
         from kops.coordinators.share import responses
 
         api: Any = getattr(responses, name)
-        told = (code(error), responses.message_of(error.name)) if has_message else (code(error),)
+        told = (code(error), by_name(error.name).words) if has_message else (code(error),)
         topics = [
             api.topic_result(topic.topic_id, [api.partition_result(each.partition, *told) for each in topic.partitions])
             for topic in request.topics
