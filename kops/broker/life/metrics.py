@@ -1,12 +1,13 @@
 """The metrics of a node, by Kafka's names (`kafka.server:type=ReplicaManager,name=LeaderCount`).
 
 Source: Kafka's KafkaBroker, ReplicaManager, LogManager, LogCleaner, Partition, SocketServer, RequestMetrics, BrokerServerMetrics,
-ShareSessionCache, ShareGroupMetrics, DelayedShareFetch, ControllerMetadataMetrics and AssignmentsManager. They are computed on request,
-from numbers that the parts keep.
+ShareSessionCache, ShareGroupMetrics, SharePartitionMetrics, DelayedShareFetch, ControllerMetadataMetrics and AssignmentsManager. They are
+computed on request, from numbers that the parts keep.
 """
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
     from kops.broker.life.broker_server import BrokerServer
     from kops.broker.network.socket_server import SocketServer
     from kops.broker.shares.manager import SharePartitionManager
+    from kops.coordinators.share.partition.share_partition import SharePartition
     from kops.metadata.image.metadata_image import MetadataImage
 
 _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
 _CLEANER: Final = "kafka.log:type=LogCleaner,name="
 _SHARE_SESSIONS: Final = "kafka.server:type=ShareSessionCache,name="
+_SHARE_PARTITIONS: Final = "kafka.server:type=SharePartitionMetrics,name="
+_PLAIN_TAG: Final = re.compile(r"[\w\-%. \t]*", re.ASCII)
 _CONTROLLER: Final = "kafka.controller:type=KafkaController,name="
 
 
@@ -95,7 +99,13 @@ SHARE_GAUGES: Final[Mapping[str, Callable[[SharePartitionManager], float]]] = {
         for kind in ("Accept", "Release", "Reject", "Renew")
     },
 }
-"""The metrics of its share partitions, once a member of a share group has come."""
+"""The metrics of its share groups, once a member of one has come."""
+SHARE_PARTITION_GAUGES: Final[Mapping[str, Callable[[SharePartition], float]]] = {
+    "AcquisitionLockTimeoutPerSec": lambda partition: partition.expired_count,
+    "InFlightMessageCount": lambda partition: partition.cache.in_flight_count,
+    "InFlightBatchCount": lambda partition: len(partition.cache.batches),
+}
+"""The metrics of each of its share partitions. Kafka's histograms of share groups and their partitions are not kept."""
 CLUSTER_GAUGES: Final[Mapping[str, Callable[[MetadataImage], float]]] = {
     f"{_CONTROLLER}ActiveBrokerCount": lambda image: sum(not broker.fenced for broker in image.cluster.brokers.values()),
     f"{_CONTROLLER}FencedBrokerCount": lambda image: sum(broker.fenced for broker in image.cluster.brokers.values()),
@@ -120,7 +130,23 @@ def broker_metrics(broker: BrokerServer) -> dict[str, float]:
     shares = broker.parts.shares.known
     if shares is not None:
         found |= {name: gauge(shares) for name, gauge in SHARE_GAUGES.items()}
+        for share_partition in shares.partitions:
+            found |= share_partition_metrics(share_partition)
     return found
+
+
+def share_partition_metrics(share_partition: SharePartition) -> dict[str, float]:
+    """The metrics of one share partition."""
+    key = share_partition.key
+    tags = f"group={_tag(key.group_id)},topic={share_partition.topic},partition={key.partition}"
+    return {f"{_SHARE_PARTITIONS}{name},{tags}": gauge(share_partition) for name, gauge in SHARE_PARTITION_GAUGES.items()}
+
+
+def _tag(value: str) -> str:
+    """A value as it stands in the name of an MBean (Kafka's Sanitizer.jmxSanitize, Java's ObjectName.quote)."""
+    if _PLAIN_TAG.fullmatch(value):
+        return value
+    return '"' + re.sub(r'([\\*?"])', r"\\\1", value).replace("\n", "\\n") + '"'
 
 
 def cluster_metrics(image: MetadataImage) -> dict[str, float]:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from kops.broker.apis.table import HANDLERS
-from kops.broker.life.metrics import SHARE_GAUGES
+from kops.broker.life.metrics import SHARE_GAUGES, share_partition_metrics
 from kops.broker.life.rates import TICK_MS, Rates
 from kops.broker.network.request_metrics import ApiMetrics, Histogram, RequestMetrics, error_counter, request_counts
 from kops.broker.replicas.topic_stats import BrokerTopicStats
+from kops.coordinators.share.key import SharePartitionKey
+from kops.coordinators.share.partition.cache import InFlightCache
 from kops.protocol import api_keys
 from kops.protocol.errors import by_code
 from kops.protocol.registry import response_class
 from kops.protocol.structure import parse_versions
 from tests.support.kafka.oracle import Oracle
+from tests.support.parts.managing import batch
+from tests.support.parts.sharing import Sharing, acquired
 from tests.support.requests.messages import random_message
 
 # Kafka's classes of ACLs take no random values, and nobody serves these here.
@@ -172,6 +177,40 @@ def test_the_names_of_share_metrics(oracle: Oracle) -> None:
     theirs = {name for each in registry.allMetrics() if (name := str(each.getMBeanName())).startswith(prefixes)}
     assert {name for name in SHARE_GAUGES if name.startswith(prefixes)} == theirs
     metrics.close()
+
+
+def test_the_names_of_share_partition_metrics(oracle: Oracle) -> None:
+    sharing = Sharing()
+    sharing.broker.produce(batch(3))
+    assert acquired(sharing.member("a").fetch()) == [(0, 2, 1)]
+    (share_partition,) = sharing.managers[1].partitions
+    ours = share_partition_metrics(share_partition)
+    prefix = "kafka.server:type=SharePartitionMetrics,name="
+    assert {name.removeprefix(prefix).partition(",")[0]: value for name, value in ours.items()} == {
+        "AcquisitionLockTimeoutPerSec": 0,
+        "InFlightMessageCount": 3,
+        "InFlightBatchCount": 1,
+    }
+    metrics = oracle.jvm.org.apache.kafka.server.share.metrics.SharePartitionMetrics("g", "orders", 0)
+    registry = oracle.jvm.org.apache.kafka.server.metrics.KafkaYammerMetrics.defaultRegistry()
+    theirs = {name for each in registry.allMetrics() if (name := str(each.getMBeanName())).startswith(prefix)}
+    # A share partition itself registers what it has in flight, under the same tags.
+    like = f"{prefix}AcquisitionLockTimeoutPerSec,"
+    assert {name for name in ours if name.startswith(like)} <= theirs
+    assert len({name.partition(",")[2].partition(",")[2] for name in ours}) == 1
+    metrics.close()
+    sharing.loop.advance(30_000)
+    assert share_partition_metrics(share_partition)[next(name for name in ours if name.startswith(like))] == 3
+
+
+@pytest.mark.parametrize("group", ["orders", "a-b_c.d 1%", "", "a:b", "a,b=c", 'q"u\\o*t?e', "a\nb", "ä"])
+def test_groups_in_the_names_of_metrics(oracle: Oracle, group: str) -> None:
+    sanitizer = oracle.jvm.org.apache.kafka.common.utils.Sanitizer
+    key, cache = SharePartitionKey(group, bytes(16), 3), InFlightCache(cast("Any", None))
+    made = SimpleNamespace(key=key, topic="orders", expired_count=0, cache=cache)
+    names = share_partition_metrics(cast("Any", made))
+    expected = f"group={sanitizer.jmxSanitize(group)},topic=orders,partition=3"
+    assert {name.split(",", 2)[2] for name in names} == {expected}
 
 
 def test_the_names_of_topic_metrics(oracle: Oracle) -> None:

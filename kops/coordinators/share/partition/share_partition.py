@@ -56,6 +56,9 @@ class SharePartition:
         self.leader_epoch = leader_epoch
         self.stage = Stage.EMPTY
         self.state_epoch = 0
+        self.topic = topic
+        self.expired_count = 0
+        """How many records lost their lock by time."""
         self._name = f"{key.group_id}-{uuid_text(key.topic_id)}:{topic}-{key.partition}"
         self._surroundings = surroundings
         self.cache = InFlightCache(self)
@@ -226,6 +229,7 @@ class SharePartition:
         lock.has_expired = True
         if lock.is_cancelled:
             return
+        self.expired_count += lock.last_offset - lock.first_offset + 1
         written = expire(self.cache, self, self._surroundings.settings, lock)
         if written:
             # Written or not, the records are available.
