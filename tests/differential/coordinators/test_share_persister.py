@@ -14,6 +14,7 @@ from kops.coordinators.share.responses import MESSAGES
 from kops.errors import ApiError
 from kops.protocol.declaration import Message
 from kops.protocol.errors import by_name
+from kops.protocol.json_text import uuid_text
 from kops.protocol.messages import delete_share_group_state_request as deleting
 from kops.protocol.messages import initialize_share_group_state_request as initializing
 from kops.protocol.messages import read_share_group_state_request as reading
@@ -125,6 +126,35 @@ def test_every_error_until_the_attempts_are_exhausted(oracle: Oracle, side: Java
                 twins.answer(asked, one_error(asked, key, error))
             is_retriable = error in RETRIABLE or (error.endswith(("NETWORK_EXCEPTION", "REQUEST_TIMED_OUT")) and " " in error)
             assert asked_for_it == (MAX_ATTEMPTS if is_retriable else 1), (error, is_lookup)
+
+
+@pytest.mark.slow
+def test_results_of_many_partitions_are_joined_in_kafkas_order(oracle: Oracle, side: JavaSide) -> None:
+    rng = random.Random(1)
+    twins = PersisterTwins(oracle, side)
+    topics = [rng.randbytes(16) for _ in range(5)]
+    data = [deleting.DeleteStateData(topic, [deleting.PartitionData(number) for number in rng.sample(range(100), 20)]) for topic in topics]
+    mine, theirs = twins.delete(deleting.DeleteShareGroupStateRequest("g", data))
+    twins.pump()
+    while twins.outstanding:
+        asked = twins.outstanding[0]
+        if isinstance(asked.ours, Lookup):
+            twins.answer(asked, lookup_answer(asked.ours.call.key, [(NODES[0], 0, None)]))
+        else:
+            told = {topic: [DELETE.api.partition_result(number, 42, "no") for number in range(100)] for topic in topics}
+            twins.answer(asked, DELETE.api.of_results(told))
+        twins.pump()
+    text = "Error in delete state RPC. no"
+    assert {(one.error_code, one.error_message) for topic in mine.result().results for one in topic.partitions} == {(42, text)}
+    expected = [
+        (str(topic.topicId()), [(one.partition(), one.errorCode(), one.errorMessage()) for one in topic.partitions()])
+        for topic in theirs.get().topicsData()
+    ]
+    found = [
+        (uuid_text(topic.topic_id), [(one.partition, one.error_code, one.error_message) for one in topic.partitions])
+        for topic in mine.result().results
+    ]
+    assert found == expected
 
 
 def one_error(asked: Asked, key: SharePartitionKey, error: str) -> Message | ApiError:

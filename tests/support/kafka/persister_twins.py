@@ -11,11 +11,13 @@ from py4j.java_gateway import get_field
 from kops.coordinators.runtime.promise import Promise
 from kops.coordinators.share.key import SharePartitionKey
 from kops.coordinators.share.persister.calls import BACKOFF_MAX_MS, BACKOFF_MS, DELETE, INITIALIZE, READ, SUMMARY, WRITE, Call, Node, Rpc
+from kops.coordinators.share.persister.default import DefaultPersister
 from kops.coordinators.share.persister.manager import Lookup, StateManager, StateRequest
 from kops.errors import ApiError
 from kops.protocol.connections.backoff import ExponentialBackoff
 from kops.protocol.declaration import Message
-from kops.protocol.messages.find_coordinator_response import FindCoordinatorResponse
+from kops.protocol.messages.delete_share_group_state_request import DeleteShareGroupStateRequest
+from kops.protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
 from tests.support.kafka.java_coordinators import KAFKA
 from tests.support.kafka.manual_jvm import ManualClock, constant, named, proxy
 from tests.support.kafka.oracle import Oracle
@@ -160,6 +162,16 @@ class PersisterTwins:
                 same(call.promise.result().encode(version), self.java.message_bytes(future.get().data(), version))
         self.calls = [(call, future) for call, future in self.calls if not call.promise.is_done]
 
+    def delete(self, request: DeleteShareGroupStateRequest) -> tuple[Promise[Any], Any]:
+        """Both persisters are asked to delete: our promise and Kafka's future."""
+        started = self.manager.getClass().getDeclaredField("isStarted")
+        started.setAccessible(True)
+        started.get(self.manager).set(True)  # so its thread is not started
+        theirs = self.oracle.java_class(f"{SHARE}DefaultStatePersister")(self.manager)
+        parameters = self.oracle.java_class(f"{SHARE}DeleteShareGroupStateParameters")
+        asked = getattr(parameters, "from")(self.java.message(request, 0))
+        return DefaultPersister(self.ours, lambda: 0.5).delete_state(request), theirs.deleteState(asked)
+
     # both sides' values -----------------------------------------------------------------------------------------------------------
 
     def _call_later(self, delay_ms: int, run: Callable[[], object]) -> None:
@@ -199,7 +211,5 @@ class PersisterTwins:
 
 def lookup_answer(key: SharePartitionKey, coordinators: Sequence[tuple[Node, int, str | None]]) -> FindCoordinatorResponse:
     """An answer of FindCoordinator: nodes, error codes and messages."""
-    from kops.protocol.messages.find_coordinator_response import Coordinator
-
     found = [Coordinator(key.coordinator_key, node.id, node.host, node.port, code, text) for node, code, text in coordinators]
     return FindCoordinatorResponse(coordinators=found)
