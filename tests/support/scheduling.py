@@ -102,6 +102,7 @@ SECONDS: dict[str, float] = {
     "tests/clients/test_copiers.py": 30,
     "tests/clients/test_connect.py": 20,
     "tests/clients/test_streams.py": 30,
+    "tests/differential/coordinators/test_streams_groups.py": 10,
     "tests/differential/clients/test_group_tools.py": 35,
     "tests/differential/storage/test_records.py": 8,
     "tests/simulation/raft/test_raft.py": 8,

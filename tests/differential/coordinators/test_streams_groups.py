@@ -38,7 +38,7 @@ from tests.support.parts.streams_topologies import TOPOLOGIES, topology
 
 GROUPS = ("g", "g", "g", "h")
 SOURCES = ("orders", "stock", "big")
-GOOD = ("stateful", "counting", "joined", "external", "many", "plain")
+GOOD = ("stateful", "counting", "wide", "joined", "external", "many", "plain")
 """Topologies that mostly work."""
 Tasks = dict[str, dict[str, list[int]]]
 KINDS: dict[str, float] = {
@@ -59,6 +59,16 @@ KINDS: dict[str, float] = {
     "expire": 0.3,
     "describe": 4,
     "reload": 0.9,
+}
+BUSY_KINDS: dict[str, float] = {
+    "join": 12,
+    "stay": 80,
+    "leave": 8,
+    "make_topics": 20,
+    "commit": 10,
+    "fail_write": 1,
+    "pass": 5,
+    "describe": 1,
 }
 
 
@@ -89,15 +99,17 @@ class Life:
             "stock": (rng.randbytes(16), rng.randrange(1, 5)),
             "big": (rng.randbytes(16), rng.randrange(10, 30)),
         }
+        self.is_busy = seed % 2 == 0
+        """Whether members come and go all the time, without delays, and nothing else goes wrong."""
         settings = {
             "group.initial.rebalance.delay.ms": 0,
-            "group.streams.max.size": rng.choice((3, 100, 100)),
-            "group.streams.initial.rebalance.delay.ms": rng.choice((0, 0, 3000)),
-            "group.streams.assignment.interval.ms": rng.choice((0, 1000)),
-            "group.streams.num.standby.replicas": rng.choice((0, 1, 2)),
+            "group.streams.max.size": 100 if self.is_busy else rng.choice((3, 100, 100)),
+            "group.streams.initial.rebalance.delay.ms": 0 if self.is_busy else rng.choice((0, 0, 3000)),
+            "group.streams.assignment.interval.ms": 0 if self.is_busy else rng.choice((0, 1000)),
+            "group.streams.num.standby.replicas": 1 if self.is_busy else rng.choice((0, 1, 2)),
             "offsets.retention.minutes": rng.choice((1, 10_080)),
         }
-        self.names = [rng.choice(GOOD)] * 3 + ([rng.choice(list(TOPOLOGIES))] if rng.random() < 0.5 else [])
+        self.names = [rng.choice(GOOD)] * 3 + ([rng.choice(list(TOPOLOGIES))] if rng.random() < 0.5 and not self.is_busy else [])
         self.members: dict[str, list[Member]] = {"g": [], "h": []}
         log = [(record, -1, -1, False) for record in self._old_records()] if rng.random() < 0.4 else []
         self.twins = StreamsTwins(java, settings, self.topics, log)
@@ -130,7 +142,8 @@ class Life:
 
     def live(self, step_count: int) -> Counter[str]:
         """So many steps; what happened."""
-        kinds, weights = list(KINDS), list(KINDS.values())
+        table = BUSY_KINDS if self.is_busy else KINDS
+        kinds, weights = list(table), list(table.values())
         for _ in range(step_count):
             getattr(self, f"_{self.rng.choices(kinds, weights)[0]}")()
         self.twins.commit()
@@ -140,9 +153,9 @@ class Life:
     # Members
 
     def _join(self) -> None:
-        rng, group = self.rng, self.rng.choice(GROUPS)
+        rng, group = self.rng, "g" if self.is_busy else self.rng.choice(GROUPS)
         known = self.members[group]
-        if known and rng.random() < 0.3:
+        if known and (rng.random() < 0.1 if self.is_busy and len(known) < 6 else rng.random() < 0.3):
             member = rng.choice(known)
         else:
             self.count += 1
@@ -175,7 +188,7 @@ class Life:
             self._learn(member, answer.response)
 
     def _stay(self) -> None:
-        rng, group = self.rng, self.rng.choice(GROUPS)
+        rng, group = self.rng, "g" if self.is_busy else self.rng.choice(GROUPS)
         known = self.members[group]
         member = rng.choice(known) if known and rng.random() < 0.97 else Member("stranger", "p1", 3)
         epoch = member.epoch
@@ -210,7 +223,7 @@ class Life:
     def _leave(self) -> None:
         rng, group = self.rng, self.rng.choice(GROUPS)
         known = self.members[group]
-        leaving = [*known] if rng.random() < 0.25 else rng.sample(known, min(1, len(known)))
+        leaving = [*known] if rng.random() < 0.25 and not self.is_busy else rng.sample(known, min(1, len(known)))
         for member in leaving:
             request = asking.StreamsGroupHeartbeatRequest(group, member.member_id, -1, shutdown_application=rng.random() < 0.1)
             if rng.random() < 0.05:
@@ -359,6 +372,9 @@ class Life:
     def _advance(self) -> None:
         self.twins.advance(self.rng.choice((0, 500, 1000, 3000, 3000, 3000, 6000, 6000, 11_000, 46_000)))
 
+    def _pass(self) -> None:
+        self.twins.advance(self.rng.choice((0, 100, 1000)))
+
     def _expire(self) -> None:
         self.twins.advance(700_000)
 
@@ -389,8 +405,8 @@ def test_random_lives(oracle: Oracle) -> None:
     java = JavaCoordinators(oracle)
     seen: Counter[str] = Counter()
     for seed in (1, 2):
-        seen += live(java, seed, 45)
-    assert {"join None", "stay None", "StreamsGroupTargetAssignmentMemberKey", "status 3"} <= set(seen), seen
+        seen += live(java, seed, 30)
+    assert {"join None", "stay None", "StreamsGroupTargetAssignmentMemberKey"} <= set(seen), seen
 
 
 @pytest.mark.slow
@@ -398,7 +414,7 @@ def test_many_lives(oracle: Oracle, seed_count: int | None) -> None:
     """The same, for longer."""
     java = JavaCoordinators(oracle)
     seen: Counter[str] = Counter()
-    for seed in range(100, 100 + (seed_count or 5)):
+    for seed in range(100, 100 + (seed_count or 6)):
         seen += live(java, seed, 200)
     wanted = (
         {f"status {number}" for number in range(6)} | {f"state {number}" for number in (1, 2, 3)} | {"standby", "endpoints", "reloaded"}

@@ -89,6 +89,10 @@ TOPOLOGIES: Final = {
         _sub("1", ["big"]),
     ],
     "counting": _counting(),
+    "wide": [
+        _sub("0", ["orders", "big", "stock"], sinks=["wide"], changelogs=[_internal("wide-changelog")]),
+        _sub("1", [], repartition=[_internal("wide")], changelogs=[_internal("narrow-changelog")]),
+    ],
     "joined": _joined(),
     "fixed": _fixed(),
     "external": _external(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 
-from kops.coordinators.groups.assignors.java_maps import JavaSet, text_hash
+from kops.coordinators.groups.assignors.java_maps import JavaSet, copy_capacity, put_ordered, text_hash
 from kops.coordinators.groups.streams.assignors.spec import TargetTasks, TaskNumbers
 from kops.coordinators.groups.streams.state.member import MemberState, StreamsGroupMember
 from kops.coordinators.groups.streams.state.tasks import ActiveTasks, OwnedTasks, has_any
@@ -84,18 +84,19 @@ class _Change:
     """What a member keeps, has to give up, and can get, of one kind of tasks; whether it has to wait for some."""
 
     def __init__(self, current: Mapping[str, Collection[int]], target: TaskNumbers, is_taken: IsTaken) -> None:
-        self.kept: dict[str, frozenset[int]] = {}
-        self.revoked: dict[str, frozenset[int]] = {}
-        self.free: dict[str, frozenset[int]] = {}
+        kept: dict[str, frozenset[int]] = {}
+        revoked: dict[str, frozenset[int]] = {}
+        can_get: dict[str, frozenset[int]] = {}
         self.has_unreleased = False
-        for subtopology_id in JavaSet(text_hash, [*target, *current]):
+        for subtopology_id in JavaSet(text_hash, [*target, *current], capacity=copy_capacity(len(target))):
             own, wanted = frozenset(current.get(subtopology_id, ())), target.get(subtopology_id, frozenset())
             missing = wanted - own
             free = frozenset(number for number in missing if not is_taken(subtopology_id, number))
             self.has_unreleased = self.has_unreleased or len(free) < len(missing)
-            for found, numbers in ((self.kept, own & wanted), (self.revoked, own - wanted), (self.free, free)):
+            for found, numbers in ((kept, own & wanted), (revoked, own - wanted), (can_get, free)):
                 if numbers:
                     found[subtopology_id] = numbers
+        self.kept, self.revoked, self.free = (put_ordered(found, text_hash) for found in (kept, revoked, can_get))
 
 
 def _with_epochs(tasks: TaskNumbers, epochs: ActiveTasks) -> ActiveTasks:
