@@ -3,6 +3,7 @@ answer."""
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -204,7 +205,67 @@ def limits(side: Side, version: int) -> Steps:
     yield "last", member.fetch(-1)
 
 
-_OF_BOTH: tuple[Callable[[Side, int], Steps], ...] = (sessions, acknowledgements, limits)
+def lives(side: Side, version: int, seed: int = 0) -> Steps:
+    """Random requests of three members about one partition."""
+    name = f"share-lives-{version}-{seed}"
+    ready(side, name)
+    rng = random.Random(10 * seed + version)
+    produce(side, name, 3)
+    members = [Asks(side, name, version, member) for member in "abc"]
+    epochs = dict.fromkeys("abc", 0)
+    yield "first", members[0].fetch(0, 0, max_wait_ms=_LONG_MS)
+    epochs["a"] = 1
+    end = 3
+    for number in range(50):
+        if rng.random() < 0.25:
+            count = rng.randrange(1, 6)
+            produce(side, name, count)
+            end += count
+        member = rng.choice(members)
+        epoch = epochs[member.member]
+        if rng.random() < 0.05:
+            epoch = rng.choice((-1, 0, 1, 77))
+        acks = drawn_acks(rng, end, last_type=4 if version > 1 else 3)
+        is_renewal = version > 1 and rng.random() < 0.1
+        kind = "fetch"
+        if rng.random() < 0.35 and epoch:
+            kind = "acknowledge"
+            fields: dict[str, Any] = {"is_renew_ack": is_renewal} if is_renewal else {}
+            answer = member.acknowledge(epoch, acks, **fields)
+        elif is_renewal and epoch:
+            zeros: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0, "is_renew_ack": True}
+            answer = member.fetch(epoch, 0, acks=acks, **zeros)
+        else:
+            fields = {"max_records": rng.choice((1, 2, 5, 500)), "batch_size": rng.choice((-1, 0, 1, 3, 500))}
+            if version > 1:
+                fields["share_acquire_mode"] = rng.randrange(2)
+            acks = acks if epoch and rng.random() < 0.6 else []
+            if any(2 in types for _, _, types in acks):
+                fields["max_wait_ms"] = 400  # what is released is there when it is persisted
+            answer = member.fetch(epoch, 0, acks=acks, **fields)
+        yield f"{number}: {kind} of {member.member} at {epoch}, {acks}", answer
+        if epoch == -1:
+            time.sleep(0.3)  # the answer does not wait until what the member had is released
+        if answer["error_code"] == "NONE":
+            epochs[member.member] = 0 if epoch == -1 else epoch + 1
+        else:
+            epochs[member.member] = 0
+
+
+def drawn_acks(rng: random.Random, end: int, last_type: int) -> list[tuple[int, int, list[int]]]:
+    """Mostly near the end, mostly in order."""
+    found: list[tuple[int, int, list[int]]] = []
+    offset = rng.randrange(max(0, end - 12), end)
+    while offset < end and rng.random() < 0.7:
+        last = min(offset + rng.choice((0, 0, 0, 1, 2)), end - 1 if rng.random() < 0.95 else end + 3)
+        last = max(offset, last)
+        count = last - offset + 1 if rng.random() < 0.4 else 1
+        found.append((offset, last, [rng.choice((0, 1, 1, 2, 2, 3, last_type)) for _ in range(count)]))
+        offset = last + rng.choice((1, 1, 1, 2))
+    return found
+
+
+_OF_BOTH: tuple[Callable[[Side, int], Steps], ...] = (sessions, acknowledgements, limits, lives)
 CASES: dict[str, tuple[Callable[[Side, int], Steps], int]] = {
     **{f"{steps.__name__}-{version}": (steps, version) for steps in _OF_BOTH for version in (1, 2)},
     "renewals-2": (renewals, 2),
