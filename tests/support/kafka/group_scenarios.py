@@ -33,6 +33,8 @@ from tests.support.nodes.kops_nodes import KopsNodes
 
 FILE: Final = PROJECT / "tests" / "golden" / "group-tools.json"
 CONSUMER: Final = ("--command-property", "group.protocol=consumer")
+NOTED: Final = re.compile(r'"\w*([tT]imestamp|[pP]roducerId|topicId|Hash|memberId)\w*":("[^"]*"|-?\d+),?|(offset|CreateTime): \d+ ?')
+OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 MINUTES_20: Final = 20 * 60_000
 
 MASKS: Final = [
@@ -303,7 +305,9 @@ def readers(scenario: Scenario) -> None:
         run(*described)
         run(*described, "--members", "--verbose")
         verifiable = ("--topic", topic, "--group-id", f"v-{name}", "--group-protocol", protocol, "--max-messages", 10, "--verbose")
-        run("verifiable-consumer", *verifiable)
+        text = scenario.tools.run("verifiable-consumer", *scenario.server, *verifiable)
+        # Assigned before it knows the topic's name by its metadata, the consumer begins with nothing.
+        scenario.note("verifiable-consumer", verifiable, re.sub(r'.*"partitions_assigned","partitions":\[\]}\n', "", text))
         measured = ("--topic", topic, "--num-records", 10, "--group", f"p-{name}", "--timeout", 20_000, *setting)
         run("consumer-perf-test", *measured)
         _wait(scenario, lambda text: "Empty" in text, "consumer-groups", "--describe", "--group", f"p-{name}", "--state")
@@ -381,7 +385,61 @@ def copied(scenario: Scenario) -> None:
     delete(scenario, source, target)
 
 
-SCENARIOS: Final = {each.__name__: each for each in (groups, transactions, hanging, readers, members, copied, share_groups, streams_groups)}
+def internal(scenario: Scenario) -> None:
+    """The records that groups and transactions leave in internal topics, as the console's formatters and kafka-dump-log show them."""
+    run, topic, oracle = scenario.run, "noted", scenario.tools.oracle
+    create(scenario, topic)
+    write(scenario, topic, "aa")
+    for protocol in ("classic", "consumer"):
+        reading = ("--topic", topic, "--group", f"noted-{protocol}", "--from-beginning", "--command-property", f"group.protocol={protocol}")
+        settings = (
+            "--command-property",
+            "client.id=noted",
+            "--command-property",
+            "auto.commit.interval.ms=60000",
+        )  # one commit, at the end
+        run("console-consumer", *reading, *settings, "--max-messages", 10, "--timeout-ms", 20_000)
+        one = ("consumer-groups", "--group", f"noted-{protocol}")
+        scenario.until(lambda text: "Empty" in text, *one, "--describe", "--state")
+        run(*one, "--reset-offsets", "--topic", f"{topic}:0", "--to-offset", 3, "--execute")
+        run(*one, "--delete-offsets", "--topic", f"{topic}:1")
+    run(*one, "--delete")
+    places = oracle.jvm.java.util.HashMap()
+    places.put(
+        oracle.java_class("org.apache.kafka.common.TopicPartition")(topic, 0),
+        oracle.java_class("org.apache.kafka.clients.consumer.OffsetAndMetadata")(7),
+    )
+    group = oracle.java_class("org.apache.kafka.clients.consumer.ConsumerGroupMetadata")("noted-txn")
+    with client(scenario, "Producer", transactional_id="noted-id", linger_ms=0) as producer:
+        producer.initTransactions()
+        for ended in (producer.commitTransaction, producer.abortTransaction):
+            producer.beginTransaction()
+            send(scenario, producer, topic, "value")
+            producer.sendOffsetsToTransaction(places, group)
+            ended()
+            scenario.until(lambda text: "Complete" in text, "transactions", "describe", "--transactional-id", "noted-id")
+    for name, internal_topic in (("Offsets", OFFSETS), ("TransactionLog", TRANSACTIONS)):
+        place = ("--topic", internal_topic, "--partition", 0, "--offset", "earliest", "--timeout-ms", 4000)
+        printer = (*place, "--formatter", f"org.apache.kafka.tools.consumer.{name}MessageFormatter")
+        text = scenario.tools.run("console-consumer", *scenario.server, *printer)
+        scenario.note("console-consumer", printer, _noted(text))
+    for internal_topic, decoder in ((OFFSETS, "--offsets-decoder"), (TRANSACTIONS, "--transaction-log-decoder")):
+        [path] = [found for each in scenario.nodes.ids for found in scenario.nodes.log_dir(each).glob(f"{internal_topic}-0/*.log")]
+        scenario.note("dump-log", (decoder, internal_topic), _noted(oracle.dump([decoder, "--files", str(path)])))
+    run("consumer-groups", "--delete", "--group", "noted-classic", "--group", "noted-txn")
+    delete(scenario, topic)
+
+
+def _noted(text: str) -> str:
+    """Only records of the scenario `internal`, without times, ids and offsets."""
+    # The formatters end no lines.
+    records = [record for record in text.replace('}{"key"', '}\n{"key"').splitlines() if '"noted-' in record]
+    return "\n".join(NOTED.sub("", record.partition("Processed a total")[0]) for record in records)
+
+
+SCENARIOS: Final = {
+    each.__name__: each for each in (groups, transactions, hanging, readers, members, copied, internal, share_groups, streams_groups)
+}
 
 
 def kept() -> dict[str, list[list[Any]]]:
