@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from typing import Final, Self
 
 from kops.environment import find_java
 from tests.bench.ack_latency import usage
-from tests.bench.cluster import PATIENCE_S, RECORD_SIZE, Answer, Client, kafka_java, pss_mib, until
+from tests.bench.cluster import PATIENCE_S, RECORD_SIZE, Answer, Client, cpu_s, kafka_java, pss_mib, until
 from tests.bench.data import CACHE
 from tests.bench.offsets_log import COMMITS, load_figures, offline_figures
 from tests.support.kafka.kafka_jars import kafka_jars
@@ -251,7 +252,7 @@ class Run:
     def replay(self) -> None:
         """A partition of `__consumer_offsets` with a million commits."""
         wall = self.answer(f"a node loads {COMMITS:,} commits", "s")
-        memory = self.answer("... its memory (PSS) then", "MiB")
+        cpu, memory = self.answer("... its CPU, with its start", "CPU s"), self.answer("... its memory (PSS) then", "MiB")
         for _ in range(self.rounds):
             for name in self.names:
                 folder = self.work / self.new_name(f"{name}-replay")
@@ -260,12 +261,15 @@ class Run:
                 with ExitStack() as ended:
                     ended.callback(nodes.__exit__)
                     wall.add(name, load_figures(nodes))
+                    cpu.add(name, cpu_s(nodes))
                     memory.add(name, pss_mib(nodes))
                 shutil.rmtree(folder)
-        offline, peak = self.answer("... kops log offsets", "s"), self.answer("... its memory", "MiB")
+        offline, cpu = self.answer("... kops log offsets", "s"), self.answer("... its CPU", "CPU s")
+        peak = self.answer("... its memory", "MiB")
         for _ in range(self.rounds):
-            taken, mib = offline_figures()
+            taken, taken_cpu, mib = offline_figures()
             offline.add("kops", taken)
+            cpu.add("kops", taken_cpu)
             peak.add("kops", mib)
 
 
@@ -325,6 +329,7 @@ def main(arguments: Sequence[str]) -> None:
     asked = parser.parse_args(arguments)
     # As installed: the bytecode of modules is kept.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the nodes end, too
     asked.dir.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="coordinators-", dir=asked.dir))
     with ExitStack() as ended:
