@@ -26,6 +26,7 @@ ALONE = {
     "tests/network/node/test_node.py",
     "tests/network/controller/test_raft_quorum.py",
     "tests/network/node/test_slow_disk.py",
+    "tests/simulation/coordinators/test_coordinator_bugs.py",
     "tests/simulation/test_node_bugs.py",
     "tests/unit/test_install.py",
 }
@@ -55,7 +56,8 @@ SECONDS: dict[str, float] = {
     "JVM 1": 129,
     "JVM 2": 128,
     "tests/simulation/test_nodes.py": 125,
-    "tests/simulation/coordinators/test_coordinator_lives.py": 25,
+    "tests/simulation/coordinators/test_coordinator_lives.py": 15,
+    "tests/simulation/coordinators/test_coordinator_bugs.py": 6,
     "tests/simulation/test_node_lives.py": 110,
     "tests/fuzz/test_records.py": 115,
     "clusters": 110,

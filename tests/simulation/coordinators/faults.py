@@ -21,7 +21,12 @@ class CoordinatorFaults(Faults):
 
     def __init__(self, world: CoordinatorWorld) -> None:
         super().__init__(world)
-        more: list[tuple[int, Callable[[], None]]] = [(5, self.kill_one), (5, self.cut_one_wire_and_kill), (2, self.pause)]
+        more: list[tuple[int, Callable[[], None]]] = [
+            (5, self.kill_one),
+            (5, self.cut_one_wire_and_kill),
+            (3, self.replace),
+            (2, self.pause),
+        ]
         self._kinds += [kind for weight, kind in more for _ in range(weight)]
 
     def _any(self) -> SimNode:
@@ -35,6 +40,15 @@ class CoordinatorFaults(Faults):
         node.kill()
         self._start_again([node])
 
+    def replace(self) -> None:
+        """A node is cut off from the others, not from its clients, for so long that others lead what it led. It does not know."""
+        node = self._any()
+        self.world.say(f"node {node.id} is cut off from the others for long")
+        for other in self.world.nodes.values():
+            self.world.clock.cut_off(node.host.address, other.host.address)
+        self.world.run_for(self.chance.uniform(3_200, 5_000))
+        self.world.clock.heal()
+
     def cut_one_wire_and_kill(self) -> None:
         """A node dies with what only one of the others has: what it has written may be lost, or may not."""
         node = self._any()
@@ -44,4 +58,7 @@ class CoordinatorFaults(Faults):
         self.world.run_for(self.chance.uniform(100, 2_500))
         node.kill()
         self.world.clock.heal()
+        # What the dead node had sent over that wire arrives before the node is back: a registration of its former life that comes behind
+        # the new one takes its place, and Kafka's broker never registers again.
+        self.world.run_for(300)
         self._start_again([node])

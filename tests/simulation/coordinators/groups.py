@@ -321,7 +321,8 @@ class OffsetReader(Actor):
             assert errors <= AGAIN, f"{group}: {errors}"
             world.counts["offsets not stable"] += 1
             return None
-        is_newest = world.coordinates(node, GROUP, group) and (is_stable or group not in world.transactional_groups)
+        # Without `require_stable` a new coordinator answers from what it knows to be committed: its high watermark may be behind, as Kafka's.
+        is_newest = is_stable and world.coordinates(node, GROUP, group)
         for number, one in found.items():
             world.offsets.fetched(Place(group, number), one.committed_offset, asked_ms, f"node {node}", is_newest=is_newest)
         return {number: one.committed_offset for number, one in found.items()}

@@ -52,9 +52,9 @@ REFUSED = {
 NO_GENERATION = -1
 OLD_PRODUCE, OLD_ADD, OLD_OFFSETS, OLD_END = 11, 3, 4, 4
 """The newest versions that producers of version 0 use."""
-STALL, HASTE, ABORT, OFFSETS = 0.06, 0.15, 0.25, 0.5
-"""How often a producer waits for longer than its time-out within a transaction, doesn't wait for an answer before it aborts, aborts, and
-commits offsets."""
+STALL, HASTE, ABORT, OFFSETS, THINK = 0.06, 0.15, 0.25, 0.5, 0.5
+"""How often a producer waits for longer than its time-out within a transaction, doesn't wait for an answer before it aborts, aborts, commits
+offsets, and waits a bit before the end, so that an end comes also while nothing else gets through."""
 
 
 class RefusedError(Exception):
@@ -156,6 +156,8 @@ class Producer(Actor):
         if not self.is_last and chance.random() < STALL:
             self.say("stalls before the end")
             yield self.pause(self._timeout_ms, self._timeout_ms * 1.6)
+        elif chance.random() < THINK:
+            yield self.pause(0, 500)
         yield from self._end(txn, is_commit=not is_aborted)
         return not is_aborted
 

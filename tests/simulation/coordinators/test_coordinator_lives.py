@@ -11,9 +11,9 @@ from collections import Counter
 import pytest
 
 from tests.simulation.coordinators.life import COORDINATORS
-from tests.simulation.node_life import live, live_all
+from tests.simulation.node_life import live
 
-SLOW_SEEDS = 8
+SLOW_SEEDS = 6
 FIRST_SLOW_SEED = 2_000
 EVENTS = {
     "transactions committed",
@@ -43,15 +43,8 @@ def test_a_life_of_coordinators_is_the_same_every_time() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_many_lives_of_coordinators(seed_count: int | None) -> None:
-    count = SLOW_SEEDS if seed_count is None else seed_count
-    live_all(range(FIRST_SLOW_SEED, FIRST_SLOW_SEED + count), kind=COORDINATORS)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(0)
-def test_lives_of_coordinators_do_what_they_are_for() -> None:
-    """Over some seeds, everything that may happen does."""
+    """All goes well, and over some seeds everything that may happen does."""
     counts: Counter[str] = Counter()
-    for seed in range(200, 206):
+    for seed in range(FIRST_SLOW_SEED, FIRST_SLOW_SEED + (SLOW_SEEDS if seed_count is None else seed_count)):
         counts += live(seed, kind=COORDINATORS).counts
-    assert min(counts[event] for event in EVENTS) > 0, counts
+    assert seed_count is not None or min(counts[event] for event in EVENTS) > 0, counts

@@ -227,8 +227,13 @@ class CoordinatorAdmin(SimAdmin):
             INPUTS: lambda: self._topic(INPUTS, INPUT_PARTITIONS, {}),
         }
         if self._makes_internal:
-            small: dict[str, str | int] = {"cleanup.policy": "compact", "internal.segment.bytes": 700, "min.cleanable.dirty.ratio": "0.01"}
-            small |= {"delete.retention.ms": 1_500, "file.delete.delay.ms": 1_000}
+            small: dict[str, str | int] = {
+                "cleanup.policy": "compact",
+                "internal.segment.bytes": 3_000,
+                "min.cleanable.dirty.ratio": "0.01",
+            }
+            # Tombstones stay: a replica that is down for longer than `delete.retention.ms` would never hear of them.
+            small |= {"file.delete.delay.ms": 1_000}
             made |= {name: lambda name=name: self._topic(name, INTERNAL_PARTITIONS, small) for name in INTERNAL}  # type: ignore[misc]
         return made
 
