@@ -321,7 +321,7 @@ class OffsetReader(Actor):
             assert errors <= AGAIN, f"{group}: {errors}"
             world.counts["offsets not stable"] += 1
             return None
-        # Without `require_stable` a new coordinator answers from what it knows to be committed: its high watermark may be behind, as Kafka's.
+        # Without `require_stable` a new coordinator answers from what it knows to be committed. Its high watermark may be behind.
         is_newest = is_stable and world.coordinates(node, GROUP, group)
         for number, one in found.items():
             world.offsets.fetched(Place(group, number), one.committed_offset, asked_ms, f"node {node}", is_newest=is_newest)

@@ -53,8 +53,8 @@ NO_GENERATION = -1
 OLD_PRODUCE, OLD_ADD, OLD_OFFSETS, OLD_END = 11, 3, 4, 4
 """The newest versions that producers of version 0 use."""
 STALL, HASTE, ABORT, OFFSETS, THINK = 0.06, 0.15, 0.25, 0.5, 0.5
-"""How often a producer waits for longer than its time-out within a transaction, doesn't wait for an answer before it aborts, aborts, commits
-offsets, and waits a bit before the end, so that an end comes also while nothing else gets through."""
+"""How often a producer waits for longer than its time-out within a transaction, doesn't wait for an answer before it aborts, aborts,
+commits offsets, and waits a bit before the end, so that an end comes also while nothing else gets through."""
 
 
 class RefusedError(Exception):
