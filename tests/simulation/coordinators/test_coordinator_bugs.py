@@ -26,7 +26,7 @@ from tests.simulation.coordinators.world import CoordinatorWorld
 from tests.simulation.node_life import Kind, live_all
 from tests.simulation.node_world import Mix
 
-FIRST_SEED = 500
+FIRST_SEED = 503
 NO_PRODUCER = -1
 Patch = pytest.MonkeyPatch
 
