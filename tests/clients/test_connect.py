@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.support.kafka.java_programs import JavaProgram
 from tests.support.kafka.kafka_jars import APPLICATIONS, BROKER
+from tests.support.kafka.programs.java_programs import JavaProgram
 from tests.support.kafka.real_broker import free_ports
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.librdkafka import create_topic

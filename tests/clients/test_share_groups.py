@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.share_consumers import ShareConsumer, configure_group, until
+from tests.support.kafka.programs.share_consumers import ShareConsumer, configure_group, until
 from tests.support.nodes.kops_nodes import KopsNodes
 
 PATIENCE_S = 60

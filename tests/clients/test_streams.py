@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.support.kafka.java_programs import JavaProgram
 from tests.support.kafka.kafka_jars import APPLICATIONS
-from tests.support.kafka.share_scenarios import coordinator_of
+from tests.support.kafka.programs.java_programs import JavaProgram
+from tests.support.kafka.programs.share_scenarios import coordinator_of
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.librdkafka import create_topic
 

@@ -20,8 +20,8 @@ from kops.protocol.messages import ConsumerGroupHeartbeatRequest
 from tests.cli.conftest import Ran
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.programs.streams_scenarios import StreamsMember
 from tests.support.kafka.real_broker import RealBroker
-from tests.support.kafka.streams_scenarios import StreamsMember
 from tests.support.nodes.kops_nodes import KopsNodes
 
 Kops = Callable[..., Ran]

@@ -1,6 +1,6 @@
 """Kafka 4.3.0's tools for groups, share groups and transactions on three nodes of kops: the text that they print on three of Apache Kafka.
 
-`tests/support/kafka/group_scenarios.py` has the scenarios and keeps Apache Kafka's text.
+`tests/support/kafka/programs/group_scenarios.py` has the scenarios and keeps Apache Kafka's text.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kafka.group_scenarios import SCENARIOS, kept, told
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.tool_texts import Scenario
+from tests.support.kafka.programs.group_scenarios import SCENARIOS, kept, told
+from tests.support.kafka.programs.tool_texts import Scenario
 from tests.support.nodes.kops_nodes import KopsNodes
 
 

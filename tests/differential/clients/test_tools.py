@@ -13,7 +13,7 @@ import pytest
 from tests.differential.conftest import RealThree
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.tool_texts import Scenario, comparable
+from tests.support.kafka.programs.tool_texts import Scenario, comparable
 from tests.support.nodes.kops_nodes import KopsNodes
 
 

@@ -14,8 +14,8 @@ from kops.coordinators.groups.assignors.java_maps import numbers_of_list, put_or
 from kops.coordinators.groups.assignors.spec import GroupSpec, MemberSpec, Partitions
 from kops.errors import ApiError
 from kops.protocol.messages.consumer_group_target_assignment_member_value import ConsumerGroupTargetAssignmentMemberValue, TopicPartition
-from tests.support.kafka.java_coordinators import JavaCoordinators
 from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.twins.java_coordinators import JavaCoordinators
 
 NUMBERS = random.Random(7)
 TOPICS = {f"topic-{index}": (NUMBERS.randbytes(16), count) for index, count in enumerate((1, 2, 3, 5, 8, 13, 21, 40, 1, 3))}

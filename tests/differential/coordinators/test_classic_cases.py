@@ -23,9 +23,9 @@ from kops.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support.kafka.group_twins import GroupTwins
-from tests.support.kafka.java_coordinators import JavaCoordinators
 from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.twins.group_twins import GroupTwins
+from tests.support.kafka.twins.java_coordinators import JavaCoordinators
 
 TOPICS = {"orders": (bytes(range(16)), 4)}
 SETTINGS = {"group.initial.rebalance.delay.ms": 1000, "group.max.size": 100}

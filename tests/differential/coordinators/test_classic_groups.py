@@ -32,9 +32,9 @@ from kops.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support.kafka.group_twins import GroupTwins
-from tests.support.kafka.java_coordinators import KAFKA, JavaCoordinators
 from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.twins.group_twins import GroupTwins
+from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators
 
 TOPICS = {"orders": (bytes(range(16)), 4), "stock": (bytes(range(240, 256)), 2)}
 TOPIC_NAMES = ("orders", "stock", "gone")

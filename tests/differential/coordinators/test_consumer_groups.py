@@ -29,10 +29,10 @@ from kops.protocol.messages.leave_group_request import LeaveGroupRequest, Member
 from kops.protocol.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from kops.protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
 from kops.protocol.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.support.kafka.consumer_group_twins import ConsumerTwins
-from tests.support.kafka.group_twins import GroupTwins
-from tests.support.kafka.java_coordinators import JavaCoordinators
 from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.twins.consumer_group_twins import ConsumerTwins
+from tests.support.kafka.twins.group_twins import GroupTwins
+from tests.support.kafka.twins.java_coordinators import JavaCoordinators
 
 GROUPS = ("g1", "g2")
 INSTANCES = ("i1", "i2")

@@ -18,10 +18,10 @@ from kops.protocol.messages.offset_commit_value import OffsetCommitValue
 from kops.records.log_offsets import TopicPartition
 from kops.timeline import Timeline
 from tests.support.coordinators.manual_runtime import ManualRuntime
-from tests.support.kafka.java_coordinators import JavaCoordinators
-from tests.support.kafka.java_runtime import PARTITION, TOPIC, JavaRuntime
 from tests.support.kafka.manual_jvm import ManualClock
 from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.twins.java_coordinators import JavaCoordinators
+from tests.support.kafka.twins.java_runtime import PARTITION, TOPIC, JavaRuntime
 
 KEY = TopicPartition(TOPIC, PARTITION)
 STEPS = 40

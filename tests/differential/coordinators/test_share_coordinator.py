@@ -21,9 +21,9 @@ from kops.protocol.messages import read_share_group_state_request as reading
 from kops.protocol.messages import read_share_group_state_summary_request as summing
 from kops.protocol.messages import write_share_group_state_request as writing
 from kops.timeline import Timeline
-from tests.support.kafka.java_coordinators import JavaCoordinators
 from tests.support.kafka.manual_jvm import ManualClock
 from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.twins.java_coordinators import JavaCoordinators
 from tests.support.parts.coordinator_images import Image
 
 NOW_MS = 1_700_000_000_000

@@ -16,9 +16,9 @@ from kops.coordinators.groups.share.offsets import DeleteOffsetsResult
 from kops.protocol.messages import alter_share_group_offsets_request as altering
 from kops.protocol.messages import delete_share_group_offsets_request as deleting
 from kops.protocol.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
-from tests.support.kafka.java_coordinators import JavaCoordinators
 from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.share_group_twins import ShareTwins
+from tests.support.kafka.twins.java_coordinators import JavaCoordinators
+from tests.support.kafka.twins.share_group_twins import ShareTwins
 
 ALL_TOPICS = {"orders": (bytes([1] * 16), 2), "stock": (bytes([2] * 16), 3), "late": (bytes([3] * 16), 1)}
 SETTINGS = {"group.share.max.size": 3}

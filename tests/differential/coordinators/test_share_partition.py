@@ -15,7 +15,7 @@ from kops.records.build import build_batch, end_txn_marker
 from kops.records.isolation import AbortedTransaction
 from kops.records.record import Record
 from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.share_partition_twins import JavaSide, Settings, Twins
+from tests.support.kafka.twins.share_partition_twins import JavaSide, Settings, Twins
 
 MEMBERS = ("m1", "m2", "m3")
 ERRORS = (

@@ -21,8 +21,8 @@ from kops.protocol.messages import read_share_group_state_request as reading
 from kops.protocol.messages import read_share_group_state_summary_request as summing
 from kops.protocol.messages import write_share_group_state_request as writing
 from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.persister_twins import Asked, PersisterTwins, lookup_answer
-from tests.support.kafka.share_partition_twins import JavaSide
+from tests.support.kafka.twins.persister_twins import Asked, PersisterTwins, lookup_answer
+from tests.support.kafka.twins.share_partition_twins import JavaSide
 
 RPCS = (INITIALIZE, READ, WRITE, DELETE, SUMMARY)
 TOPICS = [bytes([number]) * 16 for number in (1, 7, 200)]

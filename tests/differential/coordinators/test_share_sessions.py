@@ -17,9 +17,9 @@ from kops.errors import ApiError
 from kops.protocol import errors
 from kops.protocol.messages.share_fetch_response import PartitionData
 from kops.protocol.structure import size_of
-from tests.support.kafka.java_coordinators import KAFKA, JavaCoordinators
 from tests.support.kafka.manual_jvm import ManualClock, named
 from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators
 
 NOW_MS = 1_700_000_000_000
 PARTS = [

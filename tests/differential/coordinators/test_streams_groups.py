@@ -31,9 +31,9 @@ from kops.protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support.kafka.java_coordinators import JavaCoordinators
 from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.streams_group_twins import StreamsTwins
+from tests.support.kafka.twins.java_coordinators import JavaCoordinators
+from tests.support.kafka.twins.streams_group_twins import StreamsTwins
 from tests.support.parts.streams_topologies import TOPOLOGIES, topology
 
 GROUPS = ("g", "g", "g", "h")

@@ -10,8 +10,8 @@ import pytest
 from kops.coordinators.groups.assignors.java_maps import put_ordered, text_hash
 from kops.coordinators.groups.streams.assignors.spec import NO_TARGET, GroupSpec, MemberSpec, SubtopologySpec, TargetTasks, TaskNumbers
 from kops.coordinators.groups.streams.assignors.sticky import NUM_STANDBY_REPLICAS, assign
-from tests.support.kafka.java_coordinators import JavaCoordinators
 from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.twins.java_coordinators import JavaCoordinators
 
 STREAMS = "coordinator.group.streams."
 

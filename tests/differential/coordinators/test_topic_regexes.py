@@ -11,8 +11,8 @@ from py4j.protocol import Py4JJavaError
 from kops.coordinators.groups.modern.metadata_hash import group_hash, topic_hash
 from kops.coordinators.groups.regexes.automaton import Automaton
 from kops.coordinators.groups.regexes.parser import Parser, RegexError
-from tests.support.kafka.java_coordinators import KAFKA, JavaCoordinators
 from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators
 from tests.support.parts.coordinator_images import Topic
 
 PIECES = r"""

@@ -22,10 +22,10 @@ from kops.protocol.errors import by_code
 from kops.protocol.messages import DescribeTransactionsResponse, ListTransactionsResponse, WriteTxnMarkersRequest
 from kops.records import Batch, BytesSource, scan
 from kops.records.log_offsets import TopicPartition
-from tests.support.kafka.java_coordinators import KAFKA, JavaCoordinators
-from tests.support.kafka.java_transactions import JavaCoordinator, JavaTransactions
 from tests.support.kafka.manual_jvm import ManualClock
 from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators
+from tests.support.kafka.twins.java_transactions import JavaCoordinator, JavaTransactions
 from tests.support.parts.transacting import Append, Node, World, answer_of
 
 NOW_MS: Final = 1_700_000_000_000

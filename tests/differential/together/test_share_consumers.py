@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.programs.share_consumers import ShareConsumer, configure_group, until
 from tests.support.kafka.real_broker import RealBroker
-from tests.support.kafka.share_consumers import ShareConsumer, configure_group, until
 from tests.support.nodes.kops_nodes import KopsNodes
 
 SETTINGS = {

@@ -29,8 +29,8 @@ from kops.protocol.messages.read_share_group_state_summary_request import ReadSt
 from kops.protocol.messages.write_share_group_state_request import PartitionData as WritePartition
 from kops.protocol.messages.write_share_group_state_request import StateBatch, WriteStateData
 from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.programs.share_scenarios import ShareMember
 from tests.support.kafka.real_broker import RealCluster
-from tests.support.kafka.share_scenarios import ShareMember
 from tests.support.kafka.two_brokers import Side
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.raw_client import PATIENCE_S, plain

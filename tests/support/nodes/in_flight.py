@@ -20,8 +20,8 @@ from confluent_kafka.admin import OffsetSpec
 from kops.client.coordinators.transactions import TransactionDescription, describe_transactions
 from kops.cluster.questions import client_of
 from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.share_consumers import ShareConsumer, configure_group
-from tests.support.kafka.share_consumers import until as until_taken
+from tests.support.kafka.programs.share_consumers import ShareConsumer, configure_group
+from tests.support.kafka.programs.share_consumers import until as until_taken
 from tests.support.nodes.librdkafka import admin
 
 EVENTS = "events"

@@ -1,7 +1,8 @@
 """Kafka 4.3.0's tools for groups of all kinds and transactions: what they are asked, and what they printed on three real nodes.
 
-The text of Apache Kafka is kept in tests/golden/group-tools.json, ids and times masked. `python -m tests.support.kafka.group_scenarios`
-runs the scenarios on three new nodes of Apache Kafka and writes the file; with names of scenarios behind it, it runs only these.
+The text of Apache Kafka is kept in tests/golden/group-tools.json, ids and times masked.
+`python -m tests.support.kafka.programs.group_scenarios` runs the scenarios on three new nodes of Apache Kafka and writes the file.
+With names of scenarios behind it, it runs only these.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from kops.records import BatchBuilder
 from tests.support.corpus import PROJECT
 from tests.support.kafka.kafka_tools import KafkaTools
 from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.share_scenarios import share_groups
-from tests.support.kafka.streams_scenarios import streams_groups
-from tests.support.kafka.tool_texts import PATIENCE_S, Scenario, comparable
+from tests.support.kafka.programs.share_scenarios import share_groups
+from tests.support.kafka.programs.streams_scenarios import streams_groups
+from tests.support.kafka.programs.tool_texts import PATIENCE_S, Scenario, comparable
 from tests.support.nodes.kops_nodes import KopsNodes
 
 FILE: Final = PROJECT / "tests" / "golden" / "group-tools.json"

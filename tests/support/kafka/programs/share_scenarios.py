@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from kops.protocol import messages
-from tests.support.kafka.tool_texts import PATIENCE_S, Scenario
+from tests.support.kafka.programs.tool_texts import PATIENCE_S, Scenario
 from tests.support.nodes.kops_nodes import KopsNodes
 from tests.support.nodes.raw_client import RawClient
 

@@ -6,8 +6,8 @@ import time
 
 from kops.protocol import messages
 from kops.protocol.messages import streams_group_heartbeat_request as asking
-from tests.support.kafka.share_scenarios import coordinator_of
-from tests.support.kafka.tool_texts import PATIENCE_S, Scenario
+from tests.support.kafka.programs.share_scenarios import coordinator_of
+from tests.support.kafka.programs.tool_texts import PATIENCE_S, Scenario
 from tests.support.nodes.raw_client import RawClient
 
 SOURCE, REPARTITION, CHANGELOG = "lines", "app-count-repartition", "app-count-changelog"

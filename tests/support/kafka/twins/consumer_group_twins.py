@@ -15,7 +15,7 @@ from kops.protocol.messages import consumer_group_describe_response as describin
 from kops.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from kops.protocol.messages.sync_group_response import SyncGroupResponse
 from kops.protocol.registry import GROUP_RECORDS
-from tests.support.kafka.group_twins import GroupTwins
+from tests.support.kafka.twins.group_twins import GroupTwins
 from tests.support.parts.coordinator_images import Delta, Image
 
 UNORDERED = {

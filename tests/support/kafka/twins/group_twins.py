@@ -27,9 +27,9 @@ from kops.protocol.declaration import Message
 from kops.protocol.errors import by_exception
 from kops.protocol.registry import GROUP_RECORDS
 from kops.timeline import Timeline
-from tests.support.kafka.java_coordinators import KAFKA, JavaCoordinators
-from tests.support.kafka.java_groups import JavaGroups
 from tests.support.kafka.manual_jvm import ManualClock
+from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators
+from tests.support.kafka.twins.java_groups import JavaGroups
 from tests.support.parts.coordinator_images import Image
 from tests.support.parts.manual_timer import ManualTimer
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from tests.support.kafka.java_coordinators import KAFKA, JavaCoordinators
 from tests.support.kafka.manual_jvm import ManualClock, constant, named, proxy
+from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators
 from tests.support.parts.manual_timer import ManualTimer
 
 RUNTIME = f"{KAFKA}coordinator.common.runtime."

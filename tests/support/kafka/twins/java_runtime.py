@@ -9,9 +9,9 @@ from py4j.java_gateway import get_field
 from py4j.protocol import Py4JJavaError
 
 from kops.coordinators.runtime.records import CoordinatorRecord
-from tests.support.kafka.java_coordinators import KAFKA, JavaCoordinators
-from tests.support.kafka.java_groups import RUNTIME, Calls
 from tests.support.kafka.manual_jvm import ManualClock, constant, named, proxy
+from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators
+from tests.support.kafka.twins.java_groups import RUNTIME, Calls
 
 TOPIC, PARTITION = "__consumer_offsets", 3
 

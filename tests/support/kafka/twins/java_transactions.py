@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kops.protocol.declaration import Message
-from tests.support.kafka.java_coordinators import KAFKA, JavaCoordinators
 from tests.support.kafka.manual_jvm import ManualClock, ManualScheduler, named
+from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators
 
 TXN: Final = "kafka.coordinator.transaction."
 RECORDS: Final = f"{KAFKA}common.record.internal.MemoryRecords"

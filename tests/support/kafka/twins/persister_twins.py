@@ -18,10 +18,10 @@ from kops.protocol.connections.backoff import ExponentialBackoff
 from kops.protocol.declaration import Message
 from kops.protocol.messages.delete_share_group_state_request import DeleteShareGroupStateRequest
 from kops.protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
-from tests.support.kafka.java_coordinators import KAFKA
 from tests.support.kafka.manual_jvm import ManualClock, constant, named, proxy
 from tests.support.kafka.oracle import Oracle
-from tests.support.kafka.share_partition_twins import JavaSide, same
+from tests.support.kafka.twins.java_coordinators import KAFKA
+from tests.support.kafka.twins.share_partition_twins import JavaSide, same
 
 SHARE = f"{KAFKA}server.share.persister."
 NAMES = {INITIALIZE: "Initialize", READ: "Read", WRITE: "Write", DELETE: "Delete", SUMMARY: "Read"}

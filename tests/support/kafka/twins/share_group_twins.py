@@ -13,8 +13,8 @@ from kops.protocol import errors
 from kops.protocol.json_text import uuid_text
 from kops.protocol.messages import share_group_describe_response as describing
 from kops.protocol.messages.delete_share_group_offsets_response import DeleteShareGroupOffsetsResponse
-from tests.support.kafka.consumer_group_twins import ConsumerTwins
-from tests.support.kafka.group_twins import Answer
+from tests.support.kafka.twins.consumer_group_twins import ConsumerTwins
+from tests.support.kafka.twins.group_twins import Answer
 
 
 class ShareTwins(ConsumerTwins):

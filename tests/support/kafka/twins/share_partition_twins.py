@@ -26,9 +26,9 @@ from kops.protocol.messages.share_acknowledge_request import AcknowledgePartitio
 from kops.records.batch import Batch
 from kops.records.isolation import AbortedTransaction
 from kops.records.scanning.scanner import read_batches
-from tests.support.kafka.java_coordinators import KAFKA, JavaCoordinators
 from tests.support.kafka.manual_jvm import ManualClock, named, proxy
 from tests.support.kafka.oracle import Oracle
+from tests.support.kafka.twins.java_coordinators import KAFKA, JavaCoordinators
 
 GROUP, TOPIC, PARTITION = "g", "orders", 3
 TOPIC_ID = bytes(range(16))

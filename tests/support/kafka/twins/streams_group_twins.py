@@ -13,7 +13,7 @@ from kops.coordinators.runtime.result import CoordinatorResult
 from kops.errors import ApiError
 from kops.protocol.messages import streams_group_describe_response as describing
 from kops.protocol.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
-from tests.support.kafka.consumer_group_twins import ConsumerTwins
+from tests.support.kafka.twins.consumer_group_twins import ConsumerTwins
 
 
 class StreamsTwins(ConsumerTwins):
