@@ -31,6 +31,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": 3,
     "offsets.topic.replication.factor": 3,
     "group.min.session.timeout.ms": 500,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
 }
 TOPIC = "lines"
 COUNT = 1500
@@ -85,6 +86,8 @@ class Worker(JavaProgram):
             "consumer.session.timeout.ms": 2000,
             "consumer.heartbeat.interval.ms": 300,
             "scheduled.rebalance.max.delay.ms": 0,
+            # A worker that starts reads the offsets to their end, so it waits for the transaction that the killed one has left open.
+            "producer.transaction.timeout.ms": 3000,
         }
         for name in ("offset", "config", "status"):
             settings |= {f"{name}.storage.topic": f"connect-{name}", f"{name}.storage.replication.factor": 3}
