@@ -22,6 +22,8 @@ CODES = {
     "kops.coordinators.groups.assignors.spec": {"AssignorError": (8, 1)},
     "kops.coordinators.groups.consumer.state.embedded": {"SchemaError": (8, 1)},
     "kops.coordinators.groups.regexes.parser": {"RegexError": (8, 1)},
+    "kops.coordinators.groups.streams.assignors.spec": {"TaskAssignorError": (8, 1)},
+    "kops.coordinators.groups.streams.topics.partition_counts": {"TopicProblemError": (8, 1)},
     "kops.coordinators.runtime.shard_timer": {"OverriddenError": (8, 1)},
     "kops.coordinators.transactions.state": {"TransactionStateError": (8, 1)},
     "kops.errors": {
