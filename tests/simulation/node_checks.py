@@ -190,6 +190,7 @@ class Checks:
         self.metadata = Decisions("metadata")
         self.ledgers: dict[tuple[bytes, int], Ledger] = {}
         self.leaders: dict[tuple[bytes, int, int], int] = {}
+        self._first_lives: dict[tuple[bytes, int, int], int] = {}
         self.quorum_leaders: dict[int, int] = {}
         self._high_watermarks: dict[tuple[bytes, int, int, int], int] = {}
         self._seen: dict[object, int] = {}
@@ -199,6 +200,8 @@ class Checks:
         """What holds at every moment."""
         self._looks += 1
         self.world.latest_ms = max(self.world.latest_ms, self.world.latest_wall_ms())
+        behind_ms = max(-node.host.clock_offset_ms for node in self.world.nodes.values())
+        self.world.furthest_behind_ms = max(self.world.furthest_behind_ms, behind_ms)
         self.world.is_newest(self.world.latest_image())
         for node in self.world.nodes.values():
             assert not node.failures or node.has_bad_disk, f"node {node.id} ended: {node.failures}"
@@ -220,9 +223,12 @@ class Checks:
         if partition.is_leader:
             self._look_at_leader(node, partition, ledger, high_watermark)
         if isinstance(ledger, CompactedLedger) and self._looks % SCAN_LOOKS == 0:
-            ledger.check_log(log, who, self.world.latest_ms)
+            ledger.check_log(log, who, self.world.latest_for_cleaners_ms)
         key = (node.id, node.host.generation, ledger.name, log.directory)
         self._seen[key] = self._decided(log, self._seen.get(key, 0), high_watermark, ledger, who)
+
+    def _is_of_a_recreated_topic(self, ledger: Ledger) -> bool:
+        return any(other.topic == ledger.topic and other.topic_id != ledger.topic_id for other in self.ledgers.values())
 
     def _look_at_leader(self, node: SimNode, partition: Partition, ledger: Ledger, high_watermark: int) -> None:
         epoch = partition.leader_epoch
@@ -232,6 +238,10 @@ class Checks:
         before = self._high_watermarks.get(key, 0)
         assert high_watermark >= before, f"{ledger.name}: the high watermark of node {node.id} fell from {before} to {high_watermark}"
         self._high_watermarks[key] = high_watermark
+        first_life = self._first_lives.setdefault((ledger.topic_id, ledger.partition, epoch), node.host.generation)
+        if first_life != node.host.generation and self._is_of_a_recreated_topic(ledger):
+            # Checkpoints of high watermarks name topics, not ids: after a crash a leader may begin with a deleted topic's, as Kafka's may.
+            return
         if high_watermark <= ledger.start_offset:
             # Retention deleted all of it: who lost power may have forgotten the empty segment behind it, and with it the log's end.
             return
@@ -304,7 +314,7 @@ class Checks:
             assert ends == {ledger.end_offset}, f"{ledger.name}: {ends}, committed is {ledger.end_offset}"
             if isinstance(ledger, CompactedLedger):
                 for node_id, log in zip(registration.replicas, found, strict=True):
-                    ledger.check_log(log, f"node {node_id}", self.world.latest_ms, is_open=True)
+                    ledger.check_log(log, f"node {node_id}", self.world.latest_for_cleaners_ms, is_open=True)
                 continue
             start = max(log.log_start_offset for log in found)
             contents = {b"".join(bytes(batch.data()) for batch in all_batches(log, start, ledger.end_offset)) for log in found}

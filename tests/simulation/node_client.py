@@ -261,7 +261,7 @@ class Flow:
                 continue
             expected = max(asked, ledger.read_end)
             if isinstance(ledger, CompactedLedger):
-                ledger.check_gone(expected, batch, high_watermark, client.world.latest_ms)
+                ledger.check_gone(expected, batch, high_watermark, client.world.latest_for_cleaners_ms)
             else:
                 assert batch.base_offset <= expected, f"{ledger.name}: a consumer at offset {expected} was given {batch.base_offset}"
             assert batch.last_offset < high_watermark, f"{ledger.name}: offset {batch.last_offset} was given above {high_watermark}"

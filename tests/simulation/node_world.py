@@ -252,6 +252,7 @@ class NodeWorld:
         self._newest_offset = -1
         self._checked_at = 0
         self.latest_ms = 0.0
+        self.furthest_behind_ms = 0.0
         self.nodes = {node_id: SimNode(self, node_id, roles, settings) for node_id, roles in SHAPES[shape].items()}
         self.brokers = [node_id for node_id, roles in SHAPES[shape].items() if "broker" in roles]
         self.checks = Checks(self)
@@ -292,6 +293,12 @@ class NodeWorld:
     def latest_wall_ms(self) -> float:
         """The latest that any node takes the time for."""
         return max(SimLoop(node.host).now_ms() for node in self.nodes.values())
+
+    @property
+    def latest_for_cleaners_ms(self) -> float:
+        """Latest time against which a delete horizon may have been compared. A node whose clock was behind sets horizons that are early for
+        itself, once its clock is right again, and for followers that copy its batches."""
+        return self.latest_ms + self.furthest_behind_ms
 
     def say(self, what: str) -> None:
         """A line of the trace."""
