@@ -46,6 +46,8 @@ MASKS: Final = [
         (r" [\w-]{22} (?=/127|i-)", " member "),
         (r"broker-\d \(\d\)", "coordinator"),
         (r"sent to broker \d", "sent to broker *"),
+        # Assignments are a second apart at least: how many epochs get one is a matter of time.
+        (r"( Empty \d+) \d+ (\d+)$", r"\1 * \2"),
         (r'"(timestamp|time)":("[^"]*"|\d+)', r"\1"),
         (r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d+, .*?, (\d+\.\d+), [^,]+, (\d+), .*", r"start, end, \1, rate, \2, rates"),
     )
