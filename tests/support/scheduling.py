@@ -107,7 +107,7 @@ SECONDS: dict[str, float] = {
     "tests/differential/coordinators/test_streams_groups.py": 10,
     "tests/differential/clients/test_group_tools.py": 35,
     "tests/differential/storage/test_records.py": 8,
-    "tests/simulation/raft/test_raft.py": 220,
+    "tests/simulation/raft/test_raft.py": 115,
     "tests/network/node/test_node_process.py": 7,
     "tests/differential/storage/test_storage_formats.py": 7,
     "tests/network/sockets/test_network_limits.py": 6,
