@@ -257,11 +257,11 @@ def _one(files: PatientFiles, out_files: Files, report: RecoverReport, job: _Job
     entry.notes, entry.compacted = found.notes, found.compacted
     entry.gaps = list(_gaps(found))
     try:
-        write_partition(files, out_files, report, entry, found.runs, job.metadata)
+        is_undisturbed = write_partition(files, out_files, report, entry, found.runs, job.metadata)
     except KeyboardInterrupt:
         return False  # not while batches were written, which leaves a partition that is usable
     report.partitions.append(entry)
-    return entry.complete
+    return entry.complete and is_undisturbed
 
 
 def _gaps(found: Salvage) -> Iterator[tuple[int, int]]:

@@ -52,8 +52,11 @@ def remove_tree(files: Files, path: str) -> None:
 
 def write_partition(
     files: Files, out_files: Files, report: RecoverReport, entry: RecoveredPartition, runs: Sequence[Run], metadata: bytes | None
-) -> None:
-    """Write one partition and fill in its result. An interruption leaves complete segments; `entry.complete` says so."""
+) -> bool:
+    """Write one partition and fill in its result. An interruption leaves complete segments; `entry.complete` says so.
+
+    Returns False if it was interrupted when the partition was in its place already.
+    """
     suffix = {"segment": "", "jsonl": ".jsonl", "parquet": ".parquet"}[report.shape]
     entry.output = posixpath.join(report.out, entry.name + suffix)
     partial = entry.output + PARTIAL
@@ -65,11 +68,15 @@ def write_partition(
         if out_files.exists(entry.output):
             remove_tree(out_files, entry.output)
         out_files.rename(partial, entry.output)
-        out_files.sync_dir(report.out)
     except (OSError, KeyboardInterrupt):
         if out_files.exists(partial):
             remove_tree(out_files, partial)  # half a partition is useless on a full disk, and --resume starts it again
         raise
+    try:
+        out_files.sync_dir(report.out)
+    except KeyboardInterrupt:
+        return False
+    return True
 
 
 def _write_folder(

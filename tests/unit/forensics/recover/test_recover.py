@@ -342,10 +342,12 @@ def test_ctrl_c_at_any_step_of_a_partition_leaves_nothing_half(tmp_path: Path) -
     recover(sources, tmp_path / "count", out_files=counted)
     steps = [number for number, what in enumerate(counted.operations, 1) if "t-1.kops-partial" in what]
     assert len(steps) > 10
-    for at in steps:
+    # The last one is the sync of the directory, when the partition has its name already.
+    for at in [*steps, steps[-1] + 1]:
         out = tmp_path / f"out-{at}"
         report = recover(sources, out, out_files=Interrupted(OsFiles(), at=at))
         assert report.interrupted
+        assert [entry.name for entry in report.partitions] == sorted(path.name for path in out.iterdir() if path.is_dir())
         assert not list(out.glob("*.kops-partial"))
         assert contents(out / "t-0") == contents(tmp_path / "count" / "t-0")
         assert not recover(sources, out, resume=True).interrupted
