@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from kops.broker.replicas.hosted_partitions import error_name
-from kops.coordinators.runtime.promise import Promise
+from kops.coordinators.runtime.promise import Promise, all_of
 from kops.errors import ApiError, KopsError
 
 log = logging.getLogger(__name__)
@@ -41,38 +41,9 @@ def operation_error(name: str, error: KopsError) -> tuple[str, str | None]:
 
 def answering_errors(name: str, promise: Promise[T], answer: Callable[[str, str | None], T]) -> Promise[T]:
     """Return a promise that never fails: an error becomes the response that `answer` makes of it."""
-    told: Promise[T] = Promise()
-
-    def done(value: T | None, error: KopsError | None) -> None:
-        if error is not None:
-            told.complete(answer(*operation_error(name, error)))
-        else:
-            told.complete(value)  # type: ignore[arg-type]
-
-    promise.when_done(done)
-    return told
+    return promise.or_else(lambda error: answer(*operation_error(name, error)))
 
 
 def joined(promises: list[Promise[list[T]]]) -> Promise[list[T]]:
     """Return a promise of all lists joined in this order. It fails with the first error."""
-    whole: Promise[list[T]] = Promise()
-    left = len(promises)
-    if not left:
-        whole.complete([])
-    failed: list[KopsError] = []
-
-    def done(_: list[T] | None, error: KopsError | None) -> None:
-        nonlocal left
-        left -= 1
-        if error is not None:
-            failed.append(error)
-        if left:
-            return
-        if failed:
-            whole.fail(failed[0])
-        else:
-            whole.complete([item for promise in promises for item in promise.result()])
-
-    for promise in promises:
-        promise.when_done(done)
-    return whole
+    return all_of(promises).then(lambda _: [item for promise in promises for item in promise.result()])

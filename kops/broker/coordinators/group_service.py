@@ -207,24 +207,17 @@ class GroupCoordinatorService:
     def list_groups(self, request: messages.ListGroupsRequest) -> Promise[messages.ListGroupsResponse]:
         """ListGroups: the groups of all shards here."""
 
-        def unless_moved(promise: Promise[list[ListedGroup]]) -> Promise[list[ListedGroup]]:
-            kept: Promise[list[ListedGroup]] = Promise()
-
-            def done(groups: list[ListedGroup] | None, error: KopsError | None) -> None:
-                if error is None:
-                    kept.complete(groups or [])
-                elif error_name(error) == "NOT_COORDINATOR":
-                    kept.complete([])
-                else:
-                    kept.fail(error)
-
-            promise.when_done(done)
-            return kept
+        def none_if_moved(error: KopsError) -> list[ListedGroup]:
+            if error_name(error) == "NOT_COORDINATOR":
+                return []
+            raise error
 
         found = self.runtime.schedule_read_all_operation(
             "list-groups", lambda shard: list(shard.list_groups(request.states_filter, request.types_filter))
         )
-        listed = joined([unless_moved(promise) for promise in found]).then(lambda groups: messages.ListGroupsResponse(groups=groups))
+        listed = joined([promise.or_else(none_if_moved) for promise in found]).then(
+            lambda groups: messages.ListGroupsResponse(groups=groups)
+        )
         return answering_errors("list-groups", listed, lambda error, _: messages.ListGroupsResponse(error_code=code(error)))
 
     def _by_shard(
@@ -265,22 +258,18 @@ class GroupCoordinatorService:
     def _delete_groups(self, context: RequestContext, key: TopicPartition, group_ids: list[str]) -> Promise[list[DeletableGroupResult]]:
         """Delete the groups of one shard. The state of share groups is deleted first. If that fails, the group stays."""
         name = "delete-groups"
-        results: Promise[list[DeletableGroupResult]] = Promise()
 
-        def go_on(errors: dict[str, str] | None, _: KopsError | None) -> None:
-            assert errors is not None, "errors are told as errors of groups"
+        def go_on(errors: dict[str, str]) -> Promise[list[DeletableGroupResult]]:
             failed = [DeletableGroupResult(group_id=group_id, error_code=code(error)) for group_id, error in errors.items()]
             left = put_order([group_id for group_id in group_ids if group_id not in errors])
             if not left:
-                results.complete(failed)
-                return
+                return Promise.of(failed)
             deleted = self.runtime.schedule_write_operation(name, key, lambda shard: shard.delete_groups(context, left))
-            answering_errors(
+            return answering_errors(
                 name, deleted, lambda error, _: [DeletableGroupResult(group_id=group_id, error_code=code(error)) for group_id in left]
-            ).when_done(lambda done, _: results.complete([*failed, *(done or ())]))
+            ).then(lambda results: failed + results)
 
-        self.share.delete_state_of(key, group_ids).when_done(go_on)
-        return results
+        return self.share.delete_state_of(key, group_ids).then_promise(go_on)
 
     # offsets ----------------------------------------------------------------------------------------------------------------------
 
@@ -296,23 +285,18 @@ class GroupCoordinatorService:
         key = self._key(group.group_id)
         if not require_stable:
             read = self.runtime.schedule_read_operation(name, key, lambda shard: shard.fetch_offsets(group, require_stable=False))
-            return _with_plain_errors(read, lambda error: answer(error, None))
+            return read.or_else(lambda error: answer(error_name(error), None))
         written: Promise[OffsetFetchResponseGroup] = self.runtime.schedule_write_operation(
             name, key, lambda shard: CoordinatorResult((), shard.fetch_offsets(group, require_stable=True))
         )
-        told: Promise[OffsetFetchResponseGroup] = Promise()
 
-        def done(response: OffsetFetchResponseGroup | None, error: KopsError | None) -> None:
-            if response is not None:
-                told.complete(response)
-            elif error is not None and error_name(error) in _LOOKED_UP_AGAIN:
+        def failed(error: KopsError) -> OffsetFetchResponseGroup:
+            if error_name(error) in _LOOKED_UP_AGAIN:
                 # Older consumers try again after NOT_COORDINATOR only.
-                told.complete(answer("NOT_COORDINATOR", None))
-            elif error is not None:
-                told.complete(answer(*operation_error(name, error)))
+                return answer("NOT_COORDINATOR", None)
+            return answer(*operation_error(name, error))
 
-        written.when_done(done)
-        return told
+        return written.or_else(failed)
 
     def commit_offsets(self, context: RequestContext, request: messages.OffsetCommitRequest) -> Promise[messages.OffsetCommitResponse]:
         """OffsetCommit. The empty group id is allowed."""
@@ -384,20 +368,6 @@ def _fail_open(name: str, response: Promise[R], error: KopsError | None, answer:
     """Answer a join or sync whose operation failed, unless it has an answer already."""
     if error is not None and not response.is_done:
         response.complete(answer(operation_error(name, error)[0]))
-
-
-def _with_plain_errors(promise: Promise[R], answer: Callable[[str], R]) -> Promise[R]:
-    """Return a promise that never fails. It does not translate the error, unlike `answering_errors`."""
-    told: Promise[R] = Promise()
-
-    def done(value: R | None, error: KopsError | None) -> None:
-        if error is not None:
-            told.complete(answer(error_name(error)))
-        else:
-            told.complete(value)  # type: ignore[arg-type]
-
-    promise.when_done(done)
-    return told
 
 
 def group_error(group: OffsetFetchRequestGroup, error: str, version: int) -> OffsetFetchResponseGroup:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kops.broker.coordinators.errors import answering_errors, joined
 from kops.broker.coordinators.heartbeat_checks import check_share_heartbeat
 from kops.broker.replicas.hosted_partitions import error_name
-from kops.coordinators.runtime.promise import Promise
+from kops.coordinators.runtime.promise import Promise, all_of
 from kops.coordinators.share.responses import message_of
 from kops.errors import ApiError, KopsError
 from kops.protocol import messages
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from kops.protocol.messages.initialize_share_group_state_response import InitializeShareGroupStateResponse
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
-U = TypeVar("U")
 
 _UNINITIALIZED: Final = -1
 _DEFAULT_LEADER_EPOCH: Final = 0
@@ -206,7 +205,7 @@ class ShareGroups:
                     data.append(_summary_data(topic_id, numbers))
             return self._described(group_id, data, names, [])
 
-        return _chained(read, described)
+        return read.then_promise(described)
 
     def _described(
         self,
@@ -236,7 +235,7 @@ class ShareGroups:
                 )
             )
 
-        return _chained(summary, with_lag)
+        return summary.then_promise(with_lag)
 
     # offsets: alter and delete ----------------------------------------------------------------------------------------------------
 
@@ -254,21 +253,14 @@ class ShareGroups:
         written: Promise[AlterResult] = self._runtime.schedule_write_operation(
             name, self._key_of(group_id), lambda shard: shard.alter_share_group_offsets(group_id, request)
         )
-        return answering_errors(name, _chained(written, self._alter_state), answer)
+        return answering_errors(name, written.then_promise(self._alter_state), answer)
 
     def _alter_state(self, result: AlterResult) -> Promise[messages.AlterShareGroupOffsetsResponse]:
         request, response = result.initialize, result.response
         if not request.topics:
             return Promise.of(response)
-        told: Promise[messages.AlterShareGroupOffsetsResponse] = Promise()
 
-        def done(answer: InitializeShareGroupStateResponse | None, error: KopsError | None) -> None:
-            if answer is None:
-                assert error is not None
-                log.error("Unable to initialize share group state of %s while altering its offsets: %s", request.group_id, error)
-                name = error_name(error)
-                told.complete(_all_altered(response, name, str(error)))
-                return
+        def initialized(answer: InitializeShareGroupStateResponse) -> messages.AlterShareGroupOffsetsResponse:
             failures = {(topic.topic_id, one.partition): one for topic in answer.results for one in topic.partitions if one.error_code}
             if not failures:
                 self._note_initialized(request.group_id, answer)
@@ -277,10 +269,13 @@ class ShareGroups:
                     failure = failures.get((topic.topic_id, one.partition_index))
                     if failure is not None and not one.error_code:
                         one.error_code, one.error_message = failure.error_code, failure.error_message
-            told.complete(response)
+            return response
 
-        self._around.persister().initialize_state(request).when_done(done)
-        return told
+        def failed(error: KopsError) -> messages.AlterShareGroupOffsetsResponse:
+            log.error("Unable to initialize share group state of %s while altering its offsets: %s", request.group_id, error)
+            return _all_altered(response, error_name(error), str(error))
+
+        return self._around.persister().initialize_state(request).then(initialized).or_else(failed)
 
     def delete_offsets(self, request: messages.DeleteShareGroupOffsetsRequest) -> Promise[messages.DeleteShareGroupOffsetsResponse]:
         """DeleteShareGroupOffsets. The group must be empty."""
@@ -291,7 +286,7 @@ class ShareGroups:
         written: Promise[DeleteOffsetsResult] = self._runtime.schedule_write_operation(
             name, self._key_of(group_id), lambda shard: shard.initiate_delete_share_group_offsets(group_id, request)
         )
-        return answering_errors(name, _chained(written, lambda result: self._delete_state(group_id, result)), _delete_error)
+        return answering_errors(name, written.then_promise(lambda result: self._delete_state(group_id, result)), _delete_error)
 
     def _delete_state(self, group_id: str, result: DeleteOffsetsResult) -> Promise[messages.DeleteShareGroupOffsetsResponse]:
         if result.error is not None:
@@ -299,19 +294,13 @@ class ShareGroups:
         wrong = list(result.error_topics)
         if result.delete is None:
             return Promise.of(messages.DeleteShareGroupOffsetsResponse(responses=wrong))
+
+        def failed(error: KopsError) -> messages.DeleteShareGroupOffsetsResponse:
+            log.error("Failed to delete share group state due to: %s", error)
+            return _delete_error(error_name(error), None)
+
         deleted = self._around.persister().delete_state(result.delete)
-        completed = _chained(deleted, lambda response: self._complete_delete(group_id, response, wrong))
-        told: Promise[messages.DeleteShareGroupOffsetsResponse] = Promise()
-
-        def done(response: messages.DeleteShareGroupOffsetsResponse | None, error: KopsError | None) -> None:
-            if error is not None:
-                log.error("Failed to delete share group state due to: %s", error)
-                told.complete(_delete_error(error_name(error), None))
-            else:
-                told.complete(response)  # type: ignore[arg-type]
-
-        completed.when_done(done)
-        return told
+        return deleted.then_promise(lambda response: self._complete_delete(group_id, response, wrong)).or_else(failed)
 
     def _complete_delete(
         self, group_id: str, response: DeleteShareGroupStateResponse, wrong: list[DeleteShareGroupOffsetsResponseTopic]
@@ -343,36 +332,19 @@ class ShareGroups:
         written: Promise[dict[str, DeleteShareGroupStateRequest | ApiError]] = self._runtime.schedule_write_operation(
             name, key, lambda shard: shard.share_partition_delete_requests(group_ids)
         )
-        return answering_errors(name, _chained(written, self._delete_groups_state), lambda error, _: dict.fromkeys(group_ids, error))
+        return answering_errors(name, written.then_promise(self._delete_groups_state), lambda error, _: dict.fromkeys(group_ids, error))
 
     def _delete_groups_state(self, requests: Mapping[str, DeleteShareGroupStateRequest | ApiError]) -> Promise[dict[str, str]]:
         errors = {group_id: request.name for group_id, request in requests.items() if isinstance(request, ApiError)}
-        asked = {group_id: request for group_id, request in requests.items() if not isinstance(request, ApiError)}
-        whole: Promise[dict[str, str]] = Promise()
-        left = len(asked)
-
-        def done(group_id: str, response: DeleteShareGroupStateResponse | None, error: KopsError | None) -> None:
-            nonlocal left
-            left -= 1
-            if response is None:
-                assert error is not None
-                log.error("Unable to delete share group partition(s) of %s: %s", group_id, error)
-                errors[group_id] = error_name(error)
-            else:
-                for topic in response.results:
-                    failed = next((one.error_code for one in topic.partitions if one.error_code), 0)
-                    if failed:
-                        errors[group_id] = by_code(failed).name
-            if not left:
-                whole.complete(errors)
-
-        if not asked:
-            whole.complete(errors)
-        for group_id, request in asked.items():
-            self._around.persister().delete_state(request).when_done(
-                lambda response, error, group_id=group_id: done(group_id, response, error)  # type: ignore[misc]
-            )
-        return whole
+        persister = self._around.persister()
+        deleted = {
+            group_id: persister.delete_state(request).then(_deletion_failure).or_else(partial(_undeleted, group_id))
+            for group_id, request in requests.items()
+            if not isinstance(request, ApiError)
+        }
+        return all_of(deleted.values()).then(
+            lambda _: errors | {group_id: error for group_id, promise in deleted.items() if (error := promise.result()) is not None}
+        )
 
     # from the broker --------------------------------------------------------------------------------------------------------------
 
@@ -393,24 +365,19 @@ def _code(name: str) -> int:
     return by_name(name).code
 
 
-def _chained(first: Promise[T], second: Callable[[T], Promise[U]]) -> Promise[U]:
-    """The promise that `second` makes of the value (CompletableFuture.thenCompose)."""
-    whole: Promise[U] = Promise()
+def _deletion_failure(response: DeleteShareGroupStateResponse) -> str | None:
+    """The error of the last topic that has one, as Kafka tells it."""
+    failed: str | None = None
+    for topic in response.results:
+        code = next((one.error_code for one in topic.partitions if one.error_code), 0)
+        if code:
+            failed = by_code(code).name
+    return failed
 
-    def ended(value: U | None, error: KopsError | None) -> None:
-        if error is not None:
-            whole.fail(error)
-        else:
-            whole.complete(value)  # type: ignore[arg-type]
 
-    def begun(value: T | None, error: KopsError | None) -> None:
-        if error is not None:
-            whole.fail(error)
-        else:
-            second(value).when_done(ended)  # type: ignore[arg-type]
-
-    first.when_done(begun)
-    return whole
+def _undeleted(group_id: str, error: KopsError) -> str:
+    log.error("Unable to delete share group partition(s) of %s: %s", group_id, error)
+    return error_name(error)
 
 
 def _summary_data(topic_id: bytes, numbers: Iterable[int]) -> summing.ReadStateSummaryData:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from kops.broker.coordinators.errors import operation_error
 from kops.broker.replicas.hosted_partitions import error_name
-from kops.coordinators.runtime.promise import Promise
+from kops.coordinators.runtime.promise import Promise, all_of
 from kops.coordinators.runtime.result import CoordinatorResult
 from kops.coordinators.runtime.runtime import CoordinatorRuntime
 from kops.coordinators.share import responses
@@ -80,9 +81,9 @@ class ShareCoordinatorService:
         found: dict[SharePartitionKey, Promise[R]] = {}
         for key, single in single_requests(request):
             partition = TopicPartition(SHARE_TOPIC, self._partition_for(key))
-            promise = self.runtime.schedule_write_operation(name, partition, lambda shard, single=single: operation(shard, single))  # type: ignore[misc]
-            found[key] = _told(name, api, key, promise)
-        return _all_of(found.values()).then(lambda _: joined(api, {key: promise.result() for key, promise in found.items()}))
+            promise = self.runtime.schedule_write_operation(name, partition, partial(_run, operation, single))
+            found[key] = promise.or_else(partial(_error_response, name, api, key))
+        return all_of(found.values()).then(lambda _: joined(api, {key: promise.result() for key, promise in found.items()}))
 
     # from the broker --------------------------------------------------------------------------------------------------------------
 
@@ -105,11 +106,11 @@ class ShareCoordinatorService:
     def snapshot_cold_partitions(self) -> Promise[None]:
         """Write snapshots of states that have not been written for long, so that the log can be cut before them."""
         found = self.runtime.schedule_write_all_operation("snapshot-cold-partitions", lambda shard: shard.snapshot_cold_partitions())
-        return _all_of(found)
+        return all_of(found)
 
     def prune(self) -> Promise[None]:
         """Cut all partitions before what is needed."""
-        return _all_of([self._prune(key) for key in self.runtime.active_coordinators])
+        return all_of([self._prune(key) for key in self.runtime.active_coordinators])
 
     def _prune(self, key: TopicPartition) -> Promise[None]:
         pruned: Promise[None] = Promise()
@@ -156,41 +157,12 @@ def answer_state_request(service: ShareCoordinatorService | None, request: Any) 
     return Promise.of(api.response([]) if is_checked_first and is_empty(request, check_partitions=True) else not_available(api, request))
 
 
-def _told(name: str, api: StateApi[R], key: SharePartitionKey, promise: Promise[R]) -> Promise[R]:
-    """The same promise, with the response of an error in place of the error."""
-    told: Promise[R] = Promise()
-
-    def done(response: R | None, error: KopsError | None) -> None:
-        if error is None:
-            told.complete(response)  # type: ignore[arg-type]
-            return
-        seen = error if isinstance(error, ApiError) else ApiError("UNKNOWN_SERVER_ERROR", str(error))
-        told.complete(failed(api, key, seen, operation_error(name, error)[0]))
-
-    promise.when_done(done)
-    return told
+def _run(
+    operation: Callable[[ShareCoordinatorShard, Any], CoordinatorResult[R]], single: Any, shard: ShareCoordinatorShard
+) -> CoordinatorResult[R]:
+    return operation(shard, single)
 
 
-def _all_of(promises: Iterable[Promise[Any]]) -> Promise[None]:
-    """Done when all are; the first error if there is one."""
-    waiting = list(promises)
-    whole: Promise[None] = Promise()
-    left = len(waiting)
-    errors: list[KopsError] = []
-
-    def done(_: object, error: KopsError | None) -> None:
-        nonlocal left
-        left -= 1
-        if error is not None:
-            errors.append(error)
-        if not left:
-            if errors:
-                whole.fail(errors[0])
-            else:
-                whole.complete(None)
-
-    if not waiting:
-        whole.complete(None)
-    for promise in waiting:
-        promise.when_done(done)
-    return whole
+def _error_response(name: str, api: StateApi[R], key: SharePartitionKey, error: KopsError) -> R:
+    seen = error if isinstance(error, ApiError) else ApiError("UNKNOWN_SERVER_ERROR", str(error))
+    return failed(api, key, seen, operation_error(name, error)[0])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kops.protocol.errors import by_name
@@ -75,8 +76,12 @@ class MarkerWriter:
                     producer_id=marker.producer_id,
                     producer_epoch=marker.producer_epoch,
                 )
+
+        def group_done(key: TopicPartition, error: str) -> None:
+            partition_done(key, _told(error))
+
         for key in in_groups:
-            self._complete_in_groups(key, marker, lambda error, key=key: partition_done(key, _told(error)))  # type: ignore[misc]
+            self._complete_in_groups(key, marker, partial(group_done, key))
 
         def appended(answers: Mapping[TopicPartition, PartitionResponse]) -> None:
             for key, answer in answers.items():
@@ -109,7 +114,7 @@ class _Writing:
         )
         for marker in self._markers:
             errors = self._errors[marker.producer_id]
-            write(marker, lambda key, error, errors=errors: self._partition_done(errors, key, error))  # type: ignore[misc]
+            write(marker, partial(self._partition_done, errors))
         self._count_down()
 
     def _partition_done(self, errors: Errors, key: TopicPartition, error: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from kops.coordinators.runtime.events import DeferredEvent, DeferredEventQueue, EventQueue, complete_all, failure_of
@@ -336,7 +337,7 @@ class ShardContext(Generic[S]):
                 self.flush()
                 batch = self._open_batch(producer_id, producer_epoch, guard, now_ms)
             if replays:
-                error = failure_of(lambda record=record: self._replay(record, producer_id, producer_epoch), self._engine.log, "Replaying")  # type: ignore[misc]
+                error = failure_of(partial(self._replay, record, producer_id, producer_epoch), self._engine.log, "Replaying")
                 if error is not None:
                     self._engine.log.error("Replaying record %s to %s failed due to: %s.", record, self.name, error)
                     batch.waiting.append(event)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from kops.coordinators.runtime.surroundings import Log, Timers
@@ -90,7 +91,7 @@ class DeferredEvent(Protocol):
 def complete_all(events: Sequence[DeferredEvent], error: KopsError | None, log: Log) -> None:
     """End several. What one of them causes does not keep the others from it."""
     for event in events:
-        failure = failure_of(lambda event=event: event.complete(error), log, "Completion of an event")  # type: ignore[misc]
+        failure = failure_of(partial(event.complete, error), log, "Completion of an event")
         if failure is not None:
             log.error("Completion of event %s failed due to %s.", event, failure)
 

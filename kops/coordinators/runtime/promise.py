@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 
 from kops.errors import KopsError
 
@@ -64,22 +64,39 @@ class Promise(Generic[T]):
             self._callbacks.append(callback)
 
     def then(self, change: Callable[[T], U]) -> Promise[U]:
-        """The promise of a changed value. An error stays as it is, and a KopsError of `change` becomes the error."""
+        """The promise of a changed value. An error stays as it is, and a KopsError of `change` becomes the error (thenApply)."""
         changed: Promise[U] = Promise()
-
-        def done(value: T | None, error: KopsError | None) -> None:
-            if error is not None:
-                changed.fail(error)
-                return
-            try:
-                new = change(value)  # type: ignore[arg-type]
-            except KopsError as raised:
-                changed.fail(raised)
-            else:
-                changed.complete(new)
-
-        self.when_done(done)
+        self.when_done(lambda _value, _error: changed._keep(lambda: change(self.result())))
         return changed
+
+    def then_promise(self, ask: Callable[[T], Promise[U]]) -> Promise[U]:
+        """What comes of the promise that `ask` makes of the value. Errors are as for `then` (thenCompose)."""
+        whole: Promise[U] = Promise()
+
+        def asked(promise: Promise[U] | None, error: KopsError | None) -> None:
+            if promise is None:
+                assert error is not None
+                whole.fail(error)
+            else:
+                promise.when_done(lambda _value, _error: whole._keep(promise.result))
+
+        self.then(ask).when_done(asked)
+        return whole
+
+    def or_else(self, value_of: Callable[[KopsError], T]) -> Promise[T]:
+        """The same value, or `value_of` the error. A KopsError that it raises becomes the error (exceptionally)."""
+        told: Promise[T] = Promise()
+        self.when_done(lambda _value, error: told._keep(self.result if error is None else lambda: value_of(error)))
+        return told
+
+    def _keep(self, get: Callable[[], T]) -> None:
+        """Complete it with what `get` returns, or fail with the KopsError that it raises."""
+        try:
+            value = get()
+        except KopsError as error:
+            self.fail(error)
+        else:
+            self.complete(value)
 
     def _end(self, value: T | None, error: KopsError | None) -> bool:
         if self._is_done:
@@ -90,3 +107,28 @@ class Promise(Generic[T]):
         for callback in callbacks:
             callback(value, error)
         return True
+
+
+def all_of(promises: Iterable[Promise[Any]]) -> Promise[None]:
+    """Kept when all are done. It fails with the first error, then, too (CompletableFuture.allOf)."""
+    waiting = list(promises)
+    whole: Promise[None] = Promise()
+    left = len(waiting)
+    first: KopsError | None = None
+
+    def done(_: object, error: KopsError | None) -> None:
+        nonlocal left, first
+        left -= 1
+        first = first or error
+        if left:
+            return
+        if first is not None:
+            whole.fail(first)
+        else:
+            whole.complete(None)
+
+    if not waiting:
+        whole.complete(None)
+    for promise in waiting:
+        promise.when_done(done)
+    return whole

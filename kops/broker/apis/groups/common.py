@@ -46,9 +46,9 @@ def _java_address(host: str) -> str:
 def respond_later(context: RequestContext, promise: Promise[T], answer: Callable[[T], Message]) -> None:
     """Answer with `answer(value)` when the promise has its value, or with its error."""
 
-    def done(value: T | None, error: KopsError | None) -> None:
+    def done(_: T | None, error: KopsError | None) -> None:
         if error is None:
-            context.respond(answer(value))  # type: ignore[arg-type]
+            context.respond(answer(promise.result()))
             return
         respond_error(context, error if isinstance(error, ApiError) else ApiError("UNKNOWN_SERVER_ERROR", str(error)))
 

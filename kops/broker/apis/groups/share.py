@@ -79,22 +79,14 @@ def handle_share_group_describe(parts: BrokerParts, context: RequestContext) -> 
 def handle_describe_share_group_offsets(parts: BrokerParts, context: RequestContext) -> None:
     """Answer with start offsets and lag of share groups; errors are by group."""
     request = cast("DescribeShareGroupOffsetsRequest", context.request.message)
-    found: list[DescribeShareGroupOffsetsResponseGroup | None] = [None] * len(request.groups)
-    left = len(found)
+    from kops.coordinators.runtime.promise import all_of
 
-    def described(index: int, group: DescribeShareGroupOffsetsResponseGroup) -> None:
-        nonlocal left
-        found[index] = group
-        left -= 1
-        if not left:
-            context.respond(messages.DescribeShareGroupOffsetsResponse(groups=[each for each in found if each is not None]))
-
-    if not found:
-        context.respond(messages.DescribeShareGroupOffsetsResponse())
-    for index, group in enumerate(request.groups):
-        _described(parts, group).when_done(
-            lambda answer, _, index=index: described(index, cast("DescribeShareGroupOffsetsResponseGroup", answer))  # type: ignore[misc]
-        )
+    found = [_described(parts, group) for group in request.groups]
+    respond_later(
+        context,
+        all_of(found),
+        lambda _: messages.DescribeShareGroupOffsetsResponse(groups=[promise.result() for promise in found]),
+    )
 
 
 def _described(parts: BrokerParts, group: DescribeShareGroupOffsetsRequestGroup) -> Promise[DescribeShareGroupOffsetsResponseGroup]:
@@ -107,21 +99,17 @@ def _described(parts: BrokerParts, group: DescribeShareGroupOffsetsRequestGroup)
         return Promise.of(Group(group.group_id, error_code=by_name("UNSUPPORTED_VERSION").code))
     if group.topics is not None and not group.topics:
         return Promise.of(Group(group.group_id))
-    told: Promise[DescribeShareGroupOffsetsResponseGroup] = Promise()
 
-    def done(answer: DescribeShareGroupOffsetsResponseGroup | None, error: KopsError | None) -> None:
-        if answer is not None:
-            told.complete(answer)
-            return
+    def failed(error: KopsError) -> DescribeShareGroupOffsetsResponseGroup:
         name = error.name if isinstance(error, ApiError) else "UNKNOWN_SERVER_ERROR"
-        told.complete(Group(group.group_id, error_code=by_name(name).code, error_message=message_of(name)))
+        return Group(group.group_id, error_code=by_name(name).code, error_message=message_of(name))
 
     try:
         share = parts.groups.service.share
-        (share.describe_all_offsets(group.group_id) if group.topics is None else share.describe_offsets(group)).when_done(done)
+        asked = share.describe_all_offsets(group.group_id) if group.topics is None else share.describe_offsets(group)
     except ApiError as error:
-        done(None, error)
-    return told
+        return Promise.of(failed(error))
+    return asked.or_else(failed)
 
 
 def handle_alter_share_group_offsets(parts: BrokerParts, context: RequestContext) -> None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final, cast
 from kops.broker.apis.groups.common import respond_error, respond_later
 from kops.broker.apis.shares.acknowledgements import FIRST_VERSION_WITH_RENEW, acknowledge, member_of, moved_to
 from kops.broker.shares.manager import Wanted
-from kops.coordinators.runtime.promise import Promise
+from kops.coordinators.runtime.promise import Promise, all_of
 from kops.coordinators.share.sessions.contexts import FetchRequest, new_context
 from kops.coordinators.share.sessions.session import TopicIdPartition
-from kops.errors import ApiError, KopsError
+from kops.errors import ApiError
 from kops.protocol.errors import by_name
 from kops.protocol.messages.share_fetch_response import (
     LeaderIdAndEpoch,
@@ -61,7 +61,8 @@ def answer_share_fetch(parts: BrokerParts, context: RequestContext) -> None:
     # Who renews locks waits for no records: the locks might run out before the answer arrives.
     fetched: Promise[Fetched] = Promise.of({}) if is_renewal else _fetch(parts, member, request, session)
     answer = _Answer(parts, context, session, member)
-    respond_later(context, _both(fetched, acknowledged).then(lambda found: answer.response(*found)), lambda response: response)
+    both = all_of([fetched, acknowledged])
+    respond_later(context, both.then(lambda _: answer.response(fetched.result(), acknowledged.result())), lambda response: response)
 
 
 def _check_renewal(request: ShareFetchRequest) -> None:
@@ -126,21 +127,6 @@ def _fetch(parts: BrokerParts, member: SessionKey, request: ShareFetchRequest, s
     mode, max_records, batch_size = request.share_acquire_mode, request.max_records, request.batch_size
     fetched = manager.fetch(Wanted(member, request.share_session_epoch, params, mode, max_records, batch_size, wanted))
     return fetched.then(lambda results: {**results, **refused})
-
-
-def _both(fetched: Promise[Fetched], acknowledged: Promise[Acknowledgements]) -> Promise[tuple[Fetched, Acknowledgements]]:
-    """Both values, or the first error."""
-    both: Promise[tuple[Fetched, Acknowledgements]] = Promise()
-
-    def done(_: object, error: KopsError | None) -> None:
-        if error is not None:
-            both.fail(error)
-        elif fetched.is_done and acknowledged.is_done:
-            both.complete((fetched.result(), acknowledged.result()))
-
-    fetched.when_done(done)
-    acknowledged.when_done(done)
-    return both
 
 
 class _Answer:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kops.config.values.java_hash import hash_map_order
-from kops.coordinators.runtime.promise import Promise
+from kops.coordinators.runtime.promise import Promise, all_of
 from kops.coordinators.share.key import SharePartitionKey
 from kops.coordinators.share.persister.calls import BACKOFF_MAX_MS, BACKOFF_MS, DELETE, INITIALIZE, READ, SUMMARY, WRITE, Call, Rpc
 from kops.coordinators.share.persister.manager import StateManager
@@ -68,17 +68,7 @@ class DefaultPersister:
                 key = SharePartitionKey(request.group_id, topic.topic_id, data.partition)
                 # A partition that is named twice is asked for twice; the first response counts.
                 calls.append(Call(rpc, key, data, self._backoff, promises.setdefault(key, Promise())))
-        whole: Promise[Any] = Promise()
-        left = len(promises)
-
-        def done(_value: object, _error: KopsError | None) -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                whole.complete(joined(rpc.api, {key: promise.result() for key, promise in promises.items()}, hash_map_order))
-
-        for promise in promises.values():
-            promise.when_done(done)
+        whole = all_of(promises.values())
         for call in calls:
             self._manager.enqueue(call)
-        return whole
+        return whole.then(lambda _: joined(rpc.api, {key: promise.result() for key, promise in promises.items()}, hash_map_order))
