@@ -24,7 +24,7 @@ from py4j.protocol import Py4JJavaError
 
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes.kops_nodes import KopsNodes
-from tests.support.nodes.librdkafka import create_topic
+from tests.support.nodes.librdkafka import create_topic, values_to_end
 
 pytestmark = pytest.mark.slow
 
@@ -241,25 +241,6 @@ class Java:
             each.close(self.oracle.jvm.java.time.Duration.ofSeconds(5))
 
 
-def read(bootstrap: str, topic: str, isolation: str) -> list[str]:
-    """All values up to the ends of the partitions, sorted."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "none", "enable.partition.eof": True, "log_level": 0}
-    consumer = confluent_kafka.Consumer({**settings, "isolation.level": isolation, "fetch.wait.max.ms": 10})
-    consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-    found: list[str] = []
-    ends: set[int | None] = set()
-    deadline = time.monotonic() + PATIENCE_S
-    while len(ends) < PARTITIONS:
-        assert time.monotonic() < deadline
-        for message in consumer.consume(100, 0.1):
-            if message.error():
-                ends.add(message.partition())
-            else:
-                found.append((message.value() or b"").decode())
-    consumer.close()
-    return sorted(found)
-
-
 def check(nodes: KopsNodes, make: Callable[[str, str, str], Copier]) -> None:
     """Copy, abort every other transaction, be fenced."""
     name = uuid.uuid4().hex[:8]
@@ -293,9 +274,9 @@ def check(nodes: KopsNodes, make: Callable[[str, str, str], Copier]) -> None:
     assert any(word in words_of(caught.value) for word in FENCED), words_of(caught.value)
     for each in (first, second):
         each.close()
-    while read(nodes.bootstrap, target, "read_committed") != values:
-        assert time.monotonic() < deadline, read(nodes.bootstrap, target, "read_committed")
-    assert set(values) | {"zombie"} >= set(read(nodes.bootstrap, target, "read_uncommitted")) > set()
+    while values_to_end(nodes.bootstrap, target, range(PARTITIONS), "read_committed") != values:
+        assert time.monotonic() < deadline, values_to_end(nodes.bootstrap, target, range(PARTITIONS), "read_committed")
+    assert set(values) | {"zombie"} >= set(values_to_end(nodes.bootstrap, target, range(PARTITIONS), "read_uncommitted")) > set()
 
 
 def words_of(error: BaseException) -> str:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from tests.support.kafka.kafka_jars import APPLICATIONS
 from tests.support.kafka.programs.java_programs import JavaProgram
 from tests.support.kafka.programs.share_scenarios import coordinator_of
 from tests.support.nodes.kops_nodes import KopsNodes
-from tests.support.nodes.librdkafka import create_topic
+from tests.support.nodes.librdkafka import CommittedCount, create_topic, read_to_end
 
 pytestmark = [pytest.mark.slow, pytest.mark.java]
 
@@ -45,23 +44,6 @@ def nodes(tmp_path: Path) -> Iterator[KopsNodes]:
     (tmp_path / "nodes").mkdir()
     with KopsNodes(tmp_path / "nodes", settings=SETTINGS) as nodes:
         yield nodes
-
-
-class Counts:
-    """What a reader of committed records sees of the output: each word with its counts, in the order in which they come."""
-
-    def __init__(self, bootstrap: str) -> None:
-        settings = {"bootstrap.servers": bootstrap, "group.id": "none", "isolation.level": "read_committed", "log_level": 0}
-        self.consumer = Consumer({**settings, "enable.auto.commit": False, "fetch.wait.max.ms": 50})
-        self.consumer.assign([TopicPartition(OUTPUT, 0, 0)])
-        self.seen: dict[str, list[int]] = defaultdict(list)
-
-    def total(self) -> int:
-        """How many counts have come so far."""
-        for message in self.consumer.consume(1000, 0.05):
-            assert message.error() is None, message.error()
-            self.seen[(message.key() or b"").decode()].append(int.from_bytes(message.value() or b"", "big"))
-        return sum(map(len, self.seen.values()))
 
 
 def write(bootstrap: str, lines: list[str]) -> Counter[str]:
@@ -100,21 +82,22 @@ def test_word_count_exactly_once(nodes: KopsNodes, tmp_path: Path, protocol: str
     properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     dice = random.Random(1)
     lines = [" ".join(dice.choices(WORDS, k=5)) for _ in range(1000)]
-    counts = Counts(nodes.bootstrap)
+    counts = CommittedCount(nodes.bootstrap, OUTPUT)
     with JavaProgram(tmp_path, "org.apache.kafka.streams.examples.wordcount.WordCountDemo", properties, jars=(APPLICATIONS,)) as program:
         expected = write(nodes.bootstrap, lines[:600])
-        program.until(lambda: counts.total() > 300)
+        program.until(lambda: counts.so_far() > 300)
         program.kill()
-        assert counts.total() < 5 * len(lines)
+        assert counts.so_far() < 5 * len(lines)
         expected += write(nodes.bootstrap, lines[600:])
-        before = counts.total()
+        before = counts.so_far()
         program.start()
         if protocol == "streams":
-            program.until(lambda: counts.total() > before)
+            program.until(lambda: counts.so_far() > before)
             nodes.kill(coordinator(nodes, "word-count"))
-        program.until(lambda: counts.total() >= 5 * len(lines))
+        program.until(lambda: counts.so_far() >= 5 * len(lines))
         assert program.stop() == 143  # Java's exit code for a hook that SIGTERM has started
-    time.sleep(0.2)  # a count too many would come now
-    counts.total()
-    counts.consumer.close()
-    assert dict(counts.seen) == {word: list(range(1, count + 1)) for word, count in expected.items()}
+    counts.close()
+    seen: dict[str, list[int]] = defaultdict(list)
+    for message in read_to_end(nodes.bootstrap, OUTPUT, [0]):
+        seen[(message.key() or b"").decode()].append(int.from_bytes(message.value() or b"", "big"))
+    assert dict(seen) == {word: list(range(1, count + 1)) for word, count in expected.items()}

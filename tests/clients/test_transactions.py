@@ -20,6 +20,7 @@ from kops.protocol.messages.produce_request import PartitionProduceData, TopicPr
 from kops.records.build import BatchBuilder
 from tests.support.kafka.oracle import Oracle
 from tests.support.nodes.kops_nodes import KopsNodes
+from tests.support.nodes.librdkafka import values_to_end
 from tests.support.nodes.raw_client import RawClient
 
 PATIENCE_S = 30
@@ -69,31 +70,10 @@ def write(made: Producer, topic: str, *values: str) -> None:
     assert made.flush(PATIENCE_S) == 0
 
 
-def read(nodes: KopsNodes, topic: str, isolation: str) -> list[str]:
-    """All values up to the ends of the partitions, sorted."""
-    settings = {"bootstrap.servers": nodes.bootstrap, "group.id": "none", "enable.partition.eof": True, "log_level": 0}
-    consumer = Consumer({**settings, "isolation.level": isolation, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10})
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(3)])
-    found: list[str] = []
-    ends: set[int] = set()
-    limit = time.monotonic() + PATIENCE_S
-    while len(ends) < 3:
-        assert time.monotonic() < limit
-        message = consumer.poll(1)
-        if message is None:
-            continue
-        if message.error():
-            ends.add(message.partition())
-        else:
-            found.append(message.value().decode())
-    consumer.close()
-    return sorted(found)
-
-
 def wait_for(nodes: KopsNodes, topic: str, committed: list[str]) -> None:
     """Until a reader of what is committed sees these and no others."""
     limit = time.monotonic() + PATIENCE_S
-    while (found := read(nodes, topic, "read_committed")) != committed:
+    while (found := values_to_end(nodes.bootstrap, topic, range(3), "read_committed")) != committed:
         assert time.monotonic() < limit, found
         time.sleep(0.05)
 
@@ -102,7 +82,7 @@ def test_committed_and_aborted(nodes: KopsNodes, topic: str) -> None:
     made = producer(nodes, f"id-{topic}")
     made.begin_transaction()
     write(made, topic, "a", "b", "c")
-    assert read(nodes, topic, "read_committed") == []
+    assert values_to_end(nodes.bootstrap, topic, range(3), "read_committed") == []
     made.commit_transaction(PATIENCE_S)
     wait_for(nodes, topic, ["a", "b", "c"])
     made.begin_transaction()
@@ -112,7 +92,7 @@ def test_committed_and_aborted(nodes: KopsNodes, topic: str) -> None:
     write(made, topic, "f")
     made.commit_transaction(PATIENCE_S)
     wait_for(nodes, topic, ["a", "b", "c", "f"])
-    assert read(nodes, topic, "read_uncommitted") == ["a", "b", "c", "d", "e", "f"]
+    assert values_to_end(nodes.bootstrap, topic, range(3), "read_uncommitted") == ["a", "b", "c", "d", "e", "f"]
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from kops.cluster.questions import client_of
 from tests.support.kafka.oracle import Oracle
 from tests.support.kafka.programs.share_consumers import ShareConsumer, configure_group
 from tests.support.kafka.programs.share_consumers import until as until_taken
-from tests.support.nodes.librdkafka import admin
+from tests.support.nodes.librdkafka import admin, values_to_end
 
 EVENTS = "events"
 TASKS = "tasks"
@@ -236,21 +236,7 @@ class InFlight:
         return f"{members[0].name}: {sorted(set(self.written) - seen)} were not read, {len(self.written)} written"
 
     def _values(self) -> list[str]:
-        settings = {"bootstrap.servers": self.bootstrap, "group.id": "nobody", "enable.partition.eof": True, "log_level": 0}
-        consumer = Consumer({**settings, "enable.auto.commit": False, "isolation.level": "read_committed"})
-        try:
-            consumer.assign([TopicPartition(LEDGER, 0, 0)])
-            found: list[str] = []
-            deadline = time.monotonic() + WAIT_S
-            while True:
-                assert time.monotonic() < deadline, found
-                message = consumer.poll(1)
-                if message is not None and message.error():
-                    return sorted(found)
-                if message is not None:
-                    found.append((message.value() or b"").decode())
-        finally:
-            consumer.close()
+        return values_to_end(self.bootstrap, LEDGER, [0])
 
 
 class Sharers:

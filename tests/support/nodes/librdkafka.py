@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -138,3 +138,53 @@ def read_rows(bootstrap: str, topic: str) -> Iterator[Row]:
 def read_all(bootstrap: str, topic: str) -> list[Row]:
     """All records of a topic, in the order of partitions and offsets."""
     return sorted(read_rows(bootstrap, topic))
+
+
+def read_to_end(bootstrap: str, topic: str, partitions: Iterable[int], isolation: str = "read_committed") -> list[Message]:
+    """All records up to the ends of these partitions, as a reader at this isolation level gets them. Control records may be last."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "none", "isolation.level": isolation, "log_level": 0}
+    consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True, "fetch.wait.max.ms": 10})
+    try:
+        left = set(partitions)
+        consumer.assign([TopicPartition(topic, number, 0) for number in left])
+        found: list[Message] = []
+        deadline = time.monotonic() + WAIT_S
+        while left:
+            assert time.monotonic() < deadline, f"partitions {left} of {topic} are not read to their ends"
+            for message in consumer.consume(1000, 0.2):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition() or 0)
+                else:
+                    assert error.retriable(), error
+        return found
+    finally:
+        consumer.close()
+
+
+def values_to_end(bootstrap: str, topic: str, partitions: Iterable[int], isolation: str = "read_committed") -> list[str]:
+    """Their values, sorted."""
+    return sorted((message.value() or b"").decode() for message in read_to_end(bootstrap, topic, partitions, isolation))
+
+
+class CommittedCount:
+    """Counts the committed records of partition 0 of a topic while they come."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        settings = {"bootstrap.servers": bootstrap, "group.id": "none", "isolation.level": "read_committed", "log_level": 0}
+        self._consumer = Consumer({**settings, "enable.auto.commit": False, "fetch.wait.max.ms": 50})
+        self._consumer.assign([TopicPartition(topic, 0, 0)])
+        self._count = 0
+
+    def so_far(self) -> int:
+        """How many have come."""
+        for message in self._consumer.consume(1000, 0.05):
+            assert message.error() is None, message.error()
+            self._count += 1
+        return self._count
+
+    def close(self) -> None:
+        """End the reader."""
+        self._consumer.close()

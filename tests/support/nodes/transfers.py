@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from tests.support.nodes.librdkafka import admin
+from tests.support.nodes.librdkafka import admin, read_to_end
 from tests.support.nodes.soaking import PATIENCE_S, may_be_asked_again
 
 TRANSFERS = "transfers"
@@ -249,22 +249,8 @@ def wait_for_stable(bootstrap: str, topic: str) -> dict[int, int]:
 
 def committed(bootstrap: str, topic: str, until: dict[int, int]) -> list[tuple[int, bytes]]:
     """Partition and value of all committed records."""
-    consumer = group_consumer(bootstrap, "nobody", "classic", **{"enable.auto.commit": False, "enable.partition.eof": True})
-    try:
-        consumer.assign([TopicPartition(topic, number, 0) for number, end in until.items() if end])
-        left = {number for number, end in until.items() if end}
-        found = []
-        deadline = time.monotonic() + PATIENCE_S
-        while left:
-            assert time.monotonic() < deadline, f"partitions {left} of {topic} are not read to their ends"
-            for one in consumer.consume(1000, 0.5):
-                if one.error() is None:
-                    found.append((one.partition() or 0, one.value() or b""))
-                else:
-                    left.discard(one.partition() or 0)
-        return found
-    finally:
-        consumer.close()
+    found = read_to_end(bootstrap, topic, [number for number, end in until.items() if end])
+    return [(one.partition() or 0, one.value() or b"") for one in found]
 
 
 def check_transfers(transfers: Sequence[Transfers], seen: list[tuple[int, bytes]]) -> None:
