@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("kafkalog")` known to a session."""
-    from kops.spark.source import KafkaLogDataSource
+    from kops.spark.source.data_source import KafkaLogDataSource
 
     spark.dataSource.register(KafkaLogDataSource)
 

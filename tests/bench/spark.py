@@ -21,8 +21,8 @@ from kops.files import OsFiles
 from kops.forensics.verify.parts import Part
 from kops.forensics.verify.run import verify
 from kops.spark import register, spark_session
-from kops.spark.rows import Source, Wanted, read_parts
-from kops.spark.verify import scan_verify
+from kops.spark.jobs.verify import scan_verify
+from kops.spark.source.rows import Source, Wanted, read_parts
 from tests.bench.measure import dump_log_segments, run
 
 WARM = 3  # runs that the JVM needs to compile what it runs

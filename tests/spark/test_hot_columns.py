@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kops.spark.rows import microseconds
+from kops.spark.source.rows import microseconds
 from tests.support.hot import hot, variants
 from tests.support.logs.record_bytes import mutated, slow, some_records
 

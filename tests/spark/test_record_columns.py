@@ -13,8 +13,8 @@ from kops.errors import DecodeError
 from kops.files import OsFiles
 from kops.forensics.verify.parts import Part
 from kops.records import Batch, BatchBuilder, scan
-from kops.spark.rows import Source, Wanted, columns_of, header_text, microseconds, read_parts
-from kops.spark.schemas import TIMESTAMP_TYPES
+from kops.spark.source.rows import Source, Wanted, columns_of, header_text, microseconds, read_parts
+from kops.spark.source.schemas import TIMESTAMP_TYPES
 from tests.support import corpus
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -94,7 +94,7 @@ import sys
 sys.modules["librt.strings"] = None
 from kops.files import OsFiles
 from kops.forensics.verify.parts import Part
-from kops.spark.rows import Source, Wanted, read_parts
+from kops.spark.source.rows import Source, Wanted, read_parts
 list(read_parts(OsFiles(read_only=True), [(Part(0, "x", 0, 0), Source("x", "t", 3, 0, "live", 0))], Wanted("records", ("offset",))))
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)

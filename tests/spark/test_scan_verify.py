@@ -34,7 +34,7 @@ def _folders(kind: str, folder: str, some: bool) -> list[str]:
     [pytest.param("full", True, id="full-some"), *(pytest.param(each, False, id=each, marks=pytest.mark.slow) for each in LEVELS)],
 )
 def test_the_verdict_over_the_damaged_corpus(spark: Any, level: str, some: bool) -> None:
-    from kops.spark.verify import scan_verify
+    from kops.spark.jobs.verify import scan_verify
 
     paths = _folders("damage", "before", some)
     expected = verify(paths, level)
@@ -47,7 +47,7 @@ def test_the_verdict_over_the_damaged_corpus(spark: Any, level: str, some: bool)
     [pytest.param("crc", True, id="crc-some"), *(pytest.param(each, False, id=each, marks=pytest.mark.slow) for each in ("crc", "full"))],
 )
 def test_the_verdict_over_the_rest_of_the_corpus(spark: Any, level: str, some: bool) -> None:
-    from kops.spark.verify import scan_verify
+    from kops.spark.jobs.verify import scan_verify
 
     for kind, folder in (("format", "data"), ("broker-damage", "before"), ("cluster", "nodes")):
         paths = _folders(kind, folder, some)[:40]
@@ -56,7 +56,7 @@ def test_the_verdict_over_the_rest_of_the_corpus(spark: Any, level: str, some: b
 
 def test_splitting_does_not_change_the_verdict(spark: Any) -> None:
     from kops.forensics.verify import parts as splits
-    from kops.spark.verify import scan_verify
+    from kops.spark.jobs.verify import scan_verify
 
     case = corpus.load("v2-4.3.0-large")
     paths = [str(case.root / "data")]
@@ -66,7 +66,7 @@ def test_splitting_does_not_change_the_verdict(spark: Any) -> None:
 
 def test_paths_are_named_as_they_were_given(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The workers have a working directory of their own."""
-    from kops.spark.verify import scan_verify
+    from kops.spark.jobs.verify import scan_verify
 
     case = corpus.load("damage-4.3.0-index-garbage-old")
     monkeypatch.chdir(case.root)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from pyspark import TaskContext
 
-from kops.spark.rows import Wanted
 from kops.spark.sockets import SEND_BUFFER, can_be_wide, widen
-from kops.spark.source import KafkaLogReader, Task
+from kops.spark.source.data_source import KafkaLogReader, Task
+from kops.spark.source.rows import Wanted
 
 BUFFER = (socket.SOL_SOCKET, socket.SO_SNDBUF)
 

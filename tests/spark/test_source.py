@@ -13,7 +13,7 @@ from kops.errors import DecodeError
 from kops.files import OsFiles
 from kops.forensics.inventory.tree import PartitionDir, open_paths
 from kops.records import Batch, Damage, scan
-from kops.spark.schemas import ddl
+from kops.spark.source.schemas import ddl
 from tests.support import corpus
 from tests.support.rings import sample
 

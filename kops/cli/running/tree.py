@@ -77,7 +77,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("log meta find", "log.meta.nodes:find", "Find nodes of a cluster's metadata by name; read-only"),
     Entry("log meta diff", "log.meta.diff:diff", "Show what changed in a cluster's metadata; read-only"),
     Entry("log meta verify", "log.meta.verify:verify", "Check that the metadata log can be replayed and its snapshots fit; read-only"),
-    Entry("scan verify", "scan:verify", "Verify a whole cluster's log directories on Spark; read-only"),
+    Entry("scan verify", "scan.verify:verify", "Verify a whole cluster's log directories on Spark; read-only"),
     Entry("log index check", "log.index.check:check", "Check offset, time and transaction indexes against their logs; read-only"),
     Entry("log index rebuild", "log.index.rebuild:rebuild", "Rebuild wrong or missing indexes, as a broker writes them"),
     Entry("log index diff", "log.index.diff:diff", "Show index entries that differ from what a broker would write; read-only"),

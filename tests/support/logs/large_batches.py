@@ -202,7 +202,7 @@ def compact(folder: Path, data: bytes) -> int:
 def spark_rows(folder: Path, data: bytes) -> int:
     """The rows of the data source."""
     from kops.forensics.verify.parts import Part
-    from kops.spark.rows import Source, Wanted, read_parts
+    from kops.spark.source.rows import Source, Wanted, read_parts
 
     path = str(_write(folder, data))
     work = [(Part(0, path, 0, len(data)), Source(path, "t", 0, 0, "live", len(data)))]

@@ -43,7 +43,7 @@ def verify(
     """
     from kops.spark import spark_session
     from kops.spark.interrupt import in_session
-    from kops.spark.verify import scan_verify
+    from kops.spark.jobs.verify import scan_verify
 
     settings: dict[str, str] = {}
     for each in conf or ():

@@ -33,9 +33,9 @@ from kops.errors import UsageError
 from kops.files import OsFiles
 from kops.forensics.inventory.tree import FileEntry, Inventory, PartitionDir, open_paths, partition_from
 from kops.forensics.verify.parts import TASK_BYTES, Part, pack, split_segment
-from kops.spark.rows import Source, Wanted, read_parts, read_segments
-from kops.spark.schemas import SCHEMAS, ddl
 from kops.spark.sockets import widen
+from kops.spark.source.rows import Source, Wanted, read_parts, read_segments
+from kops.spark.source.schemas import SCHEMAS, ddl
 
 if TYPE_CHECKING:
     import pyarrow as pa

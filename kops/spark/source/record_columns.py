@@ -16,7 +16,7 @@ from kops.records import Batch
 from kops.records._hot import read_varint
 from kops.records.windows import Window
 from kops.spark._hot_columns import NULL_KEY, NULL_TIMESTAMP, NULL_VALUE, RecordIndex
-from kops.spark.schemas import arrow_schema, arrow_type
+from kops.spark.source.schemas import arrow_schema, arrow_type
 
 if TYPE_CHECKING:
     import pyarrow as pa

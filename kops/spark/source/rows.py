@@ -17,12 +17,12 @@ from kops.forensics.verify.parts import Part
 from kops.records import Batch, ByteSource, Damage, Record, scan
 from kops.records.decode import chunks
 from kops.records.windows import WINDOW, RecordWindows
-from kops.spark.schemas import SCHEMAS, TIMESTAMP_TYPES, arrow_schema
+from kops.spark.source.schemas import SCHEMAS, TIMESTAMP_TYPES, arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kops.spark.record_columns import RecordColumns
+    from kops.spark.source.record_columns import RecordColumns
 
 ROWS = 1 << 16
 VALUE_BYTES = 64 << 20
@@ -153,7 +153,7 @@ def read_parts(files: Files, work: list[tuple[Part, Source]], wanted: Wanted) ->
 def _read_records(files: Files, part: Part, source: Source, wanted: Wanted) -> Iterator[pa.RecordBatch]:
     """v2 batches go into Arrow columns directly. Old formats, damage and unreadable batches go row by row. All stay in order."""
     try:
-        from kops.spark.record_columns import RecordColumns
+        from kops.spark.source.record_columns import RecordColumns
     except ImportError as error:  # on a cluster's worker, say, which has a pyarrow of its own
         raise MissingDependencyError(f"rows of records need {error.name}: pip install 'kops[spark]'") from error
     table = Table(wanted)

@@ -1,0 +1,1 @@
+"""`kops scan …`: the questions of `kops log` about a whole cluster, answered on Spark."""
