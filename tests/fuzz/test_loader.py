@@ -71,7 +71,7 @@ def test_damaged_directories(case_id: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case_id", CASES)
-def test_many_damaged_directories(case_id: str, tmp_path: Path) -> None:
-    loaded, refused = run(source_of(case_id), tmp_path, range(100, 1100))
-    assert loaded > 300
-    assert refused > 50
+def test_many_damaged_directories(case_id: str, tmp_path: Path, seed_count: int | None) -> None:
+    loaded, refused = run(source_of(case_id), tmp_path, range(100, 100 + (seed_count or 300)))
+    assert loaded > 90
+    assert refused > 15

@@ -89,5 +89,6 @@ def test_some_random_damage(case_id: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case_id", corpus.cases("fuzz"))
-def test_all_random_damage(case_id: str) -> None:
-    run(case_id, 1)
+def test_much_random_damage(case_id: str, seed_count: int | None) -> None:
+    """Every third trial of the corpus; `--seeds N` tries at least N of each case."""
+    run(case_id, 3 if seed_count is None else max(1, 250 // seed_count))

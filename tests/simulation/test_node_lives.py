@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.node_life import live_all
 
-SLOW_SEEDS = 50
+SLOW_SEEDS = 25
 FIRST_SLOW_SEED = 1_000_000
 
 

@@ -18,7 +18,7 @@ from tests.simulation.node_life import live, live_all, trace
 from tests.simulation.node_world import SHAPES
 
 FAST_SEEDS = (3, 52)
-SLOW_SEEDS = 50
+SLOW_SEEDS = 25
 FIRST_SLOW_SEED = 1_000
 EVENTS = {
     "records acknowledged",

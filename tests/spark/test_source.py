@@ -70,7 +70,7 @@ def test_batches_and_damage_are_those_of_the_scanner(spark: Any, some: bool) -> 
                         expected.append((segment.log.path, item.position, item.length, None, item.code))
                     else:
                         expected.append((segment.log.path, item.position, item.size, item.crc, None))
-    frame = spark.read.format("kafkalog").option("mode", "batches").option("taskBytes", "4000" if some else "500").load(",".join(paths))
+    frame = spark.read.format("kafkalog").option("mode", "batches").option("taskBytes", "4000" if some else "2000").load(",".join(paths))
     got = [(row.path, row.position, row.size, row.crc, row.damage.code if row.damage else None) for row in frame.collect()]
     assert sorted(got, key=str) == sorted(expected, key=str)
     assert sum(1 for each in expected if each[4]) > (2 if some else 40)

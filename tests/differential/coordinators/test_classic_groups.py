@@ -456,6 +456,6 @@ def test_many_lives(oracle: Oracle, seed_count: int | None) -> None:
     """The same, for longer."""
     java = JavaCoordinators(oracle)
     seen: Counter[str] = Counter()
-    for seed in range(100, 100 + (seed_count or 12)):
+    for seed in range(100, 100 + (seed_count or 6)):
         seen += Life(java, seed).live(300)
     assert {"JoinGroup FENCED_INSTANCE_ID", "fetch UNSTABLE_OFFSET_COMMIT", "topics_deleted OffsetCommitKey tombstone"} <= set(seen), seen

@@ -24,7 +24,7 @@ LOG_MODES: tuple[list[str], ...] = (
 )
 INDEX_MODES: tuple[list[str], ...] = ([], ["--verify-index-only"], ["--index-sanity-check"], ["--max-message-size", "100"])
 OUT_OF_MEMORY = "!! java.lang.OutOfMemoryError"
-TRIALS = 250
+TRIALS = 120
 
 
 def options_of(flags: list[str]) -> DumpOptions:

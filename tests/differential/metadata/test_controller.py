@@ -628,9 +628,9 @@ def test_a_controllers_life(oracle: Oracle) -> None:
 
 
 @pytest.mark.slow
-def test_many_lives(oracle: Oracle) -> None:
+def test_many_lives(oracle: Oracle, seed_count: int | None) -> None:
     done: Counter[str] = Counter()
-    for seed in range(100, 120):
+    for seed in range(100, 100 + (seed_count or 10)):
         done += live(oracle, seed, 300)
     for name in ("heartbeat", "stale", "AlterPartitionRequest", "AlterPartitionReassignmentsRequest", "AssignReplicasToDirsRequest"):
         assert done[f"{name} with records"] > 15, done
