@@ -1,16 +1,16 @@
 """A producer: collects records in batches, sends them to leaders, and retries.
 
-Source: Kafka's KafkaProducer, RecordAccumulator, Sender, ProducerBatch, TransactionManager (the idempotent part). Two differences are
-intended. Each partition has one batch in flight at a time, so the order holds after any failure, with or without idempotence. A producer
-continues with a new producer id if a batch could not be delivered.
+Source: Kafka's KafkaProducer, RecordAccumulator, Sender, ProducerBatch, TransactionManager. Two differences are intended. Each partition
+has one batch in flight at a time, so the order holds after any failure, with or without idempotence. A producer continues with a new
+producer id if a batch could not be delivered. In a transaction it sends nothing more then, as Kafka's.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kops.client.client import WAITING_MS, Client, To, check
 from kops.client.metadata import Leader
@@ -33,6 +33,7 @@ _RECORD_OVERHEAD: Final = 21  # the largest size of a v2 record's lengths and de
 _REQUESTS_PER_NODE: Final = 5
 _TOPIC_MS: Final = 5000  # the time that a broker has to create a missing topic
 _NEW_ID: Final = ("UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_EPOCH", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_ID_MAPPING")
+_FIRST_VERSION_2: Final = 12  # of Produce: it adds the partition to the transaction itself (transaction version 2)
 _AGAIN_WITH_NEW_ID: Final = ("UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING")
 
 
@@ -46,6 +47,17 @@ class Sent(NamedTuple):
 
 
 Done = Callable[[Sent | KopsError], object]
+
+
+class InTransaction(Protocol):
+    """What a transactional producer needs of its transaction (`kops.client.coordinators.producing`)."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+    def add(self, keys: Iterable[TopicPartition]) -> None:
+        """Make sure that these partitions are in the transaction. Raises KopsError."""
 
 
 class _Record(NamedTuple):
@@ -84,9 +96,18 @@ class _Queue:
 
 
 class Producer:
-    """Only one thread may use it. `send` only queues records. `poll` and `flush` send them and call back."""
+    """Only one thread may use it. `send` only queues records. `poll` and `flush` send them and call back.
 
-    def __init__(self, client: Client, *, wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+    With a transaction, `failure` is the error of the first record that was not written. From then on nothing is sent.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        transaction: InTransaction | None = None,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
         self.client = client
         self.settings = client.settings
         self.buffered_size = 0  # bytes of unfinished records
@@ -94,7 +115,9 @@ class Producer:
         self._wall_ms = wall_ms
         self._queues: dict[TopicPartition, _Queue] = {}
         self._sticky: dict[str, StickyPartitioner] = {}
-        self._producer: tuple[int, int] | None = None
+        self._transaction = transaction
+        self._producer = None if transaction is None else (transaction.producer_id, transaction.producer_epoch)
+        self.failure: KopsError | None = None
         self._is_flushing = False
         self._stale: set[str] = set()  # topics whose leaders must be requested
         self._stale_ms = 0.0
@@ -121,7 +144,9 @@ class Producer:
         record = _Record(self._wall_ms() if timestamp is None else timestamp, key, value, headers, done)
         if BATCH_OVERHEAD + size > self.settings.max_request_size:
             words = f"a record of {size} bytes is larger than max.request.size={self.settings.max_request_size}"
-            self._call_back(record, ApiError("MESSAGE_TOO_LARGE", words))
+            error = ApiError("MESSAGE_TOO_LARGE", words)
+            self._fail(error)
+            self._call_back(record, error)
             return
         if partition is not None:
             self._append(topic, partition, record, size)
@@ -142,13 +167,22 @@ class Producer:
         self.client.turn(min(timeout_ms, self._next_ms()))
 
     def flush(self) -> None:
-        """Wait until every record is sent and answered."""
+        """Wait until every record is sent and answered, or a transaction has failed."""
         self._is_flushing = True
         try:
-            while self.is_busy:
+            while self.is_busy and self.failure is None:
                 self.poll(100)
         finally:
             self._is_flushing = False
+
+    def drop(self, error: KopsError) -> None:
+        """Give up what was not sent yet, with this error, and wait for the answers to what was sent. Only for transactions."""
+        self.failure = self.failure or error
+        for queue in self._queues.values():
+            while queue.batches:
+                self._give_up(queue.batches.popleft(), error)
+        while self.is_busy:
+            self.poll(100)
 
     @property
     def is_busy(self) -> bool:
@@ -226,6 +260,8 @@ class Producer:
         return max(min(due, default=float("inf")) - now_ms, 1)
 
     def _send_ready(self) -> None:
+        if self.failure is not None:
+            return
         now_ms = self.client.now_ms()
         groups: dict[int, list[_Queue]] = {}
         sizes: dict[int, int] = {}
@@ -245,6 +281,8 @@ class Producer:
             sizes[node.id] = sizes.get(node.id, 0) + size
         if groups and self.settings.enable_idempotence and self._producer is None:
             self._get_producer_id()
+        if self._transaction is not None:
+            self._transaction.add(queue.key for queues in groups.values() for queue in queues)
         for node_id, queues in groups.items():
             self._send_to(self.client.metadata.nodes[node_id], queues)
 
@@ -283,6 +321,9 @@ class Producer:
         # Only some brokers send topic ids.
         last = ProduceRequest.VERSIONS.stop if all(ids.get(name, ZERO_UUID) != ZERO_UUID for name in topics) else 13
         request = ProduceRequest(acks=self._acks, timeout_ms=self.settings.request_timeout_ms, topic_data=entries)
+        if self._transaction is not None:
+            request.transactional_id = self._transaction.transactional_id
+            last = min(last, _FIRST_VERSION_2)
         names = {ids.get(name, ZERO_UUID): name for name in topics}
         self.client.network.send(
             node,
@@ -303,6 +344,7 @@ class Producer:
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=sequence,
+            transactional=self._transaction is not None,
         )
         for record in batch.records:
             builder.append(record.timestamp, record.key, record.value, record.headers)
@@ -368,13 +410,15 @@ class Producer:
         if isinstance(error, ApiError):
             kind = by_name(error.name)
             batch.last_error = error
-            if error.name in _NEW_ID:
+            may_change_id = self._transaction is None
+            if error.name in _NEW_ID and may_change_id:
                 self._producer = None
             if kind.reaction is Reaction.METADATA:
                 self._stale.add(queue.key.topic)
-            if error.name in _AGAIN_WITH_NEW_ID:
+            is_again_with_new_id = error.name in _AGAIN_WITH_NEW_ID and may_change_id
+            if is_again_with_new_id:
                 batch.data = batch.identity = None
-            may_retry = kind.retriable or error.name in _AGAIN_WITH_NEW_ID
+            may_retry = (kind.retriable or is_again_with_new_id) and self.failure is None
             if may_retry and batch.attempts <= self.settings.retries and not self._is_expired(batch, now_ms):
                 self._again(queue, batch, now_ms + self.client.backoff.delay_ms(batch.attempts - 1))
                 return
@@ -386,12 +430,17 @@ class Producer:
         queue.batches.appendleft(batch)
 
     def _give_up(self, batch: _Batch, error: KopsError) -> None:
-        if batch.identity is not None:
+        self._fail(error)
+        if self._transaction is None and batch.identity is not None:
             # The cluster may have the batch or not, so later batches must not depend on its sequence numbers.
             self._producer = None
         self.buffered_size -= batch.size - BATCH_OVERHEAD
         for record in batch.records:
             self._call_back(record, error)
+
+    def _fail(self, error: KopsError) -> None:
+        if self._transaction is not None:
+            self.failure = self.failure or error
 
     def _call_back(self, record: _Record, error: KopsError) -> None:
         if record.done is not None:

@@ -2,7 +2,7 @@
 
 Source: Kafka's AdminClientConfig, ProducerConfig and ConsumerConfig (4.3.0: names, types, limits). If the three have different defaults,
 the admin client's counts. There are three kinds of keys. Some have an effect here. Some are known to Kafka's clients and have no effect
-here (`UNUSED`). Some require a feature that kops does not have (TLS, SASL, transactions, Java classes), and raise an error.
+here (`UNUSED`). Some require a feature that kops does not have (TLS, SASL, two-phase commit, Java classes), and raise an error.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ _ROWS: Final[tuple[tuple[str, Kind, Value, Validator | None], ...]] = (
     ("max.request.size", "int", 1024 * 1024, _NOT_NEGATIVE),
     ("delivery.timeout.ms", "int", 2 * _MINUTES, _NOT_NEGATIVE),
     ("enable.idempotence", "boolean", True, None),
+    ("transactional.id", "string", "", None),
+    ("transaction.timeout.ms", "int", _MINUTES, at_least(1)),
     ("compression.type", "string", "none", one_of("none", "gzip", "snappy", "lz4", "zstd")),
     ("compression.gzip.level", "int", -1, None),
     ("compression.lz4.level", "int", 9, between(1, 17)),
@@ -79,7 +81,7 @@ _UNUSED_NAMES: Final = """
     internal.throw.on.fetch.stable.offset.unsupported key.deserializer key.serializer max.block.ms max.in.flight.requests.per.connection
     max.poll.records metadata.max.idle.ms metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
     partitioner.availability.timeout.ms share.acknowledgement.mode share.acquire.mode
-    transaction.timeout.ms value.deserializer value.serializer
+    value.deserializer value.serializer
 """
 UNUSED: Final = tuple(_UNUSED_NAMES.split())
 _SECURITY_NAMES: Final = """
@@ -108,8 +110,7 @@ _NOT_SERVED: Final = {
     "config.providers": "config providers are Java classes",
     "interceptor.classes": "interceptors are Java classes",
     "partitioner.class": "partitioners are Java classes; keys are hashed as Kafka's default does",
-    "transactional.id": "transactions are not supported yet",
-    "transaction.two.phase.commit.enable": "transactions are not supported yet",
+    "transaction.two.phase.commit.enable": "a transaction ends with its command",
 }
 
 CLIENT_CONFIG_DEF: Final = ConfigDef(
@@ -151,6 +152,8 @@ class ClientSettings:
     max_request_size: int
     delivery_timeout_ms: int
     enable_idempotence: bool
+    transactional_id: str
+    transaction_timeout_ms: int
     compression_type: str
     compression_gzip_level: int
     compression_lz4_level: int
@@ -216,6 +219,12 @@ def _check(values: dict[str, Value], properties: Mapping[str, str]) -> None:
         raise UsageError("heartbeat.interval.ms: not allowed; allowed: less than session.timeout.ms")
     if values["acks"] == "all":
         values["acks"] = "-1"
+    if properties.get("transactional.id") == "":
+        raise UsageError("transactional.id: must not be empty")
+    if values["transactional.id"] and (values["acks"] != "-1" or not values["enable.idempotence"]):
+        raise UsageError(
+            f"transactional.id={values['transactional.id']}: a transactional producer needs acks=all and enable.idempotence=true"
+        )
     if values["acks"] != "-1" and values["enable.idempotence"]:
         if "enable.idempotence" in properties:
             raise UsageError(f"acks={values['acks']}: an idempotent producer needs acks=all")

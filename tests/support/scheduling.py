@@ -96,6 +96,7 @@ SECONDS: dict[str, float] = {
     "tests/differential/together/test_share_state.py": 16,
     "tests/network/controller/test_controller_server.py": 15,
     "tests/cli/clusters/test_topic.py": 15,
+    "tests/cli/clusters/test_topic_transactions.py": 5,
     "tests/network/node/test_node.py": 17,
     "tests/network/node/test_slow_disk.py": 16,
     "tests/network/node/test_log_dirs.py": 11,

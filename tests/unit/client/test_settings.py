@@ -27,7 +27,9 @@ def test_defaults_are_those_of_kafka() -> None:
         ("security.protocol", "TELNET", "security.protocol=TELNET: no such protocol; allowed: PLAINTEXT"),
         ("ssl.truststore.location", "/x", "ssl.truststore.location: not supported: TLS and SASL are not supported yet"),
         ("sasl.jaas.config", "x", "sasl.jaas.config: not supported: TLS and SASL are not supported yet"),
-        ("transactional.id", "t", "transactional.id: not supported: transactions are not supported yet"),
+        ("transaction.two.phase.commit.enable", "true", "transaction.two.phase.commit.enable: not supported: "),
+        ("transactional.id", "", "transactional.id: must not be empty"),
+        ("transaction.timeout.ms", "0", "transaction.timeout.ms=0: not allowed; allowed: 1 or more"),
         ("partitioner.class", "p", "partitioner.class: not supported: partitioners are Java classes"),
         ("metadata.recovery.strategy", "hope", "metadata.recovery.strategy=hope: not allowed; allowed: rebootstrap or none"),
         ("compression.gzip.level", "0", "compression.gzip.level=0: not allowed; allowed: 1 to 9, or -1"),
@@ -45,6 +47,9 @@ def test_settings_that_do_not_go_together() -> None:
     with pytest.raises(UsageError, match="an idempotent producer needs acks=all"):
         ClientSettings.from_properties({"acks": "1", "enable.idempotence": "true"})
     assert not ClientSettings.from_properties({"acks": "1"}).enable_idempotence
+    for name, value in (("acks", "1"), ("enable.idempotence", "false")):
+        with pytest.raises(UsageError, match=r"transactional.id=t: a transactional producer needs acks=all and enable.idempotence=true"):
+            ClientSettings.from_properties({"transactional.id": "t", name: value})
     with pytest.raises(UsageError, match="exclude each other"):
         ClientSettings.from_properties({"bootstrap.servers": "a:1", "bootstrap.controllers": "b:1"})
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kops.cli.commands.topic.sending import Job
 from kops.cli.inputs.connecting import OUTCOME_COLUMNS, Bootstrap, CommandConfig, CommandProperty, connect, outcome, report
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
 from kops.cli.running.options import command
-from kops.errors import ApiError, DecodeError, KopsError, UnreachableError, UsageError
+from kops.errors import ApiError, KopsError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
-    from kops.cli.inputs.line_source import LineSource
-    from kops.client.producer import Producer, Sent
+    from kops.client.client import Client
     from kops.records.record import Header
 
 SCHEMA = "kops.produce/v1"
@@ -40,6 +40,10 @@ NULL_HELP = "A key or value that is this text is null: --null-marker '' makes em
     examples=[
         ("Each line of a file a record.", "kops topic produce orders access.log"),
         ("Keys before a tab, compressed.", "kops topic produce orders --key-separator '\\t' --compression-codec zstd < pairs.tsv"),
+        (
+            "All lines or none, for readers with isolation level read_committed.",
+            "kops topic produce orders batch.log --transactional-id loader",
+        ),
         ("What another cluster has, with keys, headers and times.", "kops topic produce orders --input jsonl records.jsonl"),
     ],
 )
@@ -61,6 +65,13 @@ def produce(
         str | None,
         typer.Option("--acks", "--request-required-acks", metavar="all|1|0", help="Which replicas must acknowledge (default: all)."),
     ] = None,
+    transactional_id: Annotated[
+        str | None, typer.Option("--transactional-id", metavar="ID", help="Write all records in one transaction of this id.")
+    ] = None,
+    transaction_timeout_ms: Annotated[
+        int | None,
+        typer.Option("--transaction-timeout-ms", metavar="MS", min=1, help="The coordinator aborts a longer transaction (default: 60000)."),
+    ] = None,
     key_encoding: Annotated[str, typer.Option(metavar="utf8|hex|base64", help="How keys are encoded in lines of JSON.")] = "base64",
     value_encoding: Annotated[
         str, typer.Option(metavar="utf8|hex|base64", help="How values and headers are encoded in lines of JSON.")
@@ -74,10 +85,13 @@ def produce(
     A line of JSON is a record as kops topic consume prints it; its key, value, headers and timestamp are used. On Ctrl-C, records that were
     read are still written. At the end one row for each partition shows what it got.
 
+    With --transactional-id the records of a run are one transaction. It is committed at the end of the input, and aborted on an error or
+    Ctrl-C. An earlier producer with this id is fenced, and what it left open is aborted.
+
     1: records were not written.
     """
+    from kops.cli.commands.topic.ending import end_transaction
     from kops.cli.inputs.line_source import LineSource
-    from kops.client.producer import Producer
     from kops.forensics.dump.filters import check_encoding
 
     if input_ not in INPUTS:
@@ -86,11 +100,10 @@ def produce(
     separator = None if key_separator is None else ESCAPES.get(key_separator, key_separator).encode()
     headers = [_header(text) for text in header or ()]
     null = None if null_marker is None else null_marker.encode()
-    more = {"compression.type": codec, "acks": acks}
-    given = {name: value for name, value in more.items() if value is not None}
-    with connect(out, bootstrap, config, properties, more=given) as client:
-        job = _Job(Producer(client), topic, partition)
-        lines = LineSource(file, client.network)
+    more = {"compression.type": codec, "acks": acks, "transactional.id": transactional_id, "transaction.timeout.ms": transaction_timeout_ms}
+    given = {name: str(value) for name, value in more.items() if value is not None}
+    with connect(out, bootstrap, config, properties, more=given) as client, closing(LineSource(file, client.network)) as lines:
+        job = _job(client, topic, partition, transaction_timeout_ms)
 
         def take(line: bytes) -> None:
             if input_ == "text":
@@ -98,16 +111,20 @@ def produce(
             elif line.strip():
                 job.send_document(line, job.lines, file, encodings, headers)
 
-        try:
-            stopped = job.run(lines, take, out.say)
-        finally:
-            lines.close()
-    status = _print(out, job)
-    if stopped is not None and not lines.is_over and file != "-":
-        out.warn(f"{file}: nothing was sent behind line {job.lines}")
-    if stopped is not None and not isinstance(stopped, UnreachableError):
-        raise stopped
-    return status
+        stopped = job.run(lines, take, out.say)
+        stopped = job.finish(stopped) if job.transaction is None else end_transaction(job, job.transaction, stopped, out.say)
+    return _print(out, job, stopped, "" if lines.is_over else file)
+
+
+def _job(client: Client, topic: str, partition: int | None, transaction_timeout_ms: int | None) -> Job:
+    """The job, with a transaction if the settings have an id for it."""
+    from kops.client.coordinators.producing import Transaction
+    from kops.client.producer import Producer
+
+    if transaction_timeout_ms is not None and not client.settings.transactional_id:
+        raise UsageError("--transaction-timeout-ms: only with --transactional-id")
+    transaction = Transaction(client) if client.settings.transactional_id else None
+    return Job(Producer(client, transaction=transaction), topic, partition, transaction)
 
 
 def _header(text: str) -> Header:
@@ -124,88 +141,8 @@ def _split(line: bytes, separator: bytes | None, null: bytes | None) -> tuple[by
     return (None if key == null else key), (None if null is not None and value == null else value)
 
 
-class _Job:
-    """The sent records and their outcomes, by partition."""
-
-    def __init__(self, producer: Producer, topic: str, partition: int | None) -> None:
-        self.producer = producer
-        self.topic = topic
-        self.partition = partition
-        self.rows: dict[int, dict[str, Any]] = {}
-        self.failures: dict[str, tuple[KopsError, int]] = {}
-        self.lines = 0
-        self.sent = 0
-        self._done = 0
-
-    def run(self, lines: LineSource, take: Callable[[bytes], object], say: Callable[[str], object]) -> BaseException | None:
-        """Send all lines and wait for their outcomes -> the exception that ended it early, if any. Raises that if nothing had been sent."""
-        stopped: BaseException | None = None
-        try:
-            while not lines.is_over:
-                self.producer.poll(0 if lines.is_readable else 100)
-                for line in lines.take() if lines.is_readable else ():
-                    self.lines += 1
-                    take(line)
-        except (KeyboardInterrupt, KopsError, OSError) as error:
-            if not self.sent:
-                raise
-            stopped = error
-            if isinstance(error, KeyboardInterrupt):
-                say("what was read is still written; Ctrl-C again gives it up")
-        try:
-            self.producer.flush()
-        except (KeyboardInterrupt, KopsError) as error:
-            stopped = stopped or error
-            self.give_up(error if isinstance(error, KopsError) else KopsError("interrupted before the cluster answered"))
-        return stopped
-
-    def give_up(self, error: KopsError) -> None:
-        """Set this outcome for all records that have none yet."""
-        left = self.sent - self._done
-        if left:
-            self.failures[str(error)] = error, self.failures.get(str(error), (error, 0))[1] + left
-            self._done = self.sent
-
-    def send(self, key: bytes | None, value: bytes | None, headers: list[Header], timestamp: int | None) -> None:
-        """Queue a record as soon as there is space for it."""
-        producer = self.producer
-        while producer.buffered_size >= producer.settings.buffer_memory:
-            producer.poll(100)
-        producer.send(self.topic, key, value, headers, timestamp=timestamp, partition=self.partition, done=self.done)
-        self.sent += 1
-
-    def send_document(self, line: bytes, number: int, file: str, encodings: tuple[str, str], headers: list[Header]) -> None:
-        """Queue the record of a line of JSON. Raises DecodeError if it is not a record."""
-        from kops.forensics.lines.exporting import MALFORMED, content
-        from kops.forensics.lines.importing import parse_lines
-
-        for _, document in parse_lines([line], f"{file}, line {number}"):
-            try:
-                key, value, own = content(document, *encodings)
-                timestamp = int(document.get("timestamp", -1))
-            except (AttributeError, TypeError, ValueError) as error:
-                raise DecodeError(f"line {number} is not a record: {error}", code=MALFORMED, file=file) from error
-            if "control" not in document:
-                self.send(key, value, own + headers, timestamp if timestamp >= 0 else None)
-
-    def done(self, result: Sent | KopsError) -> None:
-        """Take the outcome of a record."""
-        self._done += 1
-        if isinstance(result, KopsError):
-            error, count = self.failures.get(str(result), (result, 0))
-            self.failures[str(result)] = error, count + 1
-            return
-        row = self.rows.setdefault(
-            result.partition,
-            {"topic": result.topic, "partition": result.partition, "records": 0, "first_offset": None, "last_offset": None},
-        )
-        row["records"] += 1
-        if result.offset >= 0:
-            row["first_offset"] = result.offset if row["first_offset"] is None else row["first_offset"]
-            row["last_offset"] = result.offset
-
-
-def _print(out: Output, job: _Job) -> int:
+def _print(out: Output, job: Job, stopped: BaseException | None, unread: str) -> int:
+    """Print what each partition got, and raise what ended the run early."""
     from kops.protocol.errors import by_name
 
     rows = [{**row, "failed": 0, **outcome(None)} for _, row in sorted(job.rows.items())]
@@ -213,8 +150,13 @@ def _print(out: Output, job: _Job) -> int:
     none: dict[str, Any] = {"topic": job.topic, "partition": None, "records": 0, "first_offset": None, "last_offset": None}
     for error, count in job.failures.values():
         is_refused = isinstance(error, ApiError) and not by_name(error.name).retriable
-        items.append((f"{job.topic}: {count} records were not {'written' if is_refused else 'acknowledged'}", error))
+        what = "committed" if job.transaction is not None else "written" if is_refused else "acknowledged"
+        items.append((f"{job.topic}: {count} records were not {what}", error))
         rows.append({**none, "failed": count, **outcome(error)})
     status = report(out, items)
     out.rows(rows, COLUMNS, schema=SCHEMA, key="partitions")
+    if stopped is not None and job.transaction is None and unread not in ("", "-"):
+        out.warn(f"{unread}: nothing was sent behind line {job.lines}")
+    if stopped is not None and not isinstance(stopped, UnreachableError):
+        raise stopped
     return status
