@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kops.forensics.recover.evidence import joined
+from kops.forensics.recover.copies.evidence import joined
+from kops.forensics.recover.copies.merge import Conflict
 
 __all__ = ["RecoverReport", "RecoveredPartition"]
 
@@ -14,6 +15,7 @@ __all__ = ["RecoverReport", "RecoveredPartition"]
 class RecoveredPartition:
     """The result of one partition. `lost` are offset ranges whose batches are damaged in every copy, or missing as far as other files tell.
     `gaps` are all offsets between kept batches that no batch has (compaction leaves such, too). `complete` is False after an interruption.
+    `conflicts`: where copies disagree, and which one was taken.
     """
 
     name: str
@@ -30,6 +32,7 @@ class RecoveredPartition:
     notes: list[str] = field(default_factory=list)
     compacted: bool = False
     complete: bool = True
+    conflicts: list[Conflict] = field(default_factory=list)
 
     @property
     def lossy(self) -> bool:
@@ -48,6 +51,7 @@ class RecoveredPartition:
             "output": self.output,
             "sources": self.sources,
             "complete": self.complete,
+            "compacted": self.compacted,
             "batches": self.batches,
             "records": self.records,
             "bytes": self.bytes,
@@ -57,6 +61,7 @@ class RecoveredPartition:
             "gaps": [list(found) for found in self.gaps],
             "damaged": self.damaged,
             "notes": self.notes,
+            "conflicts": [found.to_json() for found in self.conflicts],
         }
 
 
@@ -74,7 +79,7 @@ class RecoverReport:
     @property
     def damaged(self) -> bool:
         """Whether anything was wrong with the input."""
-        return any(partition.damaged or partition.lossy or partition.notes for partition in self.partitions)
+        return any(partition.damaged or partition.lossy or partition.notes or partition.conflicts for partition in self.partitions)
 
     @property
     def lossy(self) -> bool:

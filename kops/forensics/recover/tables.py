@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from kops.errors import MissingDependencyError
 from kops.files import File, Files
 from kops.forensics.dump.documents import RECORD
-from kops.forensics.recover.batches import batches
+from kops.forensics.recover.copies.batches import batches
+from kops.forensics.recover.copies.runs import Run
 from kops.forensics.recover.report import RecoveredPartition, RecoverReport
-from kops.forensics.recover.runs import Run
 from kops.records.decode import chunks
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ from typing import Final
 from kops.errors import KopsError
 from kops.files import File, Files
 from kops.forensics.inventory.tree import classify
-from kops.forensics.recover.batches import batches
+from kops.forensics.plans.chain import item_batch
+from kops.forensics.recover.copies.batches import batches
+from kops.forensics.recover.copies.runs import Run, expand
 from kops.forensics.recover.report import RecoveredPartition, RecoverReport
-from kops.forensics.recover.runs import Run
 from kops.forensics.recover.tables import write_table
 from kops.records import Batch, scan
 from kops.records.decode import chunks
@@ -104,20 +105,18 @@ def _write_folder(
 
 def _segments(runs: Sequence[Run]) -> Iterator[_Segment]:
     """The segments of the sources, as far as one file still makes one: a new one begins with each live file, and where numbers get too
-    big.
+    big. A batch from another replica, whose segments begin elsewhere, does not cut a segment in two.
     """
     segment: _Segment | None = None
-    file_base = None
     last = -1
     for run in runs:
         entry = classify(run.path)
         base = entry.offset if entry.offset is not None and not entry.suffix else None
-        new_file = base is not None and base != file_base
+        new_file = base is not None and (segment is None or base > segment.base_offset)
         if segment is None or new_file or segment.size + run.size > _MAX_SIZE or run.last - segment.base_offset > _MAX_RELATIVE:
             if segment is not None:
                 yield segment
             segment = _Segment(base if new_file and base is not None and last < base <= run.base else run.base)
-            file_base = base if base is not None else file_base
         segment.runs.append(run)
         segment.size += run.size
         last = run.last
@@ -253,8 +252,9 @@ class _Folder:
 
 
 def _chunks(files: Files, run: Run) -> Iterator[bytes]:
-    if run.data is not None:
-        yield run.data
+    if not run.is_plain:
+        for item in expand(files, run):
+            yield bytes(item_batch(files, item).data())
         return
     with files.open(run.path) as file:
         for position in range(run.start, run.end, _CHUNK):

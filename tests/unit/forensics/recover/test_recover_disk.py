@@ -14,7 +14,7 @@ import pytest
 from kops.files import MemoryFiles, OsFiles
 from kops.files.api import Mode
 from kops.files.os_files import OsFile
-from kops.forensics.recover.disk import PatientFiles
+from kops.forensics.recover.copies.disk import PatientFiles
 from kops.forensics.recover.report import RecoverReport
 from kops.forensics.recover.run import recover
 from kops.forensics.verify.run import verify

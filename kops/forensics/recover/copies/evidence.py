@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from kops.errors import KopsError
 from kops.files import Files
 from kops.forensics.inventory.tree import Inventory, PartitionDir
-from kops.forensics.recover.runs import Run
+from kops.forensics.recover.copies.runs import Run
 from kops.forensics.verify.checks.log import PartitionContext
 from kops.forensics.verify.run import surroundings
 from kops.storage.formats.leader_epoch_checkpoint import read_leader_epoch_checkpoint

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from kops.files import Files
 from kops.forensics.plans.chain import Item, item_batch
-from kops.forensics.recover.runs import Run, expand
+from kops.forensics.recover.copies.runs import Run, expand
 from kops.records import Batch, BatchBuilder
 
 

@@ -1,9 +1,8 @@
-"""What can be salvaged of one partition: runs of intact batches from every file that may hold one, each offset once.
+"""What can be salvaged of one copy of a partition: runs of intact batches, each offset once.
 
-A run is a range of bytes of one file in which batches follow each other. A healthy segment is one run, whatever its size. The live log
-comes first (`kops.forensics.plans.chain` resolves disorder in it). Other copies fill its holes: `.swap`, `.cleaned` and `.deleted` files,
-`-future` and `-stray` directories, other replicas. If two batches claim the same offsets, the one of the later leader epoch stays, else the
-one of the better copy.
+A run is a range of bytes of one file in which batches follow each other. A healthy segment is one run, whatever its size, so memory does
+not grow with the bytes of a log. `kops.forensics.plans.chain` resolves disorder in a copy, `kops.forensics.recover.copies.merge` makes one
+log of several copies.
 """
 
 from __future__ import annotations
@@ -11,17 +10,19 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from kops.config.values.java import INT_MAX
 from kops.files import Files
-from kops.forensics.plans.chain import Bad, Item, chain, mend_epochs, stream_items
-from kops.forensics.recover.disk import PatientFiles
+from kops.forensics.plans.chain import Bad, Item, chain, item_batch, mend_epochs, stream_items
+from kops.forensics.recover.copies.assemble import assemble
+from kops.forensics.recover.copies.disk import PatientFiles
 from kops.records import Batch, Damage, scan
 from kops.storage.formats.names import parse_log_file
 
-__all__ = ["Run", "Salvage", "Source", "expand", "missing", "salvage"]
+__all__ = ["Run", "Salvage", "Source", "append_item", "expand", "missing", "read_copy"]
 
 _CLEANERS_GAPS = 3
 _CLEANERS_SHARE = 10
@@ -34,7 +35,9 @@ OnBytes = Callable[[int], None]
 class Run:
     """Batches that follow each other in one file without a gap: bytes `start` to `end`, offsets `base` to `last`.
 
-    `data`: the bytes of one batch that was mended.
+    `data`: the bytes of one batch that was mended. `parts`: the batches from whose records this one is assembled; then the offsets are
+    those to be taken. `stamp`: the leader epoch to be written instead of their own. `epochs`: the first and the last batch's leader epoch.
+    `digest` is equal for two runs of the same batches.
     """
 
     path: str
@@ -44,11 +47,22 @@ class Run:
     last: int
     batches: int = 1
     data: bytes | None = None
+    parts: tuple[Item, ...] = ()
+    stamp: int | None = None
+    epochs: tuple[int, int] = (-1, -1)
+    digest: int = 0
 
     @property
     def size(self) -> int:
-        """Bytes of it."""
+        """Bytes of it, or at least as many if it is assembled."""
+        if self.parts:
+            return sum(part.size for part in self.parts)
         return len(self.data) if self.data is not None else self.end - self.start
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its bytes are those of the file."""
+        return self.data is None and not self.parts and self.stamp is None
 
 
 @dataclass(slots=True)
@@ -61,7 +75,7 @@ class Source:
 
 @dataclass(slots=True)
 class Salvage:
-    """The outcome for one partition: runs by offset, what could not be read, sentences, and whether the log looks compacted.
+    """The outcome for one copy: runs by offset, what could not be read, sentences, and whether the log looks compacted.
 
     `closed`: holes that an earlier repair closed by empty batches. They count as holes here.
     """
@@ -75,30 +89,7 @@ class Salvage:
     closed: list[tuple[int, int]] = field(default_factory=list)
 
 
-def salvage(files: Files, copies: Sequence[Source], on_bytes: OnBytes | None = None) -> Salvage:
-    """Everything intact of one partition; the first copy is the best one. Raises OSError if a file cannot be read at all."""
-    result = Salvage()
-    holes: list[tuple[int, int]] = []
-    for number, copy in enumerate(copies):
-        part = _read_copy(files, copy, on_bytes)
-        result.bad += part.bad
-        result.notes += part.notes
-        result.set_aside += part.set_aside
-        result.compacted |= part.compacted
-        holes += part.lost
-        if number == 0:
-            result.runs = part.runs
-        else:
-            before = result.runs
-            result.runs = merge(files, before, part.runs)
-            if result.runs != before:
-                taken = sum(run.batches for run in result.runs) - sum(run.batches for run in before)
-                result.notes.append(f"{taken} batches come from {copy.kind} ({copy.paths[0]})")
-    result.lost = missing(result.runs, holes)
-    return result
-
-
-def _read_copy(files: Files, copy: Source, on_bytes: OnBytes | None) -> Salvage:
+def read_copy(files: Files, copy: Source, on_bytes: OnBytes | None = None) -> Salvage:
     """One copy by itself: bulk runs while its offsets increase, batch by batch otherwise."""
     result = Salvage()
     last = epoch = -1
@@ -123,7 +114,7 @@ def _read_copy(files: Files, copy: Source, on_bytes: OnBytes | None) -> Salvage:
             before = path
             last, epoch = found.last, max(epoch, found.epoch)
             result.compacted |= 0 <= found.count < found.span and found.magic > 1
-            _append(result.runs, found)
+            append_item(result.runs, found)
             if found.note:
                 result.notes.append(f"{found.path}:{found.position}: {found.note}")
         # Without damage, so many holes in a segment come from the cleaner (`verify` assumes the same). v0 and v1 have no other sign of it.
@@ -171,7 +162,7 @@ def _sort_out(files: Files, copy: Source, result: Salvage) -> None:
     result.runs = []
     result.notes = [f"{item.path}:{item.position}: {item.note}" for item in log if item.note]
     for item in log:
-        _append(result.runs, item)
+        append_item(result.runs, item)
     result.set_aside = len(aside)
     result.notes += [f"{left.item.path}:{left.item.position}: offsets {left.item.base} to {left.item.last}: {left.why}" for left in aside]
 
@@ -185,15 +176,21 @@ def _is_filling(item: Item) -> bool:
     return item.magic > 1 and item.count == 0 and item.producer_id < 0 and item.max_timestamp < 0
 
 
-def _append(runs: list[Run], item: Item) -> None:
+def append_item(runs: list[Run], item: Item, stamp: int | None = None) -> None:
+    """Add a batch behind the last run, or to it. `stamp`: as in `Run`."""
+    digest = hash((item.base, item.last, item.crc, item.size, item.epoch, item.magic))
     if runs and item.data is None:
         run = runs[-1]
-        if run.path == item.path and run.end == item.position and run.data is None and run.last + 1 == item.base:
+        joins = run.path == item.path and run.end == item.position and run.last + 1 == item.base
+        if joins and run.data is None and not run.parts and run.stamp == stamp:
             run.end = item.end
             run.last = item.last
             run.batches += 1
+            run.epochs = (run.epochs[0], item.epoch)
+            run.digest = hash((run.digest, digest))
             return
-    runs.append(Run(item.path, item.position, item.end, item.base, item.last, data=item.data))
+    epochs = (item.epoch, item.epoch)
+    runs.append(Run(item.path, item.position, item.end, item.base, item.last, data=item.data, stamp=stamp, epochs=epochs, digest=digest))
 
 
 def _holes_of_damage(result: Salvage) -> list[tuple[int, int]]:
@@ -238,61 +235,37 @@ def missing(runs: Iterable[Run], holes: Iterable[tuple[int, int]]) -> list[tuple
     return joined
 
 
-# Merging two copies.
-
-
-def merge(files: Files, better: list[Run], other: list[Run]) -> list[Run]:
-    """Both, each offset once. Runs that touch no other stay whole; the rest is merged batch by batch."""
-    marked = sorted([(run.base, run.last, 0, run) for run in better] + [(run.base, run.last, 1, run) for run in other], key=lambda m: m[:3])
-    result: list[Run] = []
-    cluster: list[tuple[int, Run]] = []
-    end = -1
-    for base, last, rank, run in marked:
-        if cluster and base > end:
-            result += _settle(files, cluster)
-            cluster = []
-        cluster.append((rank, run))
-        end = max(end, last)
-    if cluster:
-        result += _settle(files, cluster)
-    return result
-
-
-def _settle(files: Files, cluster: list[tuple[int, Run]]) -> list[Run]:
-    if len(cluster) == 1:
-        return [cluster[0][1]]
-    better = (item for rank, run in cluster if rank == 0 for item in expand(files, run))
-    other = (item for rank, run in cluster if rank == 1 for item in expand(files, run))
-    runs: list[Run] = []
-    for item in _zip(better, other):
-        _append(runs, item)
-    return runs
-
-
-def _zip(better: Iterator[Item], other: Iterator[Item]) -> Iterator[Item]:
-    one, two = next(better, None), next(other, None)
-    while one is not None or two is not None:
-        if one is None or (two is not None and two.last < one.base):
-            assert two is not None
-            yield two
-            two = next(other, None)
-        elif two is None or one.last < two.base:
-            yield one
-            one = next(better, None)
-        elif two.epoch > one.epoch:
-            one = next(better, None)
-        else:
-            two = next(other, None)
+# The batches of a run again.
 
 
 def expand(files: Files, run: Run) -> Iterator[Item]:
-    """The batches of a run again (their checksums are known to hold)."""
+    """The batches of a run again (their checksums are known to hold), as they are to be written."""
+    if run.parts:
+        data = assemble([item_batch(files, part) for part in run.parts], run.base, run.last)
+        assert data is not None, "the run was made for the records in it"
+        yield _stamped(_as_item(run, data), run.stamp)
+        return
     if run.data is not None:
-        batch = Batch(run.data)
-        batch.position = run.start
-        yield Item.of(run.path, batch, data=run.data)
+        yield _stamped(_as_item(run, run.data), run.stamp)
         return
     with files.open(run.path) as file:
         for found in scan(file, run.start, run.end, check_crc=False):
-            if not isinstance(found, Damage):
-                yield Item.of(run.path, found)
+            if isinstance(found, Damage):
+                continue
+            item = Item.of(run.path, found)
+            yield item if run.stamp is None else _stamped(replace(item, data=bytes(found.data())), run.stamp)
+
+
+def _as_item(run: Run, data: bytes) -> Item:
+    batch = Batch(data)
+    batch.position = run.start
+    return Item.of(run.path, batch, data=data)
+
+
+def _stamped(item: Item, epoch: int | None) -> Item:
+    """The batch with this leader epoch, which is outside of the checksum."""
+    if epoch is None or item.data is None:
+        return item
+    raw = bytearray(item.data)
+    raw[12:16] = struct.pack(">i", epoch)
+    return replace(item, data=bytes(raw), epoch=epoch)

@@ -1,0 +1,91 @@
+"""The output directory of a recovery: made ready, and what an earlier run completed in it."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from typing import Any, Final
+
+from kops.errors import UsageError
+from kops.files import Files
+from kops.forensics.recover.copies.merge import Conflict
+from kops.forensics.recover.report import RecoveredPartition, RecoverReport
+from kops.forensics.recover.write import PARTIAL, remove_tree
+
+__all__ = ["REPORT_FILE", "SCHEMA", "partition_from", "prepare_out", "write_report"]
+
+SCHEMA: Final = "kops.recover/v1"
+REPORT_FILE: Final = "kops-recover.json"
+
+
+def prepare_out(files: Files, target: str, report: RecoverReport, *, force: bool, resume: bool) -> dict[str, RecoveredPartition]:
+    """Make the directory; -> what an earlier run completed."""
+    if not files.exists(target):
+        for path in _missing(files, target):
+            files.mkdir(path)
+        return {}
+    if not files.stat(target).is_dir:
+        raise UsageError(f"--out {target}: is a file; a directory is needed")
+    names = files.list(target)
+    if not names:
+        return {}
+    if not resume and not force:
+        raise UsageError(f"--out {target}: is not empty; --resume continues an interrupted run, --force writes into it anyway")
+    for name in names:
+        if name.endswith(PARTIAL):
+            remove_tree(files, posixpath.join(target, name))
+    return _earlier(files, target, report) if resume else {}
+
+
+def _missing(files: Files, path: str) -> list[str]:
+    found: list[str] = []
+    while not files.exists(path):
+        found.insert(0, path)
+        path = posixpath.dirname(path)
+    return found
+
+
+def _earlier(files: Files, target: str, report: RecoverReport) -> dict[str, RecoveredPartition]:
+    path = posixpath.join(target, REPORT_FILE)
+    if not files.exists(path):
+        raise UsageError(f"--out {target}: there is no {REPORT_FILE} of an earlier run, so there is nothing to resume")
+    try:
+        document = json.loads(files.read_all(path))
+        same = (document["as"], document["renumbered"]) == (report.shape, report.renumbered)
+        rows = [row for row in document["partitions"] if row["complete"]]
+        found = {row["partition"]: partition_from(row) for row in rows if files.exists(row["output"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path}: not the report of an earlier run ({error!r})") from error
+    if not same:
+        raise UsageError(f"{path}: the earlier run wrote --as {document['as']}; resume it with the same options")
+    return found
+
+
+def partition_from(row: dict[str, Any]) -> RecoveredPartition:
+    """A row of a report again. KeyError, TypeError or ValueError if it is none."""
+    return RecoveredPartition(
+        row["partition"],
+        row["output"],
+        row["sources"],
+        row["batches"],
+        row["records"],
+        row["bytes"],
+        row["first_offset"],
+        row["last_offset"],
+        [(first, last) for first, last in row["lost"]],
+        [(first, last) for first, last in row["gaps"]],
+        row["damaged"],
+        row["notes"],
+        row["compacted"],
+        row["complete"],
+        [
+            Conflict(each["first_offset"], each["last_offset"], each["why"], each["kept_epoch"], each["other_epoch"], each["copy"])
+            for each in row["conflicts"]
+        ],
+    )
+
+
+def write_report(files: Files, report: RecoverReport) -> None:
+    """Write the report into the output directory."""
+    document = {"schema": SCHEMA, **report.to_json()}
+    files.write_atomic(posixpath.join(report.out, REPORT_FILE), json.dumps(document, indent=1).encode() + b"\n")
