@@ -15,6 +15,7 @@ import kops
 from kops.cli.running import exit_codes, tree
 from kops.cli.running.pages import Page, Parameter, pages
 from kops.forensics.findings.codes import CODES
+from kops.forensics.findings.explanations import EXPLANATIONS
 
 MAN = Path(__file__).resolve().parent.parent / "man"
 
@@ -158,12 +159,14 @@ def findings_page(names: list[str]) -> str:
         escape(
             "A finding is severity, code, file, position, length, base_offset, last_offset, records, detail and fix. The codes are "
             "stable. Errors and warnings are problems (exit code 4), infos are not. Under each code: what it means, what Apache Kafka "
-            "does, what to do."
+            "does, an example, the usual cause, what to do. kops log explain CODE prints the same."
         )
     )
     lines.append(".SH CODES")
     for code, text in sorted(CODES.items()):
         lines += [".TP", f"\\fB{escape(code)}\\fR ({text.severity})", escape(" ".join((text.meaning, text.consequence)).strip())]
+        more = EXPLANATIONS[code]
+        lines += [".br", "Example: " + escape(f"{more.place}: {more.detail}"), ".br", "Cause: " + escape(more.cause)]
         if text.fix:
             lines += [".br", "Remedy: " + escape(text.fix.rstrip(".")) + "."]
     return finish(lines, names)

@@ -64,6 +64,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("log verify", "log.verify:verify", "Check that everything on disk is as Kafka would have written it; read-only"),
     Entry("log repair", "log.repair:repair", "Repair what verify finds, with a journal; -n shows the plan"),
     Entry("log recover", "log.recover:recover", "Copy every intact batch into a new directory, past any damage"),
+    Entry("log explain", "log.lost.explain:explain", "Explain the code of a finding: meaning, cause, what Kafka does, remedy"),
     Entry("log export", "log.export:export", "Write logs as jsonl, complete enough to rebuild them; read-only"),
     Entry("log import", "log.import_:import_", "Build segments, indexes, snapshots and epochs from an export"),
     Entry("log append", "log.append:append", "Append records to a partition directory, offline"),

@@ -12,6 +12,7 @@ import kops.forensics
 from kops.cli.running.tree import COMMANDS
 from kops.errors import UsageError
 from kops.forensics.findings.codes import CODES
+from kops.forensics.findings.explanations import EXPLANATIONS
 from kops.forensics.findings.finding import SEVERITIES, Finding, finding, from_json, has_problems, sort_findings
 from kops.forensics.verify.facts.producers import Seen, sequence_break
 from kops.forensics.verify.jobs import choose
@@ -47,9 +48,25 @@ def test_texts_are_sentences() -> None:
 
 def test_every_code_is_used() -> None:
     """A code in the registry that nothing emits would be a promise that is not kept."""
-    sources = "".join(path.read_text() for path in SOURCES if path.name != "codes.py")
+    sources = "".join(path.read_text() for path in SOURCES if path.name not in ("codes.py", "explanations.py"))
     composed = {"leftover-cleaned", "leftover-swap", "leftover-deleted"}
     assert [code for code in CODES if f'"{code}"' not in sources and code not in composed] == []
+
+
+def test_every_code_is_explained() -> None:
+    """In the order of the registry, with an example and a cause."""
+    assert list(EXPLANATIONS) == list(CODES)
+    for code, more in EXPLANATIONS.items():
+        assert more.code == code
+        assert more.place and more.detail, code
+        assert more.cause.endswith(".") and more.cause[0].isupper(), code
+
+
+def test_every_code_that_the_source_names_is_in_the_catalogue() -> None:
+    """The first argument of each `finding(...)`, as far as it is written out."""
+    named = {name for path in SOURCES for name in re.findall(r'\bfinding\(\s*"([a-z-]*[a-z])"', path.read_text())}
+    assert len(named) > 50
+    assert named <= set(EXPLANATIONS)
 
 
 def test_an_unknown_code_is_a_bug() -> None:
