@@ -15,7 +15,7 @@ from kops.records import _hot as hot
 from kops.records.compression import LZ4, ZSTD, codec_name
 from kops.records.record import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Record
 from kops.records.streams.messages import InnerMessage, inner_messages
-from kops.records.windows import MAX_RECORD, WINDOW, Holds, RecordWindows, why_unreadable
+from kops.records.windows import MAX_RECORD, OVERHEAD, WINDOW, Holds, RecordWindows, why_unreadable
 
 if TYPE_CHECKING:
     from kops.records.batch import Batch
@@ -128,6 +128,19 @@ def _decode(
 
 def iterate(batch: Batch, *, max_record_bytes: int = MAX_RECORD, holds: Holds = "records") -> Iterator[Record]:
     """`Batch.iterate`. `holds`: how much of a record of more than 4 MiB is kept (in v0 and v1 always all)."""
+    return _small(batch) or _iterate(batch, max_record_bytes, holds)
+
+
+def _small(batch: Batch) -> Iterator[Record] | None:
+    """The records of a good small batch, which is read at once; None for any other. Internal topics are full of them."""
+    count, begin, end = batch.count or 0, batch.index + OVERHEAD, batch.index + batch.size
+    if batch.magic < 2 or batch.compressed or not 0 < count <= CHUNK or not begin <= end <= len(batch.buffer):
+        return None
+    records, error, _ = _decode(batch, batch.buffer, begin, end, count, 0, is_last=True)
+    return iter(records) if error is None else None
+
+
+def _iterate(batch: Batch, max_record_bytes: int, holds: Holds) -> Iterator[Record]:
     for records in chunks(batch, max_record_bytes=max_record_bytes, holds=holds):
         yield from records
 

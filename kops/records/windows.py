@@ -23,7 +23,7 @@ from kops.records.varint import read_varint, read_varlong, size_of_varint, write
 WINDOW: Final = 4 << 20
 Holds = Literal["records", "keys", "nulls"]
 """How much of a record larger than a window is kept: all of it, its key, or only whether key and value are null."""
-_OVERHEAD: Final = 61
+OVERHEAD: Final = 61
 
 Window = tuple[bytes, int, int, int]
 """(bytes, start, end, count): `bytes[start:end]` has this many records."""
@@ -76,14 +76,14 @@ class RecordWindows:
         """The window of a batch that is one window; None if there are more, which an iteration returns. DecodeError as an iteration."""
         batch = self.batch
         end = batch.index + batch.size
-        if batch.size < _OVERHEAD or end > len(batch.buffer):
+        if batch.size < OVERHEAD or end > len(batch.buffer):
             raise self._bad(f"the batch claims {batch.size} bytes", "bad-length")
         codec = batch.attributes & 7
         if codec == NONE:
-            self.size = batch.size - _OVERHEAD
-            return batch.buffer, batch.index + _OVERHEAD, end, batch.count or 0
+            self.size = batch.size - OVERHEAD
+            return batch.buffer, batch.index + OVERHEAD, end, batch.count or 0
         try:
-            stream = pieces(codec_id(codec), memoryview(batch.buffer)[batch.index + _OVERHEAD : end], magic=batch.magic)
+            stream = pieces(codec_id(codec), memoryview(batch.buffer)[batch.index + OVERHEAD : end], magic=batch.magic)
             data, ended = _gather(stream, b"", WINDOW)
         except DecodeError as error:
             raise error.at(position=batch.position) from None

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+
+import pytest
 
 from kops.timeline import Timeline, TimelineDict, TimelineValue
 
@@ -83,3 +86,37 @@ def test_what_is_settled_is_not_noted() -> None:
     assert values.committed("a") == 1
     timeline.revert_to(4)
     assert values == {"a": 1}
+
+
+def test_every_change_of_a_dict_is_noted() -> None:
+    changes: list[Callable[[TimelineDict[str, int]], object]] = [
+        lambda values: values.pop("a"),
+        lambda values: values.pop("a", 7),
+        lambda values: values.popitem(),
+        lambda values: values.setdefault("c", 3),
+        lambda values: values.clear(),
+        lambda values: values.update({"a": 5}, d=4),
+        lambda values: values.__ior__({"b": 6}),
+        lambda values: values.__delitem__("b"),
+    ]
+    for change in changes:
+        timeline, plain = Timeline(), {"a": 1, "b": 2}
+        values: TimelineDict[str, int] = TimelineDict(timeline)
+        values.update(plain)
+        timeline.forget_up_to(-1)
+        timeline.offset = 1
+        change(values)
+        change(plain)  # type: ignore[arg-type]  # a dict does the same
+        assert dict(values) == plain
+        assert dict(values.committed_items()) == {"a": 1, "b": 2}
+        timeline.revert_to(0)
+        assert dict(values) == {"a": 1, "b": 2}
+
+
+def test_a_missing_key_of_a_dict_changes_nothing() -> None:
+    values: TimelineDict[str, int] = TimelineDict(Timeline())
+    for change in (lambda: values.pop("a"), values.popitem, lambda: values.__delitem__("a")):
+        with pytest.raises(KeyError):
+            change()
+    assert values.pop("a", None) is None
+    assert values.setdefault("a", 1) == values.setdefault("a", 2) == 1

@@ -40,12 +40,16 @@ class RecordReader:
 
     def read(self, key: bytes, value: bytes | None) -> CoordinatorRecord:
         """The record with these bytes. Raises DecodeError."""
+        return _new(CoordinatorRecord, self.read_parts(key, value))  # type: ignore[no-any-return]
+
+    def read_parts(self, key: bytes, value: bytes | None) -> tuple[Message, Message | None, int]:
+        """`read`, as a tuple of key, value and version. A load reads millions."""
         known = self._known.get(key)
         if known is not None and value is not None and len(value) >= _VERSION_BYTES:
             version = value[0] << 8 | value[1]
             read_value = known[1].get(version)
             if read_value is not None:
-                return _new(CoordinatorRecord, (known[0], read_value(value, _VERSION_BYTES)[0], version))  # type: ignore[no-any-return]
+                return known[0], read_value(value, _VERSION_BYTES)[0], version
         record = read_record(key, value, self._types)
         if known is None and record.value is not None:
             if len(self._known) >= _MOST_KNOWN:

@@ -47,19 +47,16 @@ def open_inventory(paths: Sequence[str], files: Files) -> Inventory:
 
 def one_replica_each(partitions: Iterable[PartitionDir], files: Files) -> Chosen:
     """Of the replicas of a partition the one that ends with the highest leader epoch, then offset: no other has records that it lacks."""
-    best: dict[object, tuple[tuple[int, int], PartitionDir]] = {}
-    left_out = []
+    replicas: dict[object, list[PartitionDir]] = {}
     for each in partitions:
-        key: object = each.path if each.topic is None else (each.topic, each.partition)
-        end = _end(each, files) if key in best or each.topic is not None else (-1, -1)
-        if key in best and best[key][0] >= end:
-            left_out.append((each, best[key][1]))
-            continue
-        if key in best:
-            left_out.append((best[key][1], each))
-        best[key] = (end, each)
-    chosen = sorted((each for _, each in best.values()), key=lambda each: (each.topic or "", each.partition, each.path))
-    return Chosen(chosen, left_out)
+        replicas.setdefault(each.path if each.topic is None else (each.topic, each.partition), []).append(each)
+    chosen, left_out = [], []
+    for group in replicas.values():
+        # Where a log ends is read from the batches of its last segment, so it is asked only where there is a choice.
+        best = max(group, key=lambda each: _end(each, files)) if len(group) > 1 else group[0]
+        chosen.append(best)
+        left_out += [(each, best) for each in group if each is not best]
+    return Chosen(sorted(chosen, key=lambda each: (each.topic or "", each.partition, each.path)), left_out)
 
 
 def _end(partition: PartitionDir, files: Files) -> tuple[int, int]:

@@ -96,15 +96,17 @@ class OffsetsReplay:
 
     def replay(self, record: Decoded) -> None:
         """One record of a coordinator. KopsError for one that a coordinator can't take."""
-        self._timeline.offset = record.offset
-        key, value = record.key, record.value
-        if isinstance(key, OffsetCommitKey):
-            self._offset(record, key, value)
+        offset, _, producer_id, _, key, value, _ = record
+        self._timeline.offset = offset
+        if type(key) is OffsetCommitKey:
+            self._offsets.replay(offset, producer_id, key, value)
+            if value is None:
+                self.deleted[Place(key.group, key.topic, key.partition)] = (record.timestamp, offset)
             return
         name = type(key).__name__
         if name == "LegacyOffsetCommitKey":
             new_key = OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition)
-            self._offset(record, new_key, value and _as_offset_commit(value))
+            self.replay(record._replace(key=new_key, value=value and _as_offset_commit(value)))
         elif type(key) in self._replays:
             self._replays[type(key)](key, value)
         elif name in _GROUPS:
@@ -116,11 +118,6 @@ class OffsetsReplay:
         """The end of a transaction."""
         self._timeline.offset = marker.offset
         self._offsets.replay_end_transaction_marker(marker.producer_id, marker.is_commit)
-
-    def _offset(self, record: Decoded, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
-        self._offsets.replay(record.offset, record.producer_id, key, value)
-        if value is None:
-            self.deleted[Place(key.group, key.topic, key.partition)] = (record.timestamp, record.offset)
 
     def _group(self, kind: str, group_id: str, value: Any) -> None:
         if value is None:
@@ -201,6 +198,7 @@ class PartitionOffsets:
 def read_offsets(files: Files, partition: PartitionDir, *, at_ms: int | None = None) -> PartitionOffsets:
     """Replay a partition: all of it, or the records with timestamps up to `at_ms`. OSError if a segment can't be read."""
     result = PartitionOffsets()
+    replay = result.replay.replay
     for item in CoordinatorRecords(files, partition, decoder(GROUP_RECORDS)):
         if isinstance(item, Lost):
             result.lost.append(item)
@@ -208,7 +206,7 @@ def read_offsets(files: Files, partition: PartitionDir, *, at_ms: int | None = N
             continue
         elif isinstance(item, Decoded):
             try:
-                result.replay.replay(item)
+                replay(item)
             except KopsError as error:
                 result.raw.append(Raw(partition.name, item.offset, item.timestamp, None, None, str(error)))
         elif isinstance(item, Marker):
