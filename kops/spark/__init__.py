@@ -1,5 +1,7 @@
 """Log directories as DataFrames, and scans of whole clusters, on Spark.
 
+The jobs of `kops scan` are functions here: `kops.spark.offsets(spark, paths)` is a DataFrame with the columns of `kops log offsets`.
+
 Only this package imports pyspark. It needs `kops[spark]`.
 
 ```python
@@ -13,10 +15,14 @@ spark.read.format("kafkalog").option("mode", "batches").load("/data/broker-1,/da
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from kops.spark.jobs.offsets import offsets
+    from kops.spark.jobs.txns import txns
+    from kops.spark.jobs.verify import scan_verify
 
 
 def register(spark: SparkSession) -> None:
@@ -35,4 +41,16 @@ def spark_session(
     return make(master, app_name, settings, light=light)
 
 
-__all__ = ["register", "spark_session"]
+_JOBS = {"offsets": "offsets", "scan_verify": "verify", "txns": "txns"}
+
+
+def __getattr__(name: str) -> Any:
+    """The jobs, imported when they are first used: they need pyspark."""
+    if name not in _JOBS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"kops.spark.jobs.{_JOBS[name]}"), name)
+
+
+__all__ = ["offsets", "register", "scan_verify", "spark_session", "txns"]

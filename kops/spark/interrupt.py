@@ -6,14 +6,17 @@ made and used in a thread of its own, where pyspark installs no handler. The cal
 
 from __future__ import annotations
 
+import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Result = TypeVar("Result")
+_AHEAD = 8
+_LOOK_S = 0.05  # how often a side that waits looks whether the other one has ended
 _LAST_WORDS_S = 5.0  # time for the work to notice that its session is gone
 
 
@@ -32,6 +35,39 @@ def in_session(start: Callable[[], SparkSession], work: Callable[[SparkSession],
         run.interrupt()
         raise
     return run.result()
+
+
+def pieces_in_session(start: Callable[[], SparkSession], work: Callable[[SparkSession], Iterable[Result]]) -> Iterator[Result]:
+    """Yield what `work(start())` yields, and stop the session in any case. Raises what the two raise.
+
+    The work is some pieces ahead of the caller at most. If the caller is interrupted, or closes the generator, the session is stopped with
+    its jobs and tasks.
+    """
+    ready: queue.Queue[list[Result]] = queue.Queue(_AHEAD)
+
+    def hand_over(spark: SparkSession) -> None:
+        for piece in work(spark):
+            while not run.interrupted:
+                try:
+                    ready.put([piece], timeout=_LOOK_S)
+                    break
+                except queue.Full:
+                    continue
+            if run.interrupted:
+                return
+
+    run = _Run(start, hand_over)
+    threading.Thread(target=run.run, name="spark", daemon=True).start()
+    try:
+        while not run.ended.is_set() or not ready.empty():
+            try:
+                yield ready.get(timeout=_LOOK_S)[0]
+            except queue.Empty:
+                continue
+    except (KeyboardInterrupt, GeneratorExit):
+        run.interrupt()
+        raise
+    run.result()
 
 
 class _Run(Generic[Result]):

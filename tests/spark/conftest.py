@@ -9,6 +9,8 @@ import pytest
 from py4j import java_gateway, protocol
 from py4j.clientserver import JavaClient
 
+from tests.spark.scan_commands import Commands
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
@@ -26,3 +28,14 @@ def spark() -> Iterator[Any]:
     yield session
     session.stop()
     java_gateway.get_return_value = protocol.get_return_value
+
+
+@pytest.fixture
+def commands(spark: Any, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Commands:
+    """Commands that run in this process; `kops scan …` uses the tests' session and leaves it open."""
+    from kops.cli.commands.scan.running import OnSpark
+    from kops.spark.interrupt import _Run
+
+    monkeypatch.setattr(OnSpark, "start", lambda *_, **__: lambda: spark)
+    monkeypatch.setattr(_Run, "_stop", lambda _: None)
+    return Commands(capsysbinary)

@@ -32,6 +32,7 @@ ALONE = {
 }
 TOGETHER: dict[str, str] = {
     "tests/spark/test_scan_verify.py": "spark",
+    "tests/spark/test_scan_state.py": "spark",
     "tests/spark/test_source.py": "spark",
     "tests/spark/test_two_jvms.py": "spark",
     "tests/differential/broker/test_node_apis_cluster.py": "three nodes",

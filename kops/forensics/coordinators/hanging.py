@@ -7,7 +7,7 @@ does not know of it there, so nobody will ever write its marker. The coordinator
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,13 +15,12 @@ from kops.forensics.coordinators.internal_topics import (
     GROUP_TOPIC,
     INTERNAL,
     TRANSACTION_TOPIC,
-    Chosen,
     one_replica_each,
     open_inventory,
 )
 from kops.forensics.coordinators.open_transactions import EmptyTransaction, OpenTransaction, PartitionTransactions, read_transactions
 from kops.forensics.coordinators.records import Lost, Raw
-from kops.forensics.coordinators.transactional_ids import TransactionalId, read_ids
+from kops.forensics.coordinators.transactional_ids import PartitionIds, TransactionalId, read_ids
 from kops.forensics.inventory.tree import refuse_foreign
 
 if TYPE_CHECKING:
@@ -85,8 +84,9 @@ class TransactionSearch:
         self.files = files
         self.inventory = open_inventory(paths, files)
         refuse_foreign(paths, self.inventory, files)
-        self.replicas = _data_partitions(self.inventory, files)
-        self.log = _transaction_log(self.inventory, files)
+        self.replicas = one_replica_each(data_partitions(self.inventory), files)
+        logs = one_replica_each(log_partitions(self.inventory), files).partitions
+        self.log = transaction_log(logs, (read_ids(files, each) for each in logs))
         self.lost: list[Lost] = list(self.log.lost)
         self.committed = 0
         self.aborted = 0
@@ -100,10 +100,21 @@ class TransactionSearch:
             self.committed += found.committed
             self.aborted += found.aborted
             self.empty += len(found.empty)
-            rows = [self._open(partition, found, one) for one in found.open.values()]
-            if with_empty:
-                rows += [self._empty(partition, found, one) for one in found.empty]
-            yield from sorted(rows, key=lambda row: row.last_offset if row.first_offset is None else row.first_offset)
+            yield from Judge(self.log).rows(partition, found, with_empty=with_empty)
+
+
+class Judge:
+    """Which transactions of a partition hang, by what the transaction log knows."""
+
+    def __init__(self, log: TransactionLog) -> None:
+        self.log = log
+
+    def rows(self, partition: PartitionDir, found: PartitionTransactions, *, with_empty: bool = False) -> list[TransactionRow]:
+        """The transactions that were found in a partition, by first offset."""
+        rows = [self._open(partition, found, one) for one in found.open.values()]
+        if with_empty:
+            rows += [self._empty(partition, found, one) for one in found.empty]
+        return sorted(rows, key=lambda row: row.last_offset if row.first_offset is None else row.first_offset)
 
     def _open(self, partition: PartitionDir, found: PartitionTransactions, one: OpenTransaction) -> TransactionRow:
         known = self.log.by_producer.get(one.producer_id)
@@ -186,20 +197,22 @@ def _command(partition: PartitionDir, one: OpenTransaction, known: Transactional
     return f"kops txn abort --topic {shlex.quote(partition.topic)} --partition {partition.partition} --start-offset {one.first_offset}"
 
 
-def _data_partitions(inventory: Inventory, files: Files) -> Chosen:
-    """The live partitions that may have transactions, one replica of each; the group coordinator's are among them."""
+def data_partitions(inventory: Inventory) -> list[PartitionDir]:
+    """All live replicas of partitions that may have transactions; the group coordinator's are among them."""
     apart = set(INTERNAL) - {GROUP_TOPIC}
     named = [each for each in inventory.partitions() if not each.state and each.topic not in apart]
-    named += [each for each in inventory.loose_partitions if each.state and each.topic not in apart]
-    return one_replica_each(named, files)
+    return named + [each for each in inventory.loose_partitions if each.state and each.topic not in apart]
 
 
-def _transaction_log(inventory: Inventory, files: Files) -> TransactionLog:
+def log_partitions(inventory: Inventory) -> list[PartitionDir]:
+    """All live replicas of the transaction log's partitions."""
+    return [each for each in inventory.partitions() if each.topic == TRANSACTION_TOPIC and not each.state]
+
+
+def transaction_log(partitions: Sequence[PartitionDir], contents: Iterable[PartitionIds]) -> TransactionLog:
+    """The transaction log from what its partitions hold, one replica each, in the same order."""
     log = TransactionLog()
-    partitions = [each for each in inventory.partitions() if each.topic == TRANSACTION_TOPIC and not each.state]
-    chosen = one_replica_each(partitions, files).partitions
-    for partition in chosen:
-        found = read_ids(files, partition)
+    for found in contents:
         log.raw += found.raw
         log.lost += found.lost
         for one in found.sorted_ids():
@@ -208,8 +221,8 @@ def _transaction_log(inventory: Inventory, files: Files) -> TransactionLog:
                 # An id that has gone on to another producer id counts only where no other id has this one now.
                 if before is None or one.producer_id == producer_id:
                     log.by_producer[producer_id] = one
-    numbers = {each.partition for each in chosen}
-    log.is_there = bool(chosen)
+    numbers = {each.partition for each in partitions}
+    log.is_there = bool(partitions)
     # The number of partitions is not in these files. Numbers from 0 without a gap are all there are, as on a broker that has all.
     log.is_complete = log.is_there and not log.lost and not log.raw and numbers == set(range(len(numbers)))
     return log

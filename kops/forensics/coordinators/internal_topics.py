@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kops.errors import NotFoundError, UsageError
@@ -26,18 +26,26 @@ class Chosen(NamedTuple):
 
 def open_topic(paths: Sequence[str], topic: str, files: Files) -> Chosen:
     """The live partitions of an internal topic. NotFoundError if a path can't be looked at, UsageError if there is no such partition."""
-    inventory = open_inventory(paths, files)
+    return one_replica_each(topic_partitions(open_inventory(paths, files), topic, paths), files)
+
+
+def topic_partitions(inventory: Inventory, topic: str, paths: Sequence[str]) -> list[PartitionDir]:
+    """All live replicas of an internal topic's partitions. UsageError if there is none."""
     named = [each for each in inventory.partitions() if each.topic == topic and not each.state]
     # A copy under another name, or one that is about to be deleted, counts if it was named itself.
     named += [each for each in inventory.loose_partitions if each not in named and each.topic in (None, topic)]
     if not named:
         raise UsageError(f"{' '.join(paths)}: no partition of {topic}; name its directories, or a log directory that has some")
-    return one_replica_each(named, files)
+    return named
 
 
 def open_inventory(paths: Sequence[str], files: Files) -> Inventory:
     """What is below the paths. NotFoundError for a path that can't be looked at, UsageError for a single file."""
-    inventory = open_paths(paths, files)
+    return checked_inventory(open_paths(paths, files))
+
+
+def checked_inventory(inventory: Inventory) -> Inventory:
+    """The inventory, if it is one of directories that can be looked at; the errors are those of `open_inventory`."""
     if inventory.problems:
         raise NotFoundError(f"{inventory.problems[0].path}: {inventory.problems[0].reason}")
     if inventory.loose_files:
@@ -47,19 +55,24 @@ def open_inventory(paths: Sequence[str], files: Files) -> Inventory:
 
 def one_replica_each(partitions: Iterable[PartitionDir], files: Files) -> Chosen:
     """Of the replicas of a partition the one that ends with the highest leader epoch, then offset: no other has records that it lacks."""
+    return choose_replicas(partitions, lambda each: replica_end(each, files))
+
+
+def choose_replicas(partitions: Iterable[PartitionDir], end_of: Callable[[PartitionDir], tuple[int, int]]) -> Chosen:
+    """As `one_replica_each`; `end_of` says where a replica ends (`replica_end`)."""
     replicas: dict[object, list[PartitionDir]] = {}
     for each in partitions:
         replicas.setdefault(each.path if each.topic is None else (each.topic, each.partition), []).append(each)
     chosen, left_out = [], []
     for group in replicas.values():
         # Where a log ends is read from the batches of its last segment, so it is asked only where there is a choice.
-        best = max(group, key=lambda each: _end(each, files)) if len(group) > 1 else group[0]
+        best = max(group, key=end_of) if len(group) > 1 else group[0]
         chosen.append(best)
         left_out += [(each, best) for each in group if each is not best]
     return Chosen(sorted(chosen, key=lambda each: (each.topic or "", each.partition, each.path)), left_out)
 
 
-def _end(partition: PartitionDir, files: Files) -> tuple[int, int]:
+def replica_end(partition: PartitionDir, files: Files) -> tuple[int, int]:
     """Leader epoch of the last batch, and the log's end."""
     for segment in reversed(partition.live_segments):
         assert segment.log is not None

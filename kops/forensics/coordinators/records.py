@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kops.records import Record
 
 NO_PRODUCER_ID: Final = -1
+RAW: Final = "raw"
 ABORT: Final = 0
 COMMIT: Final = 1
 
@@ -66,6 +67,18 @@ class Raw(NamedTuple):
             "key": _base64(self.key),
             "value": _base64(self.value),
             "reason": self.reason,
+        }
+
+    def to_row(self) -> dict[str, Any]:
+        """A row of a listing: `state` is `raw`, and `raw` has key and value."""
+        action = "replayed" if self.key is None and self.value is None else "decoded"
+        return {
+            "state": RAW,
+            "timestamp": self.timestamp,
+            "record_offset": self.offset,
+            "log": self.partition,
+            "note": f"offset {self.offset} of {self.partition} can't be {action}: {self.reason}",
+            "raw": {"key": _base64(self.key), "value": _base64(self.value)},
         }
 
 

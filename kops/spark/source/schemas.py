@@ -7,6 +7,7 @@ columns of a record or batch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -75,36 +76,51 @@ TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 
 def ddl(mode: str) -> str:
     """The schema of a mode as Spark's DDL."""
-    return ", ".join(f"{name} {kind}" for name, kind in SCHEMAS[mode].items())
+    return ddl_of(SCHEMAS[mode])
+
+
+def ddl_of(columns: Mapping[str, str]) -> str:
+    """Columns with their types as Spark's DDL."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+
+
+def arrow_types(columns: Mapping[str, str]) -> list[tuple[str, pa.DataType]]:
+    """Columns with the Arrow types that Spark expects for theirs."""
+    return [(name, arrow_type(kind)) for name, kind in columns.items()]
 
 
 @cache
 def arrow_type(kind: str) -> pa.DataType:
-    """The Arrow type that Spark expects for one of the types above."""
+    """The Arrow type that Spark expects for one of its types, as DDL writes it."""
     import pyarrow as pa
 
-    damage = pa.struct(
-        [
-            ("code", pa.string()),
-            ("reason", pa.string()),
-            ("position", pa.int64()),
-            ("length", pa.int64()),
-            ("baseOffset", pa.int64()),
-            ("lastOffset", pa.int64()),
-        ]
-    )
-    types: dict[str, Any] = {
+    plain: dict[str, Any] = {
         "string": pa.string(),
         "binary": pa.binary(),
         "int": pa.int32(),
         "bigint": pa.int64(),
+        "double": pa.float64(),
         "boolean": pa.bool_(),
         "timestamp": pa.timestamp("us", tz="UTC"),
-        SCHEMAS["records"]["headers"]: pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-        DAMAGE: damage,
-        f"array<{DAMAGE}>": pa.list_(damage),
     }
-    return types[kind]
+    outer, _, inner = kind.removesuffix(">").partition("<")
+    if outer == "array":
+        return pa.list_(arrow_type(inner))
+    if outer == "struct":
+        return pa.struct([(name.strip(), arrow_type(type_.strip())) for name, _, type_ in (each.partition(":") for each in _parts(inner))])
+    return plain[kind]
+
+
+def _parts(text: str) -> list[str]:
+    """What stands between the outer commas."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += {"<": 1, ">": -1}.get(letter, 0)
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
 
 
 def arrow_schema(mode: str, columns: list[str]) -> pa.Schema:

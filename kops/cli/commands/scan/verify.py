@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from kops.cli.commands.log.verify import print_report
+from kops.cli.commands.scan.running import TASK_BYTES, Conf, Master, OnSpark, TaskBytes
 from kops.cli.printing.output import Output
 from kops.cli.running.options import command
-from kops.errors import UsageError
 
 
 @command(
@@ -29,11 +29,9 @@ def verify(
         list[str], typer.Argument(metavar="PATH...", help="Log directories, partition directories or files; every worker sees them.")
     ],
     level: Annotated[str, typer.Option("--level", metavar="quick|crc|deep|full", help="How thoroughly to look.")] = "crc",
-    master: Annotated[
-        str | None, typer.Option("--master", metavar="URL", help="Spark's master (default: local[*]).", show_default=False)
-    ] = None,
-    task_bytes: Annotated[int, typer.Option("--task-bytes", metavar="N", min=1, help="About how much one task reads.")] = 512 << 20,
-    conf: Annotated[list[str] | None, typer.Option("--conf", metavar="K=V", help="A setting of Spark's.")] = None,
+    master: Master = None,
+    task_bytes: TaskBytes = TASK_BYTES,
+    conf: Conf = None,
 ) -> int:
     """Verify a whole cluster's log directories on Spark; read-only.
 
@@ -41,18 +39,11 @@ def verify(
     driver judges. The command starts a Spark session, on this machine unless --master says otherwise; under spark-submit it uses the
     session from there. Needs kops[spark].
     """
-    from kops.spark import spark_session
     from kops.spark.interrupt import in_session
     from kops.spark.jobs.verify import scan_verify
 
-    settings: dict[str, str] = {}
-    for each in conf or ():
-        key, equals, value = each.partition("=")
-        if not equals or not key.startswith("spark."):
-            raise UsageError(f"--conf {each}: not a setting of Spark's; allowed: spark.KEY=VALUE")
-        settings[key] = value
     report = in_session(
-        lambda: spark_session(master, "kops scan verify", settings, light=True),
+        OnSpark(master, conf, task_bytes).start("verify", light=True),
         lambda spark: scan_verify(spark, paths, level, task_bytes=task_bytes),
     )
     print_report(out, report)

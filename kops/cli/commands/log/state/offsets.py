@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,10 +16,11 @@ from kops.errors import UsageError
 if TYPE_CHECKING:
     from kops.files import Files
     from kops.forensics.coordinators.internal_topics import Chosen
-    from kops.forensics.coordinators.offsets import Position
+    from kops.forensics.coordinators.log_ends import LogEnds
 
 SCHEMA = "kops.offsets/v1"
 RESET_CSV = "reset-csv"
+COMMITTED = "committed"
 MINUTE_MS = 60_000
 COLORS = {"pending": "yellow", "deleted": "dim", "raw": "red"}
 COLUMNS = [
@@ -77,17 +78,18 @@ def offsets(
     """
     from kops.files import OsFiles
     from kops.forensics.coordinators.internal_topics import GROUP_TOPIC, open_topic
+    from kops.forensics.coordinators.log_ends import LogEnds
 
     if as_ not in (None, RESET_CSV):
         raise UsageError(f"--as {as_}: only {RESET_CSV} is known")
     when = at_ms(at)
     files = OsFiles(read_only=True)
     chosen = open_topic(paths, GROUP_TOPIC, files)
-    tell_replicas(out, chosen)
+    tell_replicas(out, chosen.left_out)
     if as_ == RESET_CSV:
         _reset_csv(out, files, chosen, when, group or [])
         return 0
-    ends = _LogEnds(files, paths if when is None else [])
+    ends = LogEnds(files, paths if when is None else [])
     rows = _rows(out, files, chosen, when, group or [], retention_minutes * MINUTE_MS, ends)
     out.rows(rows, COLUMNS, schema=SCHEMA, key="offsets")
     if not out.wrote and out.format in ("table", "wide"):
@@ -96,8 +98,9 @@ def offsets(
 
 
 def _rows(
-    out: Output, files: Files, chosen: Chosen, when: int | None, groups: list[str], retention_ms: int, ends: _LogEnds
+    out: Output, files: Files, chosen: Chosen, when: int | None, groups: list[str], retention_ms: int, ends: LogEnds
 ) -> Iterator[dict[str, Any]]:
+    from kops.forensics.coordinators.log_ends import offset_row
     from kops.forensics.coordinators.offsets import read_offsets
 
     for partition in chosen.partitions:
@@ -105,73 +108,35 @@ def _rows(
         tell_lost(out, found.lost)
         for one in found.replay.positions(partition.name, retention_ms):
             if not groups or one.place.group in groups:
-                yield _row(one, ends)
+                yield offset_row(one, None if one.offset is None else ends.of(one.place.topic, one.place.partition))
         if not groups:
             yield from raw_rows(out, found.raw, KEYS)
 
 
-def _row(one: Position, ends: _LogEnds) -> dict[str, Any]:
-    end = None if one.offset is None else ends.of(one.place.topic, one.place.partition)
-    return {
-        "group": one.place.group,
-        "topic": one.place.topic,
-        "partition": one.place.partition,
-        "offset": one.offset,
-        "lag": None if end is None or one.offset is None else end - one.offset,
-        "state": one.state,
-        "timestamp": one.timestamp,
-        "expires": one.expires_ms,
-        "metadata": one.metadata,
-        "leader_epoch": one.leader_epoch,
-        "producer_id": one.producer_id,
-        "log": one.log,
-        "record_offset": one.record_offset,
-        "note": None,
-    }
-
-
 def _reset_csv(out: Output, files: Files, chosen: Chosen, when: int | None, groups: list[str]) -> None:
+    from kops.forensics.coordinators.log_ends import offset_row
+    from kops.forensics.coordinators.offsets import DEFAULT_RETENTION_MS, read_offsets
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for partition in chosen.partitions:
+            found = read_offsets(files, partition, at_ms=when)
+            tell_lost(out, found.lost)
+            for one in found.replay.positions(partition.name, DEFAULT_RETENTION_MS):
+                if not groups or one.place.group in groups:
+                    yield offset_row(one, None)
+
+    write_reset_csv(out, rows(), groups)
+
+
+def write_reset_csv(out: Output, rows: Iterable[Mapping[str, Any]], groups: list[str]) -> None:
     """Lines of `topic,partition,offset` for one group, else of `group,topic,partition,offset`, as Kafka's tool writes and reads them."""
     import csv
-
-    from kops.forensics.coordinators.offsets import COMMITTED, DEFAULT_RETENTION_MS, read_offsets
 
     class Lines:
         write = staticmethod(out.write)
 
     writer = csv.writer(Lines, lineterminator="\n")
-    for partition in chosen.partitions:
-        found = read_offsets(files, partition, at_ms=when)
-        tell_lost(out, found.lost)
-        for one in found.replay.positions(partition.name, DEFAULT_RETENTION_MS):
-            if one.state == COMMITTED and (not groups or one.place.group in groups):
-                place = (one.place.topic, one.place.partition, one.offset)
-                writer.writerow(place if len(groups) == 1 else (one.place.group, *place))
-
-
-class _LogEnds:
-    """Where the logs of partitions below some paths end, found when they are first asked for."""
-
-    def __init__(self, files: Files, paths: list[str]) -> None:
-        from kops.forensics.inventory.tree import PartitionDir, open_paths
-
-        self._files = files
-        self._dirs: dict[tuple[str, int], list[PartitionDir]] = {}
-        self._ends: dict[tuple[str, int], int | None] = {}
-        for each in open_paths(paths, files).partitions() if paths else ():
-            if each.topic is not None and not each.state:
-                self._dirs.setdefault((each.topic, each.partition), []).append(each)
-
-    def of(self, topic: str, partition: int) -> int | None:
-        """The end of the replica that reaches furthest; None if there is none."""
-        from kops.forensics.inventory.ls import partition_rows
-
-        key = (topic, partition)
-        if key not in self._ends:
-            found = []
-            for each in self._dirs.get(key, ()):
-                last = each.live_segments[-1:]
-                for row in partition_rows(self._files, each, only=("", last[0].base_offset)) if last else ():
-                    found.append(row.base_offset if row.last_offset is None else row.last_offset + 1)
-            self._ends[key] = max(found, default=None)
-        return self._ends[key]
+    for row in rows:
+        if row["state"] == COMMITTED:
+            place = (row["topic"], row["partition"], row["offset"])
+            writer.writerow(place if len(groups) == 1 else (row["group"], *place))

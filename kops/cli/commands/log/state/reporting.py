@@ -11,8 +11,8 @@ from kops.cli.printing.output import Output
 from kops.cli.running.exit_codes import PROBLEMS
 
 if TYPE_CHECKING:
-    from kops.forensics.coordinators.internal_topics import Chosen
     from kops.forensics.coordinators.records import Lost, Raw
+    from kops.forensics.inventory.tree import PartitionDir
 
 SHOWN = 10
 At = Annotated[
@@ -29,31 +29,44 @@ def at_ms(text: str | None) -> int | None:
     return parse_time(text, "--at")
 
 
-def tell_replicas(out: Output, chosen: Chosen) -> None:
+def tell_replicas(out: Output, left_out: Iterable[tuple[PartitionDir, PartitionDir]]) -> None:
     """Of several replicas of a partition only one is read."""
-    for left_out, other in chosen.left_out:
-        out.detail(f"{left_out.path}: not read; {other.path} is a replica that reaches as far")
+    for each, other in left_out:
+        out.detail(f"{each.path}: not read; {other.path} is a replica that reaches as far")
+
+
+class LostLines:
+    """Warnings about damage, the first of them each in a line. Damage is a problem: what it held is missing in the answer."""
+
+    def __init__(self, out: Output) -> None:
+        self._out = out
+        self._count = 0
+
+    def tell(self, one: Lost) -> None:
+        """One damaged range."""
+        self._out.status |= PROBLEMS
+        self._count += 1
+        if self._count <= SHOWN:
+            span = "" if one.base_offset is None else f" [{one.base_offset}-{one.last_offset}]"
+            self._out.warn(f"{one.file}:{one.position}{span}: left out: {one.reason}")
+
+    def end(self) -> None:
+        """How many more there were."""
+        if self._count > SHOWN:
+            self._out.warn(f"{self._count - SHOWN} more damaged ranges; kops log verify shows all")
 
 
 def tell_lost(out: Output, lost: Iterable[Lost]) -> None:
-    """Damage is a problem: what it held is missing in the answer."""
-    count = 0
-    for count, one in enumerate(lost, 1):
-        out.status |= PROBLEMS
-        if count <= SHOWN:
-            span = "" if one.base_offset is None else f" [{one.base_offset}-{one.last_offset}]"
-            out.warn(f"{one.file}:{one.position}{span}: left out: {one.reason}")
-    if count > SHOWN:
-        out.warn(f"{count - SHOWN} more damaged ranges; kops log verify shows all")
+    """Warn about all of these."""
+    lines = LostLines(out)
+    for one in lost:
+        lines.tell(one)
+    lines.end()
 
 
 def raw_rows(out: Output, raw: Iterable[Raw], keys: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Rows for records that can't be decoded: all keys of the listing, `state` raw, and the record."""
+    names = list(keys)
     for one in raw:
         out.status |= PROBLEMS
-        row: dict[str, Any] = dict.fromkeys(keys)
-        row.update(state="raw", timestamp=one.timestamp, record_offset=one.offset, log=one.partition)
-        action = "replayed" if one.key is None and one.value is None else "decoded"
-        row["note"] = f"offset {one.offset} of {one.partition} can't be {action}: {one.reason}"
-        row["raw"] = {"key": one.to_json()["key"], "value": one.to_json()["value"]}
-        yield row
+        yield {**dict.fromkeys(names), **one.to_row()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
@@ -65,15 +65,28 @@ def txns(
     from kops.forensics.coordinators.hanging import TransactionSearch
 
     search = TransactionSearch(paths, OsFiles(read_only=True))
-    tell_replicas(out, search.replicas)
+    tell_replicas(out, search.replicas.left_out)
     counts = {"open": 0, "hanging": 0}
     out.rows(_rows(out, search, counts, hanging=hanging, empty=empty), COLUMNS, schema=SCHEMA, key="transactions")
     tell_lost(out, search.lost)
-    if not search.log.is_there and counts["open"]:
-        out.say("the transaction log is not here, so it is not known which of them hang")
-    ended = f"{search.committed} committed, {search.aborted} aborted, {search.empty} empty"
-    out.say(f"{counts['open']} open, {counts['hanging']} hanging, {ended} in {len(search.replicas.partitions)} partitions")
+    tell_counts(out, counts, search, has_log=search.log.is_there, partitions=len(search.replicas.partitions))
     return 0
+
+
+class Ended(Protocol):
+    """How many transactions ended how."""
+
+    committed: int
+    aborted: int
+    empty: int
+
+
+def tell_counts(out: Output, counts: dict[str, int], ended: Ended, *, has_log: bool, partitions: int) -> None:
+    """The last line: how many transactions there are."""
+    if not has_log and counts["open"]:
+        out.say("the transaction log is not here, so it is not known which of them hang")
+    words = f"{ended.committed} committed, {ended.aborted} aborted, {ended.empty} empty"
+    out.say(f"{counts['open']} open, {counts['hanging']} hanging, {words} in {partitions} partitions")
 
 
 def _rows(out: Output, search: TransactionSearch, counts: dict[str, int], *, hanging: bool, empty: bool) -> Iterator[dict[str, Any]]:

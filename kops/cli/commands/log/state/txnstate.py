@@ -78,7 +78,7 @@ def txnstate(
             raise UsageError(f"--state {each}: no such state; allowed: {', '.join((*STATES, DELETED))}")
     files = OsFiles(read_only=True)
     chosen = open_topic(paths, TRANSACTION_TOPIC, files)
-    tell_replicas(out, chosen)
+    tell_replicas(out, chosen.left_out)
     rows = _rows(out, files, chosen, at_ms(at), (transactional_id or [], state or []), expiration_ms)
     out.rows(rows, COLUMNS, schema=SCHEMA, key="transactionalIds")
     if not out.wrote and out.format in ("table", "wide"):

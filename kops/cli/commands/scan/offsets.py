@@ -1,0 +1,78 @@
+"""`kops scan offsets`: the positions of consumer groups, from the directories of all brokers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from kops.cli.commands.scan.running import TASK_BYTES, Conf, Master, OnSpark, Out, Paths, Rows, TaskBytes, run, stream
+from kops.cli.printing.output import Output
+from kops.cli.running.options import command
+from kops.errors import UsageError
+
+At = Annotated[
+    str | None, typer.Option("--at", metavar="TIME", help="As it was then: ms since 1970, or ISO (default: now).", show_default=False)
+]
+MINUTE_MS = 60_000
+
+
+@command(
+    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
+    examples=[
+        ("Where all groups of a cluster are, and how far behind.", "kops scan offsets /data/broker-1 /data/broker-2 /data/broker-3"),
+        (
+            "Where a group was last night, for kafka-consumer-groups.",
+            "kops scan offsets --group billing --at 2026-11-21T03:00Z --as reset-csv /data",
+        ),
+        ("As Parquet, written by the tasks.", "kops scan offsets --out offsets.parquet /data"),
+    ],
+)
+def offsets(
+    out: Output,
+    paths: Paths,
+    at: At = None,
+    group: Annotated[list[str] | None, typer.Option("--group", metavar="G", help="Only this group.", show_default=False)] = None,
+    as_: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="FORMAT",
+            help="reset-csv: print the CSV of kafka-consumer-groups. With --out: parquet, jsonl, csv.",
+        ),
+    ] = None,
+    retention_minutes: Annotated[
+        int, typer.Option(metavar="N", min=1, help="The brokers' offsets.retention.minutes, for the times of expiry.")
+    ] = 10_080,
+    target: Out = None,
+    master: Master = None,
+    task_bytes: TaskBytes = TASK_BYTES,
+    conf: Conf = None,
+) -> int:
+    """Show the positions of all consumer groups of a cluster, on Spark; read-only.
+
+    The rows, options and exit codes are those of kops log offsets. Of several replicas of a partition of __consumer_offsets the one that
+    reaches furthest is read, by one task. LAG is measured against the replica of the partition that reaches furthest.
+    """
+    from kops.cli.commands.log.state.offsets import COLUMNS, RESET_CSV, SCHEMA, write_reset_csv
+    from kops.cli.commands.log.state.reporting import at_ms
+
+    groups = group or []
+    when = at_ms(at)
+    where = OnSpark(master, conf, task_bytes)
+    is_csv = target is None and as_ is not None
+    if is_csv and as_ != RESET_CSV:
+        raise UsageError(f"--as {as_}: only {RESET_CSV} is known without --out")
+
+    def job(spark: Any) -> Any:
+        from kops.spark.jobs.offsets import offsets as scan
+
+        return scan(spark, paths, at_ms=when, groups=groups, retention_ms=retention_minutes * MINUTE_MS, task_bytes=task_bytes)
+
+    if is_csv:
+        write_reset_csv(out, stream(out, "offsets", where, job), groups)
+        return out.status
+    told = run(out, "offsets", where, job, Rows(COLUMNS, SCHEMA, "offsets"), (target, as_ or "parquet"))
+    if not told["rows"] and out.format in ("table", "wide"):
+        out.say("no offsets")
+    return out.status

@@ -1,0 +1,115 @@
+"""What the commands of `kops scan` share: the options about Spark, running a job in a session, and printing or writing its rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from kops.cli.printing.output import Output
+from kops.cli.printing.table import Column
+from kops.errors import UsageError
+
+Paths = Annotated[
+    list[str],
+    typer.Argument(metavar="PATH...", help="Log directories or partition directories, of all brokers; every worker sees them."),
+]
+Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark's master (default: local[*]).", show_default=False)]
+TaskBytes = Annotated[int, typer.Option("--task-bytes", metavar="N", min=1, help="About how much one task reads.")]
+Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="K=V", help="A setting of Spark's.")]
+Out = Annotated[
+    str | None,
+    typer.Option("--out", metavar="DIR", help="Write the rows into this new directory, by Spark's tasks; print none.", show_default=False),
+]
+As = Annotated[str, typer.Option("--as", metavar="parquet|jsonl|csv", help="The format of the files in --out.")]
+TASK_BYTES = 512 << 20
+FILES = ("parquet", "jsonl", "csv")
+
+
+class OnSpark(NamedTuple):
+    """Where a job runs: the options `--master`, `--conf` and `--task-bytes`."""
+
+    master: str | None
+    conf: Sequence[str] | None
+    task_bytes: int
+
+    def settings(self) -> dict[str, str]:
+        """Spark's settings in `--conf`. UsageError for anything else."""
+        found: dict[str, str] = {}
+        for each in self.conf or ():
+            key, equals, value = each.partition("=")
+            if not equals or not key.startswith("spark."):
+                raise UsageError(f"--conf {each}: not a setting of Spark's; allowed: spark.KEY=VALUE")
+            found[key] = value
+        return found
+
+    def start(self, name: str, *, light: bool = False) -> Callable[[], Any]:
+        """A function that starts the session of `kops scan NAME`."""
+        settings = self.settings()
+
+        def start() -> Any:
+            from kops.spark import spark_session
+
+            return spark_session(self.master, f"kops scan {name}", settings, light=light)
+
+        return start
+
+
+class Rows(NamedTuple):
+    """What a job's rows look like: the columns of a table, the schema of the documents and the name of their list."""
+
+    columns: Sequence[Column]
+    schema: str
+    key: str
+
+
+Job = Callable[[Any], Any]
+"""A session in, a DataFrame out; pyspark is imported in `kops.spark` only."""
+
+
+def run(out: Output, name: str, where: OnSpark, job: Job, rows: Rows, files: tuple[str | None, str] = (None, "")) -> dict[str, int]:
+    """Run a job in a session of its own and print its rows, or write them where `files` (`--out`, `--as`) says. Sets `out.status`.
+
+    Returns the number of rows as `rows`.
+    """
+    target, shape = files
+    told = {"rows": 0}
+    if target is None:
+        out.rows(stream(out, name, where, job, told), rows.columns, schema=rows.schema, key=rows.key)
+    else:
+        check_target(target, shape)
+        for _ in stream(out, name, where, job, told, (target, shape)):
+            raise AssertionError("rows that are written are not printed")
+        out.say(f"{told['rows']:,} rows written to {target}")
+    return told
+
+
+def stream(
+    out: Output, name: str, where: OnSpark, job: Job, told: dict[str, int] | None = None, files: tuple[str | None, str] = (None, "")
+) -> Iterator[dict[str, Any]]:
+    """The rows of a job that runs in a session of its own. Rows of damage become warnings, as in `kops log`. Sets `out.status`."""
+    from kops.cli.commands.log.state.reporting import LostLines
+    from kops.cli.running.exit_codes import PROBLEMS
+    from kops.spark.interrupt import pieces_in_session
+    from kops.spark.jobs.results import pieces
+
+    counts = told if told is not None else {"rows": 0}
+    lost = LostLines(out)
+    for piece in pieces_in_session(where.start(name), lambda spark: pieces(job(spark), *files)):
+        for one in piece.damage:
+            lost.tell(one)
+        counts["rows"] += piece.total
+        if piece.has_raw:
+            out.status |= PROBLEMS
+        yield from piece.rows
+    lost.end()
+
+
+def check_target(target: str, shape: str) -> None:
+    """UsageError for a format that is not known, or a directory that is there."""
+    if shape not in FILES:
+        raise UsageError(f"--as {shape}: not one of {', '.join(FILES)}")
+    if os.path.lexists(target):
+        raise UsageError(f"--out {target}: exists; name a new directory")

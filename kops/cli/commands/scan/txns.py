@@ -1,0 +1,60 @@
+"""`kops scan txns`: open and hanging transactions, from the directories of all brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kops.cli.commands.scan.running import TASK_BYTES, As, Conf, Master, OnSpark, Out, Paths, Rows, TaskBytes, run
+from kops.cli.printing.output import Output
+from kops.cli.running.exit_codes import PROBLEMS
+from kops.cli.running.options import command
+
+if TYPE_CHECKING:
+    from kops.spark.jobs.txns import TransactionScan
+
+
+@command(
+    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
+    examples=[
+        ("Who holds readers of committed records back, in a whole cluster.", "kops scan txns /data/broker-1 /data/broker-2 /data/broker-3"),
+        ("The hanging ones, for a program.", "kops scan txns --hanging --format jsonl /data"),
+        ("With empty transactions, as Parquet.", "kops scan txns --empty --out transactions.parquet /data"),
+    ],
+)
+def txns(
+    out: Output,
+    paths: Paths,
+    hanging: Annotated[bool, typer.Option("--hanging", help="Only transactions that hang.")] = False,
+    empty: Annotated[bool, typer.Option("--empty", help="Also markers of producers that had written nothing.")] = False,
+    target: Out = None,
+    as_: As = "parquet",
+    master: Master = None,
+    task_bytes: TaskBytes = TASK_BYTES,
+    conf: Conf = None,
+) -> int:
+    """Show the transactions that are open in the partitions of a cluster, on Spark; read-only.
+
+    The rows, options and exit codes are those of kops log txns. Name the directories of all brokers, so that the whole transaction log is
+    there. Tasks look through the logs, of several replicas through the one that reaches furthest.
+    """
+    from kops.cli.commands.log.state.reporting import tell_replicas
+    from kops.cli.commands.log.state.txns import COLUMNS, SCHEMA, tell_counts
+
+    answers: list[TransactionScan] = []
+
+    def job(spark: Any) -> Any:
+        from kops.spark.jobs.txns import scan_txns, transactions_frame
+
+        answers.append(scan_txns(spark, paths, empty=empty, task_bytes=task_bytes))
+        return transactions_frame(spark, answers[0], hanging=hanging)
+
+    run(out, "txns", OnSpark(master, conf, task_bytes), job, Rows(COLUMNS, SCHEMA, "transactions"), (target, as_))
+    [found] = answers
+    tell_replicas(out, found.left_out)
+    counts = {state: sum(row.state == state for row in found.rows) for state in ("open", "hanging")}
+    if counts["hanging"]:
+        out.status |= PROBLEMS
+    tell_counts(out, counts, found, has_log=found.has_log, partitions=found.partitions)
+    return out.status

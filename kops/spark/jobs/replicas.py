@@ -1,0 +1,60 @@
+"""Which replica of each partition a job reads, and where partitions end. Tasks look at the logs; the driver compares."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kops.files import OsFiles
+from kops.forensics.coordinators.internal_topics import INTERNAL, Chosen, choose_replicas, replica_end
+from kops.forensics.coordinators.log_ends import log_end
+from kops.forensics.verify.parts import TASK_BYTES
+from kops.spark.jobs.tasks import answers_of, cut, parallelism
+from kops.spark.listing import Listing, Replica
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kops.forensics.inventory.tree import PartitionDir
+
+
+def choose(spark: SparkSession, listing: Listing, named: Sequence[PartitionDir], task_bytes: int = TASK_BYTES) -> list[Replica]:
+    """Of these partition directories one replica of each partition, by the rule of `kops log`; tasks look at those that compete."""
+    return replicas_of(listing, competition(spark, listing, named, task_bytes).partitions)
+
+
+def competition(spark: SparkSession, listing: Listing, named: Sequence[PartitionDir], task_bytes: int = TASK_BYTES) -> Chosen:
+    """As `one_replica_each`, with the ends of replicas found by tasks."""
+    number: Counter[tuple[str | None, int]] = Counter((each.topic, each.partition) for each in named if each.topic is not None)
+    rivals = [each for each in named if number[each.topic, each.partition] > 1]
+    ends: Mapping[str, tuple[int, int]] = {}
+    if rivals:
+        work = cut(replicas_of(listing, rivals), lambda each: 1, parallelism(spark), task_bytes)
+        ends = dict(zip((each.path for each in rivals), answers_of(spark, work, _replica_end), strict=True))
+    return choose_replicas(named, lambda each: ends[each.path])
+
+
+def replicas_of(listing: Listing, directories: Iterable[PartitionDir]) -> list[Replica]:
+    """The replicas of these directories of the listing's inventory."""
+    by_path = {each.given: each for each in listing.replicas}
+    return [by_path[each.path] for each in directories]
+
+
+def _replica_end(replica: Replica) -> tuple[int, int]:
+    return replica_end(replica.directory, OsFiles(read_only=True))
+
+
+def log_ends(spark: SparkSession, listing: Listing, task_bytes: int = TASK_BYTES) -> dict[tuple[str, int], int]:
+    """Where each partition ends, by the replica that reaches furthest."""
+    live = [(key, each) for key, replicas in listing.by_partition().items() if key[0] not in INTERNAL for each in replicas]
+    work = cut([each for _, each in live], lambda each: 1, parallelism(spark), task_bytes)
+    found: dict[tuple[str, int], int] = {}
+    for (key, _), end in zip(live, answers_of(spark, work, _log_end), strict=True):
+        if end is not None:
+            found[key] = max(end, found.get(key, end))
+    return found
+
+
+def _log_end(replica: Replica) -> int | None:
+    return log_end(OsFiles(read_only=True), replica.directory)

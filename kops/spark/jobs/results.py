@@ -1,0 +1,99 @@
+"""What a job's DataFrame gives to a command: its rows some at a time, or files that Spark's tasks write, and the damage among the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kops.forensics.coordinators.records import Lost
+from kops.spark.jobs.tasks import plain_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DAMAGE: Final = "struct<file: string, position: bigint, length: bigint, base_offset: bigint, last_offset: bigint, reason: string>"
+"""The column `damage` of a job: the place of bytes that are no good batch. Null in all other rows."""
+RAW: Final = "struct<key: string, value: string>"
+"""The column `raw` of a job: base64 of a record that could not be decoded. Null in all other rows."""
+_ROWS: Final = 1000
+
+
+class Piece(NamedTuple):
+    """Some rows to print, the damage among them, and how many rows there were, `total` (also those that were written to files).
+
+    `has_raw`: a record could not be decoded.
+    """
+
+    rows: list[dict[str, Any]]
+    damage: list[Lost]
+    total: int
+    has_raw: bool = False
+
+
+def damage_value(lost: Lost) -> dict[str, Any]:
+    """The value of the column `damage`."""
+    return {name: getattr(lost, name) for name in ("file", "position", "length", "base_offset", "last_offset", "reason")}
+
+
+def pieces(frame: DataFrame, target: str | None = None, shape: str = "parquet") -> Iterator[Piece]:
+    """The rows of a DataFrame in order, computed by all cores, held on disk. With `target` they are written there and only counted."""
+    from pyspark import StorageLevel
+
+    with plain_errors():
+        held = frame.persist(StorageLevel.DISK_ONLY)
+        try:
+            if target is not None:
+                yield _written(held, target, shape)
+                return
+            held.write.format("noop").mode("overwrite").save()
+            source = (row.asDict(recursive=True) for row in held.toLocalIterator())
+            while some := list(islice(source, _ROWS)):
+                yield _piece(some)
+        finally:
+            held.unpersist()
+
+
+def _written(frame: DataFrame, target: str, shape: str) -> Piece:
+    rows: DataFrame = frame
+    damage: list[Lost] = []
+    if "damage" in frame.columns:
+        damage = [Lost(**row.damage.asDict()) for row in frame.filter("damage is not null").select("damage").collect()]
+        rows = frame.filter("damage is null").drop("damage")
+    writers: Mapping[str, Callable[[DataFrame], None]] = {
+        "parquet": lambda some: some.write.parquet(target),
+        "jsonl": lambda some: some.write.option("ignoreNullFields", "false").json(target),
+        "csv": lambda some: _flat(some).write.option("header", "true").csv(target),
+    }
+    writers[shape](rows)
+    has_raw = "raw" in frame.columns and not frame.filter("raw is not null").isEmpty()
+    return Piece([], damage, rows.count(), has_raw)
+
+
+def _flat(frame: DataFrame) -> DataFrame:
+    """csv has no nested columns and no bytes: JSON and base64 instead."""
+    from pyspark.sql.functions import base64, col, to_json
+
+    columns = []
+    for name, kind in frame.dtypes:
+        if kind == "binary":
+            columns.append(base64(col(name)).alias(name))
+        elif "<" in kind:
+            columns.append(to_json(col(name)).alias(name))
+        else:
+            columns.append(col(name))
+    return frame.select(columns)
+
+
+def _piece(some: list[dict[str, Any]]) -> Piece:
+    rows, damage, has_raw = [], [], False
+    for row in some:
+        lost = row.pop("damage", None)
+        if lost is not None:
+            damage.append(Lost(**lost))
+            continue
+        if row.get("raw", 0) is None:
+            del row["raw"]
+        has_raw = has_raw or "raw" in row
+        rows.append(row)
+    return Piece(rows, damage, len(rows), has_raw)

@@ -1,0 +1,161 @@
+"""Work spread over Spark's tasks: what the driver has planned goes out, rows or answers come back in the order of the plan.
+
+Rows come by a data source of their own for each job, because Spark takes Arrow from sources without pandas. The plan's items are pickled
+and hold plain values only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from kops.errors import KopsError
+from kops.forensics.verify.parts import TASK_BYTES
+from kops.spark.source.schemas import arrow_types, ddl_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+Row = dict[str, Any]
+ROWS: Final = 10_000
+"""Rows of a record batch."""
+_JOB: Final = "kops-job"
+
+
+def frame_of(
+    spark: SparkSession, tasks: Sequence[Sequence[Item]], read: Callable[[Item], Iterable[Row]], columns: Mapping[str, str]
+) -> DataFrame:
+    """A DataFrame of the rows that `read` gives for each item; the items of one task are read one after the other.
+
+    `columns` maps names to Spark's types. `read` runs in Spark's workers: a function of a module, or a `partial` of one.
+    """
+    work = [list(task) for task in tasks]
+
+    class Job(_Job):
+        """Pickled by value, with its plan."""
+
+        @classmethod
+        def name(cls) -> str:
+            return _JOB
+
+        def schema(self) -> str:
+            return ddl_of(columns)
+
+        def reader(self, schema: StructType) -> _JobReader:
+            return _JobReader(work, read, columns)
+
+    spark.dataSource.register(Job)
+    return spark.read.format(_JOB).load()
+
+
+def answers_of(spark: SparkSession, tasks: Sequence[Sequence[Item]], function: Callable[[Item], Answer]) -> list[Answer]:
+    """What `function` answers to each item, in the order of the items. Runs now."""
+    numbered: list[list[tuple[int, Item]]] = []
+    number = 0
+    for task in tasks:
+        numbered.append([(number + place, item) for place, item in enumerate(task)])
+        number += len(task)
+    if not numbered:
+        return []
+
+    def work(items: list[tuple[int, Item]]) -> list[tuple[int, Answer]]:
+        return [(place, function(item)) for place, item in items]
+
+    with plain_errors():
+        found = spark.sparkContext.parallelize(numbered, len(numbered)).flatMap(work).collect()
+    return [answer for _, answer in sorted(found, key=lambda each: int(each[0]))]
+
+
+def frame_from(spark: SparkSession, rows: Iterable[Row], columns: Mapping[str, str]) -> DataFrame:
+    """A DataFrame of rows that the driver has."""
+    import pyarrow as pa
+
+    schema = pa.schema(arrow_types(columns))
+    return spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=schema), schema=ddl_of(columns))
+
+
+def cut(items: Sequence[Item], size: Callable[[Item], int], parallelism: int, target: int = TASK_BYTES) -> list[list[Item]]:
+    """The items in tasks of about equal bytes, in their order: as many as there are cores, or more of `target` bytes."""
+    sizes = [max(size(each), 1) for each in items]
+    total = sum(sizes)
+    share = max(min(target, -(-total // max(parallelism, 1))), 1)
+    tasks: list[list[Item]] = []
+    taken = share
+    for item, bytes_ in zip(items, sizes, strict=True):
+        # An item goes where most of it belongs.
+        if taken + bytes_ // 2 >= share or not tasks:
+            tasks.append([])
+            taken = 0
+        tasks[-1].append(item)
+        taken += bytes_
+    return tasks
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks run at a time."""
+    return int(spark.sparkContext.defaultParallelism)
+
+
+class _Task(InputPartition):  # type: ignore[misc] # pyspark is not followed
+    """What one task reads."""
+
+    def __init__(self, items: list[Any]) -> None:
+        super().__init__(None)
+        self.items = items
+
+
+class _Job(DataSource):  # type: ignore[misc] # as above
+    """The source of one job's rows."""
+
+
+class _JobReader(DataSourceReader):  # type: ignore[misc] # as above
+    def __init__(self, work: list[list[Any]], read: Callable[[Any], Iterable[Row]], columns: Mapping[str, str]) -> None:
+        self.work = work
+        self.read_item = read
+        self.columns = dict(columns)
+
+    def partitions(self) -> Sequence[_Task]:
+        """The tasks of the plan."""
+        return [_Task(items) for items in self.work]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        if isinstance(partition, _Task):
+            yield from record_batches((row for item in partition.items for row in self.read_item(item)), self.columns)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A task brings its own part of the plan."""
+        return {"work": [], "read_item": self.read_item, "columns": self.columns}
+
+
+def record_batches(rows: Iterable[Row], columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    """Rows as Arrow, some at a time. What a row does not have is null."""
+    from itertools import islice
+
+    import pyarrow as pa
+
+    schema = pa.schema(arrow_types(columns))
+    source = iter(rows)
+    while piece := list(islice(source, ROWS)):
+        yield pa.RecordBatch.from_pylist(piece, schema=schema)
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """A task's failure as KopsError with the words of its exception, without the traces of Spark and Java."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        text = str(error)
+        found = [line.strip() for line in text.splitlines() if line and not line[0].isspace() and "Error" in line.partition(":")[0]]
+        raise KopsError(f"a task of Spark failed: {found[-1] if found else text.strip().partition(chr(10))[0]}") from error

@@ -1,0 +1,122 @@
+"""The partition directories of many brokers below some paths, each with the id of its broker. Needs no Spark.
+
+Source of the ids: `node.id` or `broker.id` in the `meta.properties` of a log directory (Kafka's `MetaProperties`).
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from kops.errors import DecodeError, NotFoundError
+from kops.files import Files
+from kops.forensics.inventory.tree import FileEntry, Inventory, LogDir, PartitionDir, open_paths, partition_from
+from kops.storage.formats.meta_properties import read_meta_properties
+
+_MAGIC = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One partition directory, with absolute paths, because a worker has another working directory. `given` is its path as it was given.
+
+    `broker` is None where no `meta.properties` tells it, `log_dir` where the directory was named itself.
+    """
+
+    directory: PartitionDir
+    given: str
+    broker: int | None = None
+    log_dir: str | None = None
+
+    @property
+    def key(self) -> tuple[str | None, int]:
+        """Topic and partition."""
+        return self.directory.topic, self.directory.partition
+
+    def as_given(self, path: str) -> str:
+        """A path below the directory, named as the directory was given."""
+        return self.given + path.removeprefix(self.directory.path) if path.startswith(self.directory.path) else path
+
+    @property
+    def size(self) -> int:
+        """Bytes of the live segments' logs."""
+        return sum(each.log.size for each in self.directory.live_segments if each.log is not None)
+
+
+@dataclass(slots=True)
+class Listing:
+    """What is below some paths. `replicas` are all partition directories, also those that are about to be deleted."""
+
+    paths: list[str]
+    inventory: Inventory
+    replicas: list[Replica] = field(default_factory=list)
+
+    def by_partition(self) -> dict[tuple[str, int], list[Replica]]:
+        """The live replicas of each partition that has a topic, sorted by topic and partition."""
+        found: dict[tuple[str, int], list[Replica]] = {}
+        for each in self.replicas:
+            if each.directory.topic is not None and not each.directory.state:
+                found.setdefault((each.directory.topic, each.directory.partition), []).append(each)
+        return dict(sorted(found.items()))
+
+
+def expand(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """The paths, with the matches of a pattern (`/data/broker-*`) in its place. NotFoundError for a pattern without a match."""
+    found: list[str] = []
+    for path in paths:
+        text = os.fspath(path)
+        if not _MAGIC & set(text) or os.path.lexists(text):
+            found.append(text)
+            continue
+        matches = sorted(glob.glob(text))
+        if not matches:
+            raise NotFoundError(f"{text}: no file or directory matches")
+        found += matches
+    return found
+
+
+def list_replicas(paths: Sequence[str | os.PathLike[str]], files: Files) -> Listing:
+    """All partition directories below the paths. Raises NotFoundError for a path that does not exist.
+
+    Segments that were named one by one count as the partition directory that they are in, with nothing else.
+    """
+    expanded = expand(paths)
+    inventory = open_paths(expanded, files)
+    listing = Listing(expanded, inventory)
+    for log_dir in inventory.log_dirs:
+        broker = broker_id(files, log_dir)
+        listing.replicas += [replica(each, broker, log_dir.path) for each in log_dir.partitions]
+    listing.replicas += [replica(each) for each in (*inventory.loose_partitions, *_around(inventory.loose_files))]
+    return listing
+
+
+def broker_id(files: Files, log_dir: LogDir) -> int | None:
+    """The id in `meta.properties`; None if there is none. `kops log verify` reports one that is wrong."""
+    entry = log_dir.file("meta-properties")
+    if entry is None:
+        return None
+    try:
+        return read_meta_properties(files.read_all(entry.path), file=entry.path).node_id
+    except (DecodeError, OSError):
+        return None
+
+
+def _around(loose: Iterable[FileEntry]) -> Iterator[PartitionDir]:
+    beside: dict[str, list[FileEntry]] = {}
+    for entry in loose:
+        beside.setdefault(os.path.dirname(entry.path), []).append(entry)
+    for folder, entries in beside.items():
+        yield partition_from(folder, entries)
+
+
+def replica(directory: PartitionDir, broker: int | None = None, log_dir: str | None = None) -> Replica:
+    """A partition directory with its paths made absolute."""
+    segments = [
+        replace(each, files={kind: replace(entry, path=os.path.abspath(entry.path)) for kind, entry in each.files.items()})
+        for each in directory.segments
+    ]
+    files = [replace(entry, path=os.path.abspath(entry.path)) for entry in directory.files]
+    moved = replace(directory, path=os.path.abspath(directory.path), segments=segments, files=files)
+    return Replica(moved, directory.path, broker, None if log_dir is None else os.path.abspath(log_dir))
