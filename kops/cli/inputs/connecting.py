@@ -74,7 +74,7 @@ def client_properties(out: Output, config: str | None, properties: Sequence[str]
 
 
 def _check_settings(values: Mapping[str, str], source: str) -> None:
-    """Raise UsageError, with the source's name, for invalid settings. Addresses are checked later: others may replace them."""
+    """Raise UsageError, with the source's name, for invalid settings. Addresses are checked later: another source may override them."""
     from kops.client.settings import ClientSettings
 
     try:
@@ -140,7 +140,7 @@ def connect(
 
 
 def _where_else() -> str:
-    """A hint for the user: no server was named, and nothing answers at the default address."""
+    """Return a hint for the user if no server was given and the default address does not answer."""
     from kops.cluster.launch import running_directories
     from kops.cluster.layout.directory import DEFAULT_PATH, ClusterDirectory
 
@@ -205,7 +205,7 @@ def parse_broker_ids(text: str, option: str) -> list[int]:
     """Parse `1,2,3`. Raises UsageError that names the option."""
     ids = [part.strip() for part in text.split(",")]
     if not all(one.isdigit() for one in ids) or len(set(ids)) < len(ids):
-        raise UsageError(f"{option} {text}: not allowed; allowed: different broker ids, as 1,2,3")
+        raise UsageError(f"{option} {text}: not allowed; allowed: different broker ids, such as 1,2,3")
     return [int(one) for one in ids]
 
 
@@ -215,7 +215,7 @@ def parse_assignment(text: str) -> list[list[int]]:
     numbers = [[int(one) for one in row if one.strip().isdigit()] for row in rows]
     whole = all(len(row) == len(taken) and len(set(taken)) == len(taken) for row, taken in zip(rows, numbers, strict=True))
     if not whole or len({len(row) for row in numbers}) != 1:
-        why = "different brokers a partition, as many for each, as 1:2,2:3"
+        why = "different brokers for each partition, the same number for all, such as 1:2,2:3"
         raise UsageError(f"--replica-assignment {text}: not allowed; allowed: {why}")
     return numbers
 

@@ -40,7 +40,7 @@ class LineSource:
             self._can_wait = False
 
     def _mark(self) -> None:
-        # Input that is not taken yet must not wake a wait for the network again and again.
+        # Unregister the input until it is taken. Otherwise it would wake every wait for the network.
         self._is_readable = True
         self._unwatch()
 
@@ -65,7 +65,7 @@ class LineSource:
             yield line.removesuffix(b"\r")
 
     def close(self) -> None:
-        """Stop to read."""
+        """Stop reading."""
         self._unwatch()
         if self._owns:
             os.close(self._fd)

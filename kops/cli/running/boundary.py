@@ -1,4 +1,4 @@
-"""The end of every command: an exit code, and at most one line of text for an error."""
+"""Ends every command with an exit code, and at most one line of text for an error."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ COMMON = {
 
 
 class Stop(Exception):
-    """Wrong usage found before a command was reached: the message, and the path as far as it was understood."""
+    """Wrong usage, found before a command is known: the message, and the part of the path that was recognized."""
 
     def __init__(self, message: str, path: tuple[str, ...]) -> None:
         super().__init__(message)

@@ -123,7 +123,7 @@ class KopsCommand(TyperCommand):
         return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As Typer's, except that an option is never the value of the option before it: `--rollback --force J` lacks the journal."""
+        """Parse like Typer, but never take an option as the value of the option before it: `--rollback --force J` lacks the journal."""
         if not ctx.resilient_parsing:
             self._refuse_options_as_values(ctx, args)
         return super().parse_args(ctx, args)
@@ -286,7 +286,7 @@ def run(entry: Entry, arguments: list[str], boundary: Boundary) -> int:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP was received. It is handled as Ctrl-C: complete partial results stay, incomplete files do not."""
+    """SIGTERM or SIGHUP was received. It is handled like Ctrl-C: complete partial results are kept, incomplete files are removed."""
 
 
 @contextmanager
@@ -300,7 +300,7 @@ def interruptible() -> Iterator[None]:
     def end(number: int, _frame: object) -> None:
         if os.getpid() != owner:  # a forked worker has nothing to complete
             os._exit(128 + number)
-        signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
+        signal.signal(number, signal.SIG_DFL)  # a second signal ends the process at once
         raise Terminated(signal.Signals(number).name)
 
     ours = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
@@ -333,7 +333,7 @@ def _refuse_input_as_output(target: str, values: dict[str, Any]) -> None:
         return
     name = os.path.basename(target)
     if name.endswith(KAFKA_ENDINGS) or name in KAFKA_NAMES:
-        raise UsageError(f"-o {target} would replace a file that is named like one of Kafka's; choose another name")
+        raise UsageError(f"-o {target} would replace a file that has the name of a Kafka file; choose another name")
     for value in values.values():
         for element in value if isinstance(value, list) else [value]:
             if isinstance(element, (str, os.PathLike)) and os.path.exists(element) and os.path.samefile(element, target):

@@ -1,4 +1,4 @@
-"""What every coordinator stands on: records, results, timers, and the runtime that loads, runs and unloads shards.
+"""Shared by all coordinators: records, results, timers, and the runtime that loads, runs and unloads shards.
 
-In: requests as operations on a shard, appended and committed offsets. Out: batches to append, and promises kept when they are committed.
+In: requests as operations on a shard, appended and committed offsets. Out: batches to append, and promises that complete when the batches are committed.
 """

@@ -1,6 +1,6 @@
-"""The events of the runtime, one after the other, and those that wait until their offset is committed.
+"""The queue of the runtime's events, and the events that wait until their offset is committed.
 
-Source: Kafka's CoordinatorEventProcessor (one queue here, as everything runs on one thread), DeferredEventQueue, DeferredEventCollection.
+Source: Kafka's CoordinatorEventProcessor (here a single queue, because everything runs on one thread), DeferredEventQueue,
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kops.errors import ApiError, KopsError
 
 
 def failure_of(run: Callable[[], object], log: Log, what: str) -> KopsError | None:
-    """Run it -> the error that it raised. As in Kafka, a bug in one operation must not end the node: other groups and shards go on."""
+    """Call `run` and return the KopsError that it raised, or None. As in Kafka, a bug in one operation must not stop other shards."""
     try:
         run()
     except KopsError as error:
@@ -29,7 +29,7 @@ def failure_of(run: Callable[[], object], log: Log, what: str) -> KopsError | No
 
 
 class EventQueue:
-    """Runs events in order. An event that comes while none runs, runs at once. One that another event causes waits for its end."""
+    """Runs events in order. If none is running, a new event runs at once. An event that is added by a running event waits for its end."""
 
     def __init__(self, timers: Timers, log: Log) -> None:
         self._timers = timers
@@ -40,14 +40,14 @@ class EventQueue:
         self.is_closed = False
 
     def run_last(self, name: str, event: Callable[[], object]) -> None:
-        """Run it after all that wait. ApiError NOT_COORDINATOR after the end."""
+        """Run an event after all waiting ones. Raises ApiError NOT_COORDINATOR if the queue is closed."""
         self._check()
         self._events.append((name, event))
         if not self._is_running:
             self._drain()
 
     def run_first(self, name: str, event: Callable[[], object]) -> None:
-        """Run it next, or at the end of the loop's turn if none runs: who calls may be in the middle of an append."""
+        """Run an event next. If none is running, run it at the end of the loop's turn, because the caller may be in the middle of an append."""
         self._check()
         self._events.appendleft((name, event))
         if not self._is_running and not self._is_called:
@@ -55,7 +55,7 @@ class EventQueue:
             self._timers.call_soon(self._called)
 
     def close(self) -> None:
-        """Run what waits, then accept nothing more."""
+        """Run all waiting events, then reject new ones."""
         if not self._is_running:
             self._drain()
         self.is_closed = True
@@ -82,14 +82,14 @@ class EventQueue:
 
 
 class DeferredEvent(Protocol):
-    """What waits for a commit."""
+    """An event that waits for a commit."""
 
     def complete(self, error: KopsError | None) -> None:
-        """End it."""
+        """Complete the event, with an error or None."""
 
 
 def complete_all(events: Sequence[DeferredEvent], error: KopsError | None, log: Log) -> None:
-    """End several. What one of them causes does not keep the others from it."""
+    """Complete several events. An exception in one of them does not affect the others."""
     for event in events:
         failure = failure_of(partial(event.complete, error), log, "Completion of an event")
         if failure is not None:
@@ -97,33 +97,33 @@ def complete_all(events: Sequence[DeferredEvent], error: KopsError | None, log: 
 
 
 class DeferredEventQueue:
-    """Events by the offset that must be committed before they end. Offsets never go back."""
+    """Events by the offset that must be committed before they complete. Offsets never decrease."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._pending: deque[tuple[int, list[DeferredEvent]]] = deque()
 
     def add(self, offset: int, events: Sequence[DeferredEvent]) -> None:
-        """End them when everything below `offset` is committed."""
+        """Complete the events when everything below `offset` is committed."""
         if self._pending:
             last = self._pending[-1][0]
-            assert offset >= last, f"a deferred event waits for {last} already, which is behind {offset}"
+            assert offset >= last, f"a deferred event already waits for {last}, which is above {offset}"
             if last == offset:
                 self._pending[-1][1].extend(events)
                 return
         self._pending.append((offset, list(events)))
 
     def complete_up_to(self, offset: int) -> None:
-        """Everything below `offset` is committed."""
+        """Complete the events below `offset`, which are now committed."""
         while self._pending and self._pending[0][0] <= offset:
             complete_all(self._pending.popleft()[1], None, self._log)
 
     def fail_all(self, error: KopsError) -> None:
-        """They will not be committed here."""
+        """Fail all events, because their records will not be committed here."""
         while self._pending:
             complete_all(self._pending.popleft()[1], error, self._log)
 
     @property
     def highest_pending_offset(self) -> int | None:
-        """The highest offset that is waited for."""
+        """Return the highest offset that an event waits for, or None."""
         return self._pending[-1][0] if self._pending else None

@@ -1,6 +1,6 @@
-"""What coordinators need to know of the cluster's metadata (Kafka's CoordinatorMetadataImage and CoordinatorMetadataDelta).
+"""The part of the cluster's metadata that coordinators use (Kafka's CoordinatorMetadataImage and CoordinatorMetadataDelta).
 
-The broker gives them views of its metadata image. Topic ids are 16 bytes.
+The broker provides views of its metadata image. Topic ids are 16 bytes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class TopicView(Protocol):
 
     @property
     def partition_count(self) -> int:
-        """How many partitions it has."""
+        """The number of its partitions."""
 
     def partition_racks(self, partition: int) -> Sequence[str]:
-        """The racks of a partition's replicas, where they are known."""
+        """The known racks of a partition's replicas."""
 
 
 class CoordinatorImage(Protocol):
-    """The metadata at an offset. It never changes; a new one comes instead."""
+    """The metadata at an offset. It is immutable; each change gives a new image."""
 
     @property
     def version(self) -> int:
@@ -43,23 +43,23 @@ class CoordinatorImage(Protocol):
         """The names of all topics."""
 
     def topic(self, name: str) -> TopicView | None:
-        """The topic with a name."""
+        """The topic with this name, or None."""
 
     def topic_by_id(self, topic_id: bytes) -> TopicView | None:
-        """The topic with an id."""
+        """The topic with this id, or None."""
 
 
 class CoordinatorDelta(Protocol):
-    """What the newest image changed. Ids and names are of changed, made and deleted topics."""
+    """The changes from the previous image to the newest one."""
 
     @property
     def created_topic_ids(self) -> Iterable[bytes]:
-        """Topics that are new."""
+        """The ids of created topics."""
 
     @property
     def changed_topic_ids(self) -> Iterable[bytes]:
-        """Topics that are new or have changed."""
+        """The ids of created and changed topics."""
 
     @property
     def deleted_topic_ids(self) -> Iterable[bytes]:
-        """Topics that are gone."""
+        """The ids of deleted topics."""

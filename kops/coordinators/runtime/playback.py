@@ -1,4 +1,4 @@
-"""A shard with its timeline: what was written, what is committed, and back to an earlier offset (Kafka's SnapshottableCoordinator)."""
+"""A shard with its written and committed offsets, which can revert to an earlier offset (Kafka's SnapshottableCoordinator)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ S = TypeVar("S", bound=CoordinatorShard)
 
 
 class ReplayedShard(Generic[S]):
-    """One shard and its offsets, which are exclusive: everything below `last_written_offset` was replayed."""
+    """One shard and its offsets. They are exclusive: everything below `last_written_offset` has been replayed."""
 
     def __init__(self, shard: S, timeline: Timeline) -> None:
         self.shard = shard
@@ -21,11 +21,11 @@ class ReplayedShard(Generic[S]):
         self.last_written_offset = self.last_committed_offset = timeline.offset = 0
 
     def prepare(self, offset: int) -> None:
-        """What changes from now on belongs to the record at `offset`."""
+        """Assign all following changes to the record at `offset`."""
         self.timeline.offset = offset
 
     def settle(self, is_settled: bool) -> None:
-        """Whether what is replayed from now on was committed before the load began: it will not be undone."""
+        """Say whether the records replayed from now on were committed before the load began. Such records are never undone."""
         self.timeline.is_settled = is_settled
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
@@ -39,31 +39,31 @@ class ReplayedShard(Generic[S]):
         self.shard.replay_end_transaction_marker(producer_id, producer_epoch, is_commit)
 
     def revert_last_written_offset(self, offset: int) -> None:
-        """Undo the records from `offset` on."""
-        assert offset <= self.last_written_offset, f"{offset} is behind the last written offset {self.last_written_offset}"
+        """Undo the records at and above `offset`."""
+        assert offset <= self.last_written_offset, f"{offset} is above the last written offset {self.last_written_offset}"
         self.last_written_offset = offset
         self.timeline.revert_to(offset - 1)
         self.timeline.offset = offset
 
     def update_last_written_offset(self, offset: int) -> None:
-        """All records below `offset` were replayed."""
-        assert offset > self.last_written_offset, f"{offset} is not behind the last written offset {self.last_written_offset}"
+        """Note that all records below `offset` have been replayed."""
+        assert offset > self.last_written_offset, f"{offset} is not above the last written offset {self.last_written_offset}"
         self.last_written_offset = offset
         self.timeline.offset = offset
 
     def update_last_committed_offset(self, offset: int) -> None:
-        """All records below `offset` are committed."""
+        """Note that all records below `offset` are committed."""
         assert self.last_committed_offset <= offset <= self.last_written_offset, (
-            f"committed {offset}, but {self.last_committed_offset} was committed and {self.last_written_offset} is written"
+            f"committed {offset}, but the last committed offset is {self.last_committed_offset}, the last written {self.last_written_offset}"
         )
         self.last_committed_offset = offset
         self.timeline.forget_up_to(offset - 1)
 
     def on_loaded(self, image: CoordinatorImage) -> None:
-        """Everything was replayed."""
+        """Tell the shard that all records have been replayed."""
         self.timeline.is_settled = False
         self.shard.on_loaded(image)
 
     def on_metadata_update(self, delta: CoordinatorDelta, image: CoordinatorImage) -> None:
-        """The metadata has changed."""
+        """Pass new metadata to the shard."""
         self.shard.on_metadata_update(delta, image)

@@ -1,4 +1,4 @@
-"""A value that comes later, without threads (Java's CompletableFuture, as far as coordinators need it)."""
+"""A value that is set later, without threads (the part of Java's CompletableFuture that coordinators need)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ U = TypeVar("U")
 
 
 class Promise(Generic[T]):
-    """A value or an error that comes once. Who waits is called when it comes, in the order in which they began to wait."""
+    """A value or an error that is set once. Callbacks are then called in the order in which they were added."""
 
     __slots__ = ("_callbacks", "_error", "_is_done", "_value")
 
@@ -24,53 +24,53 @@ class Promise(Generic[T]):
 
     @classmethod
     def of(cls, value: T) -> Promise[T]:
-        """One that is kept already."""
+        """Return a promise that already has its value."""
         promise: Promise[T] = cls()
         promise.complete(value)
         return promise
 
     @classmethod
     def failed(cls, error: KopsError) -> Promise[T]:
-        """One that has failed already."""
+        """Return a promise that has already failed."""
         promise: Promise[T] = cls()
         promise.fail(error)
         return promise
 
     @property
     def is_done(self) -> bool:
-        """Whether it was kept or has failed."""
+        """Whether the promise has a value or an error."""
         return self._is_done
 
     def result(self) -> T:
-        """The value; raises the error. Only when it is done."""
+        """Return the value or raise the error. Call it only if the promise is done."""
         assert self._is_done, "not done yet"
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]
 
     def complete(self, value: T) -> bool:
-        """Keep it. Returns False if it is done already."""
+        """Set the value. Returns False if the promise is already done."""
         return self._end(value, None)
 
     def fail(self, error: KopsError) -> bool:
-        """End it with an error. Returns False if it is done already."""
+        """Set an error. Returns False if the promise is already done."""
         return self._end(None, error)
 
     def when_done(self, callback: Callable[[T | None, KopsError | None], object]) -> None:
-        """Call `callback(value, error)` when it is done, or now if it is."""
+        """Call `callback(value, error)` when the promise is done, or now if it already is."""
         if self._is_done:
             callback(self._value, self._error)
         else:
             self._callbacks.append(callback)
 
     def then(self, change: Callable[[T], U]) -> Promise[U]:
-        """The promise of a changed value. An error stays as it is, and a KopsError of `change` becomes the error (thenApply)."""
+        """Return a promise of `change(value)`. An error is passed on; a KopsError of `change` becomes the error (thenApply)."""
         changed: Promise[U] = Promise()
         self.when_done(lambda _value, _error: changed._keep(lambda: change(self.result())))
         return changed
 
     def then_promise(self, ask: Callable[[T], Promise[U]]) -> Promise[U]:
-        """What comes of the promise that `ask` makes of the value. Errors are as for `then` (thenCompose)."""
+        """Return a promise of the result of `ask(value)`, which is a promise itself. Errors are as for `then` (thenCompose)."""
         whole: Promise[U] = Promise()
 
         def asked(promise: Promise[U] | None, error: KopsError | None) -> None:
@@ -84,13 +84,13 @@ class Promise(Generic[T]):
         return whole
 
     def or_else(self, value_of: Callable[[KopsError], T]) -> Promise[T]:
-        """The same value, or `value_of` the error. A KopsError that it raises becomes the error (exceptionally)."""
+        """Return a promise of the same value, or of `value_of(error)`. A KopsError that it raises becomes the error (exceptionally)."""
         told: Promise[T] = Promise()
         self.when_done(lambda _value, error: told._keep(self.result if error is None else lambda: value_of(error)))
         return told
 
     def _keep(self, get: Callable[[], T]) -> None:
-        """Complete it with what `get` returns, or fail with the KopsError that it raises."""
+        """Complete with the result of `get`, or fail with the KopsError that it raises."""
         try:
             value = get()
         except KopsError as error:
@@ -110,7 +110,7 @@ class Promise(Generic[T]):
 
 
 def all_of(promises: Iterable[Promise[Any]]) -> Promise[None]:
-    """Kept when all are done. It fails with the first error, then, too (CompletableFuture.allOf)."""
+    """Return a promise that is done when all are done. If some failed, it then fails with the first error (CompletableFuture.allOf)."""
     waiting = list(promises)
     whole: Promise[None] = Promise()
     left = len(waiting)

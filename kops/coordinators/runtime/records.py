@@ -1,4 +1,4 @@
-"""Records of coordinators' topics: a key, and a value with its version or none (Kafka's CoordinatorRecord, CoordinatorRecordSerde)."""
+"""Records of coordinators' topics: a key, and a value with its version or no value (Kafka's CoordinatorRecord, CoordinatorRecordSerde)."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from kops.protocol.structure import Reader
 
 _VERSION_BYTES: Final = 2
 _MOST_KNOWN: Final = 16_384
-_new: Final[Any] = tuple.__new__  # what a named tuple calls; directly it takes a third of the time
+_new: Final[Any] = tuple.__new__  # the constructor that a named tuple calls; a direct call takes a third of the time
 
 
 class CoordinatorRecord(NamedTuple):
-    """A record. Without a value it is a tombstone; `version` is the value's, -1 without one."""
+    """A record. Without a value it is a tombstone. `version` is the version of the value, or -1."""
 
     key: Message
     value: Message | None = None
     version: int = -1
 
     def key_bytes(self) -> bytes:
-        """The key as it is written."""
+        """The key's bytes in the log."""
         return write_coordinator_key(self.key)
 
     def value_bytes(self) -> bytes | None:
-        """The value as it is written."""
+        """The value's bytes in the log, or None."""
         return None if self.value is None else write_versioned(self.value, self.version)
 
 
 class RecordReader:
-    """Reads records as `read_record` does, many of the same types. Records with the same key get one object for it."""
+    """Reads many records, like `read_record`, with a cache: records with the same key share one key object."""
 
     def __init__(self, types: Mapping[int, str]) -> None:
         self._types = types
         self._known: dict[bytes, tuple[Message, Mapping[int, Reader]]] = {}
-        """For keys read before: the key, and the readers of its values by version."""
+        """For each key read before: the key object, and the readers of its values by version."""
 
     def read(self, key: bytes, value: bytes | None) -> CoordinatorRecord:
-        """The record with these bytes. Raises DecodeError."""
+        """Decode a record. Raises DecodeError."""
         return _new(CoordinatorRecord, self.read_parts(key, value))  # type: ignore[no-any-return]
 
     def read_parts(self, key: bytes, value: bytes | None) -> tuple[Message, Message | None, int]:
@@ -59,7 +59,7 @@ class RecordReader:
 
 
 def read_record(key: bytes, value: bytes | None, types: Mapping[int, str]) -> CoordinatorRecord:
-    """The record with these bytes; `types` as in kops.protocol.registry (see there). Raises DecodeError."""
+    """Decode a record. `types` is a table as in kops.protocol.registry. Raises DecodeError."""
     if value is None:
         return CoordinatorRecord(read_coordinator_key(key, types))
     return CoordinatorRecord(read_coordinator_key(key, types), *read_coordinator_value(key, value, types))

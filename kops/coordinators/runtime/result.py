@@ -1,4 +1,4 @@
-"""What an operation on a coordinator's shard gives (Kafka's CoordinatorResult)."""
+"""The result of an operation on a coordinator's shard (Kafka's CoordinatorResult)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorResult(Generic[T]):
-    """Records to append, and the response that leaves when they, and all before them, are committed.
+    """Records to append, and the response to send when these records and all earlier ones are committed.
 
-    `append_promise` is done when the records are committed, or could not be written; the response does not come from it then.
-    `replay_records` is False where the state was changed already. `is_atomic`: the records go into one batch.
+    If `append_promise` is given, it completes when the records are committed or could not be written, and `response` is not used.
+    `replay_records` is False if the state has already been changed. `is_atomic`: all records must be in one batch.
     """
 
     records: Sequence[CoordinatorRecord] = ()

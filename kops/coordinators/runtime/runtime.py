@@ -1,7 +1,7 @@
-"""Runs a coordinator: its shards are loaded, get requests, write records, and are unloaded (Kafka's CoordinatorRuntime).
+"""Runs a coordinator: loads its shards, runs operations on them, writes their records, and unloads them (Kafka's CoordinatorRuntime).
 
-Everything runs on one thread, one event after the other. A write operation sees the present state. Its response leaves when its records,
-and all before them, are committed. A read operation sees the committed state. All shards of one turn of the loop are written at its end,
+Everything runs on one thread, one event after the other. A write operation sees the current state. Its response is sent when its records
+and all earlier ones are committed. A read operation sees the committed state. Records are written at the end of the loop's turn,
 or after `append_linger_ms`.
 """
 
@@ -35,7 +35,7 @@ _NO_EPOCH: Final = -1
 
 
 class _Pending(Generic[T]):
-    """A write that waits for its commit (CoordinatorWriteEvent, CoordinatorCompleteTransactionEvent)."""
+    """A write operation that waits for its commit (CoordinatorWriteEvent, CoordinatorCompleteTransactionEvent)."""
 
     def __init__(self, name: str, engine: Engine[Any], timeout_ms: int) -> None:
         self.name = name
@@ -49,7 +49,7 @@ class _Pending(Generic[T]):
         return self.name
 
     def complete(self, error: KopsError | None) -> None:
-        """End it: the response leaves, or the error."""
+        """Complete the operation with its response, or with an error."""
         if self.promise.is_done:
             return
         if self._timer is not None:
@@ -66,7 +66,7 @@ class _Pending(Generic[T]):
         self.promise.complete(None if self.result is None else self.result.response)  # type: ignore[arg-type]
 
     def run(self, write: Callable[[], object]) -> None:
-        """Write, then wait for the commit, but not for ever."""
+        """Call `write`, then wait for the commit, at most for the time-out."""
         error = failure_of(write, self._engine.log, self.name)
         if error is not None:
             self.complete(error)
@@ -81,7 +81,7 @@ class _Pending(Generic[T]):
 
 
 class CoordinatorRuntime(Generic[S]):
-    """A coordinator. `make_shard(key, timeline, timer, executor)` makes a shard, `write_timeout_ms` limits the wait for a commit."""
+    """A coordinator. `make_shard(key, timeline, timer, executor)` creates a shard. `write_timeout_ms` limits the wait for a commit."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class CoordinatorRuntime(Generic[S]):
     # operations -------------------------------------------------------------------------------------------------------------------
 
     def schedule_write_operation(self, name: str, key: TopicPartition, operation: Callable[[S], CoordinatorResult[T]]) -> Promise[T]:
-        """Run an operation that may write."""
+        """Run an operation that may write. The promise completes when its records are committed."""
         return self._write(name, key, operation, NO_PRODUCER, -1, NO_GUARD)
 
     def schedule_write_all_operation(self, name: str, operation: Callable[[S], CoordinatorResult[T]]) -> list[Promise[T]]:
@@ -138,7 +138,7 @@ class CoordinatorRuntime(Generic[S]):
         operation: Callable[[S], CoordinatorResult[T]],
         api_version: int,
     ) -> Promise[T]:
-        """Run an operation whose records belong to a transaction, when the transaction's coordinator knows of the partition."""
+        """Run an operation whose records belong to a transaction, after the transaction's coordinator has verified the partition."""
         outcome: Promise[T] = Promise()
 
         def forward(value: T | None, error: KopsError | None) -> None:
@@ -173,7 +173,7 @@ class CoordinatorRuntime(Generic[S]):
         is_commit: bool,
         transaction_version: int,
     ) -> Promise[None]:
-        """End a transaction that wrote into the partition."""
+        """Write the marker that ends a transaction in the partition."""
         pending: _Pending[None] = _Pending(f"CoordinatorCompleteTransactionEvent(name={name})", self._engine, self._write_timeout_ms)
 
         def write() -> None:
@@ -247,7 +247,7 @@ class CoordinatorRuntime(Generic[S]):
     # shards -----------------------------------------------------------------------------------------------------------------------
 
     def schedule_load_operation(self, key: TopicPartition, partition_epoch: int) -> None:
-        """This broker leads the partition in this epoch. ApiError NOT_COORDINATOR after the end."""
+        """Load the shard: this broker leads the partition in this epoch. Raises ApiError NOT_COORDINATOR if the runtime is closed."""
         self._check_running()
         self._log.info("Scheduling loading of metadata from %s-%d with epoch %d", *key, partition_epoch)
         self._get_or_create(key)
@@ -272,7 +272,7 @@ class CoordinatorRuntime(Generic[S]):
                 self._log.error("Cannot load coordinator %s in state %s.", context.name, other.name)
 
     def schedule_unload_operation(self, key: TopicPartition, partition_epoch: int | None) -> None:
-        """This broker does not lead the partition any more; without an epoch, the replica is gone. ApiError NOT_COORDINATOR."""
+        """Unload the shard: this broker no longer leads the partition. Without an epoch, the replica was deleted. Raises ApiError like the load."""
         self._check_running()
         shown = _NO_EPOCH if partition_epoch is None else partition_epoch
         self._log.info("Scheduling unloading of metadata for %s-%d with epoch %d", *key, shown)
@@ -296,7 +296,7 @@ class CoordinatorRuntime(Generic[S]):
         self._log.info("Finished unloading metadata for %s.", context.name)
 
     def on_metadata_update(self, delta: CoordinatorDelta, image: CoordinatorImage) -> None:
-        """There is new metadata. ApiError NOT_COORDINATOR after the end."""
+        """Pass new metadata to all shards. Raises ApiError NOT_COORDINATOR if the runtime is closed."""
         self._check_running()
         self._image = image
         for key in list(self._contexts):
@@ -309,7 +309,7 @@ class CoordinatorRuntime(Generic[S]):
             context.active.on_metadata_update(delta, image)
 
     def close(self) -> None:
-        """Unload everything. What comes later is NOT_COORDINATOR."""
+        """Unload all shards. Later calls raise NOT_COORDINATOR."""
         if not self._is_running:
             self._log.warning("Coordinator runtime is already shutting down.")
             return
@@ -327,7 +327,7 @@ class CoordinatorRuntime(Generic[S]):
         return [key for key, context in self._contexts.items() if context.state is CoordinatorState.ACTIVE]
 
     def state_of(self, key: TopicPartition) -> CoordinatorState | None:
-        """What a shard is doing; None if it is not here."""
+        """Return the state of a shard, or None if it is not on this broker."""
         context = self._contexts.get(key)
         return None if context is None else context.state
 

@@ -1,4 +1,4 @@
-"""What the runtime asks of a shard, the part of a coordinator that one partition of its topic holds (Kafka's CoordinatorShard)."""
+"""The interface of a shard, the part of a coordinator for one partition of its topic (Kafka's CoordinatorShard)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from kops.coordinators.runtime.records import CoordinatorRecord
 
 
 class CoordinatorShard(Protocol):
-    """One shard. Only the two `replay` methods change its state, apart from what a shard may keep in memory only."""
+    """One shard. Only the two `replay` methods change its persistent state; a shard may also keep state in memory only."""
 
     def on_loaded(self, image: CoordinatorImage) -> None:
-        """All records were replayed; requests come from now on."""
+        """Called when all records have been replayed. Requests follow."""
 
     def on_metadata_update(self, delta: CoordinatorDelta, image: CoordinatorImage) -> None:
-        """The metadata has changed."""
+        """Called when the metadata has changed."""
 
     def on_unloaded(self) -> None:
-        """The partition has another leader. No request and no timer comes any more."""
+        """Called when the broker no longer leads the partition. No request or timer follows."""
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
-        """Change the state as the record says. `producer_id` is -1 but for records of a transaction."""
+        """Apply a record to the state. `producer_id` is -1 unless the record belongs to a transaction."""
 
     def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, is_commit: bool) -> None:
-        """A transaction that wrote into the partition has ended."""
+        """Apply the end of a transaction that wrote into the partition."""

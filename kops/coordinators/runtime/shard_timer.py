@@ -1,4 +1,4 @@
-"""A shard's timers and its work aside, which end in write operations (Kafka's CoordinatorTimerImpl, CoordinatorExecutorImpl)."""
+"""A shard's timers and background tasks, which end in write operations (Kafka's CoordinatorTimerImpl, CoordinatorExecutorImpl)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OverriddenError(KopsError):
 
 
 def is_final(error: KopsError) -> bool:
-    """Whether an operation must not be tried again: it is not wanted any more, or the shard is not active."""
+    """Whether an operation must not be retried, because it was cancelled or the shard is not active."""
     return isinstance(error, OverriddenError) or (isinstance(error, ApiError) and error.name in _INACTIVE)
 
 
@@ -101,7 +101,7 @@ class ShardTimer:
         return key in self._tasks
 
     def cancel_all(self) -> None:
-        """Forget all timers."""
+        """Cancel all timers."""
         for key in list(self._tasks):
             self.cancel(key)
 
@@ -153,5 +153,5 @@ class ShardExecutor:
         self._tasks.pop(key, None)
 
     def cancel_all(self) -> None:
-        """Forget all tasks."""
+        """Cancel all tasks."""
         self._tasks.clear()

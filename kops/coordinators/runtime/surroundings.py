@@ -1,6 +1,6 @@
-"""What the runtime of coordinators needs from outside: the log, the loop's timers and a place for messages.
+"""The interfaces that the runtime of coordinators needs: the log, the loop's timers and a logger.
 
-Source: Kafka's PartitionWriter, CoordinatorLoader, CoordinatorPlayback and Timer. A broker implements them; tests do by hand.
+Source: Kafka's PartitionWriter, CoordinatorLoader, CoordinatorPlayback and Timer. A broker implements them, and so do tests.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ R = TypeVar("R")
 HighWatermarkListener = Callable[[int], object]
 """Called with the new high watermark of a partition."""
 NO_GUARD = None
-"""The verification guard of a write that is no part of a transaction."""
+"""The verification guard of a write that does not belong to a transaction."""
 UNKNOWN_TRANSACTION_VERSION = -1
 
 
 class PartitionWriter(Protocol):
-    """The logs of the coordinator's topic. All methods raise ApiError, `NOT_LEADER_OR_FOLLOWER` where the partition is led elsewhere."""
+    """The logs of the coordinator's topic. All methods raise ApiError, `NOT_LEADER_OR_FOLLOWER` if this broker does not lead the partition."""
 
     def register_listener(self, key: TopicPartition, listener: HighWatermarkListener) -> None:
-        """Call `listener` whenever the high watermark moves. As in Kafka it is not called with the present one."""
+        """Call `listener` whenever the high watermark moves. As in Kafka, it is not called with the current one."""
 
     def deregister_listener(self, key: TopicPartition, listener: HighWatermarkListener) -> None:
-        """Call it no longer."""
+        """Stop calling the listener."""
 
     def max_batch_bytes(self, key: TopicPartition) -> int:
         """The topic's `max.message.bytes`."""
 
     def append(self, key: TopicPartition, guard: Any, batch: bytes, transaction_version: int) -> int:
-        """Append one batch to the leader's log, without waiting for replicas. Returns the log's end after it."""
+        """Append one batch to the leader's log, without waiting for replicas. Returns the log end offset after it."""
 
     def start_verification(
         self, key: TopicPartition, transactional_id: str, producer_id: int, producer_epoch: int, api_version: int
     ) -> Promise[Any]:
-        """Ask the transaction's coordinator whether the partition belongs to the transaction. The promise is of a verification guard."""
+        """Ask the transaction's coordinator whether the partition belongs to the transaction. The result is a verification guard."""
 
 
 class CoordinatorPlayback(Protocol):
-    """What a loader replays records into."""
+    """The receiver of the records that a loader reads."""
 
     def settle(self, is_settled: bool) -> None:
-        """Whether what is replayed from now on was committed before the load began. It is not, once it was not."""
+        """Say whether the records from now on were committed before the load began. After False, it stays False."""
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
         """Replay one record."""
@@ -55,14 +55,14 @@ class CoordinatorPlayback(Protocol):
         """Replay the marker that ends a transaction."""
 
     def update_last_written_offset(self, offset: int) -> None:
-        """All records below `offset` were replayed."""
+        """Note that all records below `offset` have been replayed."""
 
     def update_last_committed_offset(self, offset: int) -> None:
-        """All records below `offset` are committed."""
+        """Note that all records below `offset` are committed."""
 
 
 class LoadSummary(NamedTuple):
-    """What a loader has done."""
+    """The result of a load."""
 
     record_count: int
     size_bytes: int
@@ -73,31 +73,31 @@ class CoordinatorLoader(Protocol):
     """Reads a partition from its start to its end."""
 
     def load(self, key: TopicPartition, playback: CoordinatorPlayback) -> Promise[LoadSummary]:
-        """Replay all records, in pieces. The promise fails if a record cannot be replayed or the partition is led elsewhere."""
+        """Replay all records, in pieces. The promise fails if a record cannot be replayed or this broker no longer leads the partition."""
 
     def close(self) -> None:
-        """Load nothing more. Loads that have begun fail."""
+        """Start no more loads. Running loads fail."""
 
 
 class Cancellable(Protocol):
-    """A call that was planned."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Do not make it."""
+        """Cancel the call."""
 
 
 class Timers(Protocol):
-    """The loop."""
+    """The timers of the loop."""
 
     def call_soon(self, run: Callable[[], object]) -> object:
-        """Call after what the loop has read in this turn."""
+        """Call after everything that the loop has read in this turn."""
 
     def call_later(self, delay_ms: float, run: Callable[[], object]) -> Cancellable:
-        """Call once, `delay_ms` from now at the earliest."""
+        """Call once, after at least `delay_ms`."""
 
 
 class Log(Protocol):
-    """Where messages for the operator go (a logger)."""
+    """A logger for messages to the operator."""
 
     def info(self, text: str, *arguments: object) -> None: ...
     def warning(self, text: str, *arguments: object) -> None: ...
@@ -109,4 +109,4 @@ class Background(Protocol):
     """Side threads."""
 
     def __call__(self, task: Callable[[], R], done: Callable[[R | None, KopsError | None], object]) -> None:
-        """Run `task` aside, then `done` with its result or its error in the loop."""
+        """Run `task` in a side thread, then call `done` on the loop with its result or its error."""

@@ -1,4 +1,4 @@
-"""What a shard may ask of the runtime that runs it: a call later, and work aside (Kafka's CoordinatorTimer and CoordinatorExecutor)."""
+"""The timers and background tasks that the runtime offers a shard (Kafka's CoordinatorTimer and CoordinatorExecutor)."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ class CoordinatorTimer(Protocol):
         retry: bool = True,
         retry_backoff_ms: int = DEFAULT_RETRY_BACKOFF_MS,
     ) -> None:
-        """Run `operation` in `delay_ms`, instead of what the key had. With `retry` an operation that failed runs again
-        `retry_backoff_ms` later, unless the error is final (Kafka's RejectedExecutionException).
+        """Run `operation` in `delay_ms`. It replaces the key's former timer. With `retry`, a failed operation runs again
+        after `retry_backoff_ms`, unless the error is final (Kafka's RejectedExecutionException).
         """
 
     def schedule_if_absent(self, key: str, delay_ms: int, operation: Callable[[], CoordinatorResult[None]], *, retry: bool = True) -> None:
-        """As `schedule`, unless the key has a timer."""
+        """Like `schedule`, but do nothing if the key has a timer."""
 
     def cancel(self, key: str) -> None:
-        """Forget the key's timer."""
+        """Cancel the key's timer."""
 
     def is_scheduled(self, key: str) -> bool:
         """Whether the key has a timer."""
 
 
 class CoordinatorExecutor(Protocol):
-    """Work that does not change the state and may take long, such as resolving regular expressions."""
+    """Runs long tasks that do not change the state, such as resolving regular expressions."""
 
     def schedule(self, key: str, task: Callable[[], R], operation: Callable[[R | None, KopsError | None], CoordinatorResult[None]]) -> bool:
-        """Run `task`, then `operation` with its result as a write operation. Returns False if the key has a task already."""
+        """Run `task`, then `operation` with its result as a write operation. Returns False if the key already has a task."""
 
     def is_scheduled(self, key: str) -> bool:
         """Whether the key has a task."""
 
     def cancel(self, key: str) -> None:
-        """Forget the key's task."""
+        """Cancel the key's task."""

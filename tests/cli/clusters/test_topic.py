@@ -213,7 +213,7 @@ def test_replicas_move_and_leaders_are_elected(on: Kops, topic: str, tmp_path: P
     assert described["overrides"] == {}
     assert [one["replicas"] for one in described["partitions"]] == [one["replicas"] for one in swapped]
     assert {row["state"] for row in rows(on("partition", "reassign", "verify", "-f", back, "--format", "jsonl", code=1))} >= {"differs"}
-    assert on("partition", "reassign", "cancel", "-f", plan).err == "none of its moves was under way\n"
+    assert on("partition", "reassign", "cancel", "-f", plan).err == "none of its moves was in progress\n"
     assert on("partition", "reassign", "list").err == "nothing is being moved\n"
     elected = rows(on("partition", "elect", "--topic", topic, "--partition", "0-2", "--format", "jsonl"))
     assert {row["result"] for row in elected} <= {"elected", "not needed"}

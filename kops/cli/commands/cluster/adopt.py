@@ -39,8 +39,8 @@ def adopt(
     """Make a cluster from existing log directories of Apache Kafka or of kops; kops cluster up starts it.
 
     meta.properties says which node a directory belongs to, and the metadata log says who votes. Several directories of one node belong
-    together. All voters have to be there. The directories are not touched until the cluster is started. D gets an N.properties for each
-    node. In a dynamic quorum the controllers keep the ports that the metadata log has. If a broker runs on one of the directories, nothing
+    together. All voters must be given. The directories do not change until the cluster is started. D gets an N.properties for each
+    node. In a dynamic quorum the controllers keep the ports in the metadata log. If a broker runs on one of the directories, nothing
     is done.
     """
     from kops.cluster.adoption import adopt as take_over

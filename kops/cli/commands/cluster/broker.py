@@ -15,11 +15,11 @@ Timeout = Annotated[int, typer.Option("--timeout", metavar="SECONDS", min=1, hel
 
 @command(examples=[("Stop broker 2 cleanly.", "kops cluster broker stop 2")])
 def stop(out: Output, ids: BrokerIds, data_dir: DataDir = None) -> int:
-    """Stop brokers cleanly, as SIGTERM does. They hand their partitions over first. Returns when the processes have ended."""
+    """Stop brokers cleanly, as SIGTERM does. They first hand over their partitions. Returns when the processes have ended."""
     return _stop(out, ids, data_dir, kill=False)
 
 
-@command(examples=[("As kill -9 of broker 2.", "kops cluster broker kill 2")])
+@command(examples=[("Kill broker 2, as kill -9 does.", "kops cluster broker kill 2")])
 def kill(out: Output, ids: BrokerIds, data_dir: DataDir = None) -> int:
     """Kill brokers, as kill -9 does."""
     return _stop(out, ids, data_dir, kill=True)
@@ -45,15 +45,15 @@ def start(out: Output, ids: BrokerIds, data_dir: DataDir = None, timeout: Timeou
     return 0
 
 
-@command(examples=[("Broker 2 hangs.", "kops cluster broker pause 2")])
+@command(examples=[("Let broker 2 hang.", "kops cluster broker pause 2")])
 def pause(out: Output, ids: BrokerIds, data_dir: DataDir = None) -> int:
-    """Pause brokers (SIGSTOP). Their connections stay open, and nothing answers."""
+    """Pause brokers (SIGSTOP). Their connections stay open, but they do not answer."""
     running = supervision_of(data_dir)
     say_brokers(out.say, running.ask("pause", ids=asked_brokers(running, ids)), "is paused")
     return 0
 
 
-@command(examples=[("Broker 2 continues.", "kops cluster broker resume 2")])
+@command(examples=[("Let broker 2 continue.", "kops cluster broker resume 2")])
 def resume(out: Output, ids: BrokerIds, data_dir: DataDir = None) -> int:
     """Resume paused brokers."""
     running = supervision_of(data_dir)
@@ -63,8 +63,8 @@ def resume(out: Output, ids: BrokerIds, data_dir: DataDir = None) -> int:
 
 @command(
     examples=[
-        ("One more broker.", "kops cluster broker add"),
-        ("With a rack.", "kops cluster broker add --config broker.rack=b"),
+        ("Add a broker.", "kops cluster broker add"),
+        ("Add a broker with a rack.", "kops cluster broker add --config broker.rack=b"),
     ]
 )
 def add(

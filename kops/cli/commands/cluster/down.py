@@ -18,17 +18,17 @@ from kops.cli.running.options import command
 def down(out: Output, data_dir: DataDir = None) -> int:
     """Stop all brokers cleanly, and their supervisor.
 
-    Each broker hands its partitions over, flushes everything and leaves the marker of a clean stop, as Kafka's brokers do on SIGTERM.
-    Brokers that a killed supervisor left behind are stopped as well.
+    Each broker hands over its partitions, flushes everything and writes the clean-shutdown marker, as Kafka's brokers do on SIGTERM.
+    Brokers of a supervisor that was killed are stopped as well.
     """
     return _end(out, data_dir, kill=False)
 
 
-@command(examples=[("As kill -9 of every broker.", "kops cluster kill")])
+@command(examples=[("Kill every broker, as kill -9 does.", "kops cluster kill")])
 def kill(out: Output, data_dir: DataDir = None) -> int:
     """Kill all brokers and their supervisor, as kill -9 does.
 
-    Nothing is flushed. The next start recovers, as after a crash.
+    Nothing is flushed. The next start recovers the logs, as after a crash.
     """
     return _end(out, data_dir, kill=True)
 

@@ -18,7 +18,7 @@ SCHEMA = "kops.cluster.format/v1"
 @command(
     formats=("table", "json", "jsonl", "yaml"),
     examples=[
-        ("The directories that a server.properties names.", "kops cluster format --server-properties server.properties"),
+        ("Format the directories in a server.properties.", "kops cluster format --server-properties server.properties"),
         ("One directory for a node that is its own quorum.", "kops cluster format /data/broker-1 --node-id 1 --standalone"),
     ],
 )
@@ -43,7 +43,7 @@ def format_(
         typer.Option("-I", "--initial-controllers", metavar="ID@HOST:PORT:DIR,...", help="A dynamic quorum of these.", show_default=False),
     ] = None,
     no_initial_controllers: Annotated[
-        bool, typer.Option("-N", "--no-initial-controllers", help="A dynamic quorum that another node has.", show_default=False)
+        bool, typer.Option("-N", "--no-initial-controllers", help="Join a dynamic quorum of other nodes.", show_default=False)
     ] = False,
     ignore_formatted: Annotated[
         bool, typer.Option("-g", "--ignore-formatted", help="Ignore directories that are already formatted.", show_default=False)
@@ -52,7 +52,7 @@ def format_(
     """Format log directories, as kafka-storage format does: meta.properties, bootstrap.checkpoint, the voters of a dynamic quorum.
 
     Options are those of Kafka's tool. Without FILE, the directories are those of a node with both roles and the id --node-id.
-    kops cluster up formats the directories that it makes; kops cluster adopt makes a cluster of directories that were formatted here.
+    kops cluster up formats the directories that it creates. kops cluster adopt makes a cluster from directories formatted by this command.
     """
     from kops.cluster.adoption import FormatRequest, format_directories
 

@@ -13,8 +13,8 @@ from kops.cli.running.options import command
 
 @command(
     examples=[
-        ("The output of all brokers, in the order of time.", "kops cluster logs"),
-        ("The last 100 lines of broker 2, and what follows.", "kops cluster logs 2 -n 100 -f"),
+        ("The output of all brokers, in order of time.", "kops cluster logs"),
+        ("The last 100 lines of broker 2, and new lines as they come.", "kops cluster logs 2 -n 100 -f"),
     ]
 )
 def logs(
@@ -26,7 +26,7 @@ def logs(
         int | None, typer.Option("-n", "--lines", metavar="N", min=0, help="The last N lines only.", show_default=False)
     ] = None,
 ) -> int:
-    """Print the output of the brokers, each line with its broker.
+    """Print the output of the brokers, each line with its broker id.
 
     The files are D/.kops/broker-N.out. The output of the supervisor is in D/.kops/supervisor.out.
     """

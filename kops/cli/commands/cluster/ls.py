@@ -23,7 +23,7 @@ COLUMNS = [
 
 @command(
     formats=("table", "json", "jsonl", "yaml", "csv"),
-    examples=[("What runs, and ./kops-data.", "kops cluster ls"), ("These directories, too.", "kops cluster ls /srv/a /srv/b")],
+    examples=[("Running clusters, and ./kops-data.", "kops cluster ls"), ("Also two directories.", "kops cluster ls /srv/a /srv/b")],
 )
 def ls(
     out: Output,
@@ -31,7 +31,7 @@ def ls(
 ) -> int:
     """List clusters: this user's running ones, the one in ./kops-data, and those in the given directories.
 
-    States: up (all brokers run), partly, down, orphaned (brokers run although their supervisor was killed; kops cluster restart or down).
+    States: up (all brokers run), partly, down, orphaned (brokers run without a supervisor; use kops cluster restart or down).
     """
     from kops.cluster.launch import running_directories
     from kops.cluster.layout.directory import DEFAULT_PATH, ClusterDirectory

@@ -14,8 +14,8 @@ from kops.cli.running.options import command
 
 @command(
     examples=[
-        ("Remove ./kops-data, after a question.", "kops cluster purge"),
-        ("Without one.", "kops cluster purge --yes --data-dir /tmp/cluster"),
+        ("Remove ./kops-data after confirmation.", "kops cluster purge"),
+        ("Remove a cluster without confirmation.", "kops cluster purge --yes --data-dir /tmp/cluster"),
     ]
 )
 def purge(
@@ -25,7 +25,7 @@ def purge(
 ) -> int:
     """Remove a cluster that is down: its settings, its log directories in D, and what kops kept in D/.kops.
 
-    Other files in D stay, and so do log directories elsewhere that kops cluster adopt took over.
+    It keeps other files in D, and log directories elsewhere that kops cluster adopt took over.
     """
     from kops.cluster.launch import locate, require_down
     from kops.cluster.launch import purge as remove

@@ -14,19 +14,19 @@ from kops.cli.running.options import command
 
 @command(
     examples=[
-        ("Stop all brokers, start all brokers.", "kops cluster restart"),
-        ("One after another, so that clients hardly notice.", "kops cluster restart --rolling"),
+        ("Stop all brokers, then start them again.", "kops cluster restart"),
+        ("Restart one broker after another, so that clients can keep working.", "kops cluster restart --rolling"),
     ]
 )
 def restart(
     out: Output,
     data_dir: DataDir = None,
     rolling: Annotated[bool, typer.Option("--rolling", help="One broker after another.", show_default=False)] = False,
-    timeout: Annotated[int, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait for a start at most.")] = 60,
+    timeout: Annotated[int, typer.Option("--timeout", metavar="SECONDS", min=1, help="The longest time to wait for a start.")] = 60,
 ) -> int:
-    """Stop a cluster cleanly and start it again, with the settings that its properties files have now.
+    """Stop a cluster cleanly and start it again, with the current settings in its properties files.
 
-    If the supervisor was killed, its brokers are found and stopped, and everything is started again.
+    If the supervisor was killed, its brokers are found and stopped, and the whole cluster is started again.
     """
     from kops.cluster.launch import STOP_TIMEOUT_S, UpRequest, bring_up, locate, start_brokers, take_down
 

@@ -33,7 +33,7 @@ def status(out: Output, data_dir: AnyDataDir = None) -> int:
     """Show a cluster's brokers: process, address, state, and which one is the active controller.
 
     A broker is stopped, starting, recovery (it loads logs after an unclean stop), running, paused, stopping, ended (by itself) or orphaned
-    (it runs although the supervisor was killed). 1: not all brokers run.
+    (it runs although the supervisor was killed). Exit code 1: not all brokers run.
     """
     from kops.cluster.launch import locate
     from kops.cluster.view import describe

@@ -25,18 +25,21 @@ SCHEMA = "kops.cluster/v1"
     formats=("table", "json", "jsonl", "yaml"),
     examples=[
         ("Three brokers in ./kops-data; prints their addresses.", "kops cluster up"),
-        ("One broker with a topic, in a directory that goes when it stops.", "kops cluster up -n 1 --ephemeral --seed-topic orders:3:1"),
         (
-            "With a server.properties of Kafka's and one more setting.",
+            "One broker with a topic, in a directory that is removed when it stops.",
+            "kops cluster up -n 1 --ephemeral --seed-topic orders:3:1",
+        ),
+        (
+            "With a server.properties of Kafka and another setting.",
             "kops cluster up --server-properties server.properties --config num.partitions=3",
         ),
-        ("Until Ctrl-C.", "kops cluster up --foreground"),
+        ("Run until Ctrl-C.", "kops cluster up --foreground"),
     ],
 )
 def up(
     out: Output,
     brokers: Annotated[
-        int | None, typer.Option("-n", "--brokers", metavar="N", help="How many brokers (3 for a new cluster).", show_default=False)
+        int | None, typer.Option("-n", "--brokers", metavar="N", help="Number of brokers (3 for a new cluster).", show_default=False)
     ] = None,
     data_dir: DataDir = None,
     port_base: PortBase = None,
@@ -54,12 +57,12 @@ def up(
 ) -> int:
     """Create a cluster in a directory, or start the existing one, and print its bootstrap address.
 
-    Each broker is a process of its own, a node of both roles with an id from 1; a supervisor keeps them. D/broker-N is broker N's log
-    directory and D/N.properties its server.properties, with which Apache Kafka itself starts. Without --port-base a new cluster takes the
-    ports 9092 and up; if they are in use, 10092 and up, and so on. An existing cluster keeps its ports.
+    Each broker is a separate process with both roles. Ids begin at 1. A supervisor manages the brokers. D/broker-N is broker N's log
+    directory and D/N.properties its server.properties, which also starts Apache Kafka. Without --port-base a new cluster uses the
+    ports from 9092; if they are in use, those from 10092, and so on. An existing cluster keeps its ports.
 
-    Returns when all brokers are registered and a controller is elected. A failure leaves no process and no new directory behind. If the
-    cluster is up already, the command says so.
+    Returns when all brokers are registered and a controller is elected. After a failure, no process and no new directory remains. If the
+    cluster is already up, the command says so.
     """
     from kops.cluster.launch import UpRequest
     from kops.cluster.layout import settings
@@ -70,7 +73,7 @@ def up(
     directory = _directory(data_dir, ephemeral=ephemeral)
     seeds = settings.parse_seed_topics(seed_topic or (), brokers or len(directory.node_ids()) or 3)
     if seeds and not wait:
-        raise UsageError("--seed-topic needs a cluster that answers: not with --no-wait")
+        raise UsageError("--seed-topic cannot be used with --no-wait")
     started = time.monotonic()
     request = UpRequest(brokers, port_base, chosen, ephemeral, foreground, settings_source(config, server_properties))
     result = _bring_up(directory, request, seeds, wait=wait, timeout=timeout)

@@ -38,7 +38,7 @@ def chosen_groups(client: Client, groups: Sequence[str] | None, option: Sequence
 
 
 def tell_brokers(out: Output, errors: Mapping[int, KopsError]) -> None:
-    """Warn about brokers whose answers are missing; the command has then failed in part."""
+    """Warn about brokers that did not answer; the command has then partly failed."""
     for node_id, error in errors.items():
         out.warn(f"broker {node_id}: {error}")
         out.status = out.status or PLAIN_FAILED

@@ -19,8 +19,8 @@ FORMATS = ("table", "wide", "json", "jsonl", "yaml", "csv")
 @command(
     formats=FORMATS,
     examples=[
-        ("A group with its offsets.", "kops group delete billing-test"),
-        ("Whatever is left of it, or nothing.", "kops group delete --if-exists billing-test"),
+        ("Delete a group with its offsets.", "kops group delete billing-test"),
+        ("The same, if the group exists.", "kops group delete --if-exists billing-test"),
     ],
 )
 def delete(
@@ -28,7 +28,7 @@ def delete(
     groups: Groups = None,
     group: GroupOption = None,
     all_groups: AllGroups = False,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="A group that does not exist is no error.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Do not fail if a group does not exist.")] = False,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,
@@ -62,7 +62,7 @@ def delete_offsets(
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Delete offsets of a group, of topics that no member of it reads. This cannot be undone."""
+    """Delete a group's offsets for topics that none of its members reads. This cannot be undone."""
     from kops.client.coordinators.group_offsets import delete_offsets as run
     from kops.client.coordinators.resets import parse_topics
 

@@ -63,7 +63,7 @@ CLEAR = "\x1b[H\x1b[2J"
 @command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("Where a group is, and who reads what.", "kops group describe billing"),
+        ("The offsets of a group, and which member reads which partition.", "kops group describe billing"),
         ("Its members with their partitions.", "kops group describe billing --members --format wide"),
         ("The states of all groups, every two seconds.", "kops group describe --all-groups --state --watch 2"),
     ],
@@ -85,9 +85,9 @@ def describe(
 ) -> int:
     """Show the offsets, members and states of groups (Kafka's consumer-groups --describe).
 
-    LAG is how many offsets the group is behind the log's end. Share groups are shown with the offsets from which they read, members of
-    streams groups with the partitions of their active tasks. json, jsonl and yaml have everything about a group in one document. A group
-    that does not exist is reported, and the exit code is then 3.
+    LAG is the number of offsets between the group and the log's end. Share groups are shown with the offsets from which they read, members
+    of streams groups with the partitions of their active tasks. In json, jsonl and yaml, one document holds everything about a group. A
+    group that does not exist is reported, and the exit code is then 3.
     """
     if offsets + members + state > 1:
         raise UsageError("give only one of --offsets, --members and --state")

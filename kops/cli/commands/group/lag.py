@@ -34,7 +34,10 @@ COLUMNS = [
     formats=("table", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("How far a group is behind.", "kops group lag billing"),
-        ("Whether any group is behind by more than 10,000 records of a topic, for a script.", "kops group lag --all-groups --max 10000 -q"),
+        (
+            "For a script: exit with 1 if a group is more than 10,000 records behind in a topic.",
+            "kops group lag --all-groups --max 10000 -q",
+        ),
     ],
 )
 def lag(
@@ -51,8 +54,8 @@ def lag(
 ) -> int:
     """Show how far groups are behind, by topic.
 
-    The lag of a partition is the log's end less the committed offset. Partitions whose end is not known (deleted topics, partitions without
-    a leader) count as UNKNOWN. A group without offsets has no rows.
+    The lag of a partition is the log end offset minus the committed offset. Partitions whose end is unknown (deleted topics, partitions
+    without a leader) count as UNKNOWN. A group without offsets has no rows.
     """
     with connect(out, bootstrap, config, properties) as client:
         wanted = chosen_groups(client, groups, group, everything=all_groups)

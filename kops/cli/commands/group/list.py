@@ -40,7 +40,7 @@ def list_(
         list[str] | None, typer.Option("--type", metavar="TYPE,...", help="Only groups of these types: classic, consumer, share, streams.")
     ] = None,
     protocol: Annotated[
-        str | None, typer.Option("--protocol", metavar="NAME", help="Only groups with this protocol, as consumer or connect.")
+        str | None, typer.Option("--protocol", metavar="NAME", help="Only groups with this protocol, such as consumer or connect.")
     ] = None,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
@@ -48,8 +48,8 @@ def list_(
 ) -> int:
     """List groups with their types, protocols, states and coordinators.
 
-    A group without a protocol has only committed offsets. Every broker is asked; one that does not answer is reported, and the exit code is
-    then 1.
+    A group without a protocol has only committed offsets. The command asks every broker. If one does not answer, it is reported, and the
+    exit code is 1.
     """
     from kops.client.coordinators.groups import list_groups
 

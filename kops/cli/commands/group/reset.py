@@ -31,7 +31,7 @@ COLUMNS = [
     Column("new_offset", kind="int"),
     *OUTCOME_COLUMNS,
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this option the new offsets are only shown.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Set the offsets. Without this option they are only shown.")]
 DryRun = Annotated[bool, typer.Option("-n", "--dry-run", help="Only show the new offsets (the default).")]
 Errors = dict[str, KopsError | None]
 
@@ -39,10 +39,10 @@ Errors = dict[str, KopsError | None]
 @command(
     formats=FORMATS,
     examples=[
-        ("What going back to the beginning of a topic would be.", "kops group reset billing --topic orders --to-earliest"),
+        ("Show the offsets for starting again at the beginning of a topic.", "kops group reset billing --topic orders --to-earliest"),
         ("Go back an hour, in all topics of the group.", "kops group reset billing --all-topics --by-duration PT1H --execute"),
         ("A hundred records forward, in two partitions.", "kops group reset billing --topic orders:0,2 --shift-by 100 --execute"),
-        ("What Kafka's own file of offsets says.", "kops group reset billing --from-file offsets.csv --execute"),
+        ("Set the offsets in a file of Kafka's tool.", "kops group reset billing --from-file offsets.csv --execute"),
     ],
 )
 def reset(
@@ -51,19 +51,19 @@ def reset(
     group: GroupOption = None,
     all_groups: AllGroups = False,
     topic: TopicScope = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="All partitions that the group has offsets of.")] = False,
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="All partitions for which the group has offsets.")] = False,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the start of each log.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end of each log.")] = False,
-    to_current: Annotated[bool, typer.Option("--to-current", help="To the present offsets; the end where there is none.")] = False,
+    to_current: Annotated[bool, typer.Option("--to-current", help="To the current offsets, or the end where there is none.")] = False,
     to_offset: Annotated[int | None, typer.Option(metavar="N", min=0, help="To this offset.", show_default=False)] = None,
     to_datetime: Annotated[
         str | None, typer.Option(metavar="TIME", help="To the first record at that time or later: ISO, or ms.", show_default=False)
     ] = None,
     by_duration: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="The same for a time that long ago, as PT1H30M or P7D.", show_default=False)
+        str | None, typer.Option(metavar="DURATION", help="The same for a time that long ago, such as PT1H30M or P7D.", show_default=False)
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option(metavar="N", help="So many records forward, or back if it is negative.", show_default=False)
+        int | None, typer.Option(metavar="N", help="Forward by this many records, or back if negative.", show_default=False)
     ] = None,
     from_file: Annotated[
         str | None, typer.Option(metavar="FILE", help="To the offsets in Kafka's CSV; - is stdin.", show_default=False)
@@ -77,8 +77,8 @@ def reset(
 ) -> int:
     """Set offsets of groups without members.
 
-    The rules are those of Kafka's consumer-groups tool. Without --execute nothing changes: the old and new offsets are shown. Offsets
-    outside of a log become its start or end, and a warning says so. A time after the last record is the log's end. --from-file takes lines
+    The rules are those of Kafka's consumer-groups tool. Without --execute the old and new offsets are only shown. Offsets
+    outside a log become its start or end, with a warning. A time after the last record means the log's end. --from-file takes lines
     of "group,topic,partition,offset", or for one group of "topic,partition,offset".
     """
     if execute and dry_run:
@@ -89,7 +89,7 @@ def reset(
     if from_file is None and bool(topic) == all_topics:
         raise UsageError("give either --all-topics or --topic")
     if from_file is not None and (topic or all_topics):
-        raise UsageError("--from-file says which partitions; --topic and --all-topics exclude it")
+        raise UsageError("--from-file names the partitions; it cannot be used with --topic or --all-topics")
     with connect(out, bootstrap, config, properties) as client:
         wanted = chosen_groups(client, groups, group, everything=all_groups)
         job = _Reset(out, client, wanted)
@@ -106,7 +106,7 @@ def reset(
 @command(
     formats=(),
     examples=[
-        ("The offsets of a group, to keep.", "kops group export billing -o billing.csv"),
+        ("Save the offsets of a group.", "kops group export billing -o billing.csv"),
         ("Those of all groups.", "kops group export --all-groups"),
     ],
 )
@@ -119,7 +119,7 @@ def export(
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Print the offsets of groups as Kafka's CSV: topic, partition and offset, behind the group if there are several.
+    """Print the offsets of groups as Kafka's CSV: topic, partition and offset, after the group's name if there are several groups.
 
     "kops group import", "kops group reset --from-file" and Kafka's consumer-groups tool read it.
     """
@@ -143,7 +143,7 @@ def export(
 @command(
     formats=FORMATS,
     examples=[
-        ("What a saved file would change.", "kops group import billing.csv --group billing"),
+        ("Show what a saved file would change.", "kops group import billing.csv --group billing"),
         ("Set the offsets of all groups in a file.", "kops group import groups.csv --execute"),
     ],
 )
@@ -160,7 +160,7 @@ def import_(
     """Set the offsets in a file, for its groups or only for the named ones.
 
     The file is that of "kops group export", of "kops log offsets --as reset-csv", or of Kafka's consumer-groups tool. Without --execute
-    nothing changes: the old and new offsets are shown. Groups must have no members.
+    the old and new offsets are only shown. Groups must have no members.
     """
     if execute and dry_run:
         raise UsageError("--execute and --dry-run exclude each other")

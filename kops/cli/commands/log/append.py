@@ -26,8 +26,8 @@ COLUMNS = [
     Column("log_end_offset", kind="int", wide=True),
     Column("leader_epoch", kind="int", wide=True),
 ]
-EPOCH_HELP = "The epoch to write in (default: that of the last leader that wrote)."
-SIZE_HELP = "Bytes of records a batch, as the producer's batch.size."
+EPOCH_HELP = "The leader epoch of the batches (default: the last one in the log)."
+SIZE_HELP = "Bytes of records in a batch, like the producer's batch.size."
 
 Epoch = Annotated[int | None, typer.Option("--leader-epoch", "--partition-epoch", metavar="N", min=0, help=EPOCH_HELP, show_default=False)]
 
@@ -36,7 +36,7 @@ Epoch = Annotated[int | None, typer.Option("--leader-epoch", "--partition-epoch"
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("Records of a file.", "kops log append records.jsonl --to /var/lib/kafka/orders-0"),
-        ("What another log holds, compressed.", "kops log append - --to /var/lib/kafka/orders-0 --compression zstd"),
+        ("Records of another log, compressed.", "kops log append - --to /var/lib/kafka/orders-0 --compression zstd"),
     ],
 )
 def append(
@@ -44,7 +44,7 @@ def append(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Records as jsonl; - is stdin.")],
     to: Annotated[str, typer.Option("--to", metavar="DIR", help="The partition directory, in a log directory.")],
     leader_epoch: Epoch = None,
-    config: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A topic setting, as segment.bytes.")] = None,
+    config: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A topic setting, such as segment.bytes.")] = None,
     compression: Annotated[str, typer.Option(metavar="|".join(CODECS), help="How batches are compressed.")] = "none",
     batch_size: Annotated[int, typer.Option(metavar="BYTES", min=1, help=SIZE_HELP)] = 16384,
     key_encoding: Annotated[str, typer.Option(metavar="utf8|hex|base64", help="How keys are encoded in the file.")] = "base64",
@@ -54,12 +54,12 @@ def append(
 ) -> int:
     """Append records to a partition directory as its leader would, while no broker runs.
 
-    A line is a record as kops prints it: {"timestamp", "key", "value", "headers"}. The log assigns the offset; a record without a timestamp
-    gets the present time. Other lines of an export and control records are ignored. The log is opened, written and closed by the log
-    engine: settings, rolling, indexes, producer snapshots and leader epochs are those of a broker. The lock of the log directory is held
-    meanwhile. A log that a broker's start would cut is refused; repair it first.
+    Each line is a record as kops prints it: {"timestamp", "key", "value", "headers"}. The log assigns the offset. A record without a
+    timestamp gets the current time. Control records and other lines of an export are ignored. The broker's log engine opens, writes and
+    closes the log: settings, rolling, indexes, producer snapshots and leader epochs are those of a broker. The command locks the log
+    directory. It rejects a log that a starting broker would truncate; repair such a log first.
 
-    If a line is not a record, or a record is refused, the records before it are appended.
+    If a line is not a record, or a record is rejected, the records before it are appended.
     """
     from kops.files import OsFiles
     from kops.forensics.dump.filters import check_encoding

@@ -38,7 +38,7 @@ COLUMNS = [
     examples=[
         ("Every log of a log directory.", "kops log compact /var/lib/kafka --out /compacted"),
         (
-            "One topic's partition, from its beginning to its end, tombstones gone.",
+            "One partition from beginning to end, without tombstones.",
             "kops log compact /var/lib/kafka/users-0 --out /compacted --roll --dirty-from 0 --config delete.retention.ms=0",
         ),
     ],
@@ -47,12 +47,12 @@ def compact(
     out: Output,
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Log directories or partition directories.")],
     out_dir: Annotated[str, typer.Option("--out", metavar="DIR", help="Where to write: an empty directory or a new one.")],
-    config: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A topic setting, as delete.retention.ms.")] = None,
+    config: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A topic setting, such as delete.retention.ms.")] = None,
     dirty_from: Annotated[
         int | None,
-        typer.Option("--dirty-from", metavar="OFFSET", min=0, help="Where the dirty part begins, instead of the checkpoint's offset."),
+        typer.Option("--dirty-from", metavar="OFFSET", min=0, help="Start of the dirty part, instead of the checkpoint's offset."),
     ] = None,
-    roll: Annotated[bool, typer.Option("--roll", help="Close the active segment first, so that it is cleaned, too.")] = False,
+    roll: Annotated[bool, typer.Option("--roll", help="Close the active segment first, so that it is cleaned as well.")] = False,
     now: Annotated[int | None, typer.Option("--now", metavar="MS", help="The time (ms) by which tombstones expire (default: now).")] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Write even if the directory is not empty; partitions of the same name are replaced.")
@@ -61,12 +61,12 @@ def compact(
     """Keep the latest record of each key, as a broker's cleaner does, and write the logs to a new directory.
 
     The input is never written to. Each log is copied, opened as a broker opens it, and cleaned from the offset of cleaner-offset-checkpoint
-    (else its start) up to its active segment, an open transaction, or records younger than min.compaction.lag.ms. It does not matter how
-    dirty the log is. Tombstones and transaction markers are removed when delete.retention.ms has passed since they were first cleaned.
-    Batches that keep all their records stay the same byte for byte; segments and indexes are what Kafka writes. DIR gets the checkpoints
+    (else its start) up to its active segment, an open transaction, or records younger than min.compaction.lag.ms. It is cleaned however
+    small its dirty part is. Tombstones and transaction markers are removed when delete.retention.ms has passed since they were first
+    cleaned. Batches that keep all their records do not change. Segments and indexes are the same as Kafka writes. DIR gets the checkpoints
     from which a broker continues.
 
-    0: every log was compacted. 4: a log was left out, because of damage or because it can't be compacted.
+    0: every log was compacted. 4: a log was left out because of damage or because it cannot be compacted.
     """
     import time
 
@@ -106,4 +106,4 @@ def _say(out: Output, report: CompactReport) -> None:
     if not report.partitions and not report.interrupted:
         out.warn("nothing to compact: no partition was found")
     if report.interrupted:
-        out.warn(f"interrupted; the partitions in {report.out} are whole, the others are missing. To go on, name these with --force")
+        out.warn(f"interrupted; the partitions in {report.out} are complete, the others are missing. To continue, name these with --force")

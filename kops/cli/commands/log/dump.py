@@ -31,11 +31,11 @@ Paths = Annotated[list[str] | None, typer.Argument(metavar="[PATH...]", help="Fi
 Files = Annotated[str | None, typer.Option(metavar="A,B", help="Files, separated by commas, as Kafka's tool takes them.")]
 PrintDataLog = Annotated[bool, typer.Option("--print-data-log", help="Show records with their contents.")]
 DeepIteration = Annotated[
-    bool, typer.Option("--deep-iteration", help="Print a line for each record; in Kafka format with --print-data-log its contents.")
+    bool, typer.Option("--deep-iteration", help="Print a line for each record. Kafka format: --print-data-log adds contents.")
 ]
 SkipMetadata = Annotated[bool, typer.Option("--skip-record-metadata", help="Kafka format: keys and payloads only, no control records.")]
 VerifyIndexOnly = Annotated[bool, typer.Option("--verify-index-only", help="Kafka format: compare indexes, don't print them.")]
-SanityCheck = Annotated[bool, typer.Option("--index-sanity-check", help="Kafka format: check indexes as a broker's start does, no more.")]
+SanityCheck = Annotated[bool, typer.Option("--index-sanity-check", help="Kafka format: only check indexes as a starting broker does.")]
 MaxBytes = Annotated[
     int, typer.Option(metavar="N", min=0, max=INT_MAX, help="Read at most this many bytes of each log.", show_default=False)
 ]
@@ -58,15 +58,15 @@ RemoteDecoder = Annotated[bool, typer.Option("--remote-log-metadata-decoder", he
 ShareDecoder = Annotated[bool, typer.Option("--share-group-state-decoder", help="Records of __share_group_state as JSON.")]
 FromOffset = Annotated[int | None, typer.Option(metavar="N", help="First offset to show.", show_default=False)]
 ToOffset = Annotated[int | None, typer.Option(metavar="N", help="Last offset to show.", show_default=False)]
-FromTime = Annotated[str | None, typer.Option(metavar="TIME", help="Timestamps from here on: ms since 1970, or ISO.", show_default=False)]
-ToTime = Annotated[str | None, typer.Option(metavar="TIME", help="Timestamps up to here, included.", show_default=False)]
+FromTime = Annotated[str | None, typer.Option(metavar="TIME", help="First timestamp to show: ms since 1970, or ISO.", show_default=False)]
+ToTime = Annotated[str | None, typer.Option(metavar="TIME", help="Last timestamp to show.", show_default=False)]
 Pid = Annotated[int | None, typer.Option(metavar="N", help="Only of this producer id.", show_default=False)]
 Epoch = Annotated[int | None, typer.Option(metavar="N", help="Only of this producer epoch.", show_default=False)]
 LeaderEpoch = Annotated[int | None, typer.Option(metavar="N", help="Only of this leader epoch.", show_default=False)]
 TxnId = Annotated[
     str | None, typer.Option("--txn-id", metavar="ID", help="Only records of __transaction_state about this id.", show_default=False)
 ]
-Key = Annotated[str | None, typer.Option(metavar="RE", help="Only keys in which this expression is found.", show_default=False)]
+Key = Annotated[str | None, typer.Option(metavar="RE", help="Only records whose key matches this regular expression.", show_default=False)]
 Headers = Annotated[list[str] | None, typer.Option(metavar="K[=V]", help="Only records with this header.", show_default=False)]
 Control = Annotated[bool | None, typer.Option("--control/--no-control", help="Only control records, or none of them.", show_default=False)]
 Isolation = Annotated[
@@ -84,10 +84,10 @@ EXAMPLES = (
         "kops log dump --print-data-log --format jsonl --from-time 2026-11-21T03:00Z --to-time 2026-11-21T04:00Z --key ^eu orders-0",
     ),
     (
-        "Whose offsets a broker keeps, as Kafka's tool shows them.",
+        "Offsets of groups, as Kafka's tool shows them.",
         "kops log dump --format kafka --offsets-decoder /data/__consumer_offsets-7/00000000000000000000.log",
     ),
-    ("What a consumer of committed records gets.", "kops log dump --isolation read_committed --format jsonl /data/orders-0"),
+    ("Records that a read_committed consumer gets.", "kops log dump --isolation read_committed --format jsonl /data/orders-0"),
 )
 
 
@@ -126,11 +126,11 @@ def dump(
     key_encoding: KeyEncoding = None,
     value_encoding: ValueEncoding = None,
 ) -> int:
-    """Show what is in segments, indexes, snapshots, checkpoints and the other files of Kafka's directories.
+    """Show the contents of segments, indexes, snapshots, checkpoints and the other files of Kafka's directories.
 
-    Logs show their batches, with --print-data-log their records; all other files are decoded, too. Damage is shown in its place, the intact
-    data behind it follows, and the exit code is 4. With --format kafka the text is that of Apache Kafka 4.3's kafka-dump-log; if that tool
-    ends with an exception, this one continues. Nothing is ever written to the files. The ends of ranges are included.
+    Logs show their batches, or their records with --print-data-log. All other files are decoded as well. Damage is shown where it is. The
+    intact data after it follows, and the exit code is 4. With --format kafka the text is that of Apache Kafka 4.3's kafka-dump-log. Where
+    that tool fails with an exception, this one continues. The files are never written. Ranges include both ends.
     """
     from kops.files import OsFiles
     from kops.forensics.inventory.tree import open_paths
@@ -175,7 +175,7 @@ def _split(files: str | None) -> list[str]:
     while names and not names[-1]:
         names.pop()
     if "" in names:
-        raise UsageError(f"--files {files}: an empty name between two commas")
+        raise UsageError(f"--files {files}: a name between two commas is empty")
     return names
 
 
@@ -195,7 +195,7 @@ def _parser(flags: tuple[bool, ...]) -> RecordParser | None:
 
     chosen = [name for name, given in zip(PARSERS, flags, strict=True) if given]
     if len(chosen) > 1:
-        raise UsageError(f"{' and '.join(f'--{name}-decoder' for name in chosen)}: a record has one decoder, choose one")
+        raise UsageError(f"{' and '.join(f'--{name}-decoder' for name in chosen)}: choose one decoder")
     return PARSERS[chosen[0]]
 
 
@@ -245,7 +245,7 @@ def _kafka(out: Output, inventory: Inventory, named: list[str], options: DumpOpt
     from kops.forensics.dump.text import KNOWN_SUFFIXES, DumpText
 
     def say(line: bytes) -> None:
-        # Where both streams go to one place, the lines have the order of Kafka's.
+        # If both streams have the same destination, the lines are in Kafka's order.
         out.flush()
         sys.stderr.buffer.write(line)
         sys.stderr.buffer.flush()
@@ -297,7 +297,7 @@ def _document_options(
     if isolation is not None and isolation not in ISOLATIONS:
         raise UsageError(f"--isolation {isolation}: not one of {', '.join(ISOLATIONS)}")
     if isolation is not None and out.format == "kafka":
-        raise UsageError("--isolation: Kafka's dump tool knows none; choose another --format")
+        raise UsageError("--isolation: not available with --format kafka")
     default = "utf8" if out.format in ("table", "wide") else "base64"
     return DocumentOptions(
         records=records,

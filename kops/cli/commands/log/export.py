@@ -15,8 +15,8 @@ RAW_HELP = "Include the bytes of compressed batches, so that an import restores 
 
 @command(
     examples=[
-        ("A partition as text.", "kops log export /var/lib/kafka/orders-0 -o orders-0.jsonl"),
-        ("To the byte, compressed batches as well.", "kops log export --raw /var/lib/kafka/orders-0 -o orders-0.jsonl"),
+        ("A partition as lines of JSON.", "kops log export /var/lib/kafka/orders-0 -o orders-0.jsonl"),
+        ("Exactly, including the bytes of compressed batches.", "kops log export --raw /var/lib/kafka/orders-0 -o orders-0.jsonl"),
         ("One segment.", "kops log export /var/lib/kafka/orders-0/00000000000000000000.log"),
     ],
 )
@@ -27,10 +27,10 @@ def export(
 ) -> int:
     """Write logs as jsonl, with all that is needed to rebuild the same segments.
 
-    A line is a partition, a segment, a batch's header (format, codec, flags, producer, sequence, leader epoch, delete horizon) or a record.
-    kops log import rebuilds the segments. Batches that are not compressed come back byte for byte; compressed ones come back with the same
-    records and headers, with --raw byte for byte, too. Of a partition only the live segments are exported. Damage is reported and not
-    exported: kops log recover is for that.
+    Each line is a partition, a segment, a batch's header (format, codec, flags, producer, sequence, leader epoch, delete horizon) or a
+    record. kops log import rebuilds the segments. It restores uncompressed batches byte for byte, and compressed batches with the same
+    records and headers (byte for byte with --raw). Only the live segments of a partition are exported. Damage is reported and not exported;
+    kops log recover handles it.
 
     68 (4 + 64): there was damage.
     """

@@ -1,4 +1,4 @@
-"""`kops log forecast`: predicts what the start of an Apache Kafka 4.3 broker would do to a directory, and what that loses."""
+"""`kops log forecast`: predicts what an Apache Kafka 4.3 broker would do to a directory when it starts, and what would be lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLORS = {
 @command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("What a start would do to a broker with two log directories.", "kops log forecast /disk1/kafka /disk2/kafka"),
+        ("A broker with two log directories.", "kops log forecast /disk1/kafka /disk2/kafka"),
         (
             "One partition, as after a crash whose recovery point was 1000.",
             "kops log forecast --assume crash --recovery-point 1000 /data/orders-0",
@@ -45,7 +45,7 @@ def forecast(
     ] = None,
     assume: Annotated[
         str | None,
-        typer.Option(metavar="clean|crash", help="With or without .kafka_cleanshutdown, whatever is on disk.", show_default=False),
+        typer.Option(metavar="clean|crash", help="Assume a stop with or without .kafka_cleanshutdown.", show_default=False),
     ] = None,
     recovery_point: Annotated[
         int | None, typer.Option(metavar="N", help="The recovery point of each partition, instead of the checkpoint's.", show_default=False)
@@ -54,19 +54,19 @@ def forecast(
         int | None,
         typer.Option(metavar="N", help="The log start offset of each partition, instead of the checkpoint's.", show_default=False),
     ] = None,
-    config: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A topic setting; it goes before the metadata log's.")] = None,
+    config: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A topic setting; it overrides the metadata log.")] = None,
     server_properties: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="The broker's settings: node.id, log.dirs, metadata.log.dir, log.*.", show_default=False),
     ] = None,
 ) -> int:
-    """Predict what the start of a Kafka 4.3 broker would truncate, delete or refuse, and what that loses.
+    """Predict what a Kafka 4.3 broker would truncate, delete or refuse when it starts, and what would be lost.
 
-    The broker's own loading code runs on a copy of the directories in memory; nothing is written to them. Log directories are loaded
-    together, as one broker starts on them: meta.properties, checkpoints, the clean-shutdown marker, stray and duplicate partitions count.
+    The broker's loading code runs on a copy of the directories in memory and writes nothing to them. Log directories are loaded
+    together, as by one broker: meta.properties, checkpoints, the clean-shutdown marker, stray and duplicate partitions are considered.
     Partition directories are loaded one by one, as the log loader does. The marker on disk says whether the last stop was clean; --assume,
-    --recovery-point and --log-start-offset ask about another state. Lost offsets marked intact are still intact in the files: kops log
-    recover brings them back.
+    --recovery-point and --log-start-offset assume another state. Lost offsets marked intact are still readable in the files: kops log
+    recover saves them.
     """
     from kops.files import OsFiles
     from kops.forensics.forecast.run import SCHEMA

@@ -29,23 +29,23 @@ OUT_HELP = "The log directory to put the partitions in; created if missing."
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("Segments from an export.", "kops log import orders-0.jsonl --out /tmp/logs"),
-        ("As a topic with other settings writes its indexes.", "kops log import - --out /tmp/logs --config index.interval.bytes=1024"),
+        ("With the index settings of the topic.", "kops log import - --out /tmp/logs --config index.interval.bytes=1024"),
     ],
 )
 def import_(
     out: Output,
     file: Annotated[str, typer.Argument(metavar="FILE", help="An export; - is stdin.")],
     out_dir: Annotated[str, typer.Option("--out", metavar="DIR", help=OUT_HELP)],
-    config: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A topic setting, as index.interval.bytes.")] = None,
+    config: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A topic setting, such as index.interval.bytes.")] = None,
 ) -> int:
     """Build segments, indexes, producer snapshots and leader epochs from an export.
 
-    Every batch keeps its offset, its header and its flags; segments begin where those of the export did. The log engine writes them as a
-    replica of Kafka's does. So the files of a log without compression come out byte for byte as they were, given the topic's
-    index.interval.bytes. A partition that exists is not touched. The lock of DIR is held meanwhile. After Ctrl-C or an invalid line, what
-    was imported before is kept, closed as after a clean stop.
+    Every batch keeps its offset, header and flags. Segments begin where those of the export began. The broker's log engine writes them as a
+    replica does. So the files of a log without compression are restored byte for byte, given the topic's
+    index.interval.bytes. An existing partition is not changed. The command locks DIR. After Ctrl-C or an invalid line, the batches that
+    were imported before are kept, closed as after a clean stop.
 
-    64: the export says that damaged data is not in it.
+    64: the export says that damaged data was left out.
     """
     import os
 

@@ -1,4 +1,4 @@
-"""`kops log ls`: segments, their states and ranges."""
+"""`kops log ls`: lists segments with their states and ranges."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ COLORS = {"live": None, "deleted": "dim", "cleaned": "yellow", "swap": "yellow"}
     examples=[
         ("The segments of one partition.", "kops log ls /data/orders-0"),
         ("All partitions of a broker with counts of records and every leader epoch.", "kops log ls --deep --format wide /data"),
-        ("What a broker was about to delete.", "kops log ls --format csv /data | grep -E 'deleted|delete'"),
+        ("Files that a broker was about to delete.", "kops log ls --format csv /data | grep -E 'deleted|delete'"),
     ],
 )
 def ls(
     out: Output,
     paths: Annotated[list[str], typer.Argument(metavar="DIR...", help="Partition directories, log directories, or single files.")],
-    deep: Annotated[bool, typer.Option("--deep", help="Walk every batch: counts, all epochs and producers, damage.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every batch: counts, all epochs and producers, damage.")] = False,
 ) -> int:
     """List segments with their states, offsets, sizes, times and leader epochs.
 
-    Files that were renamed for deletion or left by a cleaner (.deleted .cleaned .swap) are listed, too, as are partitions that are about to
-    be deleted, are stray, or are moving to another log directory (-delete -stray -future). Without --deep only the beginning and the end of
-    a log are read.
+    The list includes files renamed for deletion or left by a cleaner (.deleted .cleaned .swap), and partitions that are about to
+    be deleted, are stray, or are moving to another log directory (-delete -stray -future). Without --deep only the beginning and end of
+    each log are read.
     """
     from kops.files import OsFiles
     from kops.forensics.inventory.ls import SCHEMA

@@ -1,4 +1,4 @@
-"""`kops log recover`: every intact batch of damaged logs, written somewhere else."""
+"""`kops log recover`: writes every intact batch of damaged logs to another directory."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ COLUMNS = [
 @command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("Everything that can be saved of a log directory.", "kops log recover /var/lib/kafka --out /rescue"),
-        ("As records.", "kops log recover /var/lib/kafka/orders-0 --out /rescue --as jsonl"),
-        ("One partition from what two replicas have of it.", "kops log recover /disk1/orders-0 /disk2/orders-0 --out /rescue"),
+        ("All intact batches of a log directory.", "kops log recover /var/lib/kafka --out /rescue"),
+        ("One partition, as records.", "kops log recover /var/lib/kafka/orders-0 --out /rescue --as jsonl"),
+        ("One partition from two damaged replicas.", "kops log recover /disk1/orders-0 /disk2/orders-0 --out /rescue"),
     ],
 )
 def recover(
@@ -63,11 +63,11 @@ def recover(
 ) -> int:
     """Copy every intact batch into a new directory, past any damage, keeping its offset.
 
-    The input is never written to. Batches come from the live segments first. Holes are filled from .swap, .cleaned and .deleted files, from
-    -future and -stray directories and from every other copy that is named. If two batches claim the same offsets, the one of the later
-    leader epoch is kept. Segments are written to DIR/topic-partition/ as a broker has them after a clean stop, with indexes, producer
+    The input is never changed. Batches come from the live segments first. Gaps are filled from .swap, .cleaned and .deleted files, from
+    -future and -stray directories and from the other named copies. If two batches have the same offsets, the one with the later
+    leader epoch is kept. Segments are written to DIR/topic-partition/ as a broker leaves them after a clean stop, with indexes, producer
     snapshots, leader-epoch-checkpoint and partition.metadata; records are written to DIR/topic-partition.jsonl or .parquet.
-    DIR/kops-recover.json lists what was kept, what is lost, and from which files. Lost offsets stay gaps: a broker reads across them, and
+    DIR/kops-recover.json lists what was kept and lost, and from which files. Lost offsets remain gaps. A broker reads across them, and
     kops log verify reports them as offset-gap.
 
     0: nothing was damaged. 1: there was damage, and all records were saved. 64: records are lost.
@@ -135,4 +135,4 @@ def _say(out: Output, report: RecoverReport) -> None:
         for note in entry.notes:
             out.detail(note)
     if report.interrupted:
-        out.warn(f"interrupted; what is in {report.out} so far is whole. To go on: {out.resume}")
+        out.warn(f"interrupted; the partitions in {report.out} are complete so far. To continue: {out.resume}")

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 SCHEMA = "kops.repair/v1"
 
 DRY_RUN_HELP = "Show the plan only, don't ask."
-PREEN_HELP = "Do only what loses nothing: indexes, snapshots, checkpoints, leftovers, a torn tail."
-JOURNAL_HELP = "Where journal and backup go (default: DIR.kops-journal beside the log directory)."
+PREEN_HELP = "Do only steps that lose nothing: indexes, snapshots, checkpoints, leftovers, a torn tail."
+JOURNAL_HELP = "Directory for journal and backup (default: DIR.kops-journal next to the log directory)."
 ROLLBACK_HELP = "Undo the repair that wrote this journal, byte for byte."
 FORCE_HELP = "With --rollback: even if files have changed since the repair."
-HOLES_HELP = "Leave holes in the offsets open: brokers before 0.11 cannot read empty batches."
+HOLES_HELP = "Leave gaps in the offsets: brokers before 0.11 cannot read empty batches."
 INTERVAL_HELP = "index.interval.bytes of the topics (default: inferred from their indexes)."
 
 DryRun = Annotated[bool, typer.Option("-n", "--dry-run", help=DRY_RUN_HELP, show_default=False)]
@@ -38,9 +38,12 @@ IndexInterval = Annotated[int | None, typer.Option("--index-interval-bytes", met
 @command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("What would be done; nothing is written.", "kops log repair /var/lib/kafka"),
-        ("Do it.", "kops log repair -y /var/lib/kafka"),
-        ("Only what loses nothing, with the journal on another disk.", "kops log repair -p --journal /backup /var/lib/kafka/orders-0"),
+        ("Show the plan.", "kops log repair /var/lib/kafka"),
+        ("Repair everything.", "kops log repair -y /var/lib/kafka"),
+        (
+            "Do only steps that lose nothing, with the journal on another disk.",
+            "kops log repair -p --journal /backup /var/lib/kafka/orders-0",
+        ),
         ("Undo a repair.", "kops log repair --rollback /var/lib/kafka.kops-journal/20260101T120000.000Z"),
     ],
 )
@@ -58,17 +61,17 @@ def repair(
 ) -> int:
     """Repair what verify finds, keeping every intact batch at its offset.
 
-    Damaged batches, repeated ones and garbage are removed from the logs. Base offsets and leader epochs are corrected if their neighbours
-    determine them. Holes are closed by empty batches, as compaction leaves them. Indexes, producer snapshots, leader epochs, checkpoints
-    and partition.metadata are rebuilt if they are wrong. So a broker's start, after a clean stop or a crash, loses nothing that is still
-    intact. Without -p or -y only the plan is shown; at a terminal the command then asks whether to do it. The lock of the log directory is
-    held meanwhile; while a broker runs nothing is done.
+    Damaged and repeated batches and garbage are removed from the logs. Base offsets and leader epochs are corrected if their neighbours
+    determine them. Gaps are filled with empty batches, as compaction leaves them. Indexes, producer snapshots, leader epochs, checkpoints
+    and partition.metadata are rebuilt if they are wrong. So a broker that starts after a clean stop or a crash loses nothing that is still
+    intact. Without -p or -y only the plan is shown; at a terminal the command then asks for confirmation. It locks the log
+    directory; while a broker runs, it does nothing.
 
-    Everything that is replaced or removed is kept in the journal, which is beside the log directory, not in it. The next repair finishes an
+    The journal keeps everything that is replaced or removed. It is next to the log directory, not in it. The next repair finishes an
     interrupted one; --rollback undoes it.
 
-    A repair exits with 1, and the next verify with 0. It never adds 64: what it removes from a log was unreadable before, and is kept in
-    the journal; kops log recover lists the records that are gone.
+    A repair exits with 1, and the next verify with 0. It never adds 64: the bytes that it removes from a log were unreadable, and stay in
+    the journal. kops log recover lists the lost records.
     """
     if sum((dry_run, preen, yes)) > 1:
         raise UsageError("give only one of -n, -p and -y")

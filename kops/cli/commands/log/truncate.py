@@ -1,4 +1,4 @@
-"""`kops log truncate`: cuts a partition's log at an offset, with a journal."""
+"""`kops log truncate`: truncates a partition's log at an offset, with a journal."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ COLUMNS = [Column("action"), Column("path"), Column("lossless", wide=True), Colu
 @command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("What would go; nothing is written.", "kops log truncate -n /var/lib/kafka/orders-0 --to 1000"),
-        ("Do it.", "kops log truncate --yes /var/lib/kafka/orders-0 --to 1000"),
+        ("Show what would be removed.", "kops log truncate -n /var/lib/kafka/orders-0 --to 1000"),
+        ("Truncate the log.", "kops log truncate --yes /var/lib/kafka/orders-0 --to 1000"),
     ],
 )
 def truncate(
@@ -37,15 +37,15 @@ def truncate(
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do it without asking.", show_default=False)] = False,
     journal: JournalDir = None,
-    config: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A topic setting, as index.interval.bytes.")] = None,
+    config: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A topic setting, such as index.interval.bytes.")] = None,
 ) -> int:
-    """Cut a partition's log at an offset, as a follower cuts its own, while no broker runs.
+    """Truncate a partition's log at an offset, as a follower does, while no broker runs.
 
-    Segments, indexes, producer snapshots, leader epochs and the checkpoints of the log directory are what Kafka's own truncation leaves.
-    Batches are removed whole: if one holds OFFSET in its middle, the log ends before it. What will be removed is listed first. Without
-    --yes the command asks at a terminal; without a terminal it only shows the plan. Everything removed is kept in a journal beside the log
-    directory; kops log repair --rollback JOURNAL puts it back. The lock of the log directory is held meanwhile; while a broker runs nothing
-    is done.
+    Segments, indexes, producer snapshots, leader epochs and the checkpoints of the log directory are the same as after Kafka's truncation.
+    Only whole batches are removed or kept: if OFFSET is inside a batch, the log ends before that batch. The plan is shown first. Without
+    --yes the command asks at a terminal; without a terminal it only shows the plan. A journal next to the log directory keeps everything
+    that is removed; kops log repair --rollback JOURNAL restores it. The command locks the log directory; while a broker runs, it does
+    nothing.
 
     64: records were removed from the log.
     """

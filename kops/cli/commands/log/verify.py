@@ -1,4 +1,4 @@
-"""`kops log verify`: checks that everything on disk is as Apache Kafka would have written it."""
+"""`kops log verify`: checks that all files are as Apache Kafka would have written them."""
 
 from __future__ import annotations
 
@@ -38,32 +38,32 @@ COLUMNS = [
         ("Every checksum of a log directory.", "kops log verify /var/lib/kafka"),
         ("Everything that can be checked, on four cores.", "kops log verify --level full --jobs 4 /disk1/kafka /disk2/kafka"),
         ("One partition, for a program.", "kops log verify --format json /var/lib/kafka/orders-0"),
-        ("A seventh of the segments, another seventh tomorrow.", "kops log verify --sample 1/7 /var/lib/kafka"),
+        ("A seventh of the segments; 2/7 checks another seventh.", "kops log verify --sample 1/7 /var/lib/kafka"),
     ],
 )
 def verify(
     out: Output,
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Log directories, partition directories or files.")],
-    level: Annotated[str, typer.Option("--level", metavar="quick|crc|deep|full", help="How thoroughly to look.")] = "crc",
+    level: Annotated[str, typer.Option("--level", metavar="quick|crc|deep|full", help="How thoroughly to check.")] = "crc",
     jobs: Annotated[
-        int, typer.Option("--jobs", "-j", metavar="N", min=0, help="How many processes; 0 decides by the size of the logs.")
+        int, typer.Option("--jobs", "-j", metavar="N", min=0, help="Number of processes; 0: chosen by the size of the logs.")
     ] = 0,
     sample: Annotated[
-        str | None, typer.Option("--sample", metavar="N/T|X%", help="Read only a part of the segments; the same part each time.")
+        str | None, typer.Option("--sample", metavar="N/T|X%", help="Read only a part of the segments, always the same one.")
     ] = None,
     max_duration: Annotated[
-        str | None, typer.Option("--max-duration", metavar="TIME", help="Begin no segment after this time: 90, 90s, 15m, 2h.")
+        str | None, typer.Option("--max-duration", metavar="TIME", help="Start no segment after this time: 90, 90s, 15m, 2h.")
     ] = None,
     resume_from: Annotated[str | None, typer.Option("--resume-from", metavar="LOG", help="Begin with the partition of this .log.")] = None,
 ) -> int:
-    """Verify segments, indexes and everything beside them; read-only.
+    """Verify segments, indexes and all other files of log directories; read-only.
 
-    Levels, each with all of the one before: "quick" looks at headers, lengths, offsets, gaps and overlaps between segments, and at the
-    indexes by themselves; "crc" checks every checksum; "deep" decompresses and parses every record; "full" checks files against each other:
+    Each level includes the one before: "quick" checks headers, lengths, offsets, gaps and overlaps between segments, and the
+    indexes alone; "crc" checks every checksum; "deep" decompresses and parses every record; "full" checks files against each other:
     index entries against the log, producers and their snapshots, leader epochs, transaction indexes, checkpoints, meta.properties.
 
-    Nothing is opened for writing. kops-findings(7) explains the findings. The exit code is 4 when there is an error or a warning; an info
-    (a preallocated index after a crash, a directory that waits for its removal) does not count.
+    Nothing is opened for writing. kops-findings(7) explains the findings. The exit code is 4 if there is an error or a warning. An info
+    (a preallocated index after a crash, a directory that will be removed) does not count.
     """
     from kops.forensics.verify.run import VerifyInterrupted
     from kops.forensics.verify.run import verify as run
@@ -88,7 +88,7 @@ def verify(
     except VerifyInterrupted as stop:
         report = stop.report
         print_report(out, report)
-        where = f"{len(report.left_out)} segments are left unread"
+        where = f"{len(report.left_out)} segments were not read"
         out.resume = f"kops log verify --level {level} --resume-from {report.resume_from} {' '.join(paths)} ({where})"
         raise KeyboardInterrupt from None
     print_report(out, report)
@@ -112,11 +112,11 @@ def print_report(out: Output, report: VerifyReport) -> None:
     if out.format != "table":
         out.say(summary(report, True))
     if report.stopped == "time":
-        out.say(f"kops: stopped after --max-duration; to go on: --resume-from {report.resume_from}")
+        out.say(f"kops: stopped after --max-duration; to continue: --resume-from {report.resume_from}")
 
 
 def status_of(findings: Iterable[Finding]) -> int:
-    """The exit code for findings. What could not be read was not checked."""
+    """Return the exit code for findings. A file that could not be read counts as a failure, because it was not checked."""
     status = 0
     for found in findings:
         if found.code == "file-unreadable":
@@ -173,5 +173,5 @@ def duration_s(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 < value < float("inf"):
-        raise UsageError(f"--max-duration {text}: a number above 0 with s, m, h or d behind it (90s, 15m, 2h) is needed")
+        raise UsageError(f"--max-duration {text}: must be a number above 0 followed by s, m, h or d (90s, 15m, 2h)")
     return value * units[unit]

@@ -43,7 +43,7 @@ def elect(
     out: Output,
     election_type: Annotated[
         str,
-        typer.Option("--election-type", metavar="|".join(TYPES), help="preferred: the first replica; unclean: any, where none is in sync."),
+        typer.Option("--election-type", metavar="|".join(TYPES), help="preferred: the first replica; unclean: any if none is in sync."),
     ] = "preferred",
     topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="The topic.")] = None,
     partitions: Annotated[
@@ -60,7 +60,7 @@ def elect(
 ) -> int:
     """Elect leaders of partitions.
 
-    An unclean election loses the records that the new leader does not have. A partition whose leader is right already is not an error.
+    An unclean election loses the records that the new leader does not have. A partition that already has the right leader is not an error.
 
     1: an election failed.
     """

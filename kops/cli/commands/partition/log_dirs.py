@@ -50,7 +50,7 @@ COLUMNS = [
     examples=[
         ("All brokers.", "kops partition log-dirs"),
         ("One topic on two brokers.", "kops partition log-dirs orders --broker-list 1,2"),
-        ("As Kafka's own tool has it: brokers, their directories, their partitions.", "kops partition log-dirs --format json"),
+        ("In the structure of Kafka's tool: brokers, directories, partitions.", "kops partition log-dirs --format json"),
     ],
 )
 def log_dirs(
@@ -64,8 +64,8 @@ def log_dirs(
 ) -> int:
     """List replicas by broker and log directory, with their sizes and the free space.
 
-    A directory without replicas, or one that failed, has a row of its own. lag: records behind the high watermark, or, of a replica that is
-    being moved to the directory (moving here), behind the one it replaces.
+    A directory without replicas, or one that failed, has its own row. lag: records behind the high watermark; for a replica that is
+    moving to this directory (moving here), records behind the replica that it replaces.
     """
     from kops.client.partitions import describe_log_dirs
     from kops.client.topics import list_topics, match_topics

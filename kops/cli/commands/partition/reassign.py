@@ -62,7 +62,7 @@ Timeout = Annotated[
         "--timeout",
         metavar="MS",
         min=0,
-        help="How long to wait until replicas are on their brokers, where their log directories can be changed.",
+        help="How long to wait until replicas are on their brokers, so that their log directories can be changed.",
     ),
 ]
 
@@ -70,9 +70,9 @@ Timeout = Annotated[
 @command(
     formats=FORMATS,
     examples=[
-        ("Where orders would go on brokers 1 to 3.", "kops partition reassign generate --topic orders --broker-list 1,2,3"),
+        ("Propose a plan for orders on brokers 1 to 3.", "kops partition reassign generate --topic orders --broker-list 1,2,3"),
         (
-            "A plan for execute, and the way back.",
+            "Write a plan for execute, and one to revert it.",
             "kops partition reassign generate --topic orders --broker-list 1,2 --proposed-to plan.json --current-to back.json",
         ),
         ("The topics of Kafka's own file.", "kops partition reassign generate --topics-to-move-json-file topics.json --broker-list 1,2"),
@@ -86,9 +86,9 @@ def generate(
         str | None, typer.Option("--topics-to-move-json-file", metavar="FILE", help="Topics in Kafka's own file; - is stdin.")
     ] = None,
     disable_rack_aware: Annotated[bool, typer.Option("--disable-rack-aware", help="Ignore racks.")] = False,
-    proposed_to: Annotated[str | None, typer.Option("--proposed-to", metavar="FILE", help="Write the plan into this file.")] = None,
+    proposed_to: Annotated[str | None, typer.Option("--proposed-to", metavar="FILE", help="Write the plan to this file.")] = None,
     current_to: Annotated[
-        str | None, typer.Option("--current-to", metavar="FILE", help="Write the present assignment into this file, as the way back.")
+        str | None, typer.Option("--current-to", metavar="FILE", help="Write the current assignment to this file, to revert the plan.")
     ] = None,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
@@ -131,9 +131,7 @@ def generate(
 def execute(
     out: Output,
     file: PlanFile,
-    additional: Annotated[
-        bool, typer.Option("--additional", help="Allow it while another reassignment is under way, or change the throttle.")
-    ] = False,
+    additional: Annotated[bool, typer.Option("--additional", help="Allow it during another reassignment, or change the throttle.")] = False,
     throttle: Annotated[
         int | None, typer.Option("--throttle", metavar="BYTES", min=0, help="Bytes a second between brokers (default: no limit).")
     ] = None,
@@ -143,18 +141,18 @@ def execute(
     ] = None,
     timeout: Timeout = 10_000,
     fixed_factor: Annotated[
-        bool, typer.Option("--disallow-replication-factor-change", help="Refuse a plan that changes the number of replicas.")
+        bool, typer.Option("--disallow-replication-factor-change", help="Reject a plan that changes the number of replicas.")
     ] = False,
     current_to: Annotated[
-        str | None, typer.Option("--current-to", metavar="FILE", help="Write the present assignment into this file, as the way back.")
+        str | None, typer.Option("--current-to", metavar="FILE", help="Write the current assignment to this file, to revert the plan.")
     ] = None,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Start to move partitions as a plan says. The moves continue by themselves; verify shows their progress and removes the throttles.
+    """Start to move partitions as a plan says. The moves continue on their own; verify shows their progress and removes the throttles.
 
-    1: the move of a partition could not be started, or another reassignment is under way.
+    1: the move of a partition could not be started, or another reassignment is in progress.
     """
     from kops.client.reassignment import execute as run
     from kops.client.reassignment import parse_plan, plan_text
@@ -174,13 +172,13 @@ def execute(
         with open(current_to, "x", encoding="utf-8") as target:
             target.write(plan_text(done.before) + "\n")
     if throttle is not None or log_dirs_throttle is not None:
-        out.say(f"throttled: run kops partition reassign verify -f {file} until all is done; it removes the throttles")
+        out.say(f"throttled: run kops partition reassign verify -f {file} until all moves are complete; it removes the throttles")
     return _print(out, "execute", "begun", plan, done)
 
 
 @command(
     formats=FORMATS,
-    examples=[("How far a plan is.", "kops partition reassign verify -f plan.json")],
+    examples=[("Show the progress of a plan.", "kops partition reassign verify -f plan.json")],
 )
 def verify(
     out: Output,
@@ -190,9 +188,9 @@ def verify(
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Show the progress of a plan: completed, in-progress, or differs (nothing is under way and the partition is elsewhere).
+    """Show the progress of a plan: completed, in-progress, or differs (the partition is elsewhere and is not being moved).
 
-    When no move is under way in the cluster, the throttles of its brokers and of the plan's topics are removed.
+    If no move is in progress in the cluster, the throttles of its brokers and of the plan's topics are removed.
 
     1: something differs from the plan, or is missing.
     """
@@ -235,9 +233,9 @@ def cancel(
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Cancel the moves of a plan that are under way: partitions stay on, or go back to, the replicas that they had. Throttles are removed.
+    """Cancel the moves of a plan that are in progress: partitions keep, or return to, the replicas that they had. Throttles are removed.
 
-    1: something could not be stopped.
+    1: a move could not be stopped.
     """
     from kops.client.reassignment import cancel as run
     from kops.client.reassignment import parse_plan
@@ -246,13 +244,13 @@ def cancel(
     with connect(out, bootstrap, config, properties, controllers=controllers) as client:
         done = run(client, plan, preserve_throttles=preserve_throttles, timeout_ms=timeout)
     if not done.partitions and not done.log_dirs:
-        out.say("none of its moves was under way")
+        out.say("none of its moves was in progress")
     return _print(out, "cancel", "cancelled", plan, done)
 
 
 @command(
     formats=FORMATS,
-    examples=[("All that is under way.", "kops partition reassign list")],
+    examples=[("All moves in progress.", "kops partition reassign list")],
 )
 def list_(
     out: Output,

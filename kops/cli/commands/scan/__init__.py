@@ -1,1 +1,1 @@
-"""`kops scan …`: the questions of `kops log` about a whole cluster, answered on Spark."""
+"""`kops scan …`: commands of `kops log` for a whole cluster, run on Spark."""

@@ -1,4 +1,4 @@
-"""`kops scan verify`: the checks of `kops log verify`, read by a Spark cluster."""
+"""`kops scan verify`: makes the checks of `kops log verify` on a Spark cluster."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def verify(
     paths: Annotated[
         list[str], typer.Argument(metavar="PATH...", help="Log directories, partition directories or files; every worker sees them.")
     ],
-    level: Annotated[str, typer.Option("--level", metavar="quick|crc|deep|full", help="How thoroughly to look.")] = "crc",
+    level: Annotated[str, typer.Option("--level", metavar="quick|crc|deep|full", help="How thoroughly to check.")] = "crc",
     master: Master = None,
     task_bytes: TaskBytes = TASK_BYTES,
     conf: Conf = None,
 ) -> int:
     """Verify a whole cluster's log directories on Spark; read-only.
 
-    Levels, findings, output and exit codes are those of kops log verify, and so is the verdict: tasks read parts of segments, and the
-    driver judges. The command starts a Spark session, on this machine unless --master says otherwise; under spark-submit it uses the
-    session from there. Needs kops[spark].
+    Levels, findings, output and exit codes are those of kops log verify. Tasks read parts of segments, and the
+    driver derives the findings. The command starts a Spark session, on this machine unless --master is given; under spark-submit it uses the
+    existing session. Needs kops[spark].
     """
     from kops.spark.interrupt import in_session
     from kops.spark.jobs.verify import scan_verify

@@ -43,11 +43,11 @@ def alter(
     partitions: Annotated[int | None, typer.Option("--partitions", metavar="N", min=1, help="The new number of partitions.")] = None,
     replica_assignment: Annotated[
         str | None,
-        typer.Option("--replica-assignment", metavar="1:2,2:3", help="Brokers of all partitions; only those of the new ones are used."),
+        typer.Option("--replica-assignment", metavar="1:2,2:3", help="Brokers of all partitions; only those of new partitions are used."),
     ] = None,
     settings: Annotated[list[str] | None, typer.Option("--config", "--add-config", metavar="K=V", help="A setting of the topic.")] = None,
     delete_settings: Annotated[
-        list[str] | None, typer.Option("--delete-config", metavar="K", help="A setting to remove; the broker's applies again.")
+        list[str] | None, typer.Option("--delete-config", metavar="K", help="A setting to remove; the broker's default applies again.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("-n", "--validate-only", help="Only check whether it would be possible.")] = False,
     bootstrap: Bootstrap = None,
@@ -56,7 +56,7 @@ def alter(
 ) -> int:
     """Add partitions to topics, or change their settings.
 
-    The number of partitions can't be reduced. Once it grows, records with keys may go to other partitions than before.
+    The number of partitions cannot be reduced. After it grows, records with keys may go to other partitions than before.
     """
     from kops.client.topics import DELETE, SET, ResourceType, alter_configs, create_partitions, list_topics, match_topics
     from kops.config.topic import parse_settings

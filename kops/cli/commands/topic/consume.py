@@ -36,19 +36,19 @@ COLUMNS = [
     Column("leaderEpoch", "epoch", "int", wide=True),
 ]
 PIECE_BYTES = 16 * 1024
-OFFSET_HELP = "Where to begin: earliest, latest, max-timestamp, N, -N (that many before the end), @MS or an ISO time."
-FORMATTER_HELP = "With --format kafka: a property of Kafka's formatter, as print.key=true, print.offset=true, key.separator=:"
+OFFSET_HELP = "Where to begin: earliest, latest, max-timestamp, N, -N (the last N records), @MS or an ISO time."
+FORMATTER_HELP = "With --format kafka: a property of Kafka's formatter, such as print.key=true, print.offset=true, key.separator=:"
 
 
 @command(
     formats=("jsonl", "kafka", "json", "yaml", "csv", "table", "wide"),
     examples=[
-        ("What comes from now on.", "kops topic consume orders"),
-        ("All there is, then stop; values as text.", "kops topic consume orders --from-beginning --until-end --format kafka"),
+        ("New records, as they come.", "kops topic consume orders"),
+        ("All records, then stop; values as text.", "kops topic consume orders --from-beginning --until-end --format kafka"),
         ("The last ten of a partition, readable.", "kops topic consume orders --partition 0 --offset -10 -e --value-encoding utf8"),
-        ("As a member of a group, from its committed offsets on.", "kops topic consume orders --group billing --from-beginning"),
+        ("As a member of a group, from its committed offsets.", "kops topic consume orders --group billing --from-beginning"),
         (
-            "Ten decided records from a time on.",
+            "Ten committed records from a given time.",
             "kops topic consume orders --offset 2026-11-21T08:00Z --isolation-level read_committed | head",
         ),
     ],
@@ -61,7 +61,7 @@ def consume(
     ] = None,
     offset: Annotated[str, typer.Option("--offset", metavar="OFFSET", help=OFFSET_HELP)] = "latest",
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="The same as --offset earliest.")] = False,
-    until_end: Annotated[bool, typer.Option("-e", "--until-end", help="Stop where the partitions ended at the start.")] = False,
+    until_end: Annotated[bool, typer.Option("-e", "--until-end", help="Stop at the end that the partitions have now.")] = False,
     max_messages: Annotated[
         int | None, typer.Option("-c", "--max-messages", metavar="N", min=0, help="Stop after this many records.")
     ] = None,
@@ -82,7 +82,7 @@ def consume(
     group: Annotated[
         str | None, typer.Option("-g", "--group", metavar="GROUP", help="Read as a member of this consumer group, and commit its offsets.")
     ] = None,
-    batch: Annotated[bool, typer.Option("--batch", help="Show for each record the batch it came in.")] = False,
+    batch: Annotated[bool, typer.Option("--batch", help="Show for each record the batch that it is in.")] = False,
     formatter: Annotated[list[str] | None, typer.Option("--formatter-property", "--property", metavar="K=V", help=FORMATTER_HELP)] = None,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
@@ -90,12 +90,12 @@ def consume(
 ) -> None:
     """Read the records of a topic; follows until it is stopped.
 
-    Without --group, by partition. With --group, as a member of that group: it reads the partitions that the group gives it, from the
-    committed offsets on (--offset counts where there are none), commits what was printed every auto.commit.interval.ms and at the end, and
-    leaves. Tables and -o FILE are committed at the end only. Settings as session.timeout.ms or partition.assignment.strategy are Kafka's.
+    With --group, the command reads as a member of that group: it reads the partitions that the group assigns to it, from the
+    committed offsets (or from --offset where there are none), commits printed records every auto.commit.interval.ms and at the end, and
+    leaves the group. For tables and -o FILE it commits only at the end. Settings have Kafka's names, such as session.timeout.ms.
 
     Records of one partition come in order. A line of JSON has offset, timestamp, tsType, key, value, headers, leaderEpoch, topic and
-    partition. Offsets outside of a partition are brought within it. --format kafka prints what kafka-console-consumer prints.
+    partition. An offset outside a partition becomes its start or end. --format kafka prints what kafka-console-consumer prints.
     """
     from kops.client.offsets import EARLIEST, OffsetSpec, parse_offset
     from kops.forensics.dump.filters import check_encoding
@@ -104,7 +104,7 @@ def consume(
     spec = OffsetSpec("named", EARLIEST) if from_beginning else parse_offset(offset)
     text = KafkaText(formatter or ()) if out.format == "kafka" else None
     if formatter and text is None:
-        raise UsageError("--formatter-property is for --format kafka")
+        raise UsageError("--formatter-property: only with --format kafka")
     more = {} if isolation is None else {"isolation.level": isolation}
     wanted = parse_partitions(partitions)
     _check_group(group, wanted)
@@ -152,7 +152,7 @@ class _Partitions:
         return self._consumer.poll(timeout_ms)
 
     def is_over(self) -> bool:
-        """Whether all ends are reached. Partitions that are at their end are read no more."""
+        """Whether all ends are reached. Stop reading partitions that are at their end."""
         if self.ends is None:
             return False
         for key, position in self._consumer.positions.items():
@@ -184,7 +184,7 @@ class _Partitions:
 
 
 class _Group:
-    """The partitions that a group gives this member. What is printed gets committed."""
+    """The partitions that a group assigns to this member. Offsets of printed records are committed."""
 
     def __init__(self, out: Output, client: Client, keys: list[TopicPartition], spec: OffsetSpec, until_end: bool, group: str) -> None:
         from kops.client.groups.consumer import GroupConsumer
@@ -198,7 +198,7 @@ class _Group:
         self._name, self._topic = group, keys[0].topic
         self._is_ending = self._has_lost_output = False
         self._written: dict[TopicPartition, int] = {}
-        # Rows of a table wait for others, and a file that is not complete is removed after an error.
+        # A table buffers rows, and an incomplete file is removed after an error, so offsets cannot be committed earlier.
         self._streams = out.file is None and out.format not in ("table", "wide")
         self._commits = settings.enable_auto_commit
         self._consumer = GroupConsumer(
@@ -234,18 +234,18 @@ class _Group:
 
     @property
     def is_reading(self) -> bool:
-        """Whether the group has given this member its partitions."""
+        """Whether the group has assigned partitions to this member."""
         return self._consumer.is_assigned
 
     def done(self, key: TopicPartition, next_offset: int) -> None:
         """Note that all records before this offset are printed."""
         self._written[key] = next_offset
-        # Pieces that are smaller than a pipe: the reader of one may go away, and gets the rest again.
+        # Commit in pieces smaller than a pipe's buffer: if the reader of the pipe exits, only uncommitted records are read again.
         if self._streams and not 0 < self._out.pending_bytes < PIECE_BYTES:
             self._settle()
 
     def resume(self) -> str:
-        """The group goes on at its offsets."""
+        """The command line that continues at the group's offsets."""
         return f"kops topic consume {self._topic} --group {shlex.quote(self._name)}"
 
     def _settle(self) -> None:
@@ -278,7 +278,8 @@ class _Group:
         from kops.cli.printing.sink import OutputClosed, OutputError
 
         self._is_ending = True
-        # What was not written when the output failed must not be committed. A flush would succeed now, because nothing is left to write.
+        # Records that were not written when the output failed must not be committed. A flush would succeed now, because its buffer is
+        # empty.
         self._has_lost_output = isinstance(error, OutputError)
         is_complete = kind is None or issubclass(kind, KeyboardInterrupt | OutputClosed)
         self._consumer.close(commits=self._commits and (self._streams or is_complete))
@@ -349,7 +350,7 @@ def _fetched(out: Output, source: _Partitions | _Group, timeout_ms: int | None) 
             heard_ms = now_ms
         if came:
             continue
-        # A reader sees all records before a pause.
+        # Flush before a pause, so that the reader sees all records.
         out.flush()
         out.check_reader()
         if timeout_ms is not None and now_ms - heard_ms >= timeout_ms:
@@ -379,7 +380,7 @@ def _print(out: Output, documents: Iterator[dict[str, Any]], with_batch: bool) -
     if out.format not in ("table", "wide"):
         out.rows(documents, columns, schema="kops.records/v1", key="records")
         return
-    # Lines are aligned in pieces: an interrupt must print the last piece, too.
+    # Lines are aligned in pieces. After an interrupt, the last piece must still be printed.
     rows = _UntilInterrupt(documents)
     out.rows(rows, columns, schema="kops.records/v1", key="records")
     if rows.interrupt is not None:
@@ -387,7 +388,7 @@ def _print(out: Output, documents: Iterator[dict[str, Any]], with_batch: bool) -
 
 
 class _UntilInterrupt:
-    """The same rows, which end at Ctrl-C; it is kept as `interrupt`."""
+    """The same rows, which end at Ctrl-C. The exception is kept as `interrupt`."""
 
     def __init__(self, rows: Iterator[dict[str, Any]]) -> None:
         self._rows = rows
@@ -450,7 +451,7 @@ class KafkaText:
     TEXTS = ("key.separator", "line.separator", "headers.separator", "null.literal")
 
     def __init__(self, properties: Any) -> None:
-        """`properties` are texts as `print.key=true`, `key.separator=:`. Raises UsageError for an unknown one."""
+        """`properties` are texts such as `print.key=true`, `key.separator=:`. Raises UsageError for an unknown one."""
         self._shown = {"value"}
         texts = {"key.separator": "\t", "line.separator": "\n", "headers.separator": ",", "null.literal": "null"}
         for one in properties:
@@ -484,7 +485,7 @@ class KafkaText:
         if switch == "delivery":
             return b"Delivery:NOT_PRESENT"
         if switch == "epoch":
-            return b"Epoch:NOT_PRESENT"  # the tool's records for its formatter don't have it
+            return b"Epoch:NOT_PRESENT"  # the records that the tool passes to its formatter have no epoch
         if switch == "headers":
             return self._headers_separator.join(map(self._header, record.headers)) or b"NO_HEADERS"
         content: bytes | None = record.key if switch == "key" else record.value

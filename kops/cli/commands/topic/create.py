@@ -36,8 +36,8 @@ COLUMNS = [
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("A topic of three partitions, each on two brokers.", "kops topic create orders --partitions 3 --replication-factor 2"),
-        ("With settings of its own.", "kops topic create users --config cleanup.policy=compact --config segment.ms=60000"),
-        ("Replicas where they are wanted: two partitions.", "kops topic create orders --replica-assignment 1:2,2:3"),
+        ("A topic with its own settings.", "kops topic create users --config cleanup.policy=compact --config segment.ms=60000"),
+        ("Two partitions with given replicas.", "kops topic create orders --replica-assignment 1:2,2:3"),
     ],
 )
 def create(
@@ -70,12 +70,12 @@ def create(
 
     names = need_topics(topics, topic)
     if replica_assignment is not None and (partitions is not None or replication_factor is not None):
-        raise UsageError("--replica-assignment says how many partitions and replicas: no --partitions, no --replication-factor")
+        raise UsageError("--replica-assignment cannot be used with --partitions or --replication-factor")
     assignment = None if replica_assignment is None else parse_assignment(replica_assignment)
     own = parse_settings(settings or (), source="--config")
     for name in names:
         if "." in name or "_" in name:
-            out.detail(f"{name}: metric names have _ in place of . and _, so topics that differ only in these collide there")
+            out.detail(f"{name}: metric names replace . with _, so the metrics of topics that differ only in these characters collide")
     with connect(out, bootstrap, config, properties) as client:
         wanted = [NewTopic(name, partitions, replication_factor, assignment, own) for name in dict.fromkeys(names)]
         results = create_topics(client, wanted, validate_only=dry_run)

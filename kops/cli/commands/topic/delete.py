@@ -30,7 +30,7 @@ COLUMNS = [Column("topic"), *OUTCOME_COLUMNS]
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("One topic.", "kops topic delete orders"),
-        ("All that begin with test-, without being asked.", "kops topic delete 'test-.*' --yes"),
+        ("All topics that begin with test-, without confirmation.", "kops topic delete 'test-.*' --yes"),
     ],
 )
 def delete(
@@ -48,7 +48,7 @@ def delete(
 ) -> int:
     """Delete topics and all records in them. This cannot be undone.
 
-    Topics found by a regular expression are deleted only after a question at the terminal, or with --yes.
+    Topics found by a regular expression are deleted only after confirmation at the terminal, or with --yes.
     """
     from kops.cli.printing.output import can_ask
     from kops.client.topics import delete_topics, list_topics, match_topics

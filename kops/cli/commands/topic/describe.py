@@ -46,7 +46,7 @@ CSV_COLUMNS = [*PARTITION_COLUMNS, Column("topic_id")]
     examples=[
         ("One topic.", "kops topic describe orders -b localhost:9092"),
         ("Every partition that has no leader.", "kops topic describe --unavailable-partitions"),
-        ("Topics with settings of their own, as JSON.", "kops topic describe --topics-with-overrides --format json"),
+        ("Topics with overridden settings, as JSON.", "kops topic describe --topics-with-overrides --format json"),
     ],
 )
 def describe(
@@ -63,14 +63,14 @@ def describe(
         bool, typer.Option("--under-min-isr-partitions", help="Only partitions with fewer in-sync replicas than min.insync.replicas.")
     ] = False,
     at_min_isr: Annotated[
-        bool, typer.Option("--at-min-isr-partitions", help="Only partitions with just min.insync.replicas in-sync replicas.")
+        bool, typer.Option("--at-min-isr-partitions", help="Only partitions with exactly min.insync.replicas in-sync replicas.")
     ] = False,
-    with_overrides: Annotated[bool, typer.Option("--topics-with-overrides", help="Only topics with settings of their own.")] = False,
+    with_overrides: Annotated[bool, typer.Option("--topics-with-overrides", help="Only topics with overridden settings.")] = False,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> None:
-    """Describe topics: partitions with leader, replicas, in-sync and eligible leader replicas, and settings of their own.
+    """Describe topics: partitions with leader, replicas, in-sync and eligible leader replicas, and overridden settings.
 
     A table lists topics first and their partitions below. In json, jsonl and yaml a topic holds its partitions; configs are all settings
     that are set for the topic or for its brokers, overrides only those set for the topic.
@@ -115,7 +115,7 @@ def _find(client: Client, wanted: list[str], topic_id: str | None, exclude_inter
     infos = []
     for name, info in sorted(describe_topics(client, names).items()):
         if isinstance(info, ApiError):
-            # Deleted between the two questions: as if it had not been there, unless it was asked for.
+            # The topic was deleted between the two requests: skip it, unless it was named.
             if info.name == "UNKNOWN_TOPIC_OR_PARTITION" and not wanted:
                 continue
             raise ApiError(info.name, f"{name}: {info}")
@@ -125,7 +125,7 @@ def _find(client: Client, wanted: list[str], topic_id: str | None, exclude_inter
 
 
 class Settings(NamedTuple):
-    """A topic's settings (those set for it or for brokers, those set for it), and its min.insync.replicas."""
+    """A topic's settings: those set for it or for its brokers, those set only for it, and its min.insync.replicas."""
 
     configs: dict[str, str | None]
     overrides: dict[str, str | None]

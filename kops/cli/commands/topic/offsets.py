@@ -55,8 +55,8 @@ TIME_HELP = "Which offset: earliest, latest, max-timestamp, earliest-local, late
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("Start and end of each partition.", "kops topic offsets orders"),
-        ("The first record of a day or later.", "kops topic offsets orders --time 2026-11-21T00:00:00Z"),
-        ("The record with the greatest time, of one partition.", "kops topic offsets orders --partition 0 --time max-timestamp"),
+        ("The first record on or after a day.", "kops topic offsets orders --time 2026-11-21T00:00:00Z"),
+        ("The record with the latest timestamp in one partition.", "kops topic offsets orders --partition 0 --time max-timestamp"),
     ],
 )
 def offsets(
@@ -72,10 +72,10 @@ def offsets(
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Show where partitions start and end, or the offset that a time, a name or a number means.
+    """Show where partitions start and end, or the offset for a time, a name or a number.
 
-    With isolation.level=read_committed (--command-property) the end is where the first open transaction starts. No offset (-): there is no
-    such record. Compaction and transaction markers leave gaps, so there are as many records as offsets at most.
+    With isolation.level=read_committed (--command-property) the end is where the first open transaction starts. "-" means that there is no
+    such record. Compaction and transaction markers leave gaps, so there may be fewer records than offsets.
     """
     from kops.client.offsets import parse_offset
     from kops.client.topics import list_topics, match_infos

@@ -32,19 +32,19 @@ COLUMNS = [
 ]
 ESCAPES = {"\\t": "\t", "\\n": "\n", "\\0": "\0"}
 KEY_HELP = "The text between key and value in a line (\\t is a tab); lines without it have no key."
-NULL_HELP = "A key or value that is this text is null: --null-marker '' makes empty values tombstones."
+NULL_HELP = "A key or value equal to this text is null: --null-marker '' makes empty values tombstones."
 
 
 @command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("Each line of a file a record.", "kops topic produce orders access.log"),
+        ("Each line of a file as a record.", "kops topic produce orders access.log"),
         ("Keys before a tab, compressed.", "kops topic produce orders --key-separator '\\t' --compression-codec zstd < pairs.tsv"),
         (
             "All lines or none, for readers with isolation level read_committed.",
             "kops topic produce orders batch.log --transactional-id loader",
         ),
-        ("What another cluster has, with keys, headers and times.", "kops topic produce orders --input jsonl records.jsonl"),
+        ("Records of another cluster, with keys, headers and times.", "kops topic produce orders --input jsonl records.jsonl"),
     ],
 )
 def produce(
@@ -56,7 +56,7 @@ def produce(
     null_marker: Annotated[str | None, typer.Option("--null-marker", metavar="TEXT", help=NULL_HELP)] = None,
     header: Annotated[list[str] | None, typer.Option("-H", "--header", metavar="K=V", help="A header of each record.")] = None,
     partition: Annotated[
-        int | None, typer.Option("-p", "--partition", metavar="N", min=0, help="The partition (default: by key, as Kafka's producer).")
+        int | None, typer.Option("-p", "--partition", metavar="N", min=0, help="The partition (default: by key, as Kafka's producer does).")
     ] = None,
     codec: Annotated[
         str | None, typer.Option("-z", "--compression-codec", metavar="|".join(CODECS), help="How batches are compressed.")
@@ -80,10 +80,10 @@ def produce(
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Write records to a topic: idempotent and to all in-sync replicas, unless settings say otherwise.
+    """Write records to a topic, by default idempotently and to all in-sync replicas.
 
-    A line of JSON is a record as kops topic consume prints it; its key, value, headers and timestamp are used. On Ctrl-C, records that were
-    read are still written. At the end one row for each partition shows what it got.
+    A line of JSON is a record as kops topic consume prints it; its key, value, headers and timestamp are used. After Ctrl-C, records that
+    were already read are still written. At the end, a row for each partition shows its records and offsets.
 
     With --transactional-id the records of a run are one transaction. It is committed at the end of the input, and aborted on an error or
     Ctrl-C. An earlier producer with this id is fenced, and what it left open is aborted.

@@ -42,8 +42,8 @@ OFFSET_HELP = "Delete the records below it: N, -N (keep that many), latest (all)
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("All records of partition 0 below offset 1000.", "kops topic trim orders --partition 0 --offset 1000"),
-        ("All that is older than a day, of all partitions.", "kops topic trim orders --offset 2026-11-21T00:00:00Z"),
-        ("What Kafka's own file of offsets says.", "kops topic trim --offset-json-file offsets.json"),
+        ("All records before a time, in all partitions.", "kops topic trim orders --offset 2026-11-21T00:00:00Z"),
+        ("The records in a file of Kafka's tool.", "kops topic trim --offset-json-file offsets.json"),
     ],
 )
 def trim(
@@ -61,7 +61,7 @@ def trim(
 ) -> int:
     """Delete the records below an offset (Kafka's delete-records). This cannot be undone.
 
-    From then on the log starts at the offset on all replicas. A file is deleted when everything in it is below the offset.
+    The log then starts at the offset on all replicas. A segment is deleted when all its records are below the offset.
     """
     from kops.client.offsets import HIGH_WATERMARK, delete_records, parse_delete_records
 
@@ -91,7 +91,7 @@ def trim(
 
 
 def _targets(client: Client, topic: str, wanted: list[int], offset: str) -> dict[TopicPartition, int | ApiError]:
-    """The offsets up to which to delete. A number is sent as it is, so that the server reports an invalid one."""
+    """Return the offset below which to delete, by partition. A number is sent unchanged, so that the server reports an invalid one."""
     from kops.client.offsets import HIGH_WATERMARK, LATEST, parse_offset, resolve_offsets
     from kops.client.topics import list_topics
     from kops.records.log_offsets import TopicPartition

@@ -44,7 +44,7 @@ PRODUCER_COLUMNS = [
 @command(
     formats=FORMATS,
     examples=[
-        ("What a transactional id is doing.", "kops txn describe pay-1"),
+        ("The transaction of a transactional id.", "kops txn describe pay-1"),
         ("For a program.", "kops txn describe pay-1 --format json"),
     ],
 )
@@ -58,7 +58,7 @@ def describe(
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Show what transactional ids are doing: producer, state, since when, in which partitions."""
+    """Show the state of transactional ids: producer, state, start time and partitions."""
     from kops.client.coordinators.transactions import describe_transactions
 
     wanted = list(dict.fromkeys([*(ids or ()), *(option or ())]))
@@ -91,8 +91,8 @@ def _row(one: TransactionDescription, now_ms: int) -> dict[str, Any]:
 @command(
     formats=FORMATS,
     examples=[
-        ("Who writes to a partition.", "kops txn producers orders:0"),
-        ("What a replica on broker 2 remembers.", "kops txn producers orders:0 --broker-id 2"),
+        ("Producers of a partition.", "kops txn producers orders:0"),
+        ("Producers that the replica on broker 2 remembers.", "kops txn producers orders:0 --broker-id 2"),
     ],
 )
 def producers(
@@ -111,7 +111,7 @@ def producers(
 ) -> int:
     """Show the idempotent and transactional producers that partitions remember.
 
-    TRANSACTION FROM is the first offset of an open transaction. Readers of committed records do not get records from this offset on.
+    TRANSACTION FROM is the first offset of an open transaction. Readers of committed records stop at this offset.
     """
     from kops.client.coordinators.resets import check_partitions, parse_topics
     from kops.client.coordinators.transactions import describe_producers
@@ -138,7 +138,7 @@ def scope(topics: list[str] | None, option: list[str] | None, partition: int | N
     if partition is None:
         return wanted
     if len(wanted) != 1 or ":" in wanted[0]:
-        raise UsageError("--partition: with exactly one topic, without partitions behind it")
+        raise UsageError("--partition: only with a single topic, given without partitions")
     return [f"{wanted[0]}:{partition}"]
 
 

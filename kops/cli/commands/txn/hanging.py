@@ -36,7 +36,7 @@ PartitionOption = Annotated[
     examples=[
         ("In all topics.", "kops txn find-hanging"),
         ("In the replicas of one broker.", "kops txn find-hanging --broker-id 2"),
-        ("Whatever was last written to ten minutes ago, or earlier.", "kops txn find-hanging orders --max-transaction-timeout 10"),
+        ("Transactions that were last written to ten minutes ago or earlier.", "kops txn find-hanging orders --max-transaction-timeout 10"),
     ],
 )
 def find_hanging(
@@ -48,7 +48,8 @@ def find_hanging(
         int | None, typer.Option("--broker-id", metavar="ID", help="Only partitions with a replica on this broker.", show_default=False)
     ] = None,
     timeout: Annotated[
-        int, typer.Option("--max-transaction-timeout", metavar="MINUTES", min=0, help="Only what was last written to longer ago than this.")
+        int,
+        typer.Option("--max-transaction-timeout", metavar="MINUTES", min=0, help="Only those last written to longer ago than this."),
     ] = 15,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
@@ -56,8 +57,8 @@ def find_hanging(
 ) -> int:
     """Find transactions that are open in a partition although no coordinator will end them.
 
-    They hold back readers of committed records, and the cleaner, for ever. COMMAND ends each. Younger transactions than
-    --max-transaction-timeout may still be on their way to the coordinator. The exit code is 1 if something could not be asked.
+    They block readers of committed records, and the cleaner, for ever. COMMAND ends each. Transactions younger than
+    --max-transaction-timeout may not have reached the coordinator yet. The exit code is 1 if a broker did not answer.
     """
     from kops.client.coordinators.transactions import find_hanging as search
 
@@ -106,7 +107,7 @@ def _keys(client: Client, wanted: list[str], broker_id: int | None) -> list[Topi
 @command(
     formats=(),
     examples=[
-        ("What find-hanging, or kops log txns, has found.", "kops txn abort --topic orders --partition 0 --start-offset 4711"),
+        ("A transaction found by find-hanging or kops log txns.", "kops txn abort --topic orders --partition 0 --start-offset 4711"),
         ("The open transaction of a transactional id.", "kops txn abort --transactional-id pay-1"),
     ],
 )
@@ -133,10 +134,10 @@ def abort(
     config: CommandConfig = None,
     properties: CommandProperty = None,
 ) -> int:
-    """Abort a transaction. This cannot be undone, and needs the right to administer the cluster.
+    """Abort a transaction. This cannot be undone, and requires permission to administer the cluster.
 
-    A hanging transaction is named by its partition and first offset: the partition's leader writes the marker. If a coordinator still knows
-    of the transaction, use --transactional-id: the coordinator fences the producer, aborts, and writes all markers.
+    Name a hanging transaction by its partition and first offset: the partition's leader then writes the marker. If a coordinator still
+    knows the transaction, use --transactional-id: the coordinator fences the producer, aborts the transaction and writes all markers.
     """
     from kops.client.coordinators.transactions import abort_in_partition, abort_transactional_id
     from kops.records.log_offsets import TopicPartition
@@ -148,7 +149,7 @@ def abort(
         raise UsageError(f"name the transaction in exactly one way: {ask}")
     if transactional_id is not None:
         if topic is not None or partition is not None:
-            raise UsageError("--transactional-id: without --topic and --partition")
+            raise UsageError("--transactional-id cannot be used with --topic or --partition")
         with connect(out, bootstrap, config, properties) as client:
             abort_transactional_id(client, transactional_id)
         out.say(f"{transactional_id}: aborted, and its producer is fenced")

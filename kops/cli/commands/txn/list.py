@@ -30,14 +30,14 @@ COLUMNS = [
 )
 def list_(
     out: Output,
-    state: Annotated[list[str] | None, typer.Option("--state", metavar="STATE", help="Only ids in this state, as Ongoing.")] = None,
+    state: Annotated[list[str] | None, typer.Option("--state", metavar="STATE", help="Only ids in this state, such as Ongoing.")] = None,
     producer_id: Annotated[list[int] | None, typer.Option("--producer-id", metavar="N", help="Only of this producer id.")] = None,
     duration: Annotated[
         int | None, typer.Option("--duration-filter", metavar="MS", help="Only transactions that have run longer.", show_default=False)
     ] = None,
     pattern: Annotated[
         str | None,
-        typer.Option("--transactional-id-pattern", metavar="RE", help="Only ids that fit this RE2 expression.", show_default=False),
+        typer.Option("--transactional-id-pattern", metavar="RE", help="Only ids that match this RE2 expression.", show_default=False),
     ] = None,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
@@ -45,7 +45,7 @@ def list_(
 ) -> int:
     """List transactional ids with their coordinators, producers and states.
 
-    Every broker is asked; one that does not answer is reported, and the exit code is then 1.
+    The command asks every broker. If one does not answer, it is reported, and the exit code is 1.
     """
     from kops.client.coordinators.transactions import list_transactions
 

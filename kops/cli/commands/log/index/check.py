@@ -1,4 +1,4 @@
-"""`kops log index check`: indexes against their logs."""
+"""`kops log index check`: checks indexes against their logs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def check(
 ) -> int:
     """Check offset, time and transaction indexes against their logs; read-only.
 
-    Every entry is compared with the batches: order, positions, offsets, timestamps, what is missing at the end, aborted transactions. An
-    entry may differ from that of another replica: it is right if a look-up through it finds the right batch. The exit code is 4 when there
-    is a problem, and 8 more when a file could not be read.
+    Every entry is compared with the batches: order, positions, offsets, timestamps, missing entries at the end, aborted transactions. An
+    entry may differ from that of another replica. It is correct if a look-up through it finds the correct batch. The exit code is 4 if
+    there is a problem. 8 is added if a file could not be read.
     """
     from kops.cli.printing.text import human_bytes
     from kops.forensics.index.check import check_indexes

@@ -1,4 +1,4 @@
-"""`kops log index diff`: entries that differ from what a broker would write now."""
+"""`kops log index diff`: shows entries that differ from what a broker would write now."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMA = "kops.index-diff/v1"
 
 @command(
     formats=("table", "json", "jsonl", "yaml", "csv"),
-    examples=[("What a rebuild would change, entry by entry.", "kops log index diff /var/lib/kafka/orders-0")],
+    examples=[("Changes that a rebuild would make, entry by entry.", "kops log index diff /var/lib/kafka/orders-0")],
 )
 def diff(
     out: Output,
@@ -35,9 +35,9 @@ def diff(
     """Show the index entries that differ from those that a broker would write now; read-only.
 
     An entry is (offset, position) in an .index, (offset, timestamp) in a .timeindex, (producer id, first offset, last offset, last stable
-    offset, version) in a .txnindex; "existing" entries are only in the file, "rebuilt" ones only in the rebuilt index. A difference need
-    not be an error: followers and older versions write other entries that are just as good ("kops log index check" tells). The exit code is
-    0 either way, and 8 when a file could not be read.
+    offset, version) in a .txnindex; "existing" entries are only in the file, "rebuilt" ones only in the rebuilt index. A difference is not
+    always an error: followers and older versions write other, equally valid entries ("kops log index check" decides). The exit code is
+    0, with or without differences, and 8 if a file could not be read.
     """
     from kops.forensics.index.diff import diff_indexes
 
@@ -56,7 +56,7 @@ def diff(
 
     def tell(found: Finding) -> None:
         out.status |= FAILED
-        out.fail(f"{found.file}: {found.detail}: what hangs on it is not compared")
+        out.fail(f"{found.file}: {found.detail}: data that depends on it is not compared")
 
     columns = [Column("file"), Column("entry", kind="int"), Column("existing", kind="list"), Column("rebuilt", kind="list")]
     out.rows(rows(), columns, schema=SCHEMA, key="differences")

@@ -23,8 +23,8 @@ COLUMNS = [Column("action"), Column("path"), Column("why")]
 @command(
     formats=("table", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("What would be written; nothing is.", "kops log index rebuild -n /var/lib/kafka/orders-0"),
-        ("Repair what is wrong, without being asked.", "kops log index rebuild --yes /var/lib/kafka"),
+        ("Show the plan without writing.", "kops log index rebuild -n /var/lib/kafka/orders-0"),
+        ("Rebuild wrong indexes without confirmation.", "kops log index rebuild --yes /var/lib/kafka"),
         ("All indexes, as a 4.3 broker would write them.", "kops log index rebuild --all --yes /var/lib/kafka/orders-0"),
     ],
 )
@@ -34,7 +34,7 @@ def rebuild(
     dry_run: Annotated[bool, typer.Option("-n", "--dry-run", help="Show the plan only.", show_default=False)] = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Don't ask.", show_default=False)] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also indexes that are right, but not what a broker would write now.", show_default=False)
+        bool, typer.Option("--all", help="Also correct indexes that a broker would write differently now.", show_default=False)
     ] = False,
     index_interval_bytes: Annotated[
         int | None,
@@ -49,10 +49,10 @@ def rebuild(
 ) -> int:
     """Rebuild wrong or missing indexes, byte for byte as a broker writes them.
 
-    Only what "index check" finds wrong is written, unless --all is given. The lock of the log directory is held meanwhile; while a broker
-    runs nothing is done (exit code 8). Each index is written beside the old one, forced to the disk and renamed into its place, with a
-    journal that "kops log repair --rollback" undoes. The exit code is 1 when something was repaired, and the next check gives 0; 8 is added
-    when a file could not be read, 4 when anything is left.
+    Unless --all is given, only indexes that "index check" finds wrong are written. The command locks the log directory; while a broker
+    runs, it does nothing (exit code 8). Each index is written to a temporary file, flushed and renamed, with a
+    journal that "kops log repair --rollback" undoes. The exit code is 1 if something was repaired, and the next check gives 0. 8 is added
+    if a file could not be read, 4 if problems remain.
     """
     from kops.errors import UsageError
     from kops.forensics.index.rebuild import apply_rebuild, plan_rebuild
@@ -63,7 +63,7 @@ def rebuild(
     if report.steps and not dry_run:
         if not yes:
             if not can_ask():
-                raise UsageError("no terminal to ask at: give --yes to write, or -n to show the plan only")
+                raise UsageError("no terminal for a confirmation: give --yes to write, or -n to show only the plan")
             for step in report.steps:
                 out.say(f"{step.action} {step.path}: {step.why}")
             yes = out.confirm(f"Write {_indexes(len(report.steps))}?")

@@ -1,4 +1,4 @@
-"""`kops log meta diff`: what changed in a cluster's metadata between two offsets, or what differs between two directories."""
+"""`kops log meta diff`: shows changes of a cluster's metadata between two offsets, or differences between two directories."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ COLUMNS = [
 @command(
     formats=("table", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("What changed since the newest snapshot.", "kops log meta diff /var/lib/kafka"),
-        ("What a range of records changed.", "kops log meta diff --from-offset 4000 --to-offset 4711 /var/lib/kafka"),
-        ("How two controllers differ.", "kops log meta diff /controller1/__cluster_metadata-0 /controller2/__cluster_metadata-0"),
+        ("Changes since the newest snapshot.", "kops log meta diff /var/lib/kafka"),
+        ("Changes made by a range of records.", "kops log meta diff --from-offset 4000 --to-offset 4711 /var/lib/kafka"),
+        ("Differences between two controllers.", "kops log meta diff /controller1/__cluster_metadata-0 /controller2/__cluster_metadata-0"),
     ],
 )
 def diff(
@@ -38,14 +38,14 @@ def diff(
     other: Annotated[str | None, typer.Argument(metavar="[OTHER]", help="Another metadata log or snapshot.", show_default=False)] = None,
     from_offset: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="First offset of the range (default: behind the newest snapshot).", show_default=False),
+        typer.Option(metavar="N", min=0, help="First offset of the range (default: after the newest snapshot).", show_default=False),
     ] = None,
     to_offset: ToOffset = None,
 ) -> int:
     """Show what changed in a cluster's metadata; read-only.
 
-    With one PATH, the metadata before --from-offset are compared with those at --to-offset. With two, both are compared at --to-offset, or
-    at their ends. "before" is the first of the two. The exit code is 0 whether something differs or not, and 4 for damage.
+    With one PATH, the metadata before --from-offset is compared with that at --to-offset. With two, both are compared at --to-offset, or
+    at their ends. "before" is the first of the two. The exit code is 0, with or without differences, and 4 for damage.
     """
     from kops.forensics.metadata_log.compare import compare
     from kops.forensics.metadata_log.tree import tree

@@ -1,4 +1,4 @@
-"""What the commands `kops log meta ...` share: the path, the offset up to which is read, and warnings about what was left out."""
+"""Shared code of the commands `kops log meta ...`: the path, the last offset to read, and warnings about damaged records."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ SHOWN = 10
 Source = Annotated[
     str, typer.Argument(metavar="PATH", help="A __cluster_metadata-0 directory, a log directory that has one, or one snapshot.")
 ]
-ToOffset = Annotated[
-    int | None, typer.Option(metavar="N", min=-1, help="Last offset to read (default: all there are).", show_default=False)
-]
-Node = Annotated[str | None, typer.Argument(metavar="[NODE]", help="A node, as topics/byName/orders.", show_default=False)]
+ToOffset = Annotated[int | None, typer.Option(metavar="N", min=-1, help="Last offset to read (default: the last one).", show_default=False)]
+Node = Annotated[str | None, typer.Argument(metavar="[NODE]", help="A node, such as topics/byName/orders.", show_default=False)]
 
 
 def load(out: Output, path: str, end: int | None) -> Replayed:
-    """The image below the offset `end`, with a warning for everything that was left out."""
+    """Return the image made of the records below the offset `end`. Warn about everything that was left out."""
     from kops.files import OsFiles
     from kops.forensics.metadata_log.replay import replay
     from kops.forensics.metadata_log.source import open_metadata
@@ -46,17 +44,17 @@ def load(out: Output, path: str, end: int | None) -> Replayed:
     began = "the beginning" if result.snapshot is None else result.snapshot.name
     out.detail(f"{path}: offset {result.image.offset}, from {began}")
     if result.open_transaction:
-        out.say(f"{path}: the log ends in a metadata transaction that began behind offset {result.image.offset}; it is not shown")
+        out.say(f"{path}: the log ends in a metadata transaction that began after offset {result.image.offset}; it is not shown")
     return result
 
 
 def after(offset: int | None) -> int | None:
-    """The end of a range whose last offset is this one."""
+    """Return the exclusive end of a range whose last offset is `offset`."""
     return None if offset is None else offset + 1
 
 
 def node_at(root: Folder, path: str) -> Any:
-    """The node at a path. NotFoundError if there is none."""
+    """Return the node at a path. Raises NotFoundError if there is none."""
     from kops.forensics.metadata_log.tree import find_node
 
     try:

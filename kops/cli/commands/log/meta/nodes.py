@@ -1,4 +1,4 @@
-"""`kops log meta ls`, `cat` and `find`: the metadata of a cluster as a tree of nodes."""
+"""`kops log meta ls`, `cat` and `find`: show the metadata of a cluster as a tree of nodes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ COLUMNS = [Column("path"), Column("children", kind="int"), Column("value")]
 @command(
     formats=FORMATS,
     examples=[
-        ("The parts of the metadata.", "kops log meta ls /var/lib/kafka"),
+        ("The top-level nodes.", "kops log meta ls /var/lib/kafka"),
         ("The topics.", "kops log meta ls /var/lib/kafka topics/byName"),
     ],
 )
 def ls(out: Output, path: Source, node: Node = None, to_offset: ToOffset = None) -> int:
     """List the nodes below one node of a cluster's metadata.
 
-    The metadata are those of the newest intact snapshot and of the log behind it, as a starting node reads them. Nodes have the names of
-    Kafka's metadata shell. What is damaged is reported and left out; the exit code is then 4. Records at the end of a log may never have
+    The metadata comes from the newest intact snapshot and the log after it, as a starting node reads them. Nodes have the names of
+    Kafka's metadata shell. Damage is reported and left out; the exit code is then 4. Records at the end of a log may never have
     been committed. Nothing is written.
     """
     from kops.forensics.metadata_log.tree import Folder, tree
@@ -48,15 +48,15 @@ def ls(out: Output, path: Source, node: Node = None, to_offset: ToOffset = None)
     formats=("json", "yaml", "jsonl"),
     examples=[
         ("A topic with its partitions.", "kops log meta cat /var/lib/kafka topics/byName/orders"),
-        ("The brokers before a certain record.", "kops log meta cat --to-offset 4711 /var/lib/kafka/__cluster_metadata-0 cluster/brokers"),
-        ("What is in one snapshot.", "kops log meta cat --format yaml 00000000000000004711-0000000003.checkpoint"),
+        ("The brokers as of an offset.", "kops log meta cat --to-offset 4711 /var/lib/kafka/__cluster_metadata-0 cluster/brokers"),
+        ("The contents of one snapshot.", "kops log meta cat --format yaml 00000000000000004711-0000000003.checkpoint"),
     ],
 )
 def cat(out: Output, path: Source, node: Node = None, to_offset: ToOffset = None) -> int:
-    """Print a node of a cluster's metadata with everything below it.
+    """Print a node of a cluster's metadata and everything below it.
 
-    Without NODE all metadata are printed. Passwords and SCRAM credentials are shown as [redacted], as in Kafka's metadata shell. What is
-    damaged is reported and left out; the exit code is then 4.
+    Without NODE all metadata is printed. Passwords and SCRAM credentials are shown as [redacted], as in Kafka's metadata shell. Damage
+    is reported and left out; the exit code is then 4.
     """
     from kops.forensics.metadata_log.tree import tree
 
@@ -69,7 +69,7 @@ def cat(out: Output, path: Source, node: Node = None, to_offset: ToOffset = None
     formats=FORMATS,
     examples=[
         ("Every node.", "kops log meta find /var/lib/kafka"),
-        ("Where orders is named.", "kops log meta find --name '*orders*' /var/lib/kafka"),
+        ("Nodes with orders in their name.", "kops log meta find --name '*orders*' /var/lib/kafka"),
         ("The partitions of a topic.", "kops log meta find --format jsonl /var/lib/kafka topics/byName/orders"),
     ],
 )
@@ -78,13 +78,13 @@ def find(
     path: Source,
     node: Node = None,
     name: Annotated[
-        str | None, typer.Option("--name", metavar="PATTERN", help="Nodes whose name or path fits: * ? […].", show_default=False)
+        str | None, typer.Option("--name", metavar="PATTERN", help="Nodes whose name or path matches: * ? […].", show_default=False)
     ] = None,
     to_offset: ToOffset = None,
 ) -> int:
     """Find nodes of a cluster's metadata by name, at any depth.
 
-    With --name, a node is shown if its last name or its whole path fits the pattern. Leaves are shown with their values.
+    With --name, a node is shown if its last name or its whole path matches the pattern. Leaves are shown with their values.
     """
     from kops.forensics.metadata_log.tree import matching, tree
 
@@ -93,7 +93,7 @@ def find(
     node_at(root, start)
     found = [(where, each) for where, each in matching(root, start, name) if where]
     if name is not None and not found:
-        raise NotFoundError(f"{name}: no node fits")
+        raise NotFoundError(f"{name}: no node matches")
     _print(out, found, "")
     return 0
 
@@ -112,7 +112,7 @@ def _rows(out: Output, pairs: Iterable[tuple[str, Any]], start: str) -> Iterator
 
 
 def shown(out: Output, value: Any) -> Any:
-    """A leaf as it is in documents, and on one line in tables."""
+    """Return a leaf unchanged for documents, and as one line for tables."""
     if out.format not in ("table", "csv") or not isinstance(value, dict | list):
         return value
     from kops.cli.printing.documents import compact

@@ -1,4 +1,4 @@
-"""`kops log meta verify`: whether a node can read its metadata, and whether the snapshots are what the log says."""
+"""`kops log meta verify`: checks that a node can read its metadata, and that the snapshots agree with the log."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ SCHEMA = "kops.meta-verify/v1"
 @command(
     formats=("table", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("Whether a controller can start with this.", "kops log meta verify /var/lib/kafka"),
+        ("Check whether a controller can start with this.", "kops log meta verify /var/lib/kafka"),
         ("The findings for a program.", "kops log meta verify --format json /var/lib/kafka/__cluster_metadata-0"),
     ],
 )
 def verify(out: Output, path: Source) -> int:
     """Verify the metadata log and its snapshots; read-only.
 
-    It checks all that "kops log verify --level full" does. Then it replays every record, as a node does, and checks each snapshot against
-    the log, as far as the log reaches. The exit code is 4 when there is an error or a warning. kops-findings(7) explains the findings.
+    It makes all checks of "kops log verify --level full". Then it replays every record, as a node does, and checks each snapshot against
+    the log, as far as the log reaches. The exit code is 4 if there is an error or a warning. kops-findings(7) explains the findings.
     """
     from kops.files import OsFiles
     from kops.forensics.metadata_log.source import open_metadata

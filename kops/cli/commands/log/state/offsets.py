@@ -1,4 +1,4 @@
-"""`kops log offsets`: the positions of consumer groups, from the files of `__consumer_offsets`."""
+"""`kops log offsets`: shows committed offsets of consumer groups, from the files of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ KEYS = [column.key for column in COLUMNS]
 @command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("Where the groups are, by a broker's files.", "kops log offsets /var/lib/kafka"),
-        ("Where a group was last night.", "kops log offsets --group billing --at 2026-11-21T03:00Z /var/lib/kafka"),
+        ("The offsets of all groups in a broker's files.", "kops log offsets /var/lib/kafka"),
+        ("The offsets of a group last night.", "kops log offsets --group billing --at 2026-11-21T03:00Z /var/lib/kafka"),
         (
             "The same as a file that kops group reset --from-file and Kafka's tool take.",
             "kops log offsets --group billing --at 2026-11-21T03:00Z --as reset-csv -o billing.csv /var/lib/kafka",
@@ -67,14 +67,14 @@ def offsets(
         int, typer.Option(metavar="N", min=1, help="The brokers' offsets.retention.minutes, for the times of expiry.")
     ] = 10_080,
 ) -> int:
-    """Show the positions of consumer groups, from files; read-only.
+    """Show the committed offsets of consumer groups, from files; read-only.
 
-    The records of __consumer_offsets are replayed as a group coordinator replays them. "pending" offsets count when their transaction is
-    committed. "deleted" ones have a tombstone. EXPIRES is when a broker would delete the offset if nothing happens; there is none while the
-    group's members use it. LAG is measured against the partition's log, if it is below the same paths.
+    The records of __consumer_offsets are replayed as a group coordinator replays them. "pending" offsets take effect when their transaction is
+    committed. "deleted" offsets have a tombstone. EXPIRES is the time at which a broker would delete an unused offset; it is empty while the
+    group's members use the offset. LAG is computed from the partition's log, if that is below the same paths.
 
-    With --at, only records up to that time count. Positions that were overwritten later may be gone: a broker's cleaner removes them. What
-    can't be decoded is shown raw, and the exit code is then 4.
+    With --at, only records up to that time count. Offsets that were overwritten later may be missing, because a broker's cleaner removes
+    them. Records that cannot be decoded are shown raw, and the exit code is then 4.
     """
     from kops.files import OsFiles
     from kops.forensics.coordinators.internal_topics import GROUP_TOPIC, open_topic

@@ -1,4 +1,4 @@
-"""What these commands share: warnings about damage, records that are shown raw, and replicas that are left out."""
+"""Shared code of these commands: warnings about damage, records that are shown raw, and replicas that are left out."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 SHOWN = 10
 At = Annotated[
-    str | None, typer.Option("--at", metavar="TIME", help="As it was then: ms since 1970, or ISO (default: now).", show_default=False)
+    str | None, typer.Option("--at", metavar="TIME", help="The state as of then: ms since 1970, or ISO (default: now).", show_default=False)
 ]
 
 
 def at_ms(text: str | None) -> int | None:
-    """Milliseconds since 1970. UsageError if it is no time."""
+    """Return a time in milliseconds since 1970. Raises UsageError if the text is not a time."""
     if text is None:
         return None
     from kops.forensics.dump.filters import parse_time
@@ -30,7 +30,7 @@ def at_ms(text: str | None) -> int | None:
 
 
 def tell_replicas(out: Output, left_out: Iterable[tuple[PartitionDir, PartitionDir]]) -> None:
-    """Of several replicas of a partition only one is read."""
+    """Report the replicas that were not read: of several replicas of a partition, only one is read."""
     for each, other in left_out:
         out.detail(f"{each.path}: not read; {other.path} is a replica that reaches as far")
 
@@ -65,7 +65,7 @@ def tell_lost(out: Output, lost: Iterable[Lost]) -> None:
 
 
 def raw_rows(out: Output, raw: Iterable[Raw], keys: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Rows for records that can't be decoded: all keys of the listing, `state` raw, and the record."""
+    """Yield rows for records that cannot be decoded: all keys of the listing, `state` raw, and the record."""
     names = list(keys)
     for one in raw:
         out.status |= PROBLEMS

@@ -1,4 +1,4 @@
-"""`kops log txns`: open, hanging and empty transactions in partitions, from files."""
+"""`kops log txns`: shows open, hanging and empty transactions in partitions, from files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COLUMNS = [
 @command(
     formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
     examples=[
-        ("Who holds readers of committed records back.", "kops log txns /var/lib/kafka"),
+        ("Transactions that block readers of committed records.", "kops log txns /var/lib/kafka"),
         ("All log directories of a broker together, with empty transactions.", "kops log txns --empty /disk1/kafka /disk2/kafka"),
         ("The hanging ones, for a program.", "kops log txns --hanging --format jsonl /var/lib/kafka"),
     ],
@@ -56,9 +56,9 @@ def txns(
 ) -> int:
     """Show the transactions that are open in partitions, from files; read-only.
 
-    An open transaction hangs if its coordinator does not know of it in this partition, so that nobody will end it. To tell, the transaction
-    log must be below the same paths: name all log directories of a broker. COMMAND is what ends the transaction in a running cluster. The
-    oldest open transaction of a partition holds the last stable offset (LSO) back, where readers of committed records stop. The exit code
+    An open transaction hangs if its coordinator does not know that it is in this partition, so that nothing will end it. To find out, the transaction
+    log must be below the same paths: name all log directories of a broker. COMMAND ends the transaction in a running cluster. The
+    oldest open transaction of a partition holds back the last stable offset (LSO), at which readers of committed records stop. The exit code
     is 4 if a transaction hangs, and for damage.
     """
     from kops.files import OsFiles
@@ -84,7 +84,7 @@ class Ended(Protocol):
 def tell_counts(out: Output, counts: dict[str, int], ended: Ended, *, has_log: bool, partitions: int) -> None:
     """The last line: how many transactions there are."""
     if not has_log and counts["open"]:
-        out.say("the transaction log is not here, so it is not known which of them hang")
+        out.say("the transaction log is not below these paths, so kops cannot tell which of them hang")
     words = f"{ended.committed} committed, {ended.aborted} aborted, {ended.empty} empty"
     out.say(f"{counts['open']} open, {counts['hanging']} hanging, {words} in {partitions} partitions")
 

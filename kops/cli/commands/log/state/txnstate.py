@@ -1,4 +1,4 @@
-"""`kops log txnstate`: transactional ids and their transactions, from the files of `__transaction_state`."""
+"""`kops log txnstate`: shows transactional ids and their transactions, from the files of `__transaction_state`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KEYS = [column.key for column in COLUMNS]
     examples=[
         ("The transactional ids that a broker coordinates.", "kops log txnstate /var/lib/kafka"),
         ("Open transactions, for a program.", "kops log txnstate --state Ongoing --format jsonl /var/lib/kafka"),
-        ("One of them as it was then.", "kops log txnstate --transactional-id pay-1 --at 2026-11-21T03:00Z /var/lib/kafka"),
+        ("One id as of an earlier time.", "kops log txnstate --transactional-id pay-1 --at 2026-11-21T03:00Z /var/lib/kafka"),
     ],
 )
 def txnstate(
@@ -57,7 +57,7 @@ def txnstate(
     at: At = None,
     transactional_id: Annotated[list[str] | None, typer.Option(metavar="ID", help="Only this id.", show_default=False)] = None,
     state: Annotated[
-        list[str] | None, typer.Option(metavar="STATE", help="Only ids in this state, as Ongoing.", show_default=False)
+        list[str] | None, typer.Option(metavar="STATE", help="Only ids in this state, such as Ongoing.", show_default=False)
     ] = None,
     expiration_ms: Annotated[
         int, typer.Option(metavar="N", min=1, help="The brokers' transactional.id.expiration.ms, for the times of expiry.")
@@ -65,9 +65,9 @@ def txnstate(
 ) -> int:
     """Show transactional ids with their producers, states and partitions, from files; read-only.
 
-    The newest record of each id counts. OVERDUE is when the coordinator aborts an open transaction because of its timeout. EXPIRES is when
-    a broker would delete an id that is not used. "Deleted" ids have a tombstone. What can't be decoded is shown raw, and the exit code is
-    then 4. kops log txns shows the transactions in the partitions.
+    The newest record of each id counts. OVERDUE is the time at which the coordinator aborts an open transaction. EXPIRES is the time at
+    which a broker would delete an unused id. "Deleted" ids have a tombstone. Records that cannot be decoded are shown raw, and the exit
+    code is then 4. kops log txns shows the transactions in the partitions.
     """
     from kops.files import OsFiles
     from kops.forensics.coordinators.internal_topics import TRANSACTION_TOPIC, open_topic
