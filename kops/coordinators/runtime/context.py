@@ -1,7 +1,7 @@
-"""One shard in the runtime: its state, the batch that is being filled, and the events that wait for commits.
+"""One shard in the runtime: its state, its open batch, and the events that wait for commits.
 
-Source: Kafka's CoordinatorRuntime.CoordinatorContext, CoordinatorState, CoordinatorBatch. Records are replayed at the offsets that they
-will have, before they are appended. A failed append takes the state back to the beginning of its batch.
+Source: Kafka's CoordinatorRuntime.CoordinatorContext, CoordinatorState, CoordinatorBatch. Records are replayed, at the offsets that they
+will have, before they are appended. If the append fails, the state is reverted to the beginning of the batch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _COMPRESSION_MARGIN: Final = 1.05
 
 
 class CoordinatorState(Enum):
-    """What a shard is doing."""
+    """The state of a shard in the runtime."""
 
     INITIAL = "INITIAL"
     LOADING = "LOADING"
@@ -62,7 +62,7 @@ _BEFORE: Final = {
 
 @dataclass(slots=True)
 class Engine(Generic[S]):
-    """What all shards of a runtime share. `append_linger_ms` is None for batches that end with the loop's turn."""
+    """The objects that all shards of a runtime share. If `append_linger_ms` is None, a batch ends with the loop's turn."""
 
     writer: PartitionWriter
     loader: CoordinatorLoader
@@ -78,7 +78,7 @@ class Engine(Generic[S]):
 
 
 class _Batch:
-    """The batch that is being filled."""
+    """The open batch of a shard, which takes records until it is flushed."""
 
     def __init__(self, base_offset: int, max_bytes: int, guard: Any, builder: BatchBuilder, append_time_ms: int) -> None:
         self.base_offset = self.next_offset = base_offset
@@ -101,7 +101,7 @@ class _Batch:
         return not self.is_full and self.max_bytes >= self._written_bytes() + size
 
     def has_room_for_record(self, timestamp_ms: int, key: bytes, value: bytes | None) -> bool:
-        """An empty batch takes every record."""
+        """Whether a record still fits. An empty batch takes any record."""
         if self.is_full:
             return False
         builder = self.builder
@@ -130,13 +130,13 @@ class ShardContext(Generic[S]):
 
     @property
     def active(self) -> ReplayedShard[S]:
-        """The shard. ApiError COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR."""
+        """Return the shard. Raises ApiError COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR if it is not active."""
         if self.state is CoordinatorState.ACTIVE and self.coordinator is not None:
             return self.coordinator
         raise ApiError("COORDINATOR_LOAD_IN_PROGRESS" if self.state is CoordinatorState.LOADING else "NOT_COORDINATOR")
 
     def ready(self) -> S:
-        """The shard, ready for an operation: what it changes belongs to the next record. ApiError as `active`."""
+        """Return the shard, prepared for an operation: its changes belong to the next record. Raises ApiError like `active`."""
         coordinator = self.active
         coordinator.prepare(coordinator.last_written_offset if self._batch is None else self._batch.next_offset)
         return coordinator.shard
@@ -144,7 +144,7 @@ class ShardContext(Generic[S]):
     # states -----------------------------------------------------------------------------------------------------------------------
 
     def transition_to(self, state: CoordinatorState) -> None:
-        """Change the state, and do what it begins with."""
+        """Change the state, and take the first steps of the new state."""
         assert self.state in _BEFORE[state], f"Cannot transition from {self.state.name} to {state.name}"
         self.state = state
         match state:
@@ -221,7 +221,7 @@ class ShardContext(Generic[S]):
     # batches ----------------------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Append the batch that is being filled. Raises ApiError; the events of the batch have failed then."""
+        """Append the open batch. Raises ApiError after it has failed the events of the batch."""
         batch = self._batch
         if batch is None:
             return
@@ -233,7 +233,7 @@ class ShardContext(Generic[S]):
 
     def _write(self, batch: _Batch) -> None:
         if not batch.builder.count:
-            # An atomic write that does not fit found the batch empty.
+            # The batch is empty if an atomic write did not fit into it.
             self._fail_batch(ApiError("UNKNOWN_SERVER_ERROR", "Record batch was empty"))
             return
         coordinator = self.active
@@ -267,7 +267,7 @@ class ShardContext(Generic[S]):
             complete_all(batch.waiting, error, self._engine.log)
 
     def _flush_due(self, batch: _Batch) -> None:
-        """Flush the batch, unless it was flushed."""
+        """Flush the batch, unless it has already been flushed."""
 
         def flush() -> None:
             if self._batch is batch:
@@ -318,7 +318,7 @@ class ShardContext(Generic[S]):
         replays: bool = True,
         is_atomic: bool = True,
     ) -> None:
-        """Replay and append records; `event` ends when they are committed. Raises ApiError; the caller ends the event then."""
+        """Replay and append records; `event` completes when they are committed. After an ApiError the caller completes the event."""
         if not records:
             self._wait_for_pending_writes(event)
             return
@@ -329,7 +329,7 @@ class ShardContext(Generic[S]):
         batch = self._open_batch(producer_id, producer_epoch, guard, now_ms)
         written = [(record.key_bytes(), record.value_bytes()) for record in records]
         if is_atomic and not batch.has_room_for(_BATCH_HEADER_BYTES + _size(written)):
-            # It may still fit when it is compressed, in a batch of its own.
+            # The record may still fit into its own batch when it is compressed.
             self.flush()
             batch = self._open_batch(producer_id, producer_epoch, guard, now_ms)
         for record, (key, value) in zip(records, written, strict=True):
@@ -370,7 +370,7 @@ class ShardContext(Generic[S]):
         transaction_version: int,
         event: DeferredEvent,
     ) -> None:
-        """Append the marker that ends a transaction; `event` ends when it is committed. Raises ApiError; the caller ends the event then."""
+        """Append a transaction's end marker; `event` completes when it is committed. After an ApiError the caller completes the event."""
         self.flush()
         coordinator = self.active
         before = coordinator.last_written_offset

@@ -54,7 +54,7 @@ class ReplayedShard(Generic[S]):
     def update_last_committed_offset(self, offset: int) -> None:
         """Note that all records below `offset` are committed."""
         assert self.last_committed_offset <= offset <= self.last_written_offset, (
-            f"committed {offset}, but the last committed offset is {self.last_committed_offset}, the last written {self.last_written_offset}"
+            f"committed {offset}, but {self.last_committed_offset} was already committed and {self.last_written_offset} is the last written"
         )
         self.last_committed_offset = offset
         self.timeline.forget_up_to(offset - 1)

@@ -1,6 +1,6 @@
-"""Runs of offsets that were delivered alike, and two lists of them made one. Sources: PersisterStateBatch, PersisterStateBatchCombiner.
+"""Ranges of offsets with the same delivery state, and the merging of two lists. Sources: PersisterStateBatch, PersisterStateBatchCombiner.
 
-Where runs overlap, the one with the larger delivery count is right, and of equal counts the one with the larger state.
+Where ranges overlap, the one with the larger delivery count wins, and among equal counts the one with the larger state.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class StateBatch(NamedTuple):
-    """Offsets first to last, how often they were delivered, and their state (see RecordState). In Kafka's order of comparison."""
+    """Offsets first to last, their delivery count and their state (see RecordState). The fields are in Kafka's order of comparison."""
 
     first_offset: int
     last_offset: int
@@ -20,14 +20,14 @@ class StateBatch(NamedTuple):
 
     @property
     def delivery(self) -> tuple[int, int]:
-        """What decides which of two batches is right: the count, then the state."""
+        """The key that decides which of two overlapping batches wins: the count, then the state."""
         return self.delivery_count, self.delivery_state
 
 
 def combine_batches(so_far: Sequence[StateBatch], new: Sequence[StateBatch], start_offset: int) -> list[StateBatch]:
-    """One list in order, without overlaps and with equal neighbours joined, of what is at `start_offset` (-1: any) and behind.
+    """Merge two lists into one sorted list without overlaps, with equal neighbours joined. Drop offsets below `start_offset`.
 
-    A list with a single batch stays as it is.
+    A list with a single batch is returned unchanged.
     """
     kept = _pruned([*so_far, *new], start_offset)
     if len(kept) < 2:
@@ -55,7 +55,7 @@ def _pruned(batches: Sequence[StateBatch], start_offset: int) -> list[StateBatch
 
 
 def _first_pair(ordered: Sequence[StateBatch]) -> int | None:
-    """The index of the first batch that has to be made one with the next."""
+    """Return the index of the first batch that must be merged with the next one, or None."""
     for index in range(len(ordered) - 1):
         earlier, later = ordered[index], ordered[index + 1]
         if later.first_offset <= earlier.last_offset:
@@ -66,7 +66,7 @@ def _first_pair(ordered: Sequence[StateBatch]) -> int | None:
 
 
 def _merged(earlier: StateBatch, later: StateBatch) -> list[StateBatch]:
-    """What two overlapping or equal batches become."""
+    """Merge two overlapping batches, or two neighbours with the same state."""
     if later.delivery == earlier.delivery:
         return [earlier._replace(last_offset=max(earlier.last_offset, later.last_offset))]
     if later.delivery < earlier.delivery:

@@ -1,4 +1,4 @@
-"""A share partition: a group and a partition of a topic, and which partition of __share_group_state has its state.
+"""The key of a share partition: a group and a partition of a topic. It determines the partition of __share_group_state with its state.
 
 Source: SharePartitionKey, ShareCoordinatorService.partitionFor.
 """
@@ -18,7 +18,7 @@ _UUID: Final = re.compile("[A-Za-z0-9_-]{22}(==)?")
 
 
 class SharePartitionKey(NamedTuple):
-    """Which group, which topic, which partition."""
+    """A group, a topic id and a partition."""
 
     group_id: str
     topic_id: bytes
@@ -26,12 +26,12 @@ class SharePartitionKey(NamedTuple):
 
     @property
     def coordinator_key(self) -> str:
-        """What FindCoordinator asks for: `group:topic id:partition`."""
+        """The key for FindCoordinator: `group:topic id:partition`."""
         return f"{self.group_id}:{uuid_text(self.topic_id)}:{self.partition}"
 
     @classmethod
     def parse(cls, text: str) -> SharePartitionKey:
-        """The reverse of `coordinator_key`; a group may have colons in its name. Raises ValueError."""
+        """Parse a `coordinator_key`. The group's name may contain colons. Raises ValueError."""
         if not text:
             raise ValueError("Share partition key cannot be empty")
         parts = text.rstrip(":").split(":")
@@ -49,7 +49,7 @@ class SharePartitionKey(NamedTuple):
             raise ValueError(f"Invalid partition: {partition}") from None
 
     def state_partition(self, partition_count: int) -> int:
-        """The partition of __share_group_state, of so many."""
+        """Return the partition of __share_group_state for this key, if the topic has `partition_count` partitions."""
         return java_abs(string_hash(self.coordinator_key)) % partition_count
 
 

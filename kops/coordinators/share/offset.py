@@ -1,4 +1,4 @@
-"""What a share group has delivered of a partition. Source: ShareGroupOffset."""
+"""The delivery state of a share partition. Source: ShareGroupOffset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_TIMESTAMP: Final = 0
 
 
 class ShareGroupOffset(NamedTuple):
-    """The state as a snapshot has it. An update has neither state epoch nor timestamps."""
+    """The state in a snapshot record. An update record has neither state epoch nor timestamps."""
 
     snapshot_epoch: int
     state_epoch: int
@@ -30,7 +30,7 @@ class ShareGroupOffset(NamedTuple):
 
     @classmethod
     def from_record(cls, value: ShareSnapshotValue | ShareUpdateValue) -> ShareGroupOffset:
-        """What a record says."""
+        """Return the state in a record."""
         batches = tuple(
             StateBatch(batch.first_offset, batch.last_offset, batch.delivery_count, batch.delivery_state) for batch in value.state_batches
         )
@@ -41,6 +41,6 @@ class ShareGroupOffset(NamedTuple):
 
     @classmethod
     def initial(cls, data: InitializePartition, snapshot_epoch: int, now_ms: int) -> ShareGroupOffset:
-        """The state from which an initialized partition begins. The lag is known only from a given start offset on."""
+        """Return the initial state of a partition. Its lag is known only if a start offset is given."""
         complete = UNINITIALIZED_DELIVERY_COMPLETE_COUNT if data.start_offset == UNINITIALIZED_START_OFFSET else 0
         return cls(snapshot_epoch, data.state_epoch, DEFAULT_LEADER_EPOCH, data.start_offset, complete, (), now_ms, now_ms)

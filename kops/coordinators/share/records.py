@@ -14,7 +14,7 @@ from kops.protocol.messages.share_update_value import StateBatch as UpdateBatch
 
 
 def snapshot_record(key: SharePartitionKey, state: ShareGroupOffset) -> CoordinatorRecord:
-    """The whole state."""
+    """Return a snapshot record with the whole state."""
     value = ShareSnapshotValue(
         snapshot_epoch=state.snapshot_epoch,
         state_epoch=state.state_epoch,
@@ -29,7 +29,7 @@ def snapshot_record(key: SharePartitionKey, state: ShareGroupOffset) -> Coordina
 
 
 def update_record(key: SharePartitionKey, state: ShareGroupOffset) -> CoordinatorRecord:
-    """What has changed since the last snapshot or update."""
+    """Return an update record with the changes since the last snapshot or update."""
     value = ShareUpdateValue(
         snapshot_epoch=state.snapshot_epoch,
         leader_epoch=state.leader_epoch,
@@ -41,5 +41,5 @@ def update_record(key: SharePartitionKey, state: ShareGroupOffset) -> Coordinato
 
 
 def tombstone_record(key: SharePartitionKey) -> CoordinatorRecord:
-    """The state is deleted. It has the key of a snapshot, also behind updates."""
+    """Return a tombstone that deletes the state. It has the key of a snapshot, even if updates came last."""
     return CoordinatorRecord(ShareSnapshotKey(*key))

@@ -1,4 +1,4 @@
-"""Below which offset a partition of __share_group_state can be deleted. Source: ShareCoordinatorOffsetsManager."""
+"""Tracks the offset below which a partition of __share_group_state can be deleted. Source: ShareCoordinatorOffsetsManager."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _NONE: Final = 2**63 - 1
 
 
 class RedundantOffsets:
-    """The offset of each share partition's last snapshot. What is before all of them is not needed any more."""
+    """The offset of each share partition's last snapshot. Records before all of these are redundant."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._offsets: TimelineDict[SharePartitionKey, int] = TimelineDict(timeline)
         self._last = TimelineValue(timeline, _NONE)
 
     def on_snapshot(self, key: SharePartitionKey, offset: int, *, is_tombstone: bool) -> None:
-        """A snapshot or a tombstone has this offset. A deleted partition holds nothing back behind its tombstone."""
+        """Note the offset of a snapshot or tombstone. After its tombstone, a deleted partition retains no records."""
         self._offsets[key] = offset
         last = min(self._offsets.values())
         if last != self._last.value:
@@ -28,5 +28,5 @@ class RedundantOffsets:
 
     @property
     def last_redundant_offset(self) -> int | None:
-        """The first offset that is needed; None if there is nothing to delete before it."""
+        """Return the first offset that is still needed, or None if nothing can be deleted."""
         return None if self._last.value in (_NONE, 0) or self._last.value < 0 else self._last.value

@@ -1,4 +1,4 @@
-"""Requests about many share partitions: one for each, for the shard that has it, and their results as one response.
+"""Splits a request for many share partitions into one request for each, and joins the results into one response.
 
 Source: ShareCoordinatorService. Topics and partitions in the response are in the order of Java's hash maps.
 """
@@ -21,12 +21,12 @@ NOT_AVAILABLE = "Share coordinator is not available."
 
 
 def is_empty(request: Any, *, check_partitions: bool) -> bool:
-    """Whether a request gets an empty response: no group, no topics, or (but for Initialize) a topic without partitions."""
+    """Whether a request gets an empty response: it has no group, no topics, or (except for Initialize) a topic without partitions."""
     return not request.group_id or not request.topics or (check_partitions and not all(topic.partitions for topic in request.topics))
 
 
 def not_available(api: StateApi[R], request: Any) -> R:
-    """The response while the coordinator does not run."""
+    """Return the response for a coordinator that is not running."""
     message = "COORDINATOR_NOT_AVAILABLE", NOT_AVAILABLE
     return api.response(
         [
@@ -37,7 +37,7 @@ def not_available(api: StateApi[R], request: Any) -> R:
 
 
 def single_requests(request: M) -> Iterator[tuple[SharePartitionKey, M]]:
-    """One request for each partition. Of a partition that is named twice both run; the last one's result counts."""
+    """Yield one request for each partition. If a partition is given twice, both requests run, and the last result counts."""
     asked: Any = request
     for topic in asked.topics:
         for data in topic.partitions:
@@ -49,14 +49,14 @@ def single_requests(request: M) -> Iterator[tuple[SharePartitionKey, M]]:
 
 
 def failed(api: StateApi[R], key: SharePartitionKey, error: ApiError, told_as: str | None = None) -> R:
-    """The response for a partition whose operation failed; `told_as` is another error that clients are to see."""
+    """Return the response for a partition whose operation failed. `told_as` replaces the error for clients."""
     return api.error(key.topic_id, key.partition, told_as or error.name, f"Unable to {api.verb}: {error.message or message_of(error.name)}")
 
 
 def joined(
     api: StateApi[R], responses: Mapping[SharePartitionKey, Any], partition_order: Callable[[Iterable[int]], list[int]] = put_order
 ) -> R:
-    """The responses for single partitions as one; `partition_order` is put_order or hash_map_order."""
+    """Join the responses for single partitions. `partition_order` is put_order or hash_map_order."""
     by_topic: dict[bytes, dict[int, Any]] = {}
     for key, response in responses.items():
         by_topic.setdefault(key.topic_id, {})[key.partition] = response.results[0].partitions[0]
@@ -67,7 +67,7 @@ def joined(
 
 
 def in_hash_order(topic_ids: Iterable[bytes]) -> list[bytes]:
-    """Topics as a hash map that was filled with computeIfAbsent has them: of equal hash codes the last is first."""
+    """Sort topics like a hash map filled with computeIfAbsent: among equal hash codes the last one comes first."""
     by_hash: dict[int, list[bytes]] = {}
     for topic_id in topic_ids:
         by_hash.setdefault(uuid_hash(topic_id), []).append(topic_id)
@@ -75,6 +75,6 @@ def in_hash_order(topic_ids: Iterable[bytes]) -> list[bytes]:
 
 
 def uuid_hash(uuid: bytes) -> int:
-    """The 32 bits of Uuid.hashCode."""
+    """Return Uuid.hashCode as an unsigned 32-bit number."""
     halves = int.from_bytes(uuid[:8], "big") ^ int.from_bytes(uuid[8:], "big")
     return (halves >> 32 ^ halves) & 0xFFFF_FFFF

@@ -1,4 +1,4 @@
-"""Responses of the APIs of share state: all five have results by topic, and in them results by partition.
+"""The responses of the five APIs of share state. All have results by topic, which hold results by partition.
 
 Sources: InitializeShareGroupStateResponse, ReadShareGroupStateResponse, WriteShareGroupStateResponse, DeleteShareGroupStateResponse,
 ReadShareGroupStateSummaryResponse.
@@ -38,13 +38,13 @@ MESSAGES: Final = {
 
 
 def message_of(name: str) -> str:
-    """Kafka's message of an error, or what the error means where Kafka's is not needed."""
+    """Return Kafka's message for an error, or a description of the error if Kafka's message is not used."""
     return MESSAGES.get(name) or errors.by_name(name).words
 
 
 @dataclass(frozen=True, slots=True)
 class StateApi(Generic[R]):
-    """One of the five: its verb in messages, and how its response is made."""
+    """One of the five APIs: its verb in messages, and the classes of its response."""
 
     verb: str
     response: Callable[[list[Any]], R]
@@ -52,23 +52,23 @@ class StateApi(Generic[R]):
     partition_result: Callable[..., Any]
 
     def single(self, topic_id: bytes, result: object) -> R:
-        """A response with the result of one partition."""
+        """Return a response with the result of one partition."""
         return self.response([self.topic_result(topic_id, [result])])
 
     def success(self, topic_id: bytes, partition: int, **values: object) -> R:
-        """A response that one partition is done."""
+        """Return a response for one successful partition."""
         return self.single(topic_id, self.partition_result(partition, **values))
 
     def error_result(self, partition: int, name: str, message: str | None = None) -> Any:
-        """The result of a partition with an error; with Kafka's message of the error where there is no other."""
+        """Return a partition's result with an error. The default message is Kafka's message for the error."""
         return self.partition_result(partition, errors.by_name(name).code, message_of(name) if message is None else message)
 
     def error(self, topic_id: bytes, partition: int, name: str, message: str | None = None) -> R:
-        """A response with the error of one partition."""
+        """Return a response with the error of one partition."""
         return self.single(topic_id, self.error_result(partition, name, message))
 
     def of_results(self, results: Mapping[bytes, Sequence[Any]]) -> R:
-        """A response with the results of several topics."""
+        """Return a response with the results of several topics."""
         return self.response([self.topic_result(topic_id, list(partitions)) for topic_id, partitions in results.items()])
 
 

@@ -1,7 +1,7 @@
 """The share coordinator of one partition of __share_group_state. Source: ShareCoordinatorShard.
 
-A request here is about one share partition; kops.coordinators.share.requests takes larger ones apart. A write makes an update record, and
-after so many updates a snapshot. State epochs change with Initialize only.
+A request is for one share partition; kops.coordinators.share.requests splits larger ones. A write creates an update record, and
+after a number of updates a snapshot. Only Initialize changes the state epoch.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from kops.timeline import Timeline, TimelineDict
 NEGATIVE_PARTITION = "The partition id cannot be a negative number."
 WRITE_UNINITIALIZED = "Write operation on uninitialized share partition not allowed."
 READ_UNINITIALIZED = "Read operation on uninitialized share partition not allowed."
-# The name of an error and its message; None for Kafka's usual message.
+# The name of an error and its message; None for Kafka's default message.
 _Error = tuple[str, str | None]
 
 
@@ -58,7 +58,7 @@ class ShareCoordinatorConfig:
 
 
 class ShareCoordinatorShard:
-    """The states of the share partitions whose key falls on this partition. Has the methods of CoordinatorShard."""
+    """The states of the share partitions whose key maps to this partition. Implements CoordinatorShard."""
 
     def __init__(self, timeline: Timeline, config: ShareCoordinatorConfig, now_ms: Callable[[], int]) -> None:
         self._config = config
@@ -71,18 +71,18 @@ class ShareCoordinatorShard:
         self._redundant = RedundantOffsets(timeline)
 
     def on_loaded(self, image: CoordinatorImage) -> None:
-        """The records are replayed."""
+        """See CoordinatorShard."""
         self._image = image
 
     def on_metadata_update(self, delta: CoordinatorDelta, image: CoordinatorImage) -> None:
-        """Topics have changed."""
+        """See CoordinatorShard."""
         self._image = image
 
     def on_unloaded(self) -> None:
-        """Another broker leads the partition."""
+        """See CoordinatorShard."""
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
-        """A snapshot replaces the state, an update is added to it, a tombstone removes it."""
+        """Apply a record: a snapshot replaces the state, an update changes it, a tombstone removes it."""
         if isinstance(record.key, ShareSnapshotKey):
             assert record.value is None or isinstance(record.value, ShareSnapshotValue)
             self._replay_snapshot(_key(record.key), record.value, offset)
@@ -91,10 +91,10 @@ class ShareCoordinatorShard:
             self._replay_update(_key(record.key), record.value)
 
     def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, is_commit: bool) -> None:
-        """Nobody writes into this topic in transactions."""
+        """Ignore markers: this topic has no transactional records."""
 
     def write_state(self, request: WriteShareGroupStateRequest) -> CoordinatorResult[WriteShareGroupStateResponse]:
-        """WriteShareGroupState: batches and a start offset."""
+        """Handle WriteShareGroupState: batches and a start offset."""
         topic = request.topics[0]
         data = topic.partitions[0]
         key = SharePartitionKey(request.group_id, topic.topic_id, data.partition)
@@ -105,7 +105,7 @@ class ShareCoordinatorShard:
         return CoordinatorResult([record], WRITE.success(key.topic_id, key.partition))
 
     def read_state(self, request: ReadShareGroupStateRequest) -> CoordinatorResult[ReadShareGroupStateResponse]:
-        """ReadShareGroupState by the leader of the share partition; a leader epoch that is new is written down."""
+        """Handle ReadShareGroupState of the share partition's leader. A new leader epoch is written as a record."""
         topic = request.topics[0]
         data = topic.partitions[0]
         key = SharePartitionKey(request.group_id, topic.topic_id, data.partition)
@@ -129,7 +129,7 @@ class ShareCoordinatorShard:
         return CoordinatorResult([self._state_record(key, rewritten, data.leader_epoch)], response)
 
     def read_state_summary(self, request: ReadShareGroupStateSummaryRequest) -> CoordinatorResult[ReadShareGroupStateSummaryResponse]:
-        """ReadShareGroupStateSummary: the start offset and how many records behind it are done."""
+        """Handle ReadShareGroupStateSummary: the start offset and the number of later records that are done."""
         topic = request.topics[0]
         key = SharePartitionKey(request.group_id, topic.topic_id, topic.partitions[0].partition)
         found = _partition_error(key) or self._topic_error(key)
@@ -151,7 +151,7 @@ class ShareCoordinatorShard:
         return CoordinatorResult(response=response)
 
     def delete_state(self, request: DeleteShareGroupStateRequest) -> CoordinatorResult[DeleteShareGroupStateResponse]:
-        """DeleteShareGroupState. What does not exist is deleted."""
+        """Handle DeleteShareGroupState. Deleting a state that does not exist succeeds."""
         topic = request.topics[0]
         key = SharePartitionKey(request.group_id, topic.topic_id, topic.partitions[0].partition)
         found = _partition_error(key) or self._topic_error(key)
@@ -161,7 +161,7 @@ class ShareCoordinatorShard:
         return CoordinatorResult([tombstone_record(key)] if key in self._states else [], response)
 
     def initialize_state(self, request: InitializeShareGroupStateRequest) -> CoordinatorResult[InitializeShareGroupStateResponse]:
-        """InitializeShareGroupState: a new beginning, whatever the state was."""
+        """Handle InitializeShareGroupState, which replaces any former state."""
         topic = request.topics[0]
         data = topic.partitions[0]
         key = SharePartitionKey(request.group_id, topic.topic_id, data.partition)
@@ -173,13 +173,13 @@ class ShareCoordinatorShard:
         return CoordinatorResult([snapshot_record(key, initial)], INITIALIZE.success(key.topic_id, key.partition))
 
     def last_redundant_offset(self) -> CoordinatorResult[int | None]:
-        """Below which offset the partition can be deleted; None if nothing can."""
+        """Return the offset below which records can be deleted, or None."""
         return CoordinatorResult(response=self._redundant.last_redundant_offset)
 
     def snapshot_cold_partitions(self) -> CoordinatorResult[None]:
-        """New snapshots of the states whose last one is old, so that the partition can be cut before them.
+        """Write new snapshots of states whose last snapshot is old, so that older records can be deleted.
 
-        There are none when all states have had such a snapshot since their last write: the group is quiet then.
+        Write none if all states have had such a snapshot since their last write, because the groups are then idle.
         """
         if all(state.create_timestamp != state.write_timestamp for state in self._states.values()):
             return CoordinatorResult()
@@ -194,7 +194,7 @@ class ShareCoordinatorShard:
         )
 
     def clean_up_deleted_topics(self, topic_ids: Collection[bytes]) -> CoordinatorResult[None]:
-        """Tombstones for the states of topics that are gone."""
+        """Return tombstones for the states of deleted topics."""
         return CoordinatorResult([tombstone_record(key) for key in self._states if key.topic_id in topic_ids])
 
     def _replay_snapshot(self, key: SharePartitionKey, value: ShareSnapshotValue | None, offset: int) -> None:
@@ -225,7 +225,7 @@ class ShareCoordinatorShard:
         self._update_counts[key] = self._update_counts.get(key, 0) + 1
 
     def _state_record(self, key: SharePartitionKey, data: WritePartition, new_leader_epoch: int | None) -> CoordinatorRecord:
-        """The record of a write. Only a read by a new leader changes the leader epoch."""
+        """Return the record of a write. Only a read by a new leader changes the leader epoch."""
         state = self._states[key]
         leader_epoch = state.leader_epoch if new_leader_epoch is None else new_leader_epoch
         new = [StateBatch(each.first_offset, each.last_offset, each.delivery_count, each.delivery_state) for each in data.state_batches]

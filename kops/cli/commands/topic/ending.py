@@ -43,7 +43,7 @@ def _commit(job: Job, transaction: Transaction, say: Say) -> BaseException | Non
                 job.lose(_unknown(KopsError("interrupted"), transaction))
                 return error
             was_interrupted = True
-            say("the commit may be done already, so its answer is awaited; Ctrl-C again gives it up")
+            say("waiting for the answer to the commit, which may already be done; press Ctrl-C again to stop at once")
             continue
         except UnreachableError as error:
             job.lose(_unknown(error, transaction))

@@ -156,7 +156,7 @@ def _print(out: Output, job: Job, stopped: BaseException | None, unread: str) ->
     status = report(out, items)
     out.rows(rows, COLUMNS, schema=SCHEMA, key="partitions")
     if stopped is not None and job.transaction is None and unread not in ("", "-"):
-        out.warn(f"{unread}: nothing was sent behind line {job.lines}")
+        out.warn(f"{unread}: nothing was sent after line {job.lines}")
     if stopped is not None and not isinstance(stopped, UnreachableError):
         raise stopped
     return status

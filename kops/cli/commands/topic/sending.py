@@ -42,7 +42,7 @@ class Job:
                 raise
             stopped = error
             if isinstance(error, KeyboardInterrupt) and self.transaction is None:
-                say("what was read is still written; Ctrl-C again gives it up")
+                say("records that were read are still being written; press Ctrl-C again to stop at once")
         return stopped
 
     def finish(self, stopped: BaseException | None) -> BaseException | None:

@@ -1,7 +1,7 @@
 """A share fetch that may wait for records. Sources: DelayedShareFetch (without remote storage), ShareFetchUtils.processFetchResponse.
 
-The shell parks it: it calls `try_complete` when something has changed, and `complete` when that says so or when time is over. While a share
-partition is read for one fetch, others leave it alone (its fetch lock).
+The shell parks the fetch. It calls `try_complete` when something has changed, and `complete` if that returns True or on time-out. While a
+share partition is read for one fetch, its fetch lock keeps other fetches away.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Offsets = Mapping[TopicIdPartition, int]
 
 
 class LogRead(NamedTuple):
-    """What was read of a partition: batches as values and as bytes, and where the read began."""
+    """The result of reading a partition: batches as values and as bytes, and the position at which the read began."""
 
     error: ApiError | None = None
     batches: Sequence[Batch] = ()
@@ -37,23 +37,23 @@ class LogRead(NamedTuple):
 
 
 class LogReader(Protocol):
-    """The logs of this broker. Methods raise ApiError."""
+    """The logs of this broker. All methods raise ApiError."""
 
     def read(self, wanted: Mapping[TopicIdPartition, tuple[int, int]]) -> Mapping[TopicIdPartition, LogRead]:
-        """Read from an offset, up to so many bytes, of each partition."""
+        """Read each partition from an offset, up to a number of bytes: `wanted` has (offset, max bytes)."""
 
     def end(self, part: TopicIdPartition) -> LogOffsetMetadata | None:
-        """Up to where a share group may read, None if its place is not known."""
+        """Return the end of what a share group may read, or None if its position in the log is unknown."""
 
     def earliest_offset(self, part: TopicIdPartition, leader_epoch: int) -> int:
-        """Where the log begins."""
+        """Return the log start offset."""
 
     def slice(self, records: Records, position: int, size: int) -> Records:
-        """A part of what was read."""
+        """Return a part of the records that were read."""
 
 
 class DelayedShareFetch:
-    """The fetch. `on_error` may remove a share partition; `on_released` is told which partitions others may read again."""
+    """The fetch. `on_error` may remove a share partition. `on_released` gets the partitions that other fetches may read again."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class DelayedShareFetch:
         self._reads: Mapping[TopicIdPartition, LogRead] = {}
 
     def try_complete(self) -> bool:
-        """Whether it can be completed now: there is enough to read, or an error to tell. Holds the locks then."""
+        """Whether the fetch can be completed now, because there is enough data or an error. If so, the fetch holds the locks."""
         acquired = self._lock_partitions()
         if not acquired:
             return False
@@ -93,7 +93,7 @@ class DelayedShareFetch:
         return False
 
     def complete(self) -> None:
-        """Acquire what there is, and answer."""
+        """Acquire the available records, and answer."""
         acquired = self._acquired or self._lock_partitions()
         if not acquired:
             self.fetch.complete({})
@@ -111,7 +111,7 @@ class DelayedShareFetch:
             self._on_released(acquired)
 
     def _lock_partitions(self) -> dict[TopicIdPartition, int]:
-        """The partitions of which something may be acquired, locked, and where to read them."""
+        """Lock the partitions from which records may be acquired. Returns them with the offsets to read from."""
         found = {}
         for part, partition in self._partitions.items():
             if partition.maybe_acquire_fetch_lock(self):
@@ -126,7 +126,7 @@ class DelayedShareFetch:
             self._partitions[part].release_fetch_lock(self)
 
     def _read_unknown_places(self, acquired: Offsets) -> Mapping[TopicIdPartition, LogRead]:
-        """Read where it is not known where in the log the offset is. Elsewhere that can wait until there is enough."""
+        """Read the partitions whose offset has no known position in the log. The other reads can wait until there is enough data."""
         unknown = {part: offset for part, offset in acquired.items() if self._partitions[part].fetch_position(offset) is None}
         return self._read(unknown, len(acquired)) if unknown else {}
 
@@ -136,7 +136,7 @@ class DelayedShareFetch:
         return self._reader.read(wanted) if wanted else {}
 
     def _is_enough(self, acquired: Offsets) -> bool:
-        """Whether there are `min_bytes` to read, as far as the places in the logs tell."""
+        """Whether there are `min_bytes` to read, estimated from positions in the logs."""
         limits = max_bytes(self.fetch.max_bytes, list(acquired), len(acquired), self._random_below)
         size = 0
         for part, offset in acquired.items():
@@ -179,7 +179,7 @@ class DelayedShareFetch:
         return results
 
     def _records(self, read: LogRead, ranges: Sequence[AcquiredRange]) -> Records:
-        """The batches with acquired records. A single batch is told as it was read, with what was read behind it."""
+        """Return the batches with acquired records. A single batch is returned as it was read, with the bytes read after it."""
         if len(read.batches) == 1:
             return read.records
         first, end = slice_bounds(read.batches, ranges)
@@ -187,7 +187,7 @@ class DelayedShareFetch:
         return self._reader.slice(read.records, position, sum(batch.size for batch in read.batches[first:end]))
 
     def _error_result(self, part: TopicIdPartition, error: ApiError) -> PartitionData | None:
-        """A log that begins later now is no error: the member fetches again. None: another error came of it, which the fetch has."""
+        """Return the result for an error. A moved log start is no error: the member fetches again. None: the fetch has a new error."""
         if error.name != "OFFSET_OUT_OF_RANGE":
             return error_result(part, error)
         partition = self._partitions[part]

@@ -1,4 +1,4 @@
-"""One ShareFetch while it waits: what was asked, what went wrong, and its results. Source: ShareFetch."""
+"""A waiting ShareFetch: the request, its errors and its results. Source: ShareFetch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Results = Mapping[TopicIdPartition, PartitionData]
 
 @dataclass(slots=True)
 class ShareFetch:
-    """A request. `parts` come in the order in which they are served. Sizes are bytes."""
+    """A request. `parts` are in the order in which they are served. Sizes are in bytes."""
 
     group_id: str
     member_id: str
@@ -39,17 +39,17 @@ class ShareFetch:
         return [part for part in parts if part not in self.errors]
 
     def complete(self, results: Results) -> None:
-        """Answer, unless that was done, with these results and the errors."""
+        """Answer with these results and the errors, unless the fetch has already been answered."""
         failed = {part: error_result(part, error) for part, error in self.errors.items()}
         self.results.complete({**results, **failed})
 
     def fail(self, parts: Iterable[TopicIdPartition], error: ApiError) -> None:
-        """Answer that these partitions have failed."""
+        """Record the error of these partitions. If all have failed, answer."""
         if not self.results.is_done:
             self.errors.update(dict.fromkeys(parts, error))
             self.complete({})
 
 
 def error_result(part: TopicIdPartition, error: ApiError) -> PartitionData:
-    """What a member hears of a partition that has failed."""
+    """Return the result of a partition that has failed."""
     return PartitionData(part.partition, errors.by_name(error.name).code, error.message or None, records=b"")

@@ -1,4 +1,4 @@
-"""One share partition at its leader: which records are in flight, who has acquired them, and how often they were delivered.
+"""One share partition on its leader: which records are in flight, which members have acquired them, and how often they were delivered.
 
-In: fetched batches, acknowledgements, timers that ran out, answers of the persister. Out: acquired records, state to persist.
+In: fetched batches, acknowledgements, expired timers, answers of the persister. Out: acquired records, state to persist.
 """

@@ -1,6 +1,6 @@
-"""Records that are acknowledged, released by a member that leaves, or whose lock runs out. Source: SharePartition.
+"""Handles acknowledged records, records of a member that leaves, and expired locks. Source: SharePartition.
 
-An acknowledgement or release begins changes of state, which the persister's answer ends. A lock that runs out changes the state at once,
+An acknowledgement or release begins changes of state, which the persister's answer completes. An expired lock changes the state at once,
 whatever the persister answers.
 """
 
@@ -23,26 +23,26 @@ IN_CHANGE = "The record state is invalid. The acknowledgement of delivery could 
 
 
 class AcknowledgementBatch(NamedTuple):
-    """Offsets first to last, and one type for all of them or one for each."""
+    """Offsets first to last, and either one acknowledge type for all of them or one for each."""
 
     first_offset: int
     last_offset: int
     types: Sequence[int]
 
     def type_at(self, offset: int) -> int:
-        """The type of one offset."""
+        """Return the acknowledge type of an offset."""
         return self.types[offset - self.first_offset] if len(self.types) > 1 else self.types[0]
 
 
 class StateChange(NamedTuple):
-    """A change that waits for the persister, and what is written of it."""
+    """A change that waits for the persister, and the batch that is written for it."""
 
     state: InFlightState
     batch: StateBatch
 
 
 class Acknowledging:
-    """The changes of one request. If it fails in the middle, what has begun must be undone (`end_changes`)."""
+    """The changes of one request. If it fails in the middle, the caller must undo the changes so far (`end_changes`)."""
 
     def __init__(self, cache: InFlightCache, locks: AcquisitionLocks, settings: SharePartitionSettings) -> None:
         self._cache = cache
@@ -51,7 +51,7 @@ class Acknowledging:
         self.changes: list[StateChange] = []
 
     def acknowledge(self, member_id: str, batch: AcknowledgementBatch) -> None:
-        """Begin the changes of one batch of a request. Raises ApiError, maybe behind some of them."""
+        """Begin the changes of one batch of a request. Raises ApiError, possibly after some changes have begun."""
         if not ACKNOWLEDGEMENTS.issuperset(batch.types):
             raise ApiError("INVALID_REQUEST", f"Invalid acknowledge type: {list(batch.types)}")
         start_offset = self._cache.start_offset
@@ -75,7 +75,7 @@ class Acknowledging:
                 self._acknowledge_whole(member_id, batch.types[0], known, whole)
 
     def release(self, member_id: str) -> None:
-        """Begin to release everything that a member has acquired."""
+        """Begin to release all records that a member has acquired."""
         cache = self._cache
         for batch in cache.batches:
             whole = batch.whole
@@ -90,7 +90,7 @@ class Acknowledging:
                 self._release(batch.whole, batch.first_offset, batch.last_offset, "Unable to release acquired records for the batch")
 
     def end_changes(self, *, are_written: bool) -> None:
-        """The persister has answered; or what has begun must be undone."""
+        """Complete the changes if they are written, otherwise undo them."""
         cache = self._cache
         for state, batch in self.changes:
             state.end_change(is_written=are_written)
@@ -100,7 +100,7 @@ class Acknowledging:
                 cache.delivery_complete_count -= cache.in_flight_within(batch.first_offset, batch.last_offset)
 
     def _known(self, batch: AcknowledgementBatch) -> list[InFlightBatch]:
-        """The batches in flight that an acknowledgement is about."""
+        """Return the batches in flight to which an acknowledgement applies."""
         cache = self._cache
         floor = cache.batches.floor(batch.first_offset)
         if floor is None:
@@ -157,7 +157,7 @@ class Acknowledging:
         state.set_lock(self._locks.lock(member_id, first_offset, last_offset))
 
     def _release(self, state: InFlightState, first_offset: int, last_offset: int, failure: str) -> None:
-        """Make records available that were not delivered after all; archived, where the log has lost them."""
+        """Make undelivered records available again, or archive them if they are no longer in the log."""
         is_gone = last_offset < self._cache.start_offset
         self._change(state, RecordState.ARCHIVED if is_gone else RecordState.AVAILABLE, first_offset, last_offset, failure)
         if state.state.is_terminal:
@@ -170,7 +170,7 @@ class Acknowledging:
 
 
 def expire(cache: InFlightCache, locks: AcquisitionLocks, settings: SharePartitionSettings, lock: AcquisitionLock) -> list[StateBatch]:
-    """A lock has run out: its records are available again, or archived. Returns what is to be written."""
+    """Handle an expired lock: its records become available again, or are archived. Returns the batches to write."""
     floor = cache.batches.floor(lock.first_offset)
     if floor is None:
         return []

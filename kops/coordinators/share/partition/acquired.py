@@ -1,4 +1,4 @@
-"""Records that a member has acquired, as a response names them. Sources: ShareAcquiredRecords, ShareFetchUtils, SharePartition."""
+"""Acquired records in the form of a response. Sources: ShareAcquiredRecords, ShareFetchUtils, SharePartition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kops.records.record import ABORT, CONTROL_TYPES, control_type_id
 
 
 class AcquiredRange(NamedTuple):
-    """Offsets first to last that were delivered equally often."""
+    """Offsets first to last with the same delivery count."""
 
     first_offset: int
     last_offset: int
@@ -19,7 +19,7 @@ class AcquiredRange(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """What one fetch has acquired; the count is of offsets, among them gaps."""
+    """The ranges that one fetch has acquired. The count includes the offsets of gaps."""
 
     ranges: Sequence[AcquiredRange] = ()
     offset_count: int = 0
@@ -29,7 +29,7 @@ NOTHING: Final = Acquired()
 
 
 def joined(ranges: Iterable[AcquiredRange]) -> list[AcquiredRange]:
-    """Neighbours that were delivered equally often become one."""
+    """Join neighbouring ranges with the same delivery count."""
     found: list[AcquiredRange] = []
     for each in ranges:
         last = found[-1] if found else None
@@ -41,7 +41,7 @@ def joined(ranges: Iterable[AcquiredRange]) -> list[AcquiredRange]:
 
 
 def aborted_batches(batches: Iterable[Batch], aborted: Iterable[AbortedTransaction]) -> list[Batch]:
-    """The batches of transactions that were aborted."""
+    """Return the batches of aborted transactions."""
     waiting = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
     producers: set[int] = set()
     found = []
@@ -58,7 +58,7 @@ def aborted_batches(batches: Iterable[Batch], aborted: Iterable[AbortedTransacti
 
 
 def without(ranges: Sequence[AcquiredRange], batches: Sequence[Batch]) -> list[AcquiredRange]:
-    """The ranges without the offsets of these batches. Both are in order."""
+    """Return the ranges without the offsets of these batches. Both lists are sorted."""
     found: list[AcquiredRange] = []
     index = 0
     for each in ranges:
@@ -76,7 +76,7 @@ def without(ranges: Sequence[AcquiredRange], batches: Sequence[Batch]) -> list[A
 
 
 def slice_bounds(batches: Sequence[Batch], acquired: Sequence[AcquiredRange]) -> tuple[int, int]:
-    """The indexes, first and end, of the fetched batches that have acquired records; only the outer ones are left out."""
+    """Return the first and end index of the fetched batches to send. Only batches before and after all acquired records are left out."""
     first_offset, last_offset = acquired[0].first_offset, acquired[-1].last_offset
     first = 0
     for index in range(1, len(batches)):
@@ -88,7 +88,7 @@ def slice_bounds(batches: Sequence[Batch], acquired: Sequence[AcquiredRange]) ->
 
 
 def _cut(rest: AcquiredRange, batch: Batch, found: list[AcquiredRange]) -> AcquiredRange | None:
-    """Take a batch out of a range: what is before it is found, what is behind it is returned."""
+    """Remove a batch from a range. The part before the batch is appended to `found`, the part after it is returned."""
     if rest.last_offset < batch.base_offset:
         found.append(rest)
         return None

@@ -1,7 +1,7 @@
-"""Which of the fetched records a member acquires. Source: SharePartition.acquire.
+"""Decides which of the fetched records a member acquires. Source: SharePartition.acquire.
 
-A member acquires whole batches, unless it has asked for a number of records (record-limit mode). Records that were delivered often come in
-ever smaller numbers, and the last time alone.
+A member acquires whole batches, unless it limits the number of records (record-limit mode). Records that were delivered often come in
+smaller and smaller numbers. The last delivery is of a single record.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ ACQUIRED = RecordState.ACQUIRED
 
 
 class AcquireRequest(NamedTuple):
-    """Who wants how many records, and what was read from the log at `fetch_offset`.
+    """The member, the limits of its request, and the batches that were read from the log at `fetch_offset`.
 
-    In `is_record_limit` mode `max_fetch_records` is a hard limit. `batch_size` is for the ranges in the response.
+    In `is_record_limit` mode `max_fetch_records` is a hard limit. `batch_size` is the size of the ranges in the response.
     """
 
     member_id: str
@@ -35,14 +35,14 @@ class AcquireRequest(NamedTuple):
 
 
 def acquire(cache: InFlightCache, locks: AcquisitionLocks, settings: SharePartitionSettings, request: AcquireRequest) -> Acquired:
-    """Acquire what is available. Raises ApiError where Kafka throws: records were compacted away in front of a full window."""
+    """Acquire available records. Raises ApiError where Kafka throws: compaction has removed records before a full window."""
     if request.max_fetch_records <= 0 or not request.batches or request.batches[-1].last_offset < cache.start_offset:
         return NOTHING
     return _Acquisition(cache, locks, settings, request).run()
 
 
 class _Acquisition:
-    """One fetch."""
+    """The acquisition for one fetch."""
 
     def __init__(self, cache: InFlightCache, locks: AcquisitionLocks, settings: SharePartitionSettings, request: AcquireRequest) -> None:
         self._cache = cache
@@ -61,7 +61,7 @@ class _Acquisition:
         return self._max_records - self._count
 
     def run(self) -> Acquired:
-        """Acquire."""
+        """Acquire the records."""
         if self._max_records <= 0:
             return NOTHING
         cache = self._cache
@@ -82,7 +82,7 @@ class _Acquisition:
         return Acquired(self._ranges, self._count)
 
     def _limited(self, max_in_flight_records: int) -> int:
-        """How many records may be acquired. Where the window is full, only records within it can be."""
+        """Return how many records may be acquired. If the window is full, only records within it may be."""
         cache, request = self._cache, self._request
         free = min(request.max_fetch_records, max_in_flight_records - cache.in_flight_count)
         if free <= 0 and request.fetch_offset <= cache.end_offset:
@@ -91,14 +91,14 @@ class _Acquisition:
         return free
 
     def _aligned_base_offset(self) -> int:
-        """Where the fetched records begin; within a known batch, where that begins."""
+        """Return the first fetched offset, or the first offset of the known batch that contains it."""
         floor = self._cache.batches.floor(self._first_offset)
         if floor is None:
             return max(self._first_offset, self._cache.start_offset)
         return floor[0] if floor[1].last_offset >= self._first_offset else self._first_offset
 
     def _take_known(self, overlapping: Sequence[InFlightBatch], base_offset: int) -> None:
-        """Acquire what is available of batches that were acquired before, and what is in the gaps between them."""
+        """Acquire the available records of known batches, and the records in the gaps between them."""
         gap_start = base_offset
         for batch in overlapping:
             if self._remaining <= 0:
@@ -111,7 +111,7 @@ class _Acquisition:
                     return
             is_throttled = self._is_throttled(batch)
             if is_throttled and self._count > 0:
-                self._max_records = 0  # it comes with the next fetch
+                self._max_records = 0  # the next fetch gets the rest
                 return
             is_part = not batch.is_within(self._first_offset, self._last_offset)
             is_part = is_part or (self._request.is_record_limit and batch.count > self._remaining)
@@ -134,7 +134,7 @@ class _Acquisition:
         self._count += batch.count
 
     def _take_records(self, batch: InFlightBatch) -> int:
-        """Acquire records one by one. Returns how many."""
+        """Acquire records one by one. Returns their number."""
         split = batch.split(self._locks)
         taken: list[AcquiredRange] = []
         limit = 0
@@ -143,7 +143,7 @@ class _Acquisition:
             if not state.is_available:
                 continue
             if taken and maximum > 2 and state.delivery_count == maximum - 1:
-                break  # its last delivery: alone, with the next fetch
+                break  # its last delivery: the next fetch delivers it alone
             if state.delivery_count >= self._throttle_limit and not limit:
                 limit = max(1, len(split) >> (state.delivery_count - self._throttle_limit + 1))
             if not state.update(ACQUIRED, maximum, self._request.member_id, is_delivery=True):
@@ -168,7 +168,7 @@ class _Acquisition:
         self._count += acquired.offset_count
 
     def _new(self, first_offset: int, last_offset: int, max_records: int) -> Acquired:
-        """Acquire records that were not in flight, up to the end of the batch that has the last one wanted."""
+        """Acquire records that were not in flight, up to the end of the batch that contains the last wanted record."""
         cache = self._cache
         if not cache.batches:
             first_offset = max(first_offset, cache.end_offset)
@@ -186,7 +186,7 @@ class _Acquisition:
         return Acquired(ranges, last - first_offset + 1)
 
     def _added(self, first_offset: int, last_offset: int, max_records: int) -> list[AcquiredRange]:
-        """Put new batches into the cache."""
+        """Add new batches to the cache. Returns the acquired ranges."""
         member_id = self._request.member_id
         if self._request.is_record_limit and last_offset - first_offset + 1 > max_records:
             batch = InFlightBatch(first_offset, last_offset, InFlightState(ACQUIRED, 1, member_id))
@@ -201,7 +201,7 @@ class _Acquisition:
         return ranges
 
     def _in_batch_size(self, first_offset: int, last_offset: int) -> list[AcquiredRange]:
-        """Ranges of about the wanted size that end with fetched batches."""
+        """Return ranges of about the wanted size that end at the ends of fetched batches."""
         size = self._request.batch_size
         ranges = []
         if not self._request.is_record_limit and last_offset - first_offset + 1 > size:
@@ -214,7 +214,7 @@ class _Acquisition:
         return [*ranges, AcquiredRange(first_offset, last_offset, 1)]
 
     def _end_of_batch_at(self, offset: int) -> int:
-        """The last offset of the fetched batch that has an offset; that offset if none has it."""
+        """Return the last offset of the fetched batch that contains `offset`, or `offset` if no batch does."""
         before = None
         for batch in self._request.batches:
             if batch.base_offset > offset:

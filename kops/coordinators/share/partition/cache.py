@@ -1,7 +1,7 @@
-"""The records of a share partition that are in flight: from its start offset, before which all is done, to its end offset.
+"""The in-flight records of a share partition, from its start offset, before which all records are done, to its end offset.
 
-Source: SharePartition (`cachedState` and the offsets around it). After a change of leader some records in between may be unknown: the new
-leader knows what was persisted, not what had been acquired only. The gap window is where such records are looked for.
+Source: SharePartition (`cachedState` and the offsets around it). After a change of leader some of these records may be unknown: the new
+leader knows only persisted states, not records that were merely acquired. The gap window is the range in which it looks for such records.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ _STATES: Final = frozenset(RecordState)
 
 
 class GapWindow(NamedTuple):
-    """Where records may be that the persister did not know: from `start_offset` to `end_offset`."""
+    """The range, from `start_offset` to `end_offset`, that may have records unknown to the persister."""
 
     end_offset: int
     start_offset: int
 
 
 class _Done(NamedTuple):
-    """The last offset up to which all is done (-1: none), and how many records of those count as done."""
+    """The last offset up to which all records are done (-1: none), and how many of them count as done."""
 
     last_offset: int
     record_count: int
 
 
 class InFlightCache:
-    """Batches by first offset."""
+    """The in-flight batches by first offset."""
 
     def __init__(self, locks: AcquisitionLocks) -> None:
         self._locks = locks
@@ -41,22 +41,22 @@ class InFlightCache:
         self.end_offset = 0
         self.gap: GapWindow | None = None
         self.must_search = False
-        """Whether the next offset to fetch has to be searched for: records have become available again."""
+        """Whether the next offset to fetch must be searched for, because records have become available again."""
         self.delivery_complete_count = 0
-        """How many records from the start offset on are done."""
+        """The number of records at and above the start offset that are done."""
 
     @property
     def is_gap_open(self) -> bool:
-        """Whether gaps may have records: nothing was fetched from behind what the persister knew."""
+        """Whether gaps may have records: nothing after the persisted states has been fetched yet."""
         return self.gap is not None and self.gap.end_offset == self.end_offset
 
     @property
     def in_flight_count(self) -> int:
-        """How many offsets are in flight."""
+        """The number of offsets in flight."""
         return self.end_offset - self.start_offset + 1 if self.batches else 0
 
     def begin(self, start_offset: int, state_batches: Iterable[StateBatch]) -> bool:
-        """Take what the persister knows. False if that makes no sense."""
+        """Begin with the persisted state. Returns False if it is inconsistent."""
         self.start_offset = start_offset
         gap_start = -1
         previous = start_offset - 1
@@ -81,19 +81,19 @@ class InFlightCache:
         return True
 
     def add(self, batch: InFlightBatch) -> None:
-        """A batch is in flight."""
+        """Add a batch in flight."""
         self.batches[batch.first_offset] = batch
 
     def in_flight_within(self, first_offset: int, last_offset: int) -> int:
-        """How many of these offsets are not below the start offset."""
+        """Return how many of these offsets are at or above the start offset."""
         return last_offset - max(self.start_offset, first_offset) + 1 if last_offset >= self.start_offset else 0
 
     def starts_within(self, first_offset: int, last_offset: int) -> bool:
-        """Whether the start offset has moved to one of these offsets, the first excepted."""
+        """Whether the start offset has moved to one of these offsets other than the first."""
         return first_offset < self.start_offset <= last_offset
 
     def next_fetch_offset(self) -> int:
-        """Where to read the log: the first record that is available, or the end."""
+        """Return the offset to read from: that of the first available record, or the end."""
         if not self.batches or self.start_offset > self.batches.last.last_offset:
             self.must_search = False
             return self.end_offset
@@ -104,7 +104,7 @@ class InFlightCache:
         return found
 
     def narrow_gap(self, offset: int) -> None:
-        """Records up to this offset, exclusive, were fetched."""
+        """Note that records below this offset have been fetched."""
         if self.gap is not None:
             is_open = self.gap.end_offset == self.end_offset and offset <= self.gap.end_offset
             self.gap = self.gap._replace(start_offset=offset) if is_open else None
@@ -112,7 +112,7 @@ class InFlightCache:
     def archive(
         self, first_offset: int, end_offset: int, batches: Sequence[InFlightBatch], state: RecordState, *, counts_as_done: bool = True
     ) -> bool:
-        """Archive the records with this state, from first to end. Returns whether there were any."""
+        """Archive the records with this state in a range (end exclusive). Returns whether there were any."""
         any_archived = False
         for batch in batches:
             if batch.first_offset >= end_offset:
@@ -134,7 +134,7 @@ class InFlightCache:
         return any_archived
 
     def archive_stale(self, fetch_offset: int, base_offset: int) -> None:
-        """A fetch has found nothing between two offsets, because compaction has removed it: nobody can get those records."""
+        """Archive the records between two offsets, which compaction has removed: a fetch found none of them."""
         if not self.batches or fetch_offset >= base_offset:
             return
         floor = self.batches.floor(fetch_offset)
@@ -143,7 +143,7 @@ class InFlightCache:
             self.must_search = True
 
     def on_log_start_offset(self, log_start_offset: int) -> None:
-        """The log begins later now. What was acquired stays so until its lock runs out; the persister hears of it with the next write."""
+        """Handle a moved log start. Acquired records stay acquired until their lock expires. The next write tells the persister."""
         if log_start_offset <= self.start_offset:
             return
         if not self.batches:
@@ -158,7 +158,7 @@ class InFlightCache:
         self.end_offset = max(self.end_offset, self.start_offset)
 
     def move_start_offset(self) -> bool:
-        """Move it past what is done, and forget the batches that are done as a whole. Returns whether anything was done."""
+        """Move the start offset past records that are done, and drop completed batches. Returns whether there were such records."""
         if not self._is_start_done():
             return False
         done = self._done()
@@ -209,7 +209,7 @@ class InFlightCache:
         if floor is None:
             return False  # nothing is in flight, or a gap begins there
         state = floor[1].state_at(self.start_offset)
-        # None: the start offset lies in a gap of the log. Kafka ends with a NullPointerException there, which nobody sees.
+        # None: the start offset is in a gap of the log. Kafka throws a NullPointerException here, which has no visible effect.
         return state is not None and not state.is_changing and state.state.is_terminal
 
     def _done(self) -> _Done:
@@ -232,7 +232,7 @@ class InFlightCache:
         return _Done(last_offset, count)
 
     def _done_before(self, log_start_offset: int) -> int:
-        """How many records that count as done are below the new start of the log."""
+        """Return how many records that count as done are below the new log start."""
         count = 0
         for batch in self.batches:
             if batch.first_offset >= log_start_offset:

@@ -1,7 +1,7 @@
-"""Records in flight: their state, the change of state that is being persisted, and the lock of who has acquired them.
+"""Records in flight: their state, a change of state that is being persisted, and the lock of the member that has acquired them.
 
-Sources: InFlightState, InFlightBatch, AcquisitionLockTimerTask. A batch has one state for all its records until they differ; from then on
-each record has its own.
+Sources: InFlightState, InFlightBatch, AcquisitionLockTimerTask. A batch has one state for all its records until they differ. After that,
+each record has its own state.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ ARCHIVED: Final = RecordState.ARCHIVED
 
 
 class TimerHandle(Protocol):
-    """What was scheduled."""
+    """A scheduled timer."""
 
     def cancel(self) -> None:
-        """It will not run."""
+        """Cancel the timer."""
 
 
 class AcquisitionLock:
-    """For how long a member has acquired records."""
+    """The lock with which a member has acquired records for some time."""
 
     __slots__ = ("expiration_ms", "first_offset", "handle", "has_expired", "is_cancelled", "last_offset", "member_id")
 
@@ -39,24 +39,24 @@ class AcquisitionLock:
         self.handle: TimerHandle | None = None
 
     def cancel(self) -> None:
-        """The records are not acquired any more, or by another lock."""
+        """Cancel the lock: the records are no longer acquired, or have another lock."""
         self.is_cancelled = True
         if self.handle is not None:
             self.handle.cancel()
 
 
 class AcquisitionLocks(Protocol):
-    """Makes locks."""
+    """Creates locks."""
 
     def lock(self, member_id: str, first_offset: int, last_offset: int, delay_ms: int | None = None) -> AcquisitionLock:
-        """A lock for so long; without a time, for the group's."""
+        """Create a lock for `delay_ms`, by default for the group's lock duration."""
 
     def remaining_ms(self, lock: AcquisitionLock) -> int:
-        """For how long a lock will be held."""
+        """Return the remaining time of a lock in ms."""
 
 
 class _Before(NamedTuple):
-    """What a state was before the change that is being persisted."""
+    """The state before the change that is being persisted."""
 
     state: RecordState
     delivery_count: int
@@ -65,7 +65,7 @@ class _Before(NamedTuple):
 
 
 class InFlightState:
-    """The state of one record, or of all records of a batch. `member_id` is empty where nobody has acquired it."""
+    """The state of one record, or of all records of a batch. `member_id` is empty if no member has acquired it."""
 
     __slots__ = ("_before", "_is_final", "delivery_count", "lock", "member_id", "state")
 
@@ -91,19 +91,20 @@ class InFlightState:
         return self.state is AVAILABLE and self._before is None
 
     def set_lock(self, lock: AcquisitionLock) -> None:
-        """Who has acquired it, until when. Raises ApiError where Kafka throws: a batch that was split in a change has an old lock."""
+        """Set the lock. Raises ApiError where Kafka throws: a batch that was split during a change still has its old lock."""
         if self.lock is not None:
             raise ApiError("UNKNOWN_SERVER_ERROR", "Existing acquisition lock timeout exists, cannot override.")
         self.lock = lock
 
     def unlock(self) -> None:
-        """Cancel the lock, if there is one."""
+        """Cancel the lock, if any."""
         if self.lock is not None:
             self.lock.cancel()
             self.lock = None
 
     def update(self, state: RecordState, max_delivery_count: int, member_id: str, *, is_delivery: bool = False) -> bool:
-        """Change the state at once. A record that was delivered often enough is archived instead of available. False if it cannot be."""
+        """Change the state at once. A record at the delivery limit is archived instead of made available. Returns False if it is not
+        allowed."""
         if self.is_changing:
             return False
         if state is AVAILABLE and self.delivery_count >= max_delivery_count:
@@ -116,7 +117,7 @@ class InFlightState:
         return True
 
     def start_change(self, state: RecordState, max_delivery_count: int) -> bool:
-        """Change the state until the persister has answered (`end_change`). Nobody has acquired it then. False if it cannot be."""
+        """Begin a change of state, which `end_change` completes. No member has the record meanwhile. Returns False if it is not allowed."""
         before = _Before(self.state, self.delivery_count, self.member_id, max_delivery_count)
         if not self.update(state, max_delivery_count, NO_MEMBER):
             return False
@@ -124,7 +125,8 @@ class InFlightState:
         return True
 
     def end_change(self, *, is_written: bool) -> None:
-        """The persister has answered. What was not written is undone, but a lock that ran out meanwhile stays so."""
+        """Complete the change with the persister's answer. An unwritten change is undone, but a lock that expired meanwhile stays
+        expired."""
         before, self._before = self._before, None
         if is_written or self._is_final:
             self.unlock()
@@ -138,7 +140,7 @@ class InFlightState:
             self.state, self.member_id = before.state, before.member_id
 
     def archive(self) -> None:
-        """The record is gone for ever, whatever becomes of a change."""
+        """Archive the record permanently, whatever the result of a pending change."""
         self._is_final = True
         self.state = ARCHIVED
         self.member_id = NO_MEMBER
@@ -163,15 +165,15 @@ class InFlightBatch:
 
     @property
     def count(self) -> int:
-        """How many offsets it has, records or not."""
+        """The number of its offsets, including gaps."""
         return self.last_offset - self.first_offset + 1
 
     def is_within(self, first_offset: int, last_offset: int) -> bool:
-        """Whether all of it lies between two offsets."""
+        """Whether the whole batch lies between two offsets."""
         return first_offset <= self.first_offset and self.last_offset <= last_offset
 
     def states(self, first_offset: int = 0, last_offset: int | None = None) -> Iterator[tuple[int, InFlightState]]:
-        """The offsets from first to last with their states, where each has its own."""
+        """Yield the offsets from first to last with their states, if each record has its own state."""
         assert self.records is not None
         begin = max(first_offset, self.first_offset)
         end = self.last_offset if last_offset is None else min(last_offset, self.last_offset)
@@ -179,13 +181,13 @@ class InFlightBatch:
             yield offset, self.records[offset - self.first_offset]
 
     def state_at(self, offset: int) -> InFlightState | None:
-        """The state of one offset, None if the batch does not reach so far."""
+        """Return the state of an offset, or None if it is not in the batch."""
         if self.whole is not None:
             return self.whole
         return None if offset > self.last_offset else next(self.states(offset, offset))[1]
 
     def split(self, locks: AcquisitionLocks) -> list[InFlightState]:
-        """Give each record its own state and, for the rest of the time, its own lock."""
+        """Give each record its own state and its own lock for the remaining time."""
         whole = self.whole
         if whole is not None:
             self.records = []
@@ -200,7 +202,7 @@ class InFlightBatch:
         return self.records
 
     def split_at(self, last_offset: int, locks: AcquisitionLocks) -> None:
-        """Of an acquired batch without a lock, leave the records up to `last_offset` acquired; the others were not delivered."""
+        """Split an acquired batch without a lock: records up to `last_offset` stay acquired, the others were not delivered."""
         whole = self.whole
         assert whole is not None
         self.records = []

@@ -1,4 +1,4 @@
-"""A map in order of its offsets, with the neighbours of an offset (Java's NavigableMap, as far as share partitions need it)."""
+"""A map sorted by offset that finds neighbours of an offset (the part of Java's NavigableMap that share partitions need)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OffsetMap(Generic[V]):
         return len(self._offsets)
 
     def __iter__(self) -> Iterator[V]:
-        """The values in order; they may be changed meanwhile, the map may not."""
+        """Iterate over the values in order. Values may change meanwhile; the map must not."""
         return (self._values[offset] for offset in self._offsets)
 
     def __setitem__(self, offset: int, value: V) -> None:
@@ -41,7 +41,7 @@ class OffsetMap(Generic[V]):
         return self._values[self._offsets[-1]]
 
     def floor(self, offset: int) -> tuple[int, V] | None:
-        """The largest offset that is not above `offset`, and its value."""
+        """Return the largest offset that is not above `offset`, and its value."""
         index = bisect_right(self._offsets, offset)
         return self._at(index - 1)
 
@@ -56,19 +56,19 @@ class OffsetMap(Generic[V]):
         return self._offsets[index] if index < len(self._offsets) else None
 
     def between(self, first_offset: int, last_offset: int) -> list[V]:
-        """The values from first to last."""
+        """Return the values with offsets from first to last."""
         begin, end = bisect_left(self._offsets, first_offset), bisect_right(self._offsets, last_offset)
         return [self._values[offset] for offset in self._offsets[begin:end]]
 
     def remove_up_to(self, last_offset: int) -> None:
-        """Forget the values up to an offset."""
+        """Remove the values up to and including an offset."""
         end = bisect_right(self._offsets, last_offset)
         for offset in self._offsets[:end]:
             del self._values[offset]
         del self._offsets[:end]
 
     def clear(self) -> None:
-        """Forget all values."""
+        """Remove all values."""
         self._offsets.clear()
         self._values.clear()
 

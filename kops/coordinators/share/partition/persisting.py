@@ -1,4 +1,4 @@
-"""What a share partition asks of the persister, which keeps its state at the share coordinator.
+"""The interface between a share partition and the persister, which keeps its state at the share coordinator.
 
 Sources: Persister, PartitionAllData, PartitionStateBatchData, SharePartition (maybeInitialize, writeShareGroupState, fetchPersisterError).
 """
@@ -34,7 +34,7 @@ _HIDDEN: Final = ("SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_VERSION")
 
 
 class PersistedState(NamedTuple):
-    """What the persister knows of a share partition. A start offset of -1: the group has not begun to read it."""
+    """The persisted state of a share partition. A start offset of -1 means that the group has not begun to read it."""
 
     state_epoch: int
     start_offset: int
@@ -42,7 +42,7 @@ class PersistedState(NamedTuple):
 
 
 class StateWrite(NamedTuple):
-    """What it shall know."""
+    """The state to persist."""
 
     state_epoch: int
     leader_epoch: int
@@ -52,17 +52,17 @@ class StateWrite(NamedTuple):
 
 
 class PartitionPersister(Protocol):
-    """Reads and writes the state of one share partition. A promise fails with the ApiError that the share coordinator answered."""
+    """Reads and writes the state of one share partition. Promises fail with the ApiError of the share coordinator's answer."""
 
     def read_state(self, key: SharePartitionKey, leader_epoch: int) -> Promise[PersistedState]:
-        """What is known."""
+        """Read the persisted state."""
 
     def write_state(self, key: SharePartitionKey, write: StateWrite) -> Promise[None]:
         """Write batches and the start offset."""
 
 
 class SinglePartitions:
-    """A PartitionPersister that asks a Persister about one partition at a time."""
+    """A PartitionPersister that sends requests for one partition at a time to a Persister."""
 
     def __init__(self, persister: Persister) -> None:
         self._persister = persister
@@ -101,7 +101,7 @@ class SinglePartitions:
 
 
 def _only_result(key: SharePartitionKey, response: Any, action: str) -> Any:
-    """The result of the partition. Raises the ApiError in it, and KopsError if there is not just this one."""
+    """Return the partition's result. Raises its ApiError, or KopsError if the response does not have exactly one result."""
     results = response.results
     if len(results) != 1 or results[0].topic_id != key.topic_id or [each.partition for each in results[0].partitions] != [key.partition]:
         raise KopsError(f"Failed to {action} {key.coordinator_key}")
@@ -112,7 +112,7 @@ def _only_result(key: SharePartitionKey, response: Any, action: str) -> Any:
 
 
 def client_error(error: ApiError) -> ApiError:
-    """The share coordinator's error as a consumer gets it."""
+    """Convert the share coordinator's error into the error for a consumer."""
     if error.name in _HIDDEN:
         return ApiError("UNKNOWN_SERVER_ERROR", "Unable to complete operation due to server error.")
     return ApiError(_RENAMED.get(error.name, "UNKNOWN_SERVER_ERROR"), error.message)

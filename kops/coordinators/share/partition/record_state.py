@@ -1,4 +1,4 @@
-"""The states of a record of a share group, and the ways between them. Sources: RecordState, AcknowledgeType."""
+"""The states of a record in a share group, and the transitions between them. Sources: RecordState, AcknowledgeType."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class RecordState(IntEnum):
-    """The states by the number that is persisted. ARCHIVING is not used yet."""
+    """The states by their persisted numbers. ARCHIVING is not used yet."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -17,11 +17,11 @@ class RecordState(IntEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nobody gets the record any more."""
+        """Whether the record is never delivered again."""
         return self in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
     def may_become(self, state: RecordState) -> bool:
-        """Whether there is a way to another state."""
+        """Whether a transition to another state is allowed."""
         if self is state or self.is_terminal:
             return False
         return self is not RecordState.AVAILABLE or state is RecordState.ACQUIRED
@@ -38,5 +38,5 @@ STATE_OF_ACKNOWLEDGEMENT: Final = {
     RELEASE: RecordState.AVAILABLE,
     REJECT: RecordState.ARCHIVED,
 }
-"""What a record becomes. RENEW changes no state, only the time for which the record is acquired."""
+"""The new state for each acknowledge type. RENEW does not change the state; it extends the acquisition lock."""
 ACKNOWLEDGEMENTS: Final = frozenset((*STATE_OF_ACKNOWLEDGEMENT, RENEW))

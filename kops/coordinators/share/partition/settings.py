@@ -1,4 +1,4 @@
-"""What a share partition is told by the node's settings, which the group's own settings may change at any time.
+"""The settings of a share partition: those of the node, overridden by those of the group. They may change at any time.
 
 Source: ShareGroupConfigProvider.
 """
@@ -29,5 +29,5 @@ class SharePartitionSettings(Protocol):
 
 
 def throttle_limit(max_delivery_count: int) -> int:
-    """From how many deliveries on records come in smaller numbers, so that a bad one does not take the others with it."""
+    """Return the delivery count from which records come in smaller numbers, so that a bad record does not affect the others."""
     return max(2, (max_delivery_count + 1) // 2)

@@ -1,6 +1,6 @@
-"""A share partition at its leader. Source: SharePartition.
+"""A share partition on its leader. Source: SharePartition.
 
-Time, timers, the persister and the log's offsets come in with `Surroundings`. `on_change` is called where fetches that wait may go on.
+`Surroundings` provides time, timers, the persister and the log's offsets. `on_change` is called when waiting fetches may continue.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kops.records.isolation import AbortedTransaction
 
 
 class Stage(Enum):
-    """How far a share partition is."""
+    """The life cycle of a share partition."""
 
     EMPTY = auto()
     INITIALIZING = auto()
@@ -38,7 +38,8 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a share partition needs. `initial_offset` gives where a group without a start offset begins (`share.auto.offset.reset`)."""
+    """The environment of a share partition. `initial_offset` returns where a group without a start offset begins
+    (`share.auto.offset.reset`)."""
 
     settings: SharePartitionSettings
     persister: PartitionPersister
@@ -49,7 +50,7 @@ class Surroundings:
 
 
 class SharePartition:
-    """The records of a partition that a group has in flight."""
+    """A partition for a share group: its records in flight."""
 
     def __init__(self, key: SharePartitionKey, topic: str, leader_epoch: int, surroundings: Surroundings) -> None:
         self.key = key
@@ -58,7 +59,7 @@ class SharePartition:
         self.state_epoch = 0
         self.topic = topic
         self.expired_count = 0
-        """How many records lost their lock by time."""
+        """The number of records whose lock has expired."""
         self._name = f"{key.group_id}-{uuid_text(key.topic_id)}:{topic}-{key.partition}"
         self._surroundings = surroundings
         self.cache = InFlightCache(self)
@@ -66,7 +67,7 @@ class SharePartition:
         self._fetch_position: tuple[int, object] = (-1, None)
 
     def maybe_initialize(self) -> Promise[None]:
-        """Read the state from the persister, unless that was done. Fails while another call does it, and for ever when it has failed."""
+        """Read the state from the persister, unless it has been read. Fails while another call reads it, and always after a failed read."""
         if self.stage is not Stage.EMPTY:
             return self._initialized()
         self.stage = Stage.INITIALIZING
@@ -89,17 +90,17 @@ class SharePartition:
 
     @property
     def next_fetch_offset(self) -> int:
-        """Where to read the log."""
+        """Return the offset to read from."""
         return self.cache.next_fetch_offset()
 
     @property
     def can_acquire(self) -> bool:
-        """Whether a fetch makes sense: there is room, or something is available again."""
+        """Whether a fetch makes sense: there is room in the window, or records are available again."""
         is_at_end = self.next_fetch_offset == self.cache.end_offset + 1
         return not is_at_end or self.cache.in_flight_count < self._surroundings.settings.max_in_flight_records
 
     def acquire(self, request: AcquireRequest, aborted: Sequence[AbortedTransaction] = ()) -> Acquired:
-        """Acquire of fetched batches. Those of aborted transactions, which are given if the group reads committed only, are archived."""
+        """Acquire records of fetched batches. `aborted` is given for groups that read only committed records; its records are archived."""
         if self.stage is not Stage.ACTIVE:
             return NOTHING
         acquired = acquire(self.cache, self, self._surroundings.settings, request)
@@ -112,7 +113,7 @@ class SharePartition:
         return Acquired(left, sum(each.last_offset - each.first_offset + 1 for each in left))
 
     def acknowledge(self, member_id: str, batches: Sequence[AcknowledgementBatch]) -> Promise[None]:
-        """Acknowledge records; done when the persister has it. Where one batch is wrong, nothing is changed."""
+        """Acknowledge records. The promise completes when they are persisted. If one batch is invalid, nothing changes."""
         changes = self._changes()
         try:
             for batch in batches:
@@ -123,7 +124,7 @@ class SharePartition:
         return self._persisted(changes)
 
     def release_acquired_records(self, member_id: str) -> Promise[None]:
-        """The member's share session ends: others may have its records."""
+        """Release the records of a member whose share session ends."""
         changes = self._changes()
         try:
             changes.release(member_id)
@@ -133,15 +134,15 @@ class SharePartition:
         return self._persisted(changes)
 
     def on_log_start_offset(self, log_start_offset: int) -> None:
-        """Records were deleted from the log."""
+        """Handle a moved log start: records were deleted from the log."""
         self.cache.on_log_start_offset(log_start_offset)
 
     def fence(self) -> None:
-        """Another broker leads the partition, or the topic is gone."""
+        """Fence the share partition: another broker leads the partition, or the topic was deleted."""
         self.stage = Stage.FENCED
 
     def close(self) -> None:
-        """The broker ends: no lock runs out any more."""
+        """Cancel all locks, because the broker stops."""
         self.fence()
         for batch in self.cache.batches:
             for state in (batch.whole, *(batch.records or ())):
@@ -149,22 +150,22 @@ class SharePartition:
                     state.unlock()
 
     def maybe_acquire_fetch_lock(self, fetch_id: object) -> bool:
-        """Only one fetch at a time reads the log for a share partition."""
+        """Try to take the fetch lock: only one fetch at a time reads the log for a share partition."""
         if self.stage is not Stage.ACTIVE or self._fetch_lock is not None:
             return False
         self._fetch_lock = fetch_id
         return True
 
     def release_fetch_lock(self, fetch_id: object) -> None:
-        """The fetch is over. Kafka releases the lock also if another fetch has it."""
+        """Release the fetch lock. Like Kafka, this releases it even if another fetch holds it."""
         self._fetch_lock = None
 
     def fetch_position(self, offset: int) -> object:
-        """Where in the log an offset was found the last time, if it was this one: to estimate how much there is to read."""
+        """Return the log position of `offset` if it was looked up last. It is used to estimate how much there is to read."""
         return self._fetch_position[1] if self._fetch_position[0] == offset else None
 
     def update_fetch_position(self, offset: int, position: object) -> None:
-        """An offset was found there."""
+        """Remember the log position of an offset."""
         self._fetch_position = (offset, position)
 
     def lock(self, member_id: str, first_offset: int, last_offset: int, delay_ms: int | None = None) -> AcquisitionLock:
@@ -207,7 +208,7 @@ class SharePartition:
         self.cache.archive(batch.base_offset, batch.last_offset + 1, known, RecordState.ACQUIRED)
 
     def _persisted(self, changes: Acknowledging) -> Promise[None]:
-        """Write the changes; end them with the persister's answer."""
+        """Write the changes, and complete them with the persister's answer."""
         if not changes.changes:
             return Promise.of(None)
         promise: Promise[None] = Promise()
@@ -232,7 +233,7 @@ class SharePartition:
         self.expired_count += lock.last_offset - lock.first_offset + 1
         written = expire(self.cache, self, self._surroundings.settings, lock)
         if written:
-            # Written or not, the records are available.
+            # The records are available even if the write failed.
             self._write(written).when_done(lambda _, __: self.cache.move_start_offset())
             self._surroundings.on_change()
 

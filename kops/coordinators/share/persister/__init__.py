@@ -1,4 +1,4 @@
-"""The persister: what group coordinators and leaders of share partitions ask of the share coordinator, wherever it is.
+"""The persister: sends the requests of group coordinators and share partitions to the share coordinator, on whichever broker it is.
 
 In: requests about share partitions. Out: requests to brokers, promises of responses.
 """

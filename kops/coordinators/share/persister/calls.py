@@ -1,6 +1,6 @@
-"""What the persister asks for one share partition, until it has an answer: the look-up of the coordinator, the request, and retries.
+"""One call of the persister for one share partition: the look-up of the coordinator, the request, and retries.
 
-Source: PersisterStateManager.PersisterStateManagerHandler and its five subclasses, which differ in their messages only.
+Source: PersisterStateManager.PersisterStateManagerHandler and its five subclasses, which differ only in their messages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EXHAUSTED: Final = "Exhausted max retries to"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rpc:
-    """One of the five requests. `words` names it in messages, `of` stands before the share partition there."""
+    """One of the five requests. In messages, `words` is its name and `of` precedes the share partition."""
 
     words: str
     title: str
@@ -91,7 +91,7 @@ SUMMARY: Final = Rpc(
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker, as the look-up tells it."""
+    """A broker in the answer of a look-up."""
 
     id: int
     host: str
@@ -99,19 +99,19 @@ class Node:
 
 
 class Next(Enum):
-    """What happens to a call after an answer."""
+    """The next step of a call after an answer."""
 
     DONE = auto()
-    """It has its response."""
+    """The call is complete."""
     SEND = auto()
-    """Its coordinator is known."""
+    """The coordinator is known."""
     RETRY = auto()
-    """It begins anew after `Call.delay_ms`."""
+    """The call starts again after `Call.delay_ms`."""
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A request for one share partition; `data` is the partition's part of it. `backoff` is the same for all."""
+    """A request for one share partition; `data` is the partition's part of the request. All calls share `backoff`."""
 
     rpc: Rpc
     key: SharePartitionKey
@@ -124,17 +124,17 @@ class Call:
     _attempts: int = 0
 
     def on_lookup(self, answer: Message | ApiError) -> Next:
-        """What FindCoordinator answered."""
+        """Handle the answer to FindCoordinator."""
         self._lookups += 1
         if isinstance(answer, ApiError):
             if answer.name not in (_BROKEN, _LATE):
                 return self.fail_lookup(answer.name, message_of(answer.name))
-            # Kafka ends the connection of a request that is late, and sees only that.
+            # After a request time-out Kafka closes the connection, and sees only a lost connection.
             return self._look_up_again(_BROKEN)
         assert isinstance(answer, FindCoordinatorResponse)
         if len(answer.coordinators) > 1:
             return self.fail_lookup("UNKNOWN_SERVER_ERROR", "Invalid response with multiple coordinators.")
-        # A response without a list has its answer at the top.
+        # In older versions the response has no list; its fields are at the top level.
         found = answer.coordinators[0] if answer.coordinators else answer
         error = by_code(found.error_code).name
         if error in RETRIABLE:
@@ -146,7 +146,7 @@ class Call:
         return Next.SEND
 
     def on_answer(self, answer: Message | ApiError) -> Next:
-        """What the coordinator answered, perhaps for other share partitions, too."""
+        """Handle the coordinator's answer, which may also have results for other share partitions."""
         self._attempts += 1
         if isinstance(answer, ApiError):
             if answer.name not in (_BROKEN, _LATE):
@@ -166,11 +166,11 @@ class Call:
         return Next.DONE
 
     def fail_lookup(self, error: str, message: str) -> Next:
-        """End without a coordinator."""
+        """Complete the call with an error of the look-up."""
         return self._end(error, f"Error in find coordinator. {message}")
 
     def fail(self, error: str, message: str) -> Next:
-        """End with an error of the request."""
+        """Complete the call with an error of the request."""
         return self._end(error, f"Error in {self.rpc.words} RPC. {message}")
 
     def _end(self, error: str, message: str) -> Next:
@@ -193,7 +193,7 @@ class Call:
         return Next.RETRY
 
     def _result(self, answer: Any) -> Any:
-        """The result of this share partition; None if there is none."""
+        """Return the result for this share partition, or None."""
         for topic in answer.results:
             if topic.topic_id == self.key.topic_id:
                 for each in topic.partitions:
@@ -203,5 +203,5 @@ class Call:
 
 
 def _key_text(key: SharePartitionKey) -> str:
-    """As SharePartitionKey.toString has a key whose topic's name is not known."""
+    """Format a key as SharePartitionKey.toString does if the topic's name is unknown."""
     return f"SharePartitionKey{{groupId={key.group_id}, topicIdPartition={uuid_text(key.topic_id)}:null-{key.partition}}}"

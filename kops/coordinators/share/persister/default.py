@@ -1,4 +1,4 @@
-"""The persister that asks the share coordinator: a call for each share partition, and their results joined.
+"""The persister that uses the share coordinator: it makes one call for each share partition and joins the results.
 
 Source: DefaultStatePersister.
 """
@@ -66,7 +66,7 @@ class DefaultPersister:
         for topic in request.topics:
             for data in topic.partitions:
                 key = SharePartitionKey(request.group_id, topic.topic_id, data.partition)
-                # A partition that is named twice is asked for twice; the first response counts.
+                # A partition that is given twice gets two calls; the first response counts.
                 calls.append(Call(rpc, key, data, self._backoff, promises.setdefault(key, Promise())))
         whole = all_of(promises.values())
         for call in calls:

@@ -1,7 +1,7 @@
-"""Which requests the persister sends: look-ups one by one, and the calls of one kind, group and coordinator together.
+"""Combines the persister's calls into requests: each look-up alone, and calls of the same kind, group and coordinator together.
 
-Source: PersisterStateManager (SendThread, RequestCoalescerHelper). While a request of a kind is on its way to a broker, calls of that kind
-wait and go with the next one.
+Source: PersisterStateManager (SendThread, RequestCoalescerHelper). While a request of a kind is in flight to a broker, calls of that kind
+wait and are sent with the next request.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class StateRequest:
 
 
 class StateManager:
-    """The calls under way.
+    """The pending calls.
 
-    `find(key)` is the coordinator as the metadata has it, `any_node()` some broker; None if there is none. `wake()` asks for a call of
-    `take_requests`, `call_later(delay_ms, run)` sets a timer.
+    `find(key)` returns the coordinator according to the metadata, `any_node()` any broker; both may return None. `wake()` requests a call
+    of `take_requests`, `call_later(delay_ms, run)` sets a timer.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class StateManager:
         self._in_flight: set[tuple[Rpc, Node]] = set()
 
     def enqueue(self, call: Call) -> None:
-        """Begin a call, also once more."""
+        """Start or restart a call."""
         self._queue.append(call)
         self._wake()
 
     def take_requests(self) -> list[Lookup | StateRequest]:
-        """What is to be sent now."""
+        """Return the requests to send now."""
         requests: list[Lookup | StateRequest] = []
         while self._queue:
             lookup = self._begin(self._queue.popleft())
@@ -89,7 +89,7 @@ class StateManager:
         return requests
 
     def on_lookup(self, lookup: Lookup, answer: Message | ApiError) -> None:
-        """The answer of a look-up, or how it failed."""
+        """Handle the answer to a look-up, or its failure."""
         call = lookup.call
         if call.on_lookup(answer) is Next.SEND:
             assert call.coordinator is not None
@@ -99,7 +99,7 @@ class StateManager:
         self._wake()
 
     def on_answer(self, request: StateRequest, answer: Message | ApiError) -> None:
-        """The answer of a coordinator, or how the request failed."""
+        """Handle a coordinator's answer, or the failure of the request."""
         self._in_flight.discard((request.rpc, request.node))
         for call in request.calls:
             if call.on_answer(answer) is Next.RETRY:
@@ -107,7 +107,7 @@ class StateManager:
         self._wake()
 
     def _begin(self, call: Call) -> Lookup | None:
-        """Note for whom a call is, or find it out."""
+        """Assign a call to its coordinator, or return the look-up that finds it."""
         node = self._find(call.key)
         if node is not None:
             call.coordinator = node

@@ -1,4 +1,4 @@
-"""A persister that keeps nothing: a share group begins anew wherever a partition gets a new leader. Source: NoOpStatePersister."""
+"""A persister that stores nothing: a share group starts again when a partition gets a new leader. Source: NoOpStatePersister."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class NoOpPersister:
         return _done(responses.SUMMARY, request, start_offset=_UNINITIALIZED, delivery_complete_count=_UNINITIALIZED)
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing."""
 
 
 def _done(api: StateApi[Any], request: Any, **values: int) -> Promise[Any]:

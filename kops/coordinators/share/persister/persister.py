@@ -1,7 +1,7 @@
-"""What a persister does. Source: Persister, its parameters and results, DefaultStatePersister.validate.
+"""The interface of a persister. Source: Persister, its parameters and results, DefaultStatePersister.validate.
 
-Kafka has classes of their own for parameters and results. They have the fields of the requests and responses of the share coordinator, so
-kops takes those.
+Kafka has separate classes for parameters and results. They have the same fields as the share coordinator's requests and responses, so
+kops uses these messages.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
 class Persister(Protocol):
     """Keeps the state of share partitions.
 
-    A response has a result for every partition of the request; what could not be done has an error there, after all attempts. A promise
-    fails only if the request makes no sense (see `check_request`) or the persister is closed.
+    A response has a result for every partition of the request. If all attempts for a partition failed, its result has an error. A promise
+    fails only if the request is invalid (see `check_request`) or the persister is closed.
     """
 
     def initialize_state(self, request: InitializeShareGroupStateRequest) -> Promise[InitializeShareGroupStateResponse]:
-        """Begin the state of partitions. For the group coordinator."""
+        """Initialize the state of partitions. Used by the group coordinator."""
 
     def read_state(self, request: ReadShareGroupStateRequest) -> Promise[ReadShareGroupStateResponse]:
-        """Read what was delivered. For a partition's leader, whose epoch fences earlier leaders."""
+        """Read the delivery state. Used by a partition's leader, whose epoch fences earlier leaders."""
 
     def write_state(self, request: WriteShareGroupStateRequest) -> Promise[WriteShareGroupStateResponse]:
-        """Write what was delivered. For a partition's leader."""
+        """Write the delivery state. Used by a partition's leader."""
 
     def delete_state(self, request: DeleteShareGroupStateRequest) -> Promise[DeleteShareGroupStateResponse]:
-        """Delete the state of partitions. For the group coordinator."""
+        """Delete the state of partitions. Used by the group coordinator."""
 
     def read_summary(self, request: ReadShareGroupStateSummaryRequest) -> Promise[ReadShareGroupStateSummaryResponse]:
-        """Read start offsets and counts. For the group coordinator."""
+        """Read start offsets and counts. Used by the group coordinator."""
 
 
 def check_request(request: Any, name: str) -> None:
-    """Raise KopsError if a request has no group, no topics, or a topic without partitions, or a negative partition.
+    """Raise KopsError if a request has no group, no topics, a topic without partitions, or a negative partition.
 
-    `name` is Kafka's for the request: `Read share group`.
+    `name` is Kafka's name for the request, such as `Read share group`.
     """
     prefix = f"{name} parameters"
     if not request.group_id:

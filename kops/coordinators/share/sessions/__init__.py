@@ -1,4 +1,4 @@
-"""Share sessions: which partitions a member of a share group fetches, kept between its requests, and how a fetch is divided among them.
+"""Share sessions: the partitions that a member of a share group fetches, kept between requests, and the division of a fetch among them.
 
-In: epochs, partitions, closed connections. Out: contexts of requests, what of their results is told.
+In: epochs, partitions, closed connections. Out: contexts of requests, and the results to include in responses.
 """

@@ -1,4 +1,4 @@
-"""What a request means for its member's share session, and which results it is told.
+"""The effect of a request on its member's share session, and the results that its response includes.
 
 Sources: SharePartitionManager (newContext, acknowledgeSessionUpdate), ShareFetchContext, ShareSessionContext, FinalContext,
 ErroneousAndValidPartitionData, ShareFetchResponse.of.
@@ -17,14 +17,14 @@ from kops.protocol.messages.share_fetch_response import PartitionData, ShareFetc
 
 
 class FetchParts(NamedTuple):
-    """What a request fetches: partitions whose topic is known, and results for those whose topic is not."""
+    """The partitions to fetch, and error results for partitions of unknown topics."""
 
     known: Sequence[TopicIdPartition] = ()
     unknown: Mapping[TopicIdPartition, PartitionData] = {}
 
 
 class ShareContext:
-    """One request. The first of a session names all partitions, a later one what has changed, the final one none."""
+    """One request. The first request of a session has all partitions, later ones have changes, the final one has none."""
 
     def __init__(self, epoch: int, parts: Sequence[TopicIdPartition] = (), session: ShareSession | None = None) -> None:
         self.epoch = epoch
@@ -33,11 +33,11 @@ class ShareContext:
 
     @property
     def is_final(self) -> bool:
-        """Whether the session ends."""
+        """Whether this request ends the session."""
         return self.epoch == FINAL_EPOCH
 
     def fetch_parts(self) -> FetchParts:
-        """What it fetches."""
+        """Return the partitions to fetch."""
         parts = self._parts if self._session is None else self._session.parts
         unknown = {
             part: PartitionData(part.partition, errors.by_name("UNKNOWN_TOPIC_ID").code, records=b"")
@@ -47,7 +47,8 @@ class ShareContext:
         return FetchParts([part for part in parts if part.topic is not None], unknown)
 
     def respond(self, results: Mapping[TopicIdPartition, PartitionData]) -> ShareFetchResponse:
-        """The response. A later request of a session is told only of partitions with records, with errors, or not told of before."""
+        """Return the response. After a session's first request it includes only partitions with records or errors, and partitions not yet
+        included."""
         session = self._session
         if session is None:
             return share_fetch_response("NONE", results)
@@ -57,7 +58,7 @@ class ShareContext:
 
 
 class FetchRequest(NamedTuple):
-    """What a ShareFetch says of its session."""
+    """The session fields of a ShareFetch."""
 
     key: SessionKey
     epoch: int
@@ -68,7 +69,7 @@ class FetchRequest(NamedTuple):
 
 
 def new_context(cache: ShareSessionCache, request: FetchRequest) -> ShareContext:
-    """The context of a ShareFetch. Raises ApiError."""
+    """Return the context of a ShareFetch. Raises ApiError."""
     key = request.key
     if request.epoch == FINAL_EPOCH:
         if cache.get(key) is None:
@@ -91,7 +92,7 @@ def new_context(cache: ShareSessionCache, request: FetchRequest) -> ShareContext
 
 
 def on_acknowledge(cache: ShareSessionCache, key: SessionKey, epoch: int) -> None:
-    """A ShareAcknowledge is a request of the session, too; it cannot be the first. Raises ApiError."""
+    """Update the session for a ShareAcknowledge, which cannot be its first request. Raises ApiError."""
     if epoch == INITIAL_EPOCH:
         raise ApiError("INVALID_SHARE_SESSION_EPOCH")
     if epoch == FINAL_EPOCH:
@@ -103,7 +104,7 @@ def on_acknowledge(cache: ShareSessionCache, key: SessionKey, epoch: int) -> Non
 
 
 def share_fetch_response(error: str, results: Mapping[TopicIdPartition, PartitionData]) -> ShareFetchResponse:
-    """A response with results by topic, in the order in which the topics come first."""
+    """Return a response with results by topic. Topics are in the order of their first partition."""
     topics: dict[bytes, ShareFetchableTopicResponse] = {}
     for part, result in results.items():
         result.partition_index = part.partition

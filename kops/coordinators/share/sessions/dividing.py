@@ -1,4 +1,4 @@
-"""How a share fetch is divided among its partitions. Sources: PartitionMaxBytesStrategy, PartitionRotateStrategy."""
+"""Divides a share fetch among its partitions. Sources: PartitionMaxBytesStrategy, PartitionRotateStrategy."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ P = TypeVar("P")
 
 
 def rotated(parts: Sequence[P], session_epoch: int) -> list[P]:
-    """The partitions beginning with another one at each request of a session, so that each comes first in turn."""
+    """Rotate the partitions, so that with each request of a session another one comes first."""
     at = session_epoch % len(parts) if parts and session_epoch >= 1 else 0
     return [*parts[at:], *parts[:at]]
 
 
 def max_bytes(request_max_bytes: int, parts: Sequence[P], acquired_count: int, random_below: Callable[[int], int]) -> dict[P, int]:
-    """How many bytes may be read of each partition, of so many that were acquired for the request.
+    """Return how many bytes may be read from each partition. `acquired_count` partitions share `request_max_bytes`.
 
-    What cannot be divided goes to one partition at random. Where there are fewer bytes than partitions, that many get one byte each. Raises
-    ApiError UNKNOWN_SERVER_ERROR if there are none.
+    The remainder goes to a random partition. If there are fewer bytes than partitions, that many partitions get one byte each. Raises
+    ApiError UNKNOWN_SERVER_ERROR if there are no bytes.
     """
     if request_max_bytes <= 0:
         raise ApiError("UNKNOWN_SERVER_ERROR", "Requested max bytes must be greater than 0")

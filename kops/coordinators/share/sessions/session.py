@@ -1,4 +1,4 @@
-"""A share session: the partitions of a member, in the order in which their results come. Sources: ShareSession, CachedSharePartition."""
+"""A share session: the partitions of a member, in the order of their results. Sources: ShareSession, CachedSharePartition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_EPOCH: Final = 2**31 - 1
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition by topic id, with the topic's name where the id is known."""
+    """A partition by topic id, with the topic's name if it is known."""
 
     topic_id: bytes
     partition: int
@@ -22,14 +22,14 @@ class TopicIdPartition(NamedTuple):
 
 
 class SessionKey(NamedTuple):
-    """Whose session it is."""
+    """The group and member of a session."""
 
     group_id: str
     member_id: str
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch of the next request. Behind the last one comes 1, and the final one stays."""
+    """Return the epoch of the next request. The largest epoch is followed by 1; the final epoch does not change."""
     if epoch < 0:
         return FINAL_EPOCH
     return 1 if epoch == _MAX_EPOCH else epoch + 1
@@ -41,7 +41,7 @@ def has_records(result: PartitionData) -> bool:
 
 
 class CachedPartition:
-    """A partition of a session. `must_respond`: the member has not been told of it since it asked, or since its last error."""
+    """A partition of a session. `must_respond`: no response has included it since it was added or since its last error."""
 
     __slots__ = ("must_respond", "part")
 
@@ -50,7 +50,7 @@ class CachedPartition:
         self.must_respond = must_respond
 
     def on_result(self, result: PartitionData) -> bool:
-        """Whether the member is told this result. An error is followed by another answer, even if that is empty."""
+        """Whether the response includes this result. After an error the next result is included even if it is empty."""
         is_told = self.must_respond or has_records(result) or result.error_code != 0
         self.must_respond = result.error_code != 0
         return is_told
@@ -66,7 +66,7 @@ class ShareSession:
         self.connection_id = connection_id
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.cached_size = 0
-        """How many partitions the cache of sessions counts for it."""
+        """The number of partitions that the cache of sessions has counted for this session."""
         self._parts = {part[:2]: CachedPartition(part, must_respond=False) for part in parts}
 
     def __len__(self) -> int:
@@ -74,18 +74,18 @@ class ShareSession:
 
     @property
     def parts(self) -> list[TopicIdPartition]:
-        """Its partitions. Those that had records the last time come last."""
+        """Return its partitions. Those that had records in the last response come last."""
         return [cached.part for cached in self._parts.values()]
 
     def update(self, wanted: Iterable[TopicIdPartition], forgotten: Iterable[TopicIdPartition]) -> None:
-        """A request adds and forgets partitions."""
+        """Add and remove the partitions of a request."""
         for part in wanted:
             self._parts.setdefault(part[:2], CachedPartition(part, must_respond=True))
         for part in forgotten:
             self._parts.pop(part[:2], None)
 
     def on_result(self, part: TopicIdPartition, result: PartitionData) -> bool:
-        """Whether the member is told this result."""
+        """Whether the response includes this result."""
         cached = self._parts[part[:2]]
         is_told = cached.on_result(result)
         if has_records(result):

@@ -1,4 +1,4 @@
-"""The share sessions of a broker, and what becomes of them when a connection closes. Source: ShareSessionCache."""
+"""The share sessions of a broker, and their end when a connection closes. Source: ShareSessionCache."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kops.coordinators.share.sessions.session import SessionKey, ShareSession, T
 
 
 class _Connection:
-    """Which session a connection began; stale once that session has ended."""
+    """The session that a connection began. It is stale after that session has ended."""
 
     __slots__ = ("is_stale", "key")
 
@@ -18,9 +18,9 @@ class _Connection:
 
 
 class ShareSessionCache:
-    """At most so many sessions (`group.share.max.share.sessions`).
+    """The sessions, limited by `group.share.max.share.sessions`.
 
-    When a connection with a session closes, `on_member_left(key)` may release what the member has acquired, with the session still there.
+    When a connection with a session closes, `on_member_left(key)` may release the member's records; the session still exists then.
     Then `on_group_empty(group_id)` is called if the group has no other session on this broker.
     """
 
@@ -38,11 +38,11 @@ class ShareSessionCache:
         return len(self._sessions)
 
     def get(self, key: SessionKey) -> ShareSession | None:
-        """A member's session."""
+        """Return a member's session, or None."""
         return self._sessions.get(key)
 
     def create(self, key: SessionKey, parts: Iterable[TopicIdPartition], connection_id: str) -> ShareSession | None:
-        """Begin a session; None if there are too many."""
+        """Begin a session. Returns None if there are too many."""
         if len(self._sessions) >= self._max_entries:
             return None
         session = self._sessions[key] = ShareSession(key, parts, connection_id)
@@ -52,7 +52,7 @@ class ShareSessionCache:
         return session
 
     def remove(self, key: SessionKey) -> bool:
-        """End a session. Its connection does not end the next one when it closes."""
+        """End a session. When its connection closes, that does not end the member's next session. Returns whether there was one."""
         session = self._sessions.pop(key, None)
         if session is None:
             return False
@@ -64,18 +64,18 @@ class ShareSessionCache:
         return True
 
     def remove_all(self) -> None:
-        """End all sessions: share groups were switched off."""
+        """End all sessions, because share groups were disabled."""
         self._sessions.clear()
         self._member_counts.clear()
         self.partition_count = 0
 
     def count_partitions(self, session: ShareSession) -> None:
-        """A session has changed."""
+        """Update the count of partitions after a session has changed."""
         self.partition_count += len(session) - session.cached_size
         session.cached_size = len(session)
 
     def on_disconnect(self, connection_id: str) -> None:
-        """A connection has closed."""
+        """End the session of a closed connection."""
         connection = self._connections.pop(connection_id, None)
         if connection is None:
             return
