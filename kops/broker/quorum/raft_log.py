@@ -85,6 +85,8 @@ class KafkaRaftLog:
         self._settings = settings
         self._scheduler = scheduler
         self._snapshots: dict[OffsetAndEpoch, SnapshotFileReader | None] = dict.fromkeys(sorted(snapshots))
+        self._marked: set[SnapshotFileReader] = set()
+        """Readers of snapshots whose files are marked for deletion."""
 
     @classmethod
     def open(
@@ -116,9 +118,13 @@ class KafkaRaftLog:
             verify_transactions=False,
             warn=log.warning,
         )
-        opened = cls(unified, _recover_snapshots(unified), settings, scheduler)
-        # If a follower stopped between storing a fetched snapshot and truncating its log, the snapshot is beyond the log's end.
-        opened.truncate_to_latest_snapshot()
+        try:
+            opened = cls(unified, _recover_snapshots(unified), settings, scheduler)
+            # If a follower stopped between storing a fetched snapshot and truncating its log, the snapshot is beyond the log's end.
+            opened.truncate_to_latest_snapshot()
+        except BaseException:
+            unified.close_handlers()
+            raise
         return opened
 
     @property
@@ -363,10 +369,14 @@ class KafkaRaftLog:
             log.info("Marking snapshot %s for deletion: %s", id, reason)
             self._files.rename(snapshot_path(self.directory, id), snapshot_path(self.directory, id, ".deleted"))
 
+        readers = {reader for reader in forgotten.values() if reader is not None}
+        self._marked |= readers
+
         def delete() -> None:
-            for id, reader in forgotten.items():
-                if reader is not None:
-                    reader.close()
+            for reader in readers:
+                reader.close()
+            self._marked -= readers
+            for id in forgotten:
                 _unlink_if_there(self._files, snapshot_path(self.directory, id, ".deleted"))
 
         if forgotten:
@@ -387,11 +397,12 @@ class KafkaRaftLog:
         self.close_snapshots()
 
     def close_snapshots(self) -> None:
-        """Close the snapshots' files."""
-        for reader in self._snapshots.values():
+        """Close the snapshots' files, also of those that are marked for deletion: the scheduler may stop before it deletes them."""
+        for reader in (*self._snapshots.values(), *self._marked):
             if reader is not None:
                 reader.close()
         self._snapshots.clear()
+        self._marked.clear()
 
 
 def _not_empty(data: bytes) -> bytes:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from kops.broker.quorum.raft_log import METADATA_DIR, KafkaRaftLog, MetadataLogSettings
 from kops.errors import DecodeError
-from kops.files import MemoryFiles
+from kops.files import Files, MemoryFiles, OsFiles
 from kops.metadata.raft.log import control_records as control
 from kops.metadata.raft.log.log import EndKind, validate_end
 from kops.metadata.raft.log.snapshot import SnapshotWriter
@@ -30,17 +33,19 @@ def batch(base_offset: int, epoch: int, values: int = 1, *, size: int = 10, time
 class Bench:
     """A log in memory, its scheduler and its clock."""
 
-    def __init__(self, settings: MetadataLogSettings | None = None) -> None:
+    def __init__(self, settings: MetadataLogSettings | None = None, files: Files | None = None, root: str = ROOT) -> None:
         self.now_ms = 1_000_000
-        self.files = MemoryFiles(now_ms=lambda: self.now_ms)
-        self.files.mkdir(ROOT)
+        self.root = root
+        self.files = MemoryFiles(now_ms=lambda: self.now_ms) if files is None else files
+        if files is None:
+            self.files.mkdir(root)
         self.settings = settings or MetadataLogSettings()
         self.open()
 
     def open(self) -> KafkaRaftLog:
         """Open it, as a start does."""
         self.scheduler = Scheduler(lambda: self.now_ms)
-        self.log = KafkaRaftLog.open(self.files, ROOT, self.settings, now_ms=lambda: self.now_ms, scheduler=self.scheduler)
+        self.log = KafkaRaftLog.open(self.files, self.root, self.settings, now_ms=lambda: self.now_ms, scheduler=self.scheduler)
         return self.log
 
     def append(self, count: int, epoch: int, *, values: int = 1, size: int = 10) -> None:
@@ -285,6 +290,30 @@ def test_a_log_above_zero_needs_a_snapshot() -> None:
     bench.files.unlink(f"{DIRECTORY}/{10:020d}-{4:010d}.checkpoint")
     with pytest.raises(LoadError, match="Inconsistent snapshot state"):
         bench.open()
+
+
+def open_files(directory: Path) -> list[str]:
+    """Files below a directory that this process has open."""
+    links = (os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{name}"))
+    return [link for link in links if link.startswith(str(directory))]
+
+
+def test_nothing_stays_open(tmp_path: Path) -> None:
+    """Neither a snapshot that is marked for deletion when the log is closed, nor a log that is refused."""
+    bench = Bench(MetadataLogSettings(internal_segment_bytes=300, max_retention_bytes=2_000), OsFiles(), str(tmp_path))
+    bench.append(60, 1, size=50)
+    bench.log.update_high_watermark(60)
+    for offset in (10, 20, 50):
+        bench.snapshot(offset, 1, size=100)
+    assert bench.log.maybe_clean(bench.now_ms)
+    assert len(open_files(tmp_path)) > 2
+    bench.log.close()
+    assert open_files(tmp_path) == []
+    for path in tmp_path.rglob("*.checkpoint*"):
+        path.unlink()
+    with pytest.raises(LoadError, match="Inconsistent snapshot state"):
+        bench.open()
+    assert open_files(tmp_path) == []
 
 
 def test_a_snapshot_that_is_gone() -> None:
