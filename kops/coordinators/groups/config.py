@@ -1,6 +1,6 @@
 """The settings of the group coordinator (Kafka's GroupCoordinatorConfig), made of a node's settings by Kafka's names.
 
-Settings of single groups come from elsewhere: `GroupSettings` gives them by group id (Kafka's GroupConfigManager).
+`GroupSettings` provides the settings of single groups by group id (Kafka's GroupConfigManager).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 GroupSettings = Callable[[str], Mapping[str, Any] | None]
-"""The settings of one group, all of them with typed values by Kafka's names (`consumer.session.timeout.ms`), or None if it has none."""
+"""Returns all settings of a group, as typed values by Kafka's names (`consumer.session.timeout.ms`), or None if it has none."""
 
 CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCoordinatorConfig:
-    """What the coordinator needs. The defaults are Kafka's."""
+    """The coordinator's settings. The defaults are Kafka's."""
 
     offset_metadata_max_bytes: int = 4096
     offsets_retention_minutes: int = 10_080
@@ -58,7 +58,8 @@ class GroupCoordinatorConfig:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> GroupCoordinatorConfig:
-        """Take the values of a BrokerConfig (`config.values`), or of any mapping with Kafka's names. What is missing has its default."""
+        """Read the settings from a BrokerConfig (`config.values`), or any mapping with Kafka's names. Missing settings have their
+        defaults."""
         found: dict[str, Any] = {}
         for field in fields(cls):
             value = values.get(field.name.replace("_", "."))
@@ -68,7 +69,7 @@ class GroupCoordinatorConfig:
 
     @property
     def offsets_retention_ms(self) -> int:
-        """How long offsets are kept."""
+        """The retention time of offsets."""
         return self.offsets_retention_minutes * 60 * 1000
 
     @property

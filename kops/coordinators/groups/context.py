@@ -1,4 +1,4 @@
-"""Who sent a request (Kafka's RequestContext, as far as the group coordinator uses it)."""
+"""The sender of a request (the fields of Kafka's RequestContext that the group coordinator uses)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class RequestContext(NamedTuple):
-    """The request's version and API key, and its client. `client_host` is as Kafka shows it, with a slash: `/127.0.0.1`."""
+    """The request's version and API key, and its client. `client_host` has a slash, as in Kafka: `/127.0.0.1`."""
 
     api_version: int
     client_id: str

@@ -1,4 +1,4 @@
-"""What all groups have in common (Kafka's Group, Group.GroupType, CommitPartitionValidator)."""
+"""The base class of all groups (Kafka's Group, Group.GroupType, CommitPartitionValidator)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GroupType(Enum):
 
     @classmethod
     def parse(cls, name: str) -> GroupType:
-        """The type of a name in any case; UNKNOWN if there is none."""
+        """Return the type with this name, in any case, or UNKNOWN."""
         return next((kind for kind in cls if kind.value == name.lower()), cls.UNKNOWN)
 
 
@@ -32,11 +32,11 @@ CommitPartitionValidator = Callable[[str, bytes, int], None]
 
 
 def any_partition(topic: str, topic_id: bytes, partition: int) -> None:
-    """The validator of groups that check no partitions."""
+    """The validator of groups that do not check partitions."""
 
 
 class Group(ABC):
-    """A group. What answers for the committed state says so."""
+    """A group. Methods use the current state unless they say that they use the committed state."""
 
     group_id: str
 
@@ -48,17 +48,17 @@ class Group(ABC):
     @property
     @abstractmethod
     def state_text(self) -> str:
-        """The state, as Kafka shows it."""
+        """Kafka's name of the state."""
 
     @property
     @abstractmethod
     def committed_state_text(self) -> str:
-        """The committed state. Classic groups show the present one."""
+        """Kafka's name of the committed state. Classic groups return the current state."""
 
     @property
     @abstractmethod
     def protocol_type_text(self) -> str:
-        """The protocol type in lists of groups, `consumer` or what a classic group's members said."""
+        """The protocol type in lists of groups: `consumer`, or the type of a classic group's members."""
 
     @property
     @abstractmethod
@@ -76,7 +76,7 @@ class Group(ABC):
 
     @abstractmethod
     def is_subscribed_to_topic(self, topic: str) -> bool:
-        """Whether a member subscribes to the topic, as far as is known."""
+        """Whether a member subscribes to the topic, or may do so."""
 
     @abstractmethod
     def validate_offset_commit(
@@ -102,10 +102,10 @@ class Group(ABC):
 
     @abstractmethod
     def offset_expiration_condition(self) -> BaseTimestamp | None:
-        """From when on offsets age; None if they do not expire now."""
+        """Return the function that gives the time from which offsets age, or None if offsets do not expire now."""
 
     def as_listed_group(self) -> ListedGroup:
-        """The group in a list, as it is committed."""
+        """Return the committed group for a list of groups."""
         return ListedGroup(
             group_id=self.group_id,
             protocol_type=self.protocol_type_text,
@@ -121,7 +121,7 @@ class Group(ABC):
         """Cancel timers when the group is deleted."""
 
     def request_metadata_refresh(self) -> None:  # noqa: B027 - classic groups have nothing to refresh
-        """A topic of the group has changed."""
+        """Note that a topic of the group has changed."""
 
     @property
     def should_expire(self) -> bool:

@@ -1,4 +1,4 @@
-"""A committed offset, and when one expires (Kafka's OffsetAndMetadata, OffsetExpirationCondition)."""
+"""A committed offset and its expiry (Kafka's OffsetAndMetadata, OffsetExpirationCondition)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _new: Final[Any] = tuple.__new__
 
 
 class OffsetAndMetadata(NamedTuple):
-    """An offset of a group. `leader_epoch` and `expire_timestamp_ms` may be unknown; `record_offset` is -1 before it was written."""
+    """An offset of a group. `leader_epoch` and `expire_timestamp_ms` may be unknown. `record_offset` is -1 until the offset is written."""
 
     committed_offset: int
     leader_epoch: int | None
@@ -25,7 +25,7 @@ class OffsetAndMetadata(NamedTuple):
     @classmethod
     def from_record(cls, record_offset: int, value: OffsetCommitValue) -> OffsetAndMetadata:
         """The offset in a record."""
-        # A load reads millions. The class would call this too, in three times as long.
+        # A load reads millions of offsets. Calling the class takes three times as long.
         fields = (
             value.offset,
             None if value.leader_epoch == -1 else value.leader_epoch,
@@ -38,16 +38,16 @@ class OffsetAndMetadata(NamedTuple):
         return _new(cls, fields)  # type: ignore[no-any-return]
 
     def is_expired(self, base_timestamp_ms: int, now_ms: int, retention_ms: int) -> bool:
-        """Whether it is too old. Without a time of its own it lives `retention_ms` from `base_timestamp_ms` on."""
+        """Whether the offset has expired. Without its own expiry time, it expires `retention_ms` after `base_timestamp_ms`."""
         if self.expire_timestamp_ms is not None:
             return now_ms >= self.expire_timestamp_ms
         return now_ms - base_timestamp_ms >= retention_ms
 
 
 BaseTimestamp = Callable[[OffsetAndMetadata], int]
-"""From when on an offset of a group ages."""
+"""Returns the time from which an offset ages."""
 
 
 def commit_timestamp(offset: OffsetAndMetadata) -> int:
-    """The base timestamp of most groups: when the offset was committed."""
+    """The base timestamp of most groups: the commit time."""
     return offset.commit_timestamp_ms

@@ -1,4 +1,4 @@
-"""The groups of a shard by id, and the topics that they subscribe to (from Kafka's GroupMetadataManager)."""
+"""The groups of a shard by id, and an index by subscribed topic (from Kafka's GroupMetadataManager)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kops.timeline import Timeline, TimelineDict
 
 
 class GroupStore:
-    """The groups. Kafka's getOrMaybeCreate… methods, which make groups of one kind, are in the rooms of the kinds."""
+    """The groups. The counterparts of Kafka's getOrMaybeCreate… methods are in the rooms of each kind of group."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
         self.groups: TimelineDict[str, Group] = TimelineDict(timeline)
         self._by_topic: TimelineDict[tuple[str, str], None] = TimelineDict(timeline)
         self._groups_of_topic: dict[str, set[str]] = {}
-        """Ids that may subscribe to a topic; `_by_topic` knows whether they do."""
+        """Group ids that may subscribe to a topic; `_by_topic` has the exact subscriptions."""
 
     def get(self, group_id: str) -> Group | None:
         """The group with an id."""
@@ -38,11 +38,11 @@ class GroupStore:
         return group
 
     def put(self, group: Group) -> None:
-        """Keep a group under its id."""
+        """Add a group."""
         self.groups[group.group_id] = group
 
     def remove(self, group_id: str) -> Group | None:
-        """Forget a group."""
+        """Remove a group."""
         return self.groups.pop(group_id, None)
 
     def ids(self) -> list[str]:
@@ -54,13 +54,13 @@ class GroupStore:
         return (group for _, group in self.groups.committed_items())
 
     def subscribe(self, group_id: str, topic: str) -> None:
-        """The group has a member that subscribes to the topic."""
+        """Note that a member of the group subscribes to the topic."""
         if (topic, group_id) not in self._by_topic:
             self._by_topic[topic, group_id] = None
             self._groups_of_topic.setdefault(topic, set()).add(group_id)
 
     def unsubscribe(self, group_id: str, topic: str) -> None:
-        """The group has no such member any more."""
+        """Note that no member of the group subscribes to the topic any more."""
         self._by_topic.pop((topic, group_id), None)
 
     def groups_subscribed_to(self, topic: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""What the parts of a shard share: the groups, the runtime's timers, the time, the settings and the newest metadata."""
+"""Shared by all parts of a shard: the groups, the runtime's timers, the time, the settings and the newest metadata."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from kops.protocol.declaration import Message
 from kops.timeline import Timeline
 
 EMPTY_RESULT: Final[CoordinatorResult[None]] = CoordinatorResult(append_promise=Promise.of(None), replay_records=False)
-"""Nothing to write. Some callers ask whether a result is this one, as in Kafka."""
+"""A result without records. As in Kafka, some callers compare a result with this one by identity."""
 
 
 @dataclass(slots=True)
 class Surroundings:
-    """The arguments of a shard, and the image, which the shard sets from `on_loaded` on."""
+    """The arguments of a shard, and the metadata image, which is set from `on_loaded` on."""
 
     timeline: Timeline
     store: GroupStore
@@ -35,17 +35,17 @@ class Surroundings:
 
 
 class GroupManager(Protocol):
-    """The part of a shard that knows one kind of groups."""
+    """The part of a shard that handles one kind of groups."""
 
     @property
     def replays(self) -> Mapping[type[Message], Callable[[Any, Any], None]]:
-        """For each type of record keys: what is called with key and value (None for a tombstone) when such a record is replayed."""
+        """The function for each type of record key, called with key and value (None for a tombstone) when such a record is replayed."""
 
     def on_loaded(self) -> None:
-        """All records were replayed: set timers."""
+        """Start timers: all records have been replayed."""
 
     def on_metadata_update(self, delta: CoordinatorDelta | None, image: CoordinatorImage) -> None:
-        """The metadata has changed, or (without a delta) it is there for the first time."""
+        """Handle new metadata. The first metadata comes without a delta."""
 
     def on_unloaded(self) -> None:
-        """The shard ends: tell who waits."""
+        """Answer waiting requests: the shard is being unloaded."""

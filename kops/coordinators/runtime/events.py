@@ -47,7 +47,8 @@ class EventQueue:
             self._drain()
 
     def run_first(self, name: str, event: Callable[[], object]) -> None:
-        """Run an event next. If none is running, run it at the end of the loop's turn, because the caller may be in the middle of an append."""
+        """Run an event next. If none is running, run it at the end of the loop's turn, because the caller may be in the middle of an
+        append."""
         self._check()
         self._events.appendleft((name, event))
         if not self._is_running and not self._is_called:

@@ -272,7 +272,8 @@ class CoordinatorRuntime(Generic[S]):
                 self._log.error("Cannot load coordinator %s in state %s.", context.name, other.name)
 
     def schedule_unload_operation(self, key: TopicPartition, partition_epoch: int | None) -> None:
-        """Unload the shard: this broker no longer leads the partition. Without an epoch, the replica was deleted. Raises ApiError like the load."""
+        """Unload the shard: this broker no longer leads the partition. Without an epoch, the replica was deleted. Raises ApiError like the
+        load."""
         self._check_running()
         shown = _NO_EPOCH if partition_epoch is None else partition_epoch
         self._log.info("Scheduling unloading of metadata for %s-%d with epoch %d", *key, shown)

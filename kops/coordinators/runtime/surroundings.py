@@ -22,7 +22,8 @@ UNKNOWN_TRANSACTION_VERSION = -1
 
 
 class PartitionWriter(Protocol):
-    """The logs of the coordinator's topic. All methods raise ApiError, `NOT_LEADER_OR_FOLLOWER` if this broker does not lead the partition."""
+    """The logs of the coordinator's topic. All methods raise ApiError, `NOT_LEADER_OR_FOLLOWER` if this broker does not lead the
+    partition."""
 
     def register_listener(self, key: TopicPartition, listener: HighWatermarkListener) -> None:
         """Call `listener` whenever the high watermark moves. As in Kafka, it is not called with the current one."""

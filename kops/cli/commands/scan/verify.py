@@ -36,8 +36,8 @@ def verify(
     """Verify a whole cluster's log directories on Spark; read-only.
 
     Levels, findings, output and exit codes are those of kops log verify. Tasks read parts of segments, and the
-    driver derives the findings. The command starts a Spark session, on this machine unless --master is given; under spark-submit it uses the
-    existing session. Needs kops[spark].
+    driver derives the findings. The command starts a Spark session, on this machine unless --master is given; under spark-submit it uses
+    the existing session. Needs kops[spark].
     """
     from kops.spark.interrupt import in_session
     from kops.spark.jobs.verify import scan_verify

@@ -1,8 +1,8 @@
-"""Sets and maps that are iterated in Java's order (HashMap, HashSet, and Kafka's TimelineHashMap).
+"""Sets and maps with Java's iteration order (HashMap, HashSet, and Kafka's TimelineHashMap).
 
-The assignors give partitions to members in this order, so it shows in their results. A bucket of a HashMap is in order of insertion:
+The assignors process members and partitions in this order, so it affects their results. A bucket of a HashMap is in order of insertion:
 `put` adds at its end, `computeIfAbsent`, `compute` and `merge` at its beginning. Buckets of more than eight keys, which Java turns into
-trees, are in order of insertion here, too.
+trees, are also in order of insertion here.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _GOLDEN = -7046029254386353131
 
 @lru_cache(maxsize=4096)
 def uuid_hash(uuid: bytes) -> int:
-    """The 32 bits of Uuid.hashCode."""
+    """Return Uuid.hashCode as an unsigned 32-bit number."""
     halves = int.from_bytes(uuid[:8], "big") ^ int.from_bytes(uuid[8:], "big")
     return (halves >> 32 ^ halves) & 0xFFFF_FFFF
 
 
 text_hash = lru_cache(maxsize=65536)(string_hash)
-"""The 32 bits of String.hashCode, kept for the ids and names in use."""
+"""Return String.hashCode as an unsigned 32-bit number, cached for the ids and names in use."""
 
 
 def number_hash(number: int) -> int:
-    """The 32 bits of Integer.hashCode of a number that is not negative."""
+    """Return Integer.hashCode of a non-negative number."""
     return number
 
 
 def pair_hash(pair: tuple[bytes, int]) -> int:
-    """The 32 bits of hashCode of Kafka's record TopicIdPartition."""
+    """Return the hashCode of Kafka's record TopicIdPartition as an unsigned 32-bit number."""
     return (31 * uuid_hash(pair[0]) + pair[1]) & 0xFFFF_FFFF
 
 
@@ -46,12 +46,12 @@ def table_size(capacity: int) -> int:
 
 
 def capacity_for(count: int) -> int:
-    """The capacity that Kafka asks for where it knows the number of keys."""
+    """The initial capacity that Kafka chooses if it knows the number of keys."""
     return int(count / 0.75) + 1
 
 
 def copy_capacity(count: int) -> int:
-    """The capacity of a HashSet that is made of a collection."""
+    """The initial capacity of a HashSet that is created from a collection."""
     return max(int(count / 0.75) + 1, 16)
 
 
@@ -64,7 +64,7 @@ class JavaSet(Generic[K]):
         self._hash_of = hash_of
         self._bits = table_size(capacity)
         self._places: dict[K, tuple[int, int]] = {}
-        """The spread hash of a key, and its place among those of its bucket."""
+        """For each key, its spread hash and its position in its bucket."""
         self._first = self._last = 0
         for key in keys:
             self.add(key)
@@ -78,7 +78,9 @@ class JavaSet(Generic[K]):
     def __iter__(self) -> Iterator[K]:
         mask = self._bits - 1
         places = self._places
-        order = sorted((spread & mask, place, key) for key, (spread, place) in places.items())  # places differ, so keys are not compared
+        order = sorted(
+            (spread & mask, place, key) for key, (spread, place) in places.items()
+        )  # positions differ: keys are not compared
         return iter([key for _, _, key in order])
 
     def add(self, key: K) -> None:
@@ -149,7 +151,7 @@ class JavaMap(JavaSet[K], Generic[K, V]):
 
 
 def numbers_of_list(numbers: Iterable[int]) -> tuple[int, ...]:
-    """Distinct numbers in the order of a HashSet that is made of a list of them."""
+    """Return distinct numbers in the order of a HashSet that is created from a list."""
     found = list(dict.fromkeys(numbers))
     size = table_size(copy_capacity(len(found)))
     if max(found, default=0) < size:
@@ -159,20 +161,20 @@ def numbers_of_list(numbers: Iterable[int]) -> tuple[int, ...]:
 
 
 def put_ordered(values: Mapping[K, V], hash_of: Hash[K], capacity: int = 16) -> dict[K, V]:
-    """The mapping in the order of a HashMap into which it was put."""
+    """Return the mapping in the order of a HashMap with these entries."""
     if len(values) < 2:
         return dict(values)
     return {key: values[key] for key in JavaSet(hash_of, values, capacity=capacity)}
 
 
 def texts_of_list(texts: Iterable[str]) -> tuple[str, ...]:
-    """Distinct texts in the order of a HashSet that is made of a list of them."""
+    """Return distinct strings in the order of a HashSet that is created from a list."""
     listed = list(texts)
     return tuple(JavaSet(text_hash, listed, capacity=copy_capacity(len(listed)))) if len(listed) > 1 else tuple(listed)
 
 
 class TimelineSlots:
-    """How many slots a TimelineHashMap has. It begins with two, and never has fewer again."""
+    """The number of slots of a TimelineHashMap. It begins with two and never decreases."""
 
     __slots__ = ("count",)
 
@@ -180,12 +182,12 @@ class TimelineSlots:
         self.count = 2
 
     def before_put(self, size: int) -> None:
-        """A key is put, also one that is there, into a map of `size` keys."""
+        """Grow if needed before a key, new or existing, is put into a map of `size` keys."""
         if (size + 1) * 0.75 > self.count:
             self.count *= 2
 
     def ordered(self, keys: Iterable[K], hash_of: Hash[K]) -> list[K]:
-        """Keys, which come in order of insertion, in the order of iteration: by slot, and in a slot from the newest on."""
+        """Sort keys from insertion order into iteration order: by slot, and within a slot the newest first."""
         shift = 65 - self.count.bit_length()
         slots: dict[int, list[K]] = {}
         for key in keys:

@@ -11,7 +11,7 @@ NAME = "range"
 
 
 class _Topic:
-    """A topic, the number of its members, and what of it is left."""
+    """A topic, the number of its members, and its remaining partitions."""
 
     __slots__ = ("extra", "member_count", "next", "partition_count", "quota")
 
@@ -23,7 +23,7 @@ class _Topic:
         self.next = 0
 
     def take(self) -> tuple[int, ...]:
-        """The next member's range."""
+        """Return the next member's range."""
         if self.quota == -1:
             self.quota, self.extra = divmod(self.partition_count, self.member_count)
         quota = self.quota
@@ -75,7 +75,7 @@ def _ranges(topic_ids: Iterable[bytes], count: int, topics: dict[bytes, _Topic])
 
 
 def _order(spec: GroupSpec, member_id: str) -> tuple[int, bytes]:
-    """Static members come first, by instance id. Java compares UTF-16 units."""
+    """The sort key of a member. Static members come first, by instance id. Java compares UTF-16 units."""
     instance_id = spec.members[member_id].instance_id
     text = member_id if instance_id is None else instance_id
     return int(instance_id is None), text.encode("utf-16-be", "surrogatepass")

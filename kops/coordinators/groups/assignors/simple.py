@@ -1,4 +1,4 @@
-"""The assignor "simple" of share groups (Kafka's SimpleAssignor): members share partitions, so that each has some."""
+"""The assignor "simple" of share groups (Kafka's SimpleAssignor): members share partitions, so that every member has some."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class _TopicBuilder:
             self._wanted[index] = wanted
 
     def build(self) -> None:
-        """Change `new`."""
+        """Compute the topic's assignment in `new`."""
         for index, old in enumerate(self._old):
             for partition in old.get(self._topic_id, ()):
                 self._by_partition.compute_if_absent(partition, new_numbers).add(index)
@@ -84,7 +84,7 @@ class _TopicBuilder:
         return JavaSet(number_hash, capacity=roomy(len(self._subscribers)))
 
     def _revoke_overfilled(self) -> None:
-        """Take away what members have too many."""
+        """Revoke partitions from members that have too many."""
         for index, assigned in self._by_member.items():
             for partition in list(assigned):
                 if len(assigned) <= self._wanted[index]:
@@ -94,7 +94,7 @@ class _TopicBuilder:
                 self._changed(index)[self._topic_id].discard(partition)
 
     def _revoke_overshared(self) -> None:
-        """Take partitions away from members where too many share them."""
+        """Revoke partitions that too many members share."""
         for partition, members in self._by_partition.items():
             count = len(members)
             if count <= self._sharing:
@@ -109,7 +109,7 @@ class _TopicBuilder:
                     break
 
     def _assign_remaining(self) -> None:
-        """Give partitions that too few members have to those who have too few."""
+        """Assign partitions with too few members to members with too few partitions."""
         unfilled: JavaSet[int] = JavaSet(number_hash, capacity=roomy(len(self._old)))
         for index in self._subscribers:
             if len(self._by_member.get(index) or ()) < self._wanted[index]:

@@ -23,18 +23,18 @@ Pair = tuple[bytes, int]
 
 
 def roomy(count: int) -> int:
-    """The capacity that Kafka's share assignor asks for (AssignorHelpers.newHashMap)."""
+    """The initial capacity that Kafka's share assignor chooses (AssignorHelpers.newHashMap)."""
     return int((count + 1) / 0.75) + 1
 
 
 def shares(sharing: int, partition_count: int, member_count: int) -> list[int]:
-    """How many partitions each member shall have: the fractional share, rounded up along the way."""
+    """Return how many partitions each member should have: the fractional share, rounded so that the sum is exact."""
     precise = sharing * partition_count / member_count
     return [ceil(precise * (index + 1)) - ceil(precise * index) for index in range(member_count)]
 
 
 def sharing_of(partition_count: int, member_count: int) -> int:
-    """How many members shall share a partition."""
+    """Return how many members should share a partition."""
     return (member_count + partition_count - 1) // partition_count if partition_count else 0
 
 
@@ -80,7 +80,7 @@ class SimpleHomogeneousBuilder:
         }
 
     def _revoke_unassignable(self, index: int) -> None:
-        """Note what the member has, and take away what it does not subscribe to."""
+        """Record the member's partitions, and revoke those of topics to which it does not subscribe."""
         old = self._old[index]
         changed: MutablePartitions | None = None
         count, wanted = 0, self._wanted[index]
@@ -106,7 +106,7 @@ class SimpleHomogeneousBuilder:
         self._by_member.setdefault(index, JavaSet(pair_hash)).add(pair)
 
     def _revoke_overfilled(self, index: int) -> None:
-        """Take away what the member has too many."""
+        """Revoke the partitions that the member has above its share."""
         assigned = self._by_member[index]
         for topic_id, partition in list(assigned):
             if len(assigned) <= self._wanted[index]:
@@ -116,7 +116,7 @@ class SimpleHomogeneousBuilder:
             assigned.discard((topic_id, partition))
 
     def _revoke_overshared(self) -> None:
-        """Take partitions away from members where too many share them."""
+        """Revoke partitions that too many members share."""
         for pair, members in self._by_partition.items():
             count = len(members)
             if count <= self._sharing:
@@ -132,7 +132,7 @@ class SimpleHomogeneousBuilder:
                     break
 
     def _assign_remaining(self) -> None:
-        """Give partitions that too few members have to those who have too few."""
+        """Assign partitions with too few members to members with too few partitions."""
         if not self._unfilled:
             return
         members = CyclicIterator(self._unfilled)

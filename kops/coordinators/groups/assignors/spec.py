@@ -1,4 +1,4 @@
-"""What an assignor is told and what it gives (Kafka's GroupSpec, MemberSubscription, SubscribedTopicDescriber, GroupAssignment).
+"""The input and output of an assignor (Kafka's GroupSpec, MemberSubscription, SubscribedTopicDescriber, GroupAssignment).
 
 All mappings are in the order of Kafka's maps. Topic ids are 16 bytes.
 """
@@ -16,10 +16,10 @@ Partitions = Mapping[bytes, tuple[int, ...]]
 """An assignment: the partitions of each topic."""
 
 MutablePartitions = JavaMap[bytes, JavaSet[int]]
-"""An assignment that an assignor changes."""
+"""An assignment under construction."""
 
 PartitionCount = Callable[[bytes], int]
-"""How many partitions a topic has; -1 if there is no such topic."""
+"""Returns the number of partitions of a topic, or -1 if there is no such topic."""
 
 T = TypeVar("T")
 
@@ -29,9 +29,9 @@ class AssignorError(KopsError):
 
 
 class MemberSpec(NamedTuple):
-    """A member: what it subscribes to and what it was assigned.
+    """A member, its subscription and its current assignment.
 
-    `subscribed_topic_ids` are those of the topics that exist, `subscription_size` counts all.
+    `subscribed_topic_ids` has only existing topics; `subscription_size` counts all subscribed topics.
     """
 
     rack_id: str | None
@@ -43,9 +43,9 @@ class MemberSpec(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """The members in Kafka's order, whether all subscribe to the same, and who was assigned which partition.
+    """The members in Kafka's order, whether all have the same subscription, and the current owners of partitions.
 
-    `assignable` names the partitions that may be assigned at all; None for every one.
+    `assignable` has the partitions that may be assigned; None means all.
     """
 
     members: Mapping[str, MemberSpec]
@@ -54,7 +54,7 @@ class GroupSpec:
     assignable: Mapping[bytes, Collection[int]] | None = None
 
     def is_assigned(self, topic_id: bytes, partition: int) -> bool:
-        """Whether a member was assigned the partition."""
+        """Whether the partition is currently assigned to a member."""
         return (topic_id, partition) in self.owners
 
     def is_assignable(self, topic_id: bytes, partition: int) -> bool:
@@ -71,7 +71,7 @@ def deep_copy(partitions: Partitions) -> MutablePartitions:
 
 
 def frozen(partitions: MutablePartitions) -> dict[bytes, tuple[int, ...]]:
-    """The assignment that came out."""
+    """Return the finished assignment."""
     return {topic_id: tuple(numbers) for topic_id, numbers in partitions.items()}
 
 
@@ -81,7 +81,7 @@ def new_numbers() -> JavaSet[int]:
 
 
 class CyclicIterator:
-    """An iterator over a shrinking set that may begin again."""
+    """An iterator over a shrinking set that can start again."""
 
     def __init__(self, left: JavaSet[int]) -> None:
         self._left = left
@@ -90,29 +90,29 @@ class CyclicIterator:
         self.begin()
 
     def begin(self) -> None:
-        """Begin again with what is left."""
+        """Start again with the remaining elements."""
         self._order = list(self._left)
         self._next = 0
 
     @property
     def has_next(self) -> bool:
-        """Whether one comes."""
+        """Whether there is a next element."""
         return self._next < len(self._order)
 
     def next(self) -> int:
-        """The next one. Kafka's assignor can ask for one where none is left; its heartbeat ends with an unknown error then."""
+        """Return the next element. Kafka's assignor may call this with none left; the heartbeat then fails with an unknown error."""
         if not self.has_next:
             raise ApiError("UNKNOWN_SERVER_ERROR")
         self._next += 1
         return self._order[self._next - 1]
 
     def remove(self) -> None:
-        """Remove the last one from the set."""
+        """Remove the last returned element from the set."""
         self._left.discard(self._order[self._next - 1])
 
 
 def no_topic(topic: str) -> AssignorError:
-    """A member subscribes to a topic that is not there."""
+    """Return the error for a member that subscribes to a topic that does not exist."""
     return AssignorError(f"Members are subscribed to topic {topic} which doesn't exist in the topic metadata.")
 
 

@@ -1,4 +1,4 @@
-"""The assignor "uniform" (Kafka's UniformAssignor): as even as it can be, and members keep what they have."""
+"""The assignor "uniform" (Kafka's UniformAssignor): balanced as evenly as possible, and sticky."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Uniform assignment where members subscribe to different topics (Kafka's UniformHeterogeneousAssignmentBuilder).
 
-Partitions that nobody has go to the least loaded subscribers, topic by topic. Then topics are balanced one after the other, until a round
+Unassigned partitions go to the least loaded subscribers, topic by topic. Then topics are balanced one after the other, until a round
 moves nothing.
 """
 
@@ -25,7 +25,7 @@ _MAX_ROUNDS: Final = 16
 
 
 class _Balancer:
-    """The subscribers of a topic by load, with the range of the least and that of the most loaded ones."""
+    """The subscribers of a topic sorted by load, with the range of the least loaded and of the most loaded ones."""
 
     def __init__(self, sizes: list[int]) -> None:
         self._sizes = sizes
@@ -39,7 +39,7 @@ class _Balancer:
         self._next_most = -1
 
     def begin(self, members: Sequence[int]) -> int:
-        """Begin with these subscribers, and return by how much their loads differ."""
+        """Begin with these subscribers, and return the difference between the largest and smallest load."""
         sizes = self._sizes
         self._sorted = sorted(members, key=lambda member: (sizes[member], member))
         least, most = sizes[self._sorted[0]], sizes[self._sorted[-1]]
@@ -52,7 +52,7 @@ class _Balancer:
         return most - least
 
     def next_least(self) -> int:
-        """The member who shall get a partition."""
+        """Return the member that should get a partition."""
         if self._next_least >= self._least_end:
             self._least_count += 1
             while self._least_end < len(self._sorted) and self._sizes[self._sorted[self._least_end]] == self._least_count:
@@ -62,7 +62,7 @@ class _Balancer:
         return self._sorted[self._next_least - 1]
 
     def next_most(self) -> int:
-        """The member who shall give a partition; -1 if there is none."""
+        """Return the member that should give a partition, or -1."""
         if self._next_most < self._most_start:
             if self._most_end <= self._most_start and self._most_start > 0:
                 self._most_count = self._sizes[self._sorted[self._most_start - 1]]
@@ -77,14 +77,14 @@ class _Balancer:
         return self._sorted[self._next_most + 1]
 
     def exclude_most(self) -> None:
-        """The last one of `next_most` has nothing of this topic to give."""
+        """Exclude the last member of `next_most`, which has no partition of this topic to give."""
         place = self._next_most + 1
         self._sorted[place], self._sorted[self._most_end - 1] = self._sorted[self._most_end - 1], self._sorted[place]
         self._most_end -= 1
 
     @property
     def is_balanced(self) -> bool:
-        """Whether the two ranges differ by one at most."""
+        """Whether the loads of the two ranges differ by at most one."""
         return self._most_count - self._least_count <= 1
 
 
@@ -120,7 +120,7 @@ class UniformHeterogeneousBuilder:
         return {member_id: frozen(found) if isinstance(found, JavaMap) else found for member_id, found in self._target.items()}
 
     def _sort(self, topic_ids: Collection[bytes]) -> list[bytes]:
-        """Those with most partitions a subscriber first."""
+        """Sort topics by partitions per subscriber, largest first."""
 
         def order(topic_id: bytes) -> tuple[float, int, int, int]:
             subscribers = len(self._subscribers[topic_id])
@@ -130,7 +130,7 @@ class UniformHeterogeneousBuilder:
         return sorted(topic_ids, key=order)
 
     def _revoke(self) -> None:
-        """Take away the topics that members do not subscribe to any more."""
+        """Revoke partitions of topics to which members no longer subscribe."""
         for index, (member_id, member) in enumerate(self._spec.members.items()):
             changed: MutablePartitions | None = None
             subscribed = member.subscribed_topic_ids
@@ -166,7 +166,7 @@ class UniformHeterogeneousBuilder:
                     last_moved = index
 
     def _balance_topic(self, topic_id: bytes, balancer: _Balancer) -> bool:
-        """Even out one topic; whether a partition moved."""
+        """Balance one topic. Returns whether a partition moved."""
         if balancer.begin(self._subscribers[topic_id]) <= 1:
             return False
         owned: dict[int, list[int]] = {}

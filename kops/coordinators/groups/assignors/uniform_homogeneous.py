@@ -39,7 +39,7 @@ def assign(spec: GroupSpec, partition_count: PartitionCount) -> dict[str, Partit
 def _revoke(
     spec: GroupSpec, topic_ids: JavaSet[bytes], total: int, unassigned: list[tuple[bytes, int]]
 ) -> tuple[dict[str, Partitions | MutablePartitions], list[tuple[str, int]]]:
-    """What each member keeps, and who may get how many more. What is above a member's quota becomes unassigned."""
+    """Compute what each member keeps and how many more it may get. Partitions above a member's quota become unassigned."""
     member_count = len(spec.members)
     minimum, extra_left = divmod(total, member_count)
     kept: dict[str, Partitions | MutablePartitions] = {}
@@ -80,7 +80,7 @@ def _revoke(
 def _fill(
     kept: dict[str, Partitions | MutablePartitions], unfilled: list[tuple[str, int]], unassigned: list[tuple[bytes, int]]
 ) -> dict[str, Partitions]:
-    """Give the unassigned partitions to the members with space."""
+    """Assign the unassigned partitions to members below their quota."""
     position = 0
     for member_id, quota in unfilled:
         found = kept[member_id]

@@ -1,4 +1,4 @@
 """Classic groups: members that join, sync, heartbeat and leave, and a leader among them that assigns the partitions.
 
-In: requests, replayed group metadata, timers that have run out. Out: responses, most of them held back, and group metadata records.
+In: requests, replayed group metadata, expired timers. Out: responses, most of which are sent later, and group metadata records.
 """

@@ -26,15 +26,15 @@ def code(name: str) -> int:
 
 
 def append_error_code(error: KopsError) -> int:
-    """What a member hears when the group could not be written: clients need not know why."""
+    """Return the error code for a member if the group could not be written. It hides the cause from clients."""
     name = error.name if isinstance(error, ApiError) else "UNKNOWN_SERVER_ERROR"
     return code(_OF_APPENDS.get(name, name))
 
 
 def unless_broken(done: Callable[[KopsError | None], None]) -> Callable[[None, KopsError | None], None]:
-    """What happens when records are written, for a group that may have changed meanwhile: a broken state ends it half-way, as in Kafka.
+    """Wrap a callback for written records. If the group's state has changed, the callback may fail half-way, as in Kafka.
 
-    Java's CompletableFuture keeps to itself what such a callback throws. Who waits is answered by the rebalance that is under way.
+    Java's CompletableFuture swallows exceptions of such a callback. The rebalance in progress answers the waiting members.
     """
 
     def call(_: None, error: KopsError | None) -> None:

@@ -1,7 +1,7 @@
-"""A classic group: its members, its state and what it knows of their protocols (Kafka's ClassicGroup).
+"""A classic group: its members, its state and their protocols (Kafka's ClassicGroup).
 
-Its state is in memory and changes before records are written. A record that could not be written is undone by whoever wrote it, not by the
-timeline. Members are listed in the order of Java's HashMap, which decides who becomes the leader, and in which order records name them.
+Its state is in memory and changes before records are written. If a write fails, the code that wrote undoes the change, not the
+timeline. Members are in the order of Java's HashMap, which decides which member becomes leader and the order of members in records.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _FIRST_BINS: Final = 16
 
 
 def broken(text: str) -> ApiError:
-    """What Kafka throws as an IllegalStateException, and answers with this code."""
+    """Return the error for a state in which Kafka throws IllegalStateException: clients get UNKNOWN_SERVER_ERROR."""
     return ApiError("UNKNOWN_SERVER_ERROR", text)
 
 
 class ClassicGroup(Group):
-    """The group. Without members and protocol type it is a simple one, which only keeps offsets."""
+    """The group. Without members and protocol type it is a simple group, which only stores offsets."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class ClassicGroup(Group):
 
     @property
     def is_simple(self) -> bool:
-        """Whether it only keeps offsets."""
+        """Whether the group only stores offsets."""
         return self.protocol_type is None and self.is_empty and not self.pending_join_members
 
     @property
@@ -114,7 +114,7 @@ class ClassicGroup(Group):
         return member_id in self.members
 
     def all_members(self) -> list[ClassicGroupMember]:
-        """The members in the order of a HashMap: by bin, and within a bin by when they came."""
+        """The members in the order of a HashMap: by bin, and within a bin in order of insertion."""
         if self._ordered is None:
             mask = self._bins - 1
             self._ordered = sorted(self.members.values(), key=lambda member: member.java_hash & mask)
@@ -125,11 +125,11 @@ class ClassicGroup(Group):
         return self.leader_id is not None and self.leader_id == member_id
 
     def is_pending_member(self, member_id: str) -> bool:
-        """Whether the member got an id, and has not come back with it."""
+        """Whether the member has been given an id and has not joined with it yet."""
         return member_id in self.pending_join_members
 
     def add(self, member: ClassicGroupMember, promise: Promise[JoinGroupResponse] | None = None) -> None:
-        """Take a member in, who waits for the response `promise`."""
+        """Add a member, which waits for the response `promise`."""
         instance_id = member.group_instance_id
         if instance_id is not None:
             if instance_id in self.static_members:
@@ -152,7 +152,7 @@ class ClassicGroup(Group):
         self.pending_join_members.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Let a member go, if there is one. The leader is followed by the first member that is left."""
+        """Remove a member, if it exists. If it was the leader, the first remaining member becomes leader."""
         member = self.members.pop(member_id, None)
         self._ordered = None
         if member is not None:
@@ -168,7 +168,7 @@ class ClassicGroup(Group):
         self.pending_sync_members.discard(member_id)
 
     def maybe_elect_new_joined_leader(self) -> bool:
-        """Whether the leader, or a new one in its place, has joined."""
+        """Whether the leader has joined. If it has not, elect a joined member in its place."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].is_awaiting_join:
@@ -180,7 +180,7 @@ class ClassicGroup(Group):
         return False
 
     def replace_static_member(self, group_instance_id: str, old_member_id: str, new_member_id: str) -> ClassicGroupMember:
-        """Give a static member a new id, and fence who still uses the old one."""
+        """Give a static member a new id, and fence the client that uses the old one."""
         removed = self.members.pop(old_member_id, None)
         self._ordered = None
         if removed is None:
@@ -206,27 +206,27 @@ class ClassicGroup(Group):
         return member
 
     def add_pending_member(self, member_id: str) -> None:
-        """A member got this id and shall come back with it (KIP-394)."""
+        """Add an id that was given to a new member, which must join again with it (KIP-394)."""
         if member_id in self.members:
             raise broken(f"Attempt to add pending member {member_id} which is already a stable member of the group.")
         self.pending_join_members.add(member_id)
 
     def add_pending_sync_member(self, member_id: str) -> None:
-        """A member has joined and has not synced."""
+        """Note that a member has joined and must still sync."""
         self.pending_sync_members.add(member_id)
 
     def remove_pending_sync_member(self, member_id: str) -> None:
-        """A member has synced."""
+        """Note that a member has synced."""
         self.pending_sync_members.discard(member_id)
 
     @property
     def has_received_sync_from_all_members(self) -> bool:
-        """Whether no member has yet to sync."""
+        """Whether all members have synced."""
         return not self.pending_sync_members
 
     @property
     def has_all_members_joined(self) -> bool:
-        """Whether all members wait for the rebalance to end, and no pending one is missing."""
+        """Whether all members have joined, and no pending member is missing."""
         return len(self.members) == self.awaiting_join_count and not self.pending_join_members
 
     @property
@@ -235,7 +235,7 @@ class ClassicGroup(Group):
         return max(0, *(member.rebalance_timeout_ms for member in self.members.values())) if self.members else 0
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> None:
-        """Raise ApiError if there is no such member, or a static one has another id by now."""
+        """Raise ApiError if there is no such member, or if a static member now has another id."""
         if group_instance_id is not None:
             existing = self.static_members.get(group_instance_id)
             if existing is None:
@@ -257,7 +257,7 @@ class ClassicGroup(Group):
             if generation_id_or_member_epoch != self.generation_id:
                 raise ApiError("ILLEGAL_GENERATION")
         elif not is_transactional and self.state is not EMPTY:
-            # Transactional commits come without a member from producers that do not know KIP-447.
+            # Producers without KIP-447 send transactional commits without a member.
             raise ApiError("UNKNOWN_MEMBER_ID")
         if not is_transactional and self.state is COMPLETING_REBALANCE:
             raise ApiError("REBALANCE_IN_PROGRESS")
@@ -309,7 +309,7 @@ class ClassicGroup(Group):
         self.current_state_timestamp = self.now_ms()
 
     def select_protocol(self) -> str:
-        """The protocol that all members support and most prefer."""
+        """Return the protocol that all members support and most prefer."""
         if not self.members:
             raise broken("Cannot select protocol for empty group")
         candidates = {name for name, count in self.supported_protocols.items() if count == len(self.members)}
@@ -320,7 +320,7 @@ class ClassicGroup(Group):
         return max(put_order(votes), key=votes.__getitem__)
 
     def supports_protocols(self, protocol_type: str, protocols: Sequence[JoinGroupRequestProtocol]) -> bool:
-        """Whether a member with this type and these protocols may join: an empty group takes any, others want one that all support."""
+        """Whether a member with this type and these protocols may join. An empty group accepts any; others require one that all support."""
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
         count = len(self.members)
@@ -329,13 +329,13 @@ class ClassicGroup(Group):
         )
 
     def is_subscribed_to_topic(self, topic: str) -> bool:
-        """Whether a member subscribes to the topic. A group of consumers with unknown topics may subscribe to any."""
+        """Whether a member subscribes to the topic. If the topics of consumers are unknown, the answer is True."""
         return self.uses_consumer_protocol if self.subscribed_topics is None else topic in self.subscribed_topics
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that the members' metadata names; None if it is not a consumer's, or can't be read.
+        """Return the topics in the members' metadata, or None if it is not that of consumers or cannot be read.
 
-        Lengths that are negative or too large are an error in Kafka, with which a group never ends its rebalance.
+        In Kafka, negative or too large lengths are an error after which the group never completes its rebalance.
         """
         if not self.uses_consumer_protocol:
             return None
@@ -362,7 +362,7 @@ class ClassicGroup(Group):
         session_timeout_ms: int,
         promise: Promise[JoinGroupResponse] | None,
     ) -> None:
-        """A member has joined again, and waits for the response `promise`."""
+        """Update a member that has joined again and waits for the response `promise`."""
         self._count_protocols(member, -1)
         member.supported_protocols = protocols
         self._count_protocols(member, 1)
@@ -375,7 +375,7 @@ class ClassicGroup(Group):
         member.awaiting_join = promise
 
     def complete_join(self, member: ClassicGroupMember, response: JoinGroupResponse) -> bool:
-        """Answer a member who waits for a JoinGroup response. Returns False if it does not wait."""
+        """Answer a member that waits for a JoinGroup response. Returns False if it does not wait."""
         promise = member.awaiting_join
         if promise is None:
             return False
@@ -385,7 +385,7 @@ class ClassicGroup(Group):
         return True
 
     def complete_sync(self, member: ClassicGroupMember, response: SyncGroupResponse) -> bool:
-        """Answer a member who waits for a SyncGroup response. Returns False if it does not wait."""
+        """Answer a member that waits for a SyncGroup response. Returns False if it does not wait."""
         promise = member.awaiting_sync
         if promise is None:
             return False
@@ -394,7 +394,7 @@ class ClassicGroup(Group):
         return True
 
     def init_next_generation(self) -> None:
-        """All have joined: the next generation begins, with a new protocol."""
+        """Begin the next generation, with a newly selected protocol, after all members have joined."""
         self.generation_id += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.subscribed_topics = self.compute_subscribed_topics()

@@ -32,14 +32,14 @@ _FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT: Final = 9
 
 
 class Joins:
-    """Handles JoinGroup requests to classic groups, and to groups that are yet to be made."""
+    """Handles JoinGroup requests to classic groups, and to groups that do not exist yet."""
 
     def __init__(self, around: Surroundings, rebalances: Rebalances) -> None:
         self._around = around
         self._rebalances = rebalances
 
     def join(self, context: RequestContext, request: JoinGroupRequest, promise: JoinPromise) -> CoordinatorResult[None]:
-        """A member joins. An empty group of another kind makes way for a classic one; a group that is made now is written."""
+        """Handle a joining member. A classic group replaces an empty group of another kind. A new group is written to the log."""
         records: list[CoordinatorRecord] = []
         store, group_id, member_id = self._around.store, request.group_id, request.member_id
         self._maybe_delete_empty_group(group_id, records)
@@ -74,7 +74,7 @@ class Joins:
             self._around.store.remove(group_id)
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
-        """Whether the group has room for the member."""
+        """Whether the group's size limit admits the member."""
         max_size = self._around.config.group_max_size
         member = group.members.get(member_id)
         if group.state in (EMPTY, DEAD):
@@ -132,7 +132,7 @@ class Joins:
     def _join_again(
         self, request: JoinGroupRequest, group: ClassicGroup, member: ClassicGroupMember, promise: JoinPromise
     ) -> CoordinatorResult[None]:
-        """A member of the group joins: a rebalance begins, unless the member only missed its last response."""
+        """Handle a known member that joins: a rebalance begins, unless the member only lost its last response."""
         is_leader = group.is_leader(member.member_id)
         if group.state not in (PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE):
             promise.complete(_error("UNKNOWN_MEMBER_ID", member.member_id))
@@ -163,8 +163,8 @@ class Joins:
         if group.state is PREPARING_REBALANCE and group.previous_state is EMPTY:
             group.new_member_added = True
         group.add(member, promise)
-        # Rebalances may be long, and who waits for the first response cannot heartbeat. Without a limit, members whose clients gave up
-        # would stay.
+        # Rebalances may be long, and a member that waits for its first response cannot send heartbeats. Without a limit, members whose
+        # clients gave up would stay.
         self._rebalances.reschedule_heartbeat(group, member, CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS)
         return self._rebalances.maybe_prepare_rebalance_or_complete_join(group)
 
@@ -177,7 +177,8 @@ class Joins:
         new_member_id: str,
         promise: JoinPromise,
     ) -> CoordinatorResult[None]:
-        """A static member comes back without its id (KIP-345). In a stable group it goes on without a rebalance, if the protocol stays."""
+        """Handle a static member that joins without its id (KIP-345). A stable group does not rebalance if the selected protocol is the
+        same."""
         old_leader_id = group.leader_id
         instance_id = request.group_instance_id
         assert instance_id is not None
@@ -214,7 +215,8 @@ class Joins:
         return CoordinatorResult((group_record(group, group.assignment()),), append_promise=written, replay_records=False)
 
     def _answer_replaced(self, context: RequestContext, group: ClassicGroup, member: ClassicGroupMember, old_leader_id: str | None) -> None:
-        """A leader learns that it need not assign anything (KIP-814). Older clients hear of the old leader, and so do not assign."""
+        """Answer a replaced member. A leader is told to skip the assignment (KIP-814). Older clients get the old leader's id, so they skip
+        it too."""
         knows_skipping = context.api_version >= _FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT
         is_leader = knows_skipping and group.is_leader(member.member_id)
         response = self._rebalances.join_response(group, member.member_id, is_leader=is_leader, skip_assignment=is_leader)

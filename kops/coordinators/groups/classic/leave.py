@@ -21,7 +21,7 @@ class Leaves:
         self._rebalances = rebalances
 
     def leave(self, group: ClassicGroup, request: LeaveGroupRequest) -> CoordinatorResult[LeaveGroupResponse]:
-        """Members leave, static ones also by their instance id alone (KIP-345). The rest rebalances if any has left."""
+        """Remove members; static ones may be given by instance id only (KIP-345). The group rebalances if a member has left."""
         if group.state is DEAD:
             return CoordinatorResult(response=LeaveGroupResponse(error_code=code("COORDINATOR_NOT_AVAILABLE")))
         responses = [self._leave(group, identity) for identity in request.members]

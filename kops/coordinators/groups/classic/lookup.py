@@ -13,7 +13,7 @@ from kops.errors import ApiError
 
 
 def get_or_create_classic_group(store: GroupStore, group_id: str, now_ms: Callable[[], int]) -> ClassicGroup:
-    """The classic group with an id, a new empty one without. Raises ApiError GROUP_ID_NOT_FOUND for a group of another kind."""
+    """Return the classic group with this id, or a new empty one. Raises ApiError GROUP_ID_NOT_FOUND for a group of another kind."""
     if store.get(group_id) is None:
         store.put(ClassicGroup(group_id, now_ms, current_state_timestamp=now_ms()))
     return existing_classic_group(store, group_id)
@@ -38,13 +38,13 @@ def _as_classic(group: Group | None, group_id: str) -> ClassicGroup:
 
 
 def create_tombstones_and_cancel_timers(around: Surroundings, group: Group, records: list[CoordinatorRecord]) -> None:
-    """Append the tombstones of a group, of any kind, and cancel its timers."""
+    """Append the tombstones of a group of any kind, and cancel its timers."""
     group.create_group_tombstone_records(records)
     group.cancel_timers(around.timer)
 
 
 def maybe_delete_empty_classic_group(around: Surroundings, group: Group | None, records: list[CoordinatorRecord]) -> bool:
-    """Append the tombstones of a classic group without members, so that a group of another kind can take its id."""
+    """Append the tombstones of a classic group without members, so that a group of another kind can use its id."""
     if not isinstance(group, ClassicGroup) or not group.is_empty:
         return False
     create_tombstones_and_cancel_timers(around, group, records)

@@ -29,7 +29,7 @@ _FIRST_DESCRIBE_VERSION_WITH_MESSAGES = 6
 
 
 class ClassicGroupManager:
-    """What the shard delegates to. `rebalances` is for conversions between classic and consumer groups, too."""
+    """Handles the classic groups of a shard. `rebalances` is also used for conversions between classic and consumer groups."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -52,7 +52,7 @@ class ClassicGroupManager:
             self._around.store.put(group_from_record(key.group, value, self._around.now_ms))
 
     def on_loaded(self) -> None:
-        """Members have their session timeout to be heard of. A group that is too large rebalances."""
+        """Start the session timers of all members. A group that is too large rebalances."""
         for group_id in self._around.store.ids():
             group = self._around.store.get(group_id)
             if isinstance(group, ClassicGroup):
@@ -62,10 +62,10 @@ class ClassicGroupManager:
                     self.rebalances.prepare_rebalance(group)
 
     def on_metadata_update(self, delta: CoordinatorDelta | None, image: CoordinatorImage) -> None:
-        """Classic groups assign their partitions themselves."""
+        """Do nothing: the leader of a classic group assigns the partitions."""
 
     def on_unloaded(self) -> None:
-        """Tell the members who wait to look for the new coordinator."""
+        """Answer waiting members with NOT_COORDINATOR, so that they look for the new coordinator."""
         not_coordinator = code("NOT_COORDINATOR")
         for group in list(self._around.store.groups.values()):
             if not isinstance(group, ClassicGroup):
@@ -78,7 +78,7 @@ class ClassicGroupManager:
                     group.complete_sync(member, SyncGroupResponse(error_code=not_coordinator))
 
     def describe(self, context: RequestContext, group_ids: list[str]) -> list[DescribedGroup]:
-        """Describe committed groups. What is no classic group is dead."""
+        """Describe committed groups. Ids that are not classic groups are described as dead."""
         return [self._describe(context, group_id) for group_id in group_ids]
 
     def _describe(self, context: RequestContext, group_id: str) -> DescribedGroup:

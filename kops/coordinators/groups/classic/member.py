@@ -16,7 +16,7 @@ EMPTY_ASSIGNMENT = b""
 
 
 class ClassicGroupMember:
-    """A member. `awaiting_join` and `awaiting_sync` are the responses held back for it."""
+    """A member. `awaiting_join` and `awaiting_sync` are its pending responses."""
 
     __slots__ = (
         "assignment",
@@ -64,37 +64,38 @@ class ClassicGroupMember:
 
     @property
     def is_static(self) -> bool:
-        """Whether it has an instance id (KIP-345)."""
+        """Whether the member has an instance id (KIP-345)."""
         return self.group_instance_id is not None
 
     @property
     def is_awaiting_join(self) -> bool:
-        """Whether a JoinGroup response is held back for it."""
+        """Whether the member waits for a JoinGroup response."""
         return self.awaiting_join is not None
 
     @property
     def is_awaiting_sync(self) -> bool:
-        """Whether a SyncGroup response is held back for it."""
+        """Whether the member waits for a SyncGroup response."""
         return self.awaiting_sync is not None
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether it may stay although its time is over: who waits for a response cannot send heartbeats. New members may not."""
+        """Whether the member stays after its session time-out, because it waits for a response and cannot send heartbeats. New members do
+        not."""
         return not self.is_new and (self.is_awaiting_join or self.is_awaiting_sync)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Its metadata for a protocol."""
+        """Return the member's metadata for a protocol."""
         for protocol in self.supported_protocols:
             if protocol.name == protocol_name:
                 return protocol.metadata
         raise ApiError("UNKNOWN_SERVER_ERROR", f"Member does not support protocol {protocol_name}")
 
     def matches(self, protocols: Sequence[JoinGroupRequestProtocol]) -> bool:
-        """Whether its protocols are the same, in the same order, with the same metadata."""
+        """Whether the member has the same protocols, in the same order, with the same metadata."""
         return [(own.name, own.metadata) for own in self.supported_protocols] == [(other.name, other.metadata) for other in protocols]
 
     def vote(self, candidates: Set[str]) -> str:
-        """The first of its protocols that is a candidate."""
+        """Return the first of the member's protocols that is a candidate."""
         for protocol in self.supported_protocols:
             if protocol.name in candidates:
                 return protocol.name

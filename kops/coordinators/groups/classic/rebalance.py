@@ -1,6 +1,6 @@
-"""Rebalances of classic groups: they begin, members join until all have or time is over, and the leader's assignment is awaited.
+"""Rebalances of classic groups: members join until all have joined or the time is over, then sync with the leader's assignment.
 
-Source: Kafka's GroupMetadataManager (prepareRebalance, completeClassicGroupJoin, expire… and their like).
+Source: Kafka's GroupMetadataManager (prepareRebalance, completeClassicGroupJoin, expire… and similar methods).
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from kops.protocol.messages.sync_group_response import SyncGroupResponse
 
 
 def heartbeat_key(group_id: str, member_id: str) -> str:
-    """The timer of a member's session."""
+    """The key of the timer of a member's session."""
     return f"heartbeat-{group_id}-{member_id}"
 
 
 def join_key(group_id: str) -> str:
-    """The timer of a rebalance."""
+    """The key of the timer of a rebalance."""
     return f"join-{group_id}"
 
 
 def sync_key(group_id: str) -> str:
-    """The timer of members that have yet to sync."""
+    """The key of the timer of members that must still sync."""
     return f"sync-{group_id}"
 
 
 class Rebalances:
-    """What requests and timers share."""
+    """The steps of a rebalance, which requests and timers trigger."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
 
     def maybe_prepare_rebalance_or_complete_join(self, group: ClassicGroup) -> CoordinatorResult[None]:
-        """Begin a rebalance, or end the one that is under way if all have joined."""
+        """Begin a rebalance, or complete the current one if all members have joined."""
         return self.prepare_rebalance(group) if group.can_rebalance else self.maybe_complete_join_phase(group)
 
     def prepare_rebalance(self, group: ClassicGroup) -> CoordinatorResult[None]:
-        """Begin a rebalance. The first of a group waits for more members; later ones for those that are there."""
+        """Begin a rebalance. A group's first rebalance waits for new members, later ones for the existing members."""
         if group.state is COMPLETING_REBALANCE:
             self.reset_and_propagate_assignment(group, "REBALANCE_IN_PROGRESS")
         group.pending_sync_members.clear()
@@ -65,13 +65,13 @@ class Rebalances:
         return EMPTY_RESULT
 
     def maybe_complete_join_phase(self, group: ClassicGroup) -> CoordinatorResult[None]:
-        """End the rebalance if all have joined. The first one of a group ends by its timer only."""
+        """Complete the joining if all members have joined. In a group's first rebalance only the timer does this."""
         if group.state is PREPARING_REBALANCE and group.previous_state is not EMPTY and group.has_all_members_joined:
             return self.complete_join(group)
         return EMPTY_RESULT
 
     def complete_join(self, group: ClassicGroup) -> CoordinatorResult[None]:
-        """End the joining: who has not come back is out, unless it is a static member; the others get the new generation."""
+        """Complete the joining: remove members that have not joined, except static ones, and begin the new generation."""
         timer, group_id = self._around.timer, group.group_id
         timer.cancel(join_key(group_id))
         for member in [member for member in group.all_members() if not member.is_awaiting_join and not member.is_static]:
@@ -80,7 +80,7 @@ class Rebalances:
         if group.state is DEAD:
             return EMPTY_RESULT
         if not group.maybe_elect_new_joined_leader() and group.members:
-            # Only static members are left, and none of them has come back.
+            # Only static members remain, and none of them has joined again.
             self._schedule_join(group)
             return EMPTY_RESULT
         group.init_next_generation()
@@ -95,7 +95,7 @@ class Rebalances:
         return EMPTY_RESULT
 
     def join_response(self, group: ClassicGroup, member_id: str, *, is_leader: bool, skip_assignment: bool = False) -> JoinGroupResponse:
-        """The response for a member of the present generation."""
+        """Return the JoinGroup response for a member of the current generation."""
         return JoinGroupResponse(
             generation_id=group.generation_id,
             protocol_type=group.protocol_type,
@@ -107,13 +107,13 @@ class Rebalances:
         )
 
     def reset_and_propagate_assignment(self, group: ClassicGroup, error: str) -> None:
-        """Tell the members who have synced that there is no assignment."""
+        """Answer the members that have synced with an error and without an assignment."""
         for member in group.all_members():
             member.assignment = EMPTY_ASSIGNMENT
         self._propagate_assignment(group, code(error))
 
     def set_and_propagate_assignment(self, group: ClassicGroup, assignment: Mapping[str, bytes]) -> None:
-        """Give the members who have synced their assignments."""
+        """Answer the members that have synced with their assignments."""
         if group.state is not COMPLETING_REBALANCE:
             raise broken("The group must be in CompletingRebalance state to set and propagate assignment.")
         for member in group.all_members():
@@ -121,21 +121,21 @@ class Rebalances:
         self._propagate_assignment(group, 0)
 
     def reschedule_heartbeat(self, group: ClassicGroup, member: ClassicGroupMember, timeout_ms: int | None = None) -> None:
-        """A member was heard of: its session begins anew."""
+        """Restart a member's session timer after a request."""
         self.schedule_heartbeat(group.group_id, member.member_id, member.session_timeout_ms if timeout_ms is None else timeout_ms)
 
     def schedule_heartbeat(self, group_id: str, member_id: str, timeout_ms: int) -> None:
-        """Expire a member, also a pending one, in `timeout_ms`."""
+        """Remove a member, which may be pending, after `timeout_ms` without a request."""
         self._around.timer.schedule(
             heartbeat_key(group_id, member_id), timeout_ms, lambda: self._expire_heartbeat(group_id, member_id), retry=False
         )
 
     def cancel_heartbeat(self, group_id: str, member_id: str) -> None:
-        """A member is gone."""
+        """Cancel the session timer of a removed member."""
         self._around.timer.cancel(heartbeat_key(group_id, member_id))
 
     def remove_pending_sync_member(self, group: ClassicGroup, member_id: str) -> None:
-        """A member has synced; nobody waits any more if it was the last."""
+        """Note that a member has synced. After the last one, cancel the timer."""
         group.remove_pending_sync_member(member_id)
         if group.state in (DEAD, EMPTY, PREPARING_REBALANCE) or group.has_received_sync_from_all_members:
             self._around.timer.cancel(sync_key(group.group_id))
@@ -152,7 +152,7 @@ class Rebalances:
                 self.reschedule_heartbeat(group, member)
 
     def _find(self, group_id: str) -> ClassicGroup | None:
-        """The group of a timer, if it is still there and classic."""
+        """Return the group of a timer, or None if it no longer exists or is not classic."""
         try:
             return existing_classic_group(self._around.store, group_id)
         except ApiError:
@@ -172,7 +172,7 @@ class Rebalances:
         )
 
     def _expire_initial(self, group_id: str, delay_ms: int, remaining_ms: int) -> CoordinatorResult[None]:
-        """The first rebalance waits again if a member has come meanwhile, up to the rebalance timeout."""
+        """End the wait of a group's first rebalance, or extend it up to the rebalance timeout if a member has joined meanwhile."""
         group = self._find(group_id)
         if group is None:
             return EMPTY_RESULT
@@ -190,7 +190,7 @@ class Rebalances:
         )
 
     def _expire_pending_sync(self, group_id: str, generation_id: int) -> CoordinatorResult[None]:
-        """Members that joined and did not sync are out."""
+        """Remove members that joined and did not sync."""
         group = self._find(group_id)
         if group is None or generation_id != group.generation_id or group.state not in (COMPLETING_REBALANCE, STABLE):
             return EMPTY_RESULT
@@ -202,7 +202,7 @@ class Rebalances:
         return self.prepare_rebalance(group)
 
     def _expire_heartbeat(self, group_id: str, member_id: str) -> CoordinatorResult[None]:
-        """A member's session is over."""
+        """Handle the end of a member's session."""
         group = self._find(group_id)
         if group is None or group.state is DEAD:
             return EMPTY_RESULT

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class ClassicGroupState(Enum):
-    """A state; the value is what Kafka shows."""
+    """A state. The value is Kafka's name for it."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -25,4 +25,4 @@ VALID_PREVIOUS_STATES: Final = {
     STABLE: frozenset((COMPLETING_REBALANCE,)),
     DEAD: frozenset((STABLE, PREPARING_REBALANCE, COMPLETING_REBALANCE, EMPTY, DEAD)),
 }
-"""For each state those that may come before it."""
+"""The allowed previous states of each state."""

@@ -14,7 +14,7 @@ from kops.protocol.messages.join_group_request import JoinGroupRequestProtocol
 
 
 def group_record(group: ClassicGroup, assignment: Mapping[str, bytes]) -> CoordinatorRecord:
-    """The record of a group whose members have this assignment."""
+    """Return the record of a group with the members' assignment."""
     return group_metadata_record(
         group.group_id,
         GroupMetadataValue(
@@ -29,13 +29,13 @@ def group_record(group: ClassicGroup, assignment: Mapping[str, bytes]) -> Coordi
 
 
 def empty_group_record(group: ClassicGroup) -> CoordinatorRecord:
-    """The record of a group that has just been made."""
+    """Return the record of a new group."""
     value = GroupMetadataValue(protocol=None, leader=None, current_state_timestamp=_timestamp(group))
     return group_metadata_record(group.group_id, value)
 
 
 def group_from_record(group_id: str, value: GroupMetadataValue, now_ms: Callable[[], int]) -> ClassicGroup:
-    """The group in a record."""
+    """Return the group in a record."""
     group = ClassicGroup(
         group_id,
         now_ms,

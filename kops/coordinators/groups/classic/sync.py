@@ -28,7 +28,7 @@ class Syncs:
         self._rebalances = rebalances
 
     def sync(self, group: ClassicGroup, request: SyncGroupRequest, promise: SyncPromise) -> CoordinatorResult[None]:
-        """A member wants its assignment, or brings those of all if it is the leader."""
+        """Handle SyncGroup: a member requests its assignment, and the leader sends those of all members."""
         error = _sync_error(group, request)
         if error is None and group.state is PREPARING_REBALANCE:
             error = "REBALANCE_IN_PROGRESS"
@@ -48,7 +48,7 @@ class Syncs:
         return EMPTY_RESULT
 
     def _store_assignment(self, group: ClassicGroup, request: SyncGroupRequest) -> CoordinatorResult[None]:
-        """Write the leader's assignment. The members get it when it is committed, if the group is still at that generation."""
+        """Write the leader's assignment. Members get it when it is committed, if the group still has the same generation."""
         assignment = {given.member_id: given.assignment for given in request.assignments}
         for member_id in group.members:
             assignment.setdefault(member_id, EMPTY_ASSIGNMENT)
@@ -62,14 +62,14 @@ class Syncs:
                 group.transition_to(STABLE)
             else:
                 self._rebalances.reset_and_propagate_assignment(group, by_code(append_error_code(error)).name)
-                # Nothing is written here: the result of the rebalance that begins is lost in Kafka, too.
+                # As in Kafka, the result of the rebalance that begins here is discarded and not written.
                 self._rebalances.maybe_prepare_rebalance_or_complete_join(group)
 
         written.when_done(unless_broken(done))
         return CoordinatorResult((group_record(group, assignment),), append_promise=written, replay_records=False)
 
     def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResponse]:
-        """A member is alive. Raises ApiError."""
+        """Handle Heartbeat. Raises ApiError."""
         if group.state is DEAD:
             raise ApiError("COORDINATOR_NOT_AVAILABLE")
         group.validate_member(request.member_id, request.group_instance_id)

@@ -9,7 +9,7 @@ from kops.errors import ApiError
 
 
 def _is_subset(owned: OwnedTopics, assigned: Owned) -> bool:
-    """Whether the member says what it has, and has nothing but its assignment."""
+    """Whether the member reports its partitions, and all of them are in its assignment."""
     if owned is None:
         return False
     return all(
@@ -18,7 +18,7 @@ def _is_subset(owned: OwnedTopics, assigned: Owned) -> bool:
 
 
 def check_epoch(member: ConsumerGroupMember, epoch: int, owned: OwnedTopics) -> None:
-    """Raise ApiError FENCED_MEMBER_EPOCH unless the epoch is the member's, or the previous one because a response was lost."""
+    """Raise ApiError FENCED_MEMBER_EPOCH unless the epoch is the member's current one, or the previous one after a lost response."""
     if epoch == 0 or epoch == member.member_epoch:
         return
     if epoch < member.member_epoch and epoch == member.previous_member_epoch and _is_subset(owned, member.assigned_partitions):
@@ -48,7 +48,7 @@ def check_instance_is_released(member: ConsumerGroupMember, member_id: str, inst
 
 
 def check_instance_is_not_fenced(member: ConsumerGroupMember, member_id: str, instance_id: str) -> None:
-    """Raise ApiError FENCED_INSTANCE_ID if the static member has another id by now."""
+    """Raise ApiError FENCED_INSTANCE_ID if the static member now has another id."""
     if member.member_id != member_id:
         raise ApiError(
             "FENCED_INSTANCE_ID", f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."

@@ -1,4 +1,4 @@
-"""Members of consumer groups that speak the classic protocol: JoinGroup, SyncGroup, Heartbeat (from Kafka's GroupMetadataManager)."""
+"""Members of consumer groups that use the classic protocol: JoinGroup, SyncGroup, Heartbeat (from Kafka's GroupMetadataManager)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ClassicMembers:
     def join(
         self, group: ConsumerGroup, context: RequestContext, request: JoinGroupRequest, promise: Promise[JoinGroupResponse]
     ) -> CoordinatorResult[None]:
-        """JoinGroup: the member gets the next step of its reconciliation, which it learns by SyncGroup. Raises ApiError."""
+        """Handle JoinGroup: take the next step of the member's reconciliation. SyncGroup returns the new assignment. Raises ApiError."""
         around = self._lookup.around
         now_ms = around.now_ms()
         member_id = request.member_id or self._lookup.new_member_id()
@@ -101,7 +101,7 @@ class ClassicMembers:
         *,
         downgrade: bool,
     ) -> CoordinatorResult[None]:
-        """The response leaves when the records are committed."""
+        """Return the result whose response is sent when the records are committed."""
         response = JoinGroupResponse(
             member_id=member.member_id,
             generation_id=member.member_epoch,
@@ -123,7 +123,7 @@ class ClassicMembers:
         return CoordinatorResult(records, append_promise=written, replay_records=not downgrade)
 
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest, promise: Promise[SyncGroupResponse]) -> CoordinatorResult[None]:
-        """SyncGroup: the member's present assignment. Raises ApiError."""
+        """Handle SyncGroup: return the member's current assignment. Raises ApiError."""
         group_id, member_id = request.group_id, request.member_id
         member = classic_speaker(group, member_id, request.group_instance_id)
         check_generation(member, request.generation_id)
@@ -152,7 +152,7 @@ class ClassicMembers:
         return CoordinatorResult(append_promise=written, replay_records=False)
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResponse]:
-        """Heartbeat: the member is told to join again when there is a step to take. Raises ApiError."""
+        """Handle Heartbeat: if there is a step to take, tell the member to join again. Raises ApiError."""
         group_id, member_id = request.group_id, request.member_id
         member = classic_speaker(group, member_id, request.group_instance_id)
         check_generation(member, request.generation_id)
@@ -174,7 +174,7 @@ def _subscription(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
 def _joined(
     member: ConsumerGroupMember, context: RequestContext, request: JoinGroupRequest, subscription: ConsumerProtocolSubscription
 ) -> ConsumerGroupMember:
-    """The member as the request says. It has no regular expression."""
+    """Return the member with the subscription of the request. It has no regular expression."""
     timeout_ms = request.rebalance_timeout_ms
     return replace(
         member,
@@ -190,7 +190,7 @@ def _joined(
 
 
 def _check_protocol(member: ConsumerGroupMember, request: SyncGroupRequest) -> None:
-    """Raise ApiError INCONSISTENT_GROUP_PROTOCOL if type or name are not those of the JoinGroup response."""
+    """Raise ApiError INCONSISTENT_GROUP_PROTOCOL if type or name differ from those of the JoinGroup response."""
     name = member.classic_metadata.protocols[0][0]
     if request.protocol_type is not None and request.protocol_type != CONSUMER_PROTOCOL_TYPE:
         differs = f"is not equal to the group protocol type {CONSUMER_PROTOCOL_TYPE}."

@@ -35,7 +35,7 @@ _NO_TIMEOUT: Final = -1
 
 
 class Heartbeats:
-    """Handles heartbeats. Joining members with the classic protocol go the same way, as far as they can."""
+    """Handles heartbeats. Members that join with the classic protocol share most of this code."""
 
     def __init__(self, reconciler: Reconciler, subscriptions: Subscriptions, migration: Migration) -> None:
         self._reconciler = reconciler
@@ -45,7 +45,7 @@ class Heartbeats:
         self._migration = migration
 
     def heartbeat(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> CoordinatorResult[Response]:
-        """A member joins (epoch 0) or stays. Raises ApiError."""
+        """Handle a heartbeat of a member that joins (epoch 0) or stays. Raises ApiError."""
         around = self._lookup.around
         now_ms = around.now_ms()
         records: list[CoordinatorRecord] = []
@@ -80,7 +80,7 @@ class Heartbeats:
         return CoordinatorResult(records, response)
 
     def _group(self, group_id: str, records: list[CoordinatorRecord], *, create: bool) -> ConsumerGroup:
-        """The group. A joining member may make it, and turn a classic group into it."""
+        """Return the group. With `create`, it is created if needed, or a classic group is converted."""
         around = self._lookup.around
         group = around.store.get(group_id)
         if group is None and not create:
@@ -112,7 +112,7 @@ class Heartbeats:
     def join_static_member(
         self, group: ConsumerGroup, member_id: str, instance_id: str, records: list[CoordinatorRecord], *, uses_classic_protocol: bool
     ) -> ConsumerGroupMember:
-        """A static member, new or in the place of one that has left. Raises ApiError UNRELEASED_INSTANCE_ID."""
+        """Return a static member, which is new or replaces one that has left. Raises ApiError UNRELEASED_INSTANCE_ID."""
         existing = group.static_member(instance_id)
         if existing is None:
             return group.member_or_new(member_id)
@@ -134,7 +134,7 @@ class Heartbeats:
         new: ConsumerGroupMember,
         records: list[CoordinatorRecord],
     ) -> Target:
-        """A new target assignment, if the group's epoch is higher and the interval is over; else the last one."""
+        """Return a new target assignment if the group's epoch has risen and the interval has passed, otherwise the last one."""
         now_ms = self._lookup.around.now_ms()
         interval_ms = self._lookup.assignment_interval_ms(group.group_id)
         made_ms = group.assignment_timestamp
@@ -169,7 +169,7 @@ class Heartbeats:
 def stay_static_member(
     group: ConsumerGroup, member_id: str, instance_id: str, epoch: int | None, owned: OwnedTopics
 ) -> ConsumerGroupMember:
-    """A static member that is known. Its epoch is checked if one is given."""
+    """Return a known static member. Its epoch is checked if one is given."""
     existing = known_static_member(group, instance_id)
     check_instance_is_not_fenced(existing, member_id, instance_id)
     if epoch is not None:
@@ -178,7 +178,7 @@ def stay_static_member(
 
 
 def _updated(member: ConsumerGroupMember, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupMember:
-    """The member as the request says. What it leaves out stays."""
+    """Return the member with the fields of the request. Omitted fields do not change."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     if _says_nothing(request) and (member.client_id, member.client_host, member.classic) == (context.client_id, context.client_host, None):
         return member
@@ -197,7 +197,7 @@ def _updated(member: ConsumerGroupMember, context: RequestContext, request: Cons
 
 
 def _says_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the request leaves everything about the member out, as nearly all do."""
+    """Whether the request omits all fields about the member, as nearly all requests do."""
     return (
         request.subscribed_topic_names is None
         and request.subscribed_topic_regex is None
@@ -209,7 +209,7 @@ def _says_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the request says everything, so the response does, too."""
+    """Whether the request has all fields. The response then also has all fields."""
     has_subscription = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     return request.rebalance_timeout_ms != _NO_TIMEOUT and has_subscription and request.topic_partitions is not None
 

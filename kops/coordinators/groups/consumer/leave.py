@@ -1,4 +1,4 @@
-"""Members of a consumer group leave or are put out (from Kafka's GroupMetadataManager)."""
+"""Members that leave a consumer group or are removed from it (from Kafka's GroupMetadataManager)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Leaves:
         self._migration = migration
 
     def leave(self, request: ConsumerGroupHeartbeatRequest) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
-        """A member leaves, a static one maybe for a while only (-2). Raises ApiError."""
+        """Handle a member that leaves. A static member may leave temporarily (-2). Raises ApiError."""
         group = self._lookup.group(request.group_id)
         response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
         if request.instance_id is None:
@@ -46,7 +46,7 @@ class Leaves:
         return CoordinatorResult([member.as_static_leaver().assignment_record(group.group_id)], response)
 
     def leave_classic(self, group: ConsumerGroup, request: LeaveGroupRequest) -> CoordinatorResult[LeaveGroupResponse]:
-        """LeaveGroup to a consumer group."""
+        """Handle LeaveGroup for a consumer group."""
         responses: list[MemberResponse] = []
         leaving: dict[str, ConsumerGroupMember] = {}
         for identity in request.members:
@@ -66,7 +66,7 @@ class Leaves:
         return self.fence(group, list(leaving.values()), LeaveGroupResponse(members=responses))
 
     def fence(self, group: ConsumerGroup, members: Sequence[ConsumerGroupMember], response: R | None) -> CoordinatorResult[R]:
-        """Remove members. The group becomes a classic one if all others speak the classic protocol."""
+        """Remove members. If all others use the classic protocol, the group is converted to a classic group."""
         if not members:
             return CoordinatorResult(response=response)
         records: list[CoordinatorRecord] = []
@@ -86,7 +86,7 @@ class Leaves:
 
     @staticmethod
     def _delete_regexes(group: ConsumerGroup, members: Sequence[ConsumerGroupMember], records: list[CoordinatorRecord]) -> list[str]:
-        """Delete the regular expressions to which nobody else subscribes."""
+        """Delete the regular expressions to which no other member subscribes. Returns them."""
         counts: dict[str, int] = {}
         for member in members:
             if member.subscribed_topic_regex:

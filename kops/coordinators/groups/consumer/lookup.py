@@ -21,7 +21,7 @@ ASSIGNORS: Final[Mapping[str, Assign]] = {uniform.NAME: uniform.assign, range_as
 
 
 class GroupLookup:
-    """What all parts that handle consumer groups share."""
+    """Look-ups that all modules for consumer groups share."""
 
     def __init__(self, around: Surroundings) -> None:
         self.around = around
@@ -44,7 +44,7 @@ class GroupLookup:
         return _consumer_group(self.around.store.committed_group(group_id))
 
     def persisted_group(self, group_id: str, *, create: bool) -> ConsumerGroup | None:
-        """The group of a record; with `create` a new one if there is none or one that only keeps offsets."""
+        """Return the group of a record. With `create`, replace a missing group, or one that only stores offsets, by a new one."""
         store = self.around.store
         group = store.get(group_id)
         if isinstance(group, ConsumerGroup):
@@ -58,29 +58,29 @@ class GroupLookup:
         return made
 
     def new_member_id(self) -> str:
-        """An id for a member that has none (Kafka's Uuid.randomUuid, whose text does not begin with a hyphen)."""
+        """Return an id for a member that has none (Kafka's Uuid.randomUuid, whose text does not begin with a hyphen)."""
         while True:
             text = uuid_text(bytes.fromhex(self.around.new_id().replace("-", "")))
             if not text.startswith("-"):
                 return text
 
     def assignor(self, name: str) -> Assign:
-        """The assignor with a name. Raises ApiError UNKNOWN_SERVER_ERROR, as Kafka, where this broker does not have it."""
+        """Return the assignor with this name. As in Kafka, raises ApiError UNKNOWN_SERVER_ERROR if this broker does not have it."""
         assign = ASSIGNORS.get(name) if name in self.around.config.group_consumer_assignors else None
         if assign is None:
             raise ApiError("UNKNOWN_SERVER_ERROR")
         return assign
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """How long a member may be silent."""
+        """The session time-out of members."""
         return self._setting(group_id, "consumer.session.timeout.ms", self.around.config.group_consumer_session_timeout_ms)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """How often members shall send heartbeats."""
+        """The heartbeat interval of members."""
         return self._setting(group_id, "consumer.heartbeat.interval.ms", self.around.config.group_consumer_heartbeat_interval_ms)
 
     def assignment_interval_ms(self, group_id: str) -> int:
-        """How long a target assignment stays at least."""
+        """The shortest time between two target assignments."""
         return self._setting(group_id, "consumer.assignment.interval.ms", self.around.config.group_consumer_assignment_interval_ms)
 
     def _setting(self, group_id: str, name: str, default: int) -> int:

@@ -30,7 +30,7 @@ from kops.protocol.messages.consumer_group_heartbeat_response import ConsumerGro
 
 
 class ConsumerGroupManager:
-    """What the shard delegates to. `rebalances` are those of classic groups, which consumer groups may become."""
+    """Handles the consumer groups of a shard. `rebalances` are those of classic groups, for conversions."""
 
     def __init__(self, around: Surroundings, rebalances: Rebalances) -> None:
         self._around = around
@@ -61,7 +61,7 @@ class ConsumerGroupManager:
         return self._heartbeats.heartbeat(context, request)
 
     def describe(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
-        """ConsumerGroupDescribe: committed consumer groups."""
+        """Handle ConsumerGroupDescribe, for committed consumer groups."""
         described = []
         for group_id in group_ids:
             try:
@@ -73,7 +73,7 @@ class ConsumerGroupManager:
         return described
 
     def on_loaded(self) -> None:
-        """All records were replayed: the members' sessions begin anew."""
+        """Start the session timers of all members."""
         for group_id in self._around.store.ids():
             group = self._around.store.get(group_id)
             if not isinstance(group, ConsumerGroup):
@@ -84,7 +84,7 @@ class ConsumerGroupManager:
                     self._timers.schedule_rebalance(group_id, member)
 
     def on_metadata_update(self, delta: CoordinatorDelta | None, image: CoordinatorImage) -> None:
-        """Groups that subscribe to a changed topic look at its metadata with their next heartbeat."""
+        """Let groups that subscribe to a changed topic check its metadata at their next heartbeat."""
         self._subscriptions.on_metadata_update(delta, image)
         before, self._image_before = self._image_before, image
         if delta is None:
@@ -102,4 +102,4 @@ class ConsumerGroupManager:
                     group.request_metadata_refresh()
 
     def on_unloaded(self) -> None:
-        """Nobody waits for consumer groups."""
+        """Do nothing: consumer groups have no pending responses."""

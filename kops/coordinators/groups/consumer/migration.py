@@ -1,4 +1,4 @@
-"""Classic groups become consumer groups and the other way round, while members stay (KIP-848's online migration).
+"""Converts classic groups to consumer groups and back while members stay (the online migration of KIP-848).
 
 Source: Kafka's GroupMetadataManager (convertTo…, validateOnline…), ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup.
 """
@@ -35,7 +35,7 @@ from kops.protocol.messages.sync_group_response import SyncGroupResponse
 
 
 class Migration:
-    """Converts groups, where `group.consumer.migration.policy` and their members allow it."""
+    """Converts groups if `group.consumer.migration.policy` and their members allow it."""
 
     def __init__(self, lookup: GroupLookup, timers: MemberTimers, rebalances: Rebalances) -> None:
         self._lookup = lookup
@@ -45,7 +45,7 @@ class Migration:
     # Upgrade
 
     def to_consumer_group(self, classic: ClassicGroup, records: list[CoordinatorRecord]) -> ConsumerGroup:
-        """The consumer group in the place of a classic one, with the records that make it. Raises ApiError GROUP_ID_NOT_FOUND."""
+        """Return the consumer group that replaces a classic group, and append its records. Raises ApiError GROUP_ID_NOT_FOUND."""
         self._check_upgrade(classic)
         rebalancing = code("REBALANCE_IN_PROGRESS")
         for member in classic.all_members():
@@ -118,12 +118,12 @@ class Migration:
     # Downgrade
 
     def may_downgrade_without(self, group: ConsumerGroup, members: Sequence[ConsumerGroupMember]) -> bool:
-        """Whether the group becomes a classic one when these members are gone."""
+        """Whether the group is converted to a classic group when these members have been removed."""
         config, left = self._lookup.around.config, group.member_count - len(members)
         return group.all_use_classic_protocol_except(members) and left > 0 and config.allows_downgrade and left <= config.group_max_size
 
     def may_downgrade_with_replaced(self, group: ConsumerGroup, replaced: ConsumerGroupMember) -> bool:
-        """Whether the group becomes a classic one when a static member comes back with the classic protocol."""
+        """Whether the group is converted to a classic group when a static member joins again with the classic protocol."""
         config = self._lookup.around.config
         return (
             group.all_use_classic_protocol_except_one(replaced) and config.allows_downgrade and group.member_count <= config.group_max_size
@@ -138,7 +138,7 @@ class Migration:
         *,
         rebalance: bool,
     ) -> None:
-        """Put a classic group in the place of a consumer group at once. The records say the same."""
+        """Replace a consumer group by a classic group in memory at once, and append the records that do the same."""
         replaced = None
         if joining is not None:
             replaced = group.static_member(joining.instance_id)
@@ -195,7 +195,7 @@ class Migration:
 
 
 class _CustomAssignor(Exception):
-    """An assignment has data of a custom assignor, which would be lost."""
+    """An assignment has data of a custom assignor, which a conversion would lose."""
 
 
 def _classic_member(member: ConsumerGroupMember) -> ClassicGroupMember:

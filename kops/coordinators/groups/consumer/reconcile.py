@@ -1,4 +1,4 @@
-"""The steps of members towards their target assignments, with their timers (Kafka's GroupMetadataManager.maybeReconcile)."""
+"""Moves members step by step to their target assignments, with timers (Kafka's GroupMetadataManager.maybeReconcile)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Target(NamedTuple):
 
 
 def from_last_target(group: ConsumerGroup, member: ConsumerGroupMember) -> Target:
-    """The target assignment that is there."""
+    """Return the member's last target assignment."""
     return Target(group.assignment_epoch, group.target_assignment_of(member))
 
 
 class Reconciler:
-    """Lets members take their steps."""
+    """Takes the steps of members."""
 
     def __init__(self, lookup: GroupLookup, timers: MemberTimers) -> None:
         self.lookup = lookup
@@ -42,7 +42,7 @@ class Reconciler:
         *,
         has_subscription_changed: bool,
     ) -> ConsumerGroupMember:
-        """The member after its next step, which is written if it changes anything. Raises ApiError FENCED_MEMBER_EPOCH."""
+        """Return the member after its next step. A changed member is written. Raises ApiError FENCED_MEMBER_EPOCH."""
         if not has_subscription_changed and member.is_reconciled_to(target.epoch):
             return member
         names, image = group.subscribed_topics(member), self.lookup.image

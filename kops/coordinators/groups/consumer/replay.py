@@ -29,7 +29,7 @@ from kops.protocol.messages.consumer_group_target_assignment_metadata_value impo
 
 
 class Replays:
-    """What is called for each type of records. A tombstone for what is not there changes nothing."""
+    """The replay function of each record type. A tombstone for a missing entry changes nothing."""
 
     def __init__(self, lookup: GroupLookup) -> None:
         self._lookup = lookup
@@ -135,7 +135,7 @@ class Replays:
         self._update_topics(group, before)
 
     def _update_topics(self, group: ConsumerGroup, before: Set[str]) -> None:
-        """Note to which topics the group subscribes now."""
+        """Update the index of groups by subscribed topic."""
         store, after = self._lookup.around.store, group.subscribed_topic_names
         for topic in before:
             if topic not in after:
@@ -148,5 +148,5 @@ class Replays:
 
 
 def _broken(text: str) -> ApiError:
-    """What Kafka throws as an IllegalStateException."""
+    """Return the error for a state in which Kafka throws IllegalStateException."""
     return ApiError("UNKNOWN_SERVER_ERROR", text)

@@ -1,4 +1,4 @@
-"""What a member subscribes to, and what follows from a change: records, a new group epoch, regular expressions to resolve.
+"""Changes of members' subscriptions and their effects: records, a new group epoch, regular expressions to resolve.
 
 Source: Kafka's GroupMetadataManager (hasMemberSubscriptionChanged, maybeUpdateRegularExpressions, updateSubscriptionMetadata).
 """
@@ -24,7 +24,7 @@ _NEVER_MS: Final = -(2**63)
 
 
 class RegexStatus(Enum):
-    """What became of a member's regular expression."""
+    """The result of updating a member's regular expression."""
 
     NO_CHANGE = 0
     UPDATED = 1
@@ -32,14 +32,14 @@ class RegexStatus(Enum):
 
 
 class Metadata(NamedTuple):
-    """The group's next epoch, and whether all members subscribe to the same."""
+    """The group's next epoch, and whether all members have the same subscription."""
 
     group_epoch: int
     is_homogeneous: bool
 
 
 def note_subscription(group_id: str, old: ConsumerGroupMember, new: ConsumerGroupMember, records: list[CoordinatorRecord]) -> bool:
-    """Write a member that has changed; whether its topic names did."""
+    """Append the record of a changed member. Returns whether its topic names changed."""
     if new == old:
         return False
     records.append(new.subscription_record(group_id))
@@ -54,7 +54,7 @@ class Subscriptions:
         self._last_version_with_new_topics = -1
 
     def on_metadata_update(self, delta: CoordinatorDelta | None, image: CoordinatorImage) -> None:
-        """Regular expressions are resolved again if there are new topics."""
+        """Resolve regular expressions again if there are new topics."""
         if self._last_version_with_new_topics == -1 or (delta is not None and any(True for _ in delta.created_topic_ids)):
             self._last_version_with_new_topics = image.version
 
@@ -67,7 +67,7 @@ class Subscriptions:
         *,
         bump: bool,
     ) -> Metadata:
-        """Look at the metadata of the group's topics. The epoch rises if that has changed, too."""
+        """Check the metadata of the group's topics. The epoch also rises if that has changed."""
         topics = group.topics_with(old, new)
         metadata_hash = self._lookup.topic_hashes.of_topics(topics, self._lookup.image)
         member_count = group.member_count
@@ -86,7 +86,8 @@ class Subscriptions:
     def update_regexes(
         self, group: ConsumerGroup, old: ConsumerGroupMember, new: ConsumerGroupMember, records: list[CoordinatorRecord]
     ) -> RegexStatus:
-        """Note a new regular expression, and have the group's resolved if it is time. Raises ApiError INVALID_REGULAR_EXPRESSION."""
+        """Handle a changed regular expression, and start resolving the group's expressions if due. Raises ApiError
+        INVALID_REGULAR_EXPRESSION."""
         status, must_refresh = self._note_regex(group, old, new, records)
         if not must_refresh and not group.subscribed_regexes:
             return status
@@ -141,7 +142,7 @@ class Subscriptions:
         around.executor.schedule(key, task, lambda resolved, error: self._on_resolved(group_id, resolved, error))
 
     def _on_resolved(self, group_id: str, resolved: dict[str, ResolvedRegex] | None, error: KopsError | None) -> CoordinatorResult[None]:
-        """Write the topics that the regular expressions match. The epoch rises if they or their metadata have changed."""
+        """Write the topics that the regular expressions match. The epoch rises if these or their metadata have changed."""
         if error is not None or resolved is None:
             return CoordinatorResult()
         try:

@@ -1,6 +1,6 @@
-"""The timers of a consumer group's members, and what is written when a member is out (from Kafka's GroupMetadataManager).
+"""The timers of a consumer group's members (from Kafka's GroupMetadataManager).
 
-A member is out when its session ends, when it does not give up partitions in time, or, if it speaks the classic protocol, when it does not
+A member is removed when its session expires, when it does not revoke partitions in time, or, with the classic protocol, when it does not
 join or sync in time.
 """
 
@@ -18,27 +18,27 @@ Fence = Callable[[ConsumerGroup, list[ConsumerGroupMember]], CoordinatorResult[N
 
 
 def session_key(group_id: str, member_id: str) -> str:
-    """The timer of a member's session."""
+    """The key of the timer of a member's session."""
     return f"session-timeout-{group_id}-{member_id}"
 
 
 def rebalance_key(group_id: str, member_id: str) -> str:
-    """The timer of a member that has to give up partitions."""
+    """The key of the timer of a member that must revoke partitions."""
     return f"rebalance-timeout-{group_id}-{member_id}"
 
 
 def join_key(group_id: str, member_id: str) -> str:
-    """The timer of a member with the classic protocol that has to join."""
+    """The key of the timer of a classic member that must join."""
     return f"join-{group_id}-{member_id}"
 
 
 def sync_key(group_id: str, member_id: str) -> str:
-    """The timer of a member with the classic protocol that has to sync."""
+    """The key of the timer of a classic member that must sync."""
     return f"sync-{group_id}-{member_id}"
 
 
 class MemberTimers:
-    """Sets and cancels timers. `fence` writes that members are out; it is set by the manager."""
+    """Sets and cancels timers. `fence` removes members; the manager sets it."""
 
     def __init__(self, lookup: GroupLookup) -> None:
         self._lookup = lookup
@@ -46,47 +46,47 @@ class MemberTimers:
         self.fence: Fence = _not_ready
 
     def schedule_session(self, group_id: str, member_id: str, timeout_ms: int | None = None) -> None:
-        """A member was heard of: its session begins anew."""
+        """Restart a member's session timer after a request."""
         delay_ms = self._lookup.session_timeout_ms(group_id) if timeout_ms is None else timeout_ms
         self._timer.schedule(session_key(group_id, member_id), delay_ms, lambda: self._fence_by_id(group_id, member_id))
 
     def schedule_rebalance(self, group_id: str, member: ConsumerGroupMember) -> None:
-        """A member has to give up partitions before its rebalance timeout."""
+        """Start the timer of a member that must revoke partitions within its rebalance timeout."""
         member_id, epoch = member.member_id, member.member_epoch
         self._timer.schedule(
             rebalance_key(group_id, member_id), member.rebalance_timeout_ms, lambda: self._fence_by_id(group_id, member_id, epoch)
         )
 
     def cancel_rebalance(self, group_id: str, member_id: str) -> None:
-        """A member has given up its partitions."""
+        """Cancel that timer: the member has revoked its partitions."""
         self._timer.cancel(rebalance_key(group_id, member_id))
 
     def schedule_join_if_absent(self, group_id: str, member: ConsumerGroupMember) -> None:
-        """A member with the classic protocol has to join before its rebalance timeout."""
+        """Start the timer of a classic member that must join within its rebalance timeout."""
         member_id = member.member_id
         self._timer.schedule_if_absent(
             join_key(group_id, member_id), member.rebalance_timeout_ms, lambda: self._fence_by_id(group_id, member_id)
         )
 
     def cancel_join(self, group_id: str, member_id: str) -> None:
-        """A member with the classic protocol has joined."""
+        """Cancel that timer: the classic member has joined."""
         self._timer.cancel(join_key(group_id, member_id))
 
     def schedule_sync(self, group_id: str, member_id: str, timeout_ms: int) -> None:
-        """A member with the classic protocol has to sync."""
+        """Start the timer of a classic member that must sync."""
         self._timer.schedule(sync_key(group_id, member_id), timeout_ms, lambda: self._fence_by_id(group_id, member_id))
 
     def cancel_sync(self, group_id: str, member_id: str) -> None:
-        """A member with the classic protocol has synced."""
+        """Cancel that timer: the classic member has synced."""
         self._timer.cancel(sync_key(group_id, member_id))
 
     def cancel_all(self, group_id: str, member_id: str) -> None:
-        """The member is gone."""
+        """Cancel all timers of a removed member."""
         for key_of in (session_key, rebalance_key, join_key, sync_key):
             self._timer.cancel(key_of(group_id, member_id))
 
     def _fence_by_id(self, group_id: str, member_id: str, epoch: int | None = None) -> CoordinatorResult[None]:
-        """Time is over for a member, if it is still there, and at `epoch` if that is given."""
+        """Remove a member whose timer has expired, if it still exists and, if `epoch` is given, still has that epoch."""
         try:
             group = self._lookup.group(group_id)
             member = group.member(member_id)

@@ -1,4 +1,4 @@
-"""The state that consumer groups and share groups have in common (Kafka's ModernGroup)."""
+"""The state shared by consumer groups and share groups (Kafka's ModernGroup)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kops.timeline import Timeline, TimelineDict, TimelineValue
 
 
 class ModernMember(Protocol):
-    """What the group knows of its members."""
+    """The interface of a member."""
 
     @property
     def member_id(self) -> str:
@@ -30,10 +30,10 @@ class ModernMember(Protocol):
 
     @property
     def subscribed_topic_names(self) -> Names:
-        """The topics that it names."""
+        """The topics to which it subscribes by name."""
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """Whether it has arrived at an assignment."""
+        """Whether it has reached the assignment of this epoch."""
 
 
 M = TypeVar("M", bound=ModernMember)
@@ -59,7 +59,7 @@ def same_partitions(first: Partitions, second: Partitions) -> bool:
 
 
 class ModernGroup(Group, Generic[M]):
-    """A group. Changes are noted in the timeline, apart from when metadata must be looked at again."""
+    """A group. The timeline tracks all changes except the deadline of the next metadata check."""
 
     def __init__(self, timeline: Timeline, group_id: str) -> None:
         self.group_id = group_id
@@ -77,11 +77,11 @@ class ModernGroup(Group, Generic[M]):
 
     @property
     def group_epoch(self) -> int:
-        """The group's epoch, which rises with each change of members, subscriptions or metadata."""
+        """The group's epoch. It rises with each change of members, subscriptions or metadata."""
         return self._group_epoch.value
 
     def set_group_epoch(self, epoch: int) -> None:
-        """A record has this epoch."""
+        """Set the epoch of a record."""
         self._group_epoch.value = epoch
         self._update_state()
 
@@ -101,11 +101,11 @@ class ModernGroup(Group, Generic[M]):
 
     @property
     def assignment_timestamp(self) -> int:
-        """When the target assignment was made; 0 if that is not known."""
+        """When the target assignment was computed; 0 if unknown."""
         return self._assignment.value.timestamp
 
     def set_assignment_metadata(self, epoch: int, timestamp: int) -> None:
-        """A record has this epoch and time of the target assignment."""
+        """Set the epoch and time of the target assignment from a record."""
         self._assignment.value = AssignmentMetadata(epoch, timestamp)
         self._update_state()
 
@@ -145,16 +145,16 @@ class ModernGroup(Group, Generic[M]):
 
     @property
     def owners(self) -> Mapping[tuple[bytes, int], str]:
-        """To whom partitions are assigned in the target assignment."""
+        """The owners of partitions in the target assignment."""
         return self._owners
 
     def update_target_assignment(self, member_id: str, partitions: Partitions) -> None:
-        """A record has this target assignment."""
+        """Set a member's target assignment from a record."""
         self._change_owners(member_id, self.target_assignment(member_id), partitions)
         self._target_assignment[member_id] = partitions
 
     def remove_target_assignment(self, member_id: str) -> None:
-        """A record says that the member has none."""
+        """Remove a member's target assignment after a tombstone."""
         self._change_owners(member_id, self.target_assignment(member_id), {})
         self._target_assignment.pop(member_id, None)
 
@@ -169,16 +169,16 @@ class ModernGroup(Group, Generic[M]):
                 owners[topic_id, partition] = member_id
 
     def set_metadata_refresh_deadline(self, deadline_ms: int, epoch: int) -> None:
-        """The metadata was looked at, and need not be before the deadline, if this epoch is written."""
+        """Set when the metadata must be checked again. The deadline holds only if this epoch is written."""
         self._refresh_deadline_ms, self._refresh_epoch = deadline_ms, epoch
 
     def request_metadata_refresh(self) -> None:
         self.set_metadata_refresh_deadline(0, 0)
 
     def has_metadata_expired(self, now_ms: int) -> bool:
-        """Whether the metadata must be looked at."""
+        """Whether the metadata must be checked now."""
         return now_ms >= self._refresh_deadline_ms or self.group_epoch < self._refresh_epoch
 
     @abstractmethod
     def _update_state(self) -> None:
-        """Epochs or members have changed."""
+        """Compute the state after a change of epochs or members."""

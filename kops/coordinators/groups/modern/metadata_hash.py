@@ -17,7 +17,7 @@ def _signed(value: int) -> int:
 
 
 def _chars(text: str) -> bytes:
-    """A string as hash4j takes it: Java's chars, and how many they are."""
+    """Encode a string for the hash as hash4j does: Java's chars and their number."""
     data = text.encode("utf-16-le", "surrogatepass")
     return data + pack("<i", len(data) // 2)
 
@@ -41,22 +41,22 @@ def group_hash(topic_hashes: Mapping[str, int]) -> int:
 
 
 def _utf16(text: str) -> bytes:
-    """The order of Java's strings."""
+    """The sort key of Java's string order."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
 class TopicHashes:
-    """The hashes of topics, kept until the topics change."""
+    """A cache of the hashes of topics."""
 
     def __init__(self) -> None:
         self._kept: dict[str, int] = {}
 
     def forget(self, topic: str) -> None:
-        """The topic has changed, or nobody subscribes to it any more."""
+        """Drop a topic that has changed or has no more subscribers."""
         self._kept.pop(topic, None)
 
     def of_topics(self, names: Iterable[str], image: CoordinatorImage) -> int:
-        """The hash of a group that subscribes to these topics (ModernGroup.computeMetadataHash). Missing topics do not count."""
+        """Return the hash for a group that subscribes to these topics (ModernGroup.computeMetadataHash). Missing topics are ignored."""
         hashes: dict[str, int] = {}
         for name in names:
             topic = image.topic(name)

@@ -1,4 +1,4 @@
-"""How many members subscribe to a topic, by name and by regular expression (Kafka's SubscriptionCount)."""
+"""Counts the subscriptions to topics, by name and by regular expression (Kafka's SubscriptionCount)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kops.coordinators.groups.assignors.java_maps import texts_of_list
 
 K = TypeVar("K")
 Names = Mapping[str, None]
-"""A set of names in Java's order of iteration. Two are equal if the names are."""
+"""A set of names in Java's iteration order. Equality ignores the order."""
 
 
 class SubscriptionCount(NamedTuple):
-    """Members that name the topic, and regular expressions that match it."""
+    """The number of members that subscribe by name, and of regular expressions that match."""
 
     by_name: int
     by_regex: int
@@ -28,7 +28,7 @@ def names_of(names: Iterable[str]) -> Names:
 
 
 def union_of(names: Names, others: Names) -> Names:
-    """All names of both (Kafka's UnionSet): those of the larger set come first."""
+    """Return the union of two sets (Kafka's UnionSet). The names of the larger set come first."""
     if not names or not others:
         return names or others
     large, small = (names, others) if len(names) > len(others) else (others, names)
@@ -36,13 +36,13 @@ def union_of(names: Names, others: Names) -> Names:
 
 
 def count_names(counts: SubscriptionCounts, topics: Iterable[str], change: int) -> None:
-    """A member with these topics has come (1) or gone (-1)."""
+    """Count a member with these topics that was added (1) or removed (-1)."""
     for topic in topics:
         _count(counts, topic, change, 0)
 
 
 def count_regex(counts: SubscriptionCounts, topics: Iterable[str], change: int) -> None:
-    """A regular expression that matches these topics has come (1) or gone (-1)."""
+    """Count a regular expression with these topics that was added (1) or removed (-1)."""
     for topic in topics:
         _count(counts, topic, 0, change)
 
@@ -61,7 +61,7 @@ def _count(counts: SubscriptionCounts, topic: str, by_name: int, by_regex: int) 
 
 
 def count(counts: MutableMapping[K, int], key: K, change: int) -> None:
-    """Add to the number of a key, which has none where it would be 0 (Kafka's Utils.incValue, decValue)."""
+    """Add to the count of a key. A key whose count becomes 0 is removed (Kafka's Utils.incValue, decValue)."""
     before = counts.get(key)
     if before is None:
         if change > 0:

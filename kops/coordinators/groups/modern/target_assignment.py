@@ -1,4 +1,4 @@
-"""A new target assignment for a group (Kafka's TargetAssignmentBuilder)."""
+"""Computes a new target assignment for a group (Kafka's TargetAssignmentBuilder)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Assign = Callable[[GroupSpec, PartitionCount], Mapping[str, Partitions]]
 
 
 class TargetAssignment(NamedTuple):
-    """The members whose assignments differ from before, in the order of their records, and all assignments."""
+    """The members whose assignments changed, in the order of their records, and all assignments."""
 
     changed: Mapping[str, Partitions]
     members: Mapping[str, Partitions]
@@ -33,7 +33,8 @@ def build_target_assignment(
     static_members: Mapping[str, str],
     assignable: Mapping[bytes, Collection[int]] | None = None,
 ) -> TargetAssignment:
-    """Assign for the group's members, some of which are `updated`, or leave (None). Raises AssignorError."""
+    """Compute the assignment of the group's members. `updated` has changed members, and None for members that leave. Raises
+    AssignorError."""
     resolve = _Resolver(image)
     specs: JavaMap[str, MemberSpec] = JavaMap(text_hash)
 
@@ -81,6 +82,6 @@ class _Resolver:
         return found
 
     def partition_count(self, topic_id: bytes) -> int:
-        """How many partitions a topic has; -1 if it does not exist."""
+        """Return the number of partitions of a topic, or -1 if it does not exist."""
         topic = self._image.topic_by_id(topic_id)
         return -1 if topic is None else topic.partition_count

@@ -1,6 +1,6 @@
 """XXH3 with 64 bits, seed 0 (the hash of groups' metadata). Source: the description of XXH3 in Yann Collet's xxHash.
 
-Kafka takes it from hash4j.
+Kafka uses the implementation of hash4j.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PAIR: Final = Struct("<2Q")
 
 
 def xxh3_64(data: bytes) -> int:
-    """The hash, without sign."""
+    """Return the hash as an unsigned number."""
     size = len(data)
     if size <= 16:
         return _hash_small(data, size)

@@ -1,4 +1,4 @@
-"""Committed offsets of groups, also those of open transactions.
+"""Committed offsets of groups, and offsets of open transactions.
 
 In: commits, fetches and deletions, replayed offsets, ends of transactions. Out: offset records and tombstones, and offsets.
 """

@@ -53,12 +53,12 @@ class OffsetManager:
 
     @property
     def offsets(self) -> OffsetTable:
-        """All offsets, for who shows them."""
+        """All offsets, for tools that show them."""
         return self._offsets
 
     @property
     def pending(self) -> PendingOffsets:
-        """The offsets of open transactions, for who shows them."""
+        """The offsets of open transactions, for tools that show them."""
         return self._pending
 
     def commit(self, context: RequestContext, request: OffsetCommitRequest) -> CoordinatorResult[OffsetCommitResponse]:
@@ -104,8 +104,8 @@ class OffsetManager:
         return CoordinatorResult(records, response)
 
     def fetch(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
-        """The offsets of the places in the request, or all without topics. Only committed ones count, but with `require_stable` those that
-        are not committed yet, too, and a place with an offset of an open transaction has an error. Raises ApiError.
+        """Return the offsets of the partitions in the request, or all offsets if it has no topics. It reads the committed state. With
+        `require_stable` it reads the current state, and a partition with an offset of an open transaction has an error. Raises ApiError.
         """
         offsets: Offsets | None = None
         try:
@@ -157,14 +157,14 @@ class OffsetManager:
         return CoordinatorResult(records, response)
 
     def delete_all(self, group_id: str, records: list[CoordinatorRecord]) -> int:
-        """Append tombstones of all offsets of a group, also of pending ones; how many."""
+        """Append tombstones for all offsets of a group, including pending ones. Returns their number."""
         offsets = self._offsets.by_group.get(group_id, ())
         places = [*offsets, *(place for place in self._pending.places(group_id) if place not in offsets)]
         records.extend(offset_commit_tombstone(group_id, *place) for place in places)
         return len(places)
 
     def cleanup_expired(self, group_id: str, records: list[CoordinatorRecord]) -> bool:
-        """Append tombstones of the expired offsets of a group. Returns whether none is left, so that the group itself may expire."""
+        """Append tombstones for the expired offsets of a group. Returns whether none remains, so that the group itself may expire."""
         offsets = self._offsets.by_group.get(group_id)
         if offsets is None:
             return not self._pending.has_group(group_id)
@@ -188,7 +188,7 @@ class OffsetManager:
         return all_expired and not self._pending.has_group(group_id)
 
     def on_topics_deleted(self, topics: Iterable[tuple[bytes, str]]) -> list[CoordinatorRecord]:
-        """Tombstones of the offsets of deleted topics (id and name). One with another topic id belongs to a newer topic."""
+        """Return tombstones for the offsets of deleted topics (id and name). An offset with another topic id belongs to a newer topic."""
         ids: dict[str, list[bytes]] = {}
         for topic_id, name in topics:
             ids.setdefault(name, []).append(topic_id)
@@ -202,7 +202,7 @@ class OffsetManager:
         ]
 
     def replay(self, offset: int, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
-        """Keep, or for a tombstone forget, an offset. Without a group there is a simple one from now on."""
+        """Store an offset, or remove it after a tombstone. If the group does not exist, create a simple group."""
         group_id, place = key.group, (key.topic, key.partition)
         if value is None:
             self._offsets.remove(group_id, place)
@@ -217,7 +217,7 @@ class OffsetManager:
             self._pending.put(producer_id, group_id, place, kept)
 
     def replay_end_transaction_marker(self, producer_id: int, is_commit: bool) -> None:
-        """A transaction has ended. Its offsets count from now on if it was committed, except where a newer record has one."""
+        """Handle the end of a transaction. If it was committed, its offsets take effect, except where a newer record has an offset."""
         table = self._pending.end(producer_id)
         if table is None or not is_commit:
             return
@@ -239,7 +239,7 @@ class OffsetManager:
             request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, False, context.api_version
         )
         if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING_REBALANCE):
-            # A commit shows that the member is alive.
+            # A commit counts as a sign of life of the member.
             self._rebalances.reschedule_heartbeat(group, group.members[request.member_id])
         return validator
 
@@ -268,7 +268,7 @@ class OffsetManager:
 
 
 class _FetchAnswer:
-    """Gives the answer for one place."""
+    """Computes the answer for a partition."""
 
     def __init__(self, group_id: str, pending: PendingOffsets | None) -> None:
         self._group_id = group_id
@@ -302,7 +302,7 @@ def _offset(
 
 
 def _as_illegal_generation(check: Callable[[], T]) -> T:
-    """Check a member's epoch. Producers know ILLEGAL_GENERATION only."""
+    """Check a member's epoch. Convert its errors to ILLEGAL_GENERATION, the only one that producers know."""
     try:
         return check()
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""Offsets by group, topic and partition, and those of open transactions beside them (from Kafka's OffsetMetadataManager)."""
+"""Tables of offsets by group, topic and partition, and of the offsets of open transactions (from Kafka's OffsetMetadataManager)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class OffsetTable:
         return None if offsets is None else offsets.get(place)
 
     def put(self, group_id: str, place: Place, offset: OffsetAndMetadata) -> None:
-        """Keep an offset."""
+        """Store an offset."""
         offsets = self.by_group.get(group_id)
         if offsets is None:
             offsets = self.by_group[group_id] = TimelineDict(self._timeline)
         offsets[place] = offset
 
     def remove(self, group_id: str, place: Place) -> None:
-        """Forget an offset, and the group with the last one."""
+        """Remove an offset. The group is removed with its last offset."""
         offsets = self.by_group.get(group_id)
         if offsets is None or offsets.pop(place, None) is None:
             return
@@ -41,7 +41,7 @@ class OffsetTable:
 
 
 class PendingOffsets:
-    """The offsets of open transactions, by producer id, and for each place the producers that have one there."""
+    """The offsets of open transactions by producer id, and for each partition the producers that have an offset for it."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -49,7 +49,7 @@ class PendingOffsets:
         self._open: TimelineDict[str, TimelineDict[Place, TimelineDict[int, None]]] = TimelineDict(timeline)
 
     def put(self, producer_id: int, group_id: str, place: Place, offset: OffsetAndMetadata) -> None:
-        """Keep an offset until the producer's transaction ends."""
+        """Store an offset until the producer's transaction ends."""
         table = self._by_producer.get(producer_id)
         if table is None:
             table = self._by_producer[producer_id] = OffsetTable(self._timeline)
@@ -64,7 +64,7 @@ class PendingOffsets:
             producers[producer_id] = None
 
     def clear(self, group_id: str, place: Place) -> None:
-        """Forget the offsets of all transactions at a place."""
+        """Remove the offsets of all transactions for a partition."""
         places = self._open.get(group_id)
         producers = None if places is None else places.get(place)
         if places is None or producers is None:
@@ -76,7 +76,7 @@ class PendingOffsets:
         self._close(group_id, places, place)
 
     def end(self, producer_id: int) -> OffsetTable | None:
-        """The producer's transaction has ended: give its offsets, if it has any."""
+        """Remove and return the offsets of a producer's transaction that has ended, or None."""
         table = self._by_producer.pop(producer_id, None)
         if table is None:
             return None
@@ -92,16 +92,16 @@ class PendingOffsets:
         return table
 
     def has_group(self, group_id: str) -> bool:
-        """Whether the group has any."""
+        """Whether the group has pending offsets."""
         return group_id in self._open
 
     def has(self, group_id: str, place: Place) -> bool:
-        """Whether there is one at a place."""
+        """Whether a partition has a pending offset."""
         places = self._open.get(group_id)
         return places is not None and place in places
 
     def places(self, group_id: str) -> Iterable[Place]:
-        """Where the group has any."""
+        """Return the partitions for which the group has pending offsets."""
         return list(self._open.get(group_id, ()))
 
     def by_producer(self) -> Iterable[tuple[int, OffsetTable]]:

@@ -17,17 +17,17 @@ _OFFSET_COMMIT_VERSION_WITH_EXPIRE_TIMESTAMP: Final = 1
 
 
 def group_metadata_record(group_id: str, value: GroupMetadataValue) -> CoordinatorRecord:
-    """A classic group."""
+    """Return the record of a classic group."""
     return CoordinatorRecord(GroupMetadataKey(group=group_id), value, _GROUP_METADATA_VERSION)
 
 
 def group_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """A classic group is gone."""
+    """Return the tombstone of a classic group."""
     return CoordinatorRecord(GroupMetadataKey(group=group_id))
 
 
 def offset_commit_record(group_id: str, topic: str, partition: int, offset: OffsetAndMetadata) -> CoordinatorRecord:
-    """A committed offset. Only the value's version 1 has a time to expire."""
+    """Return the record of a committed offset. Only version 1 of the value has an expiry time."""
     has_expiry = offset.expire_timestamp_ms is not None
     value = OffsetCommitValue(
         offset=offset.committed_offset,
@@ -42,5 +42,5 @@ def offset_commit_record(group_id: str, topic: str, partition: int, offset: Offs
 
 
 def offset_commit_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
-    """A committed offset is gone."""
+    """Return the tombstone of a committed offset."""
     return CoordinatorRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition))

@@ -21,76 +21,76 @@ from kops.protocol.messages.consumer_group_target_assignment_metadata_value impo
 
 
 def member_record(group_id: str, member_id: str, value: ConsumerGroupMemberMetadataValue) -> CoordinatorRecord:
-    """A member and what it subscribes to."""
+    """Return the record of a member and its subscription."""
     return CoordinatorRecord(ConsumerGroupMemberMetadataKey(group_id, member_id), value, 0)
 
 
 def member_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
-    """A member is gone."""
+    """Return the tombstone of a member."""
     return CoordinatorRecord(ConsumerGroupMemberMetadataKey(group_id, member_id))
 
 
 def subscription_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """The record of topics that groups had before Kafka 4.1 is gone."""
+    """Return the tombstone of the subscription metadata that groups had before Kafka 4.1."""
     return CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id))
 
 
 def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
-    """The group's epoch."""
+    """Return the record of the group's epoch."""
     return CoordinatorRecord(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(epoch, metadata_hash), 0)
 
 
 def epoch_tombstone(group_id: str) -> CoordinatorRecord:
-    """The group is gone."""
+    """Return the tombstone of the group."""
     return CoordinatorRecord(ConsumerGroupMetadataKey(group_id))
 
 
 def target_assignment_record(group_id: str, member_id: str, partitions: Mapping[bytes, Iterable[int]]) -> CoordinatorRecord:
-    """The target assignment of a member."""
+    """Return the record of a member's target assignment."""
     value = ConsumerGroupTargetAssignmentMemberValue([TopicPartition(topic_id, list(numbers)) for topic_id, numbers in partitions.items()])
     return CoordinatorRecord(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), value, 0)
 
 
 def target_assignment_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
-    """The member has no target assignment any more."""
+    """Return the tombstone of a member's target assignment."""
     return CoordinatorRecord(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id))
 
 
 def target_assignment_epoch_record(group_id: str, epoch: int, timestamp: int) -> CoordinatorRecord:
-    """Epoch and time of the target assignment."""
+    """Return the record of the target assignment's epoch and time."""
     value = ConsumerGroupTargetAssignmentMetadataValue(epoch, timestamp)
     return CoordinatorRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id), value, 0)
 
 
 def target_assignment_epoch_tombstone(group_id: str) -> CoordinatorRecord:
-    """The group has no target assignment any more."""
+    """Return the tombstone of the group's target assignment."""
     return CoordinatorRecord(ConsumerGroupTargetAssignmentMetadataKey(group_id))
 
 
 def current_assignment_record(group_id: str, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue) -> CoordinatorRecord:
-    """What a member has now."""
+    """Return the record of a member's current assignment."""
     return CoordinatorRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), value, 0)
 
 
 def current_assignment_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
-    """The member has nothing any more."""
+    """Return the tombstone of a member's current assignment."""
     return CoordinatorRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id))
 
 
 def regex_record(group_id: str, regex: str, topics: Iterable[str], version: int, timestamp: int) -> CoordinatorRecord:
-    """The topics that a regular expression matches."""
+    """Return the record of the topics that a regular expression matches."""
     ordered = sorted(topics, key=lambda topic: topic.encode("utf-16-be", "surrogatepass"))
     value = ConsumerGroupRegularExpressionValue(ordered, version, timestamp)
     return CoordinatorRecord(ConsumerGroupRegularExpressionKey(group_id, regex), value, 0)
 
 
 def regex_tombstone(group_id: str, regex: str) -> CoordinatorRecord:
-    """Nobody subscribes to the regular expression any more."""
+    """Return the tombstone of a regular expression without subscribers."""
     return CoordinatorRecord(ConsumerGroupRegularExpressionKey(group_id, regex))
 
 
 def removed_member_records(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """The tombstones of a member."""
+    """Return all tombstones of a member."""
     return [
         current_assignment_tombstone(group_id, member_id),
         target_assignment_tombstone(group_id, member_id),

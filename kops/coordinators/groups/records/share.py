@@ -29,64 +29,64 @@ NamedPartitions = Mapping[bytes, tuple[str, tuple[int, ...]]]
 
 
 def member_record(group_id: str, member_id: str, value: ShareGroupMemberMetadataValue) -> CoordinatorRecord:
-    """What a member says of itself."""
+    """Return the record of a member and its subscription."""
     return CoordinatorRecord(ShareGroupMemberMetadataKey(group_id, member_id), value, 0)
 
 
 def member_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
-    """The member is gone."""
+    """Return the tombstone of a member."""
     return CoordinatorRecord(ShareGroupMemberMetadataKey(group_id, member_id))
 
 
 def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
-    """The group's epoch, and the hash of the metadata of its topics."""
+    """Return the record of the group's epoch and the hash of its topics' metadata."""
     return CoordinatorRecord(ShareGroupMetadataKey(group_id), ShareGroupMetadataValue(epoch, metadata_hash), 0)
 
 
 def epoch_tombstone(group_id: str) -> CoordinatorRecord:
-    """The group is gone."""
+    """Return the tombstone of the group."""
     return CoordinatorRecord(ShareGroupMetadataKey(group_id))
 
 
 def target_assignment_record(group_id: str, member_id: str, partitions: Partitions) -> CoordinatorRecord:
-    """What a member shall have."""
+    """Return the record of a member's target assignment."""
     topics = [TopicPartition(topic_id, list(numbers)) for topic_id, numbers in partitions.items()]
     return CoordinatorRecord(ShareGroupTargetAssignmentMemberKey(group_id, member_id), ShareGroupTargetAssignmentMemberValue(topics), 0)
 
 
 def target_assignment_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
-    """A member shall have nothing."""
+    """Return the tombstone of a member's target assignment."""
     return CoordinatorRecord(ShareGroupTargetAssignmentMemberKey(group_id, member_id))
 
 
 def target_assignment_epoch_record(group_id: str, epoch: int, timestamp: int) -> CoordinatorRecord:
-    """For which group epoch, and when, the target assignment was made."""
+    """Return the record of the target assignment's epoch and time."""
     return CoordinatorRecord(ShareGroupTargetAssignmentMetadataKey(group_id), ShareGroupTargetAssignmentMetadataValue(epoch, timestamp), 0)
 
 
 def target_assignment_epoch_tombstone(group_id: str) -> CoordinatorRecord:
-    """There is no target assignment."""
+    """Return the tombstone of the group's target assignment."""
     return CoordinatorRecord(ShareGroupTargetAssignmentMetadataKey(group_id))
 
 
 def current_assignment_record(
     group_id: str, member_id: str, epoch: int, previous_epoch: int, state: int, partitions: Partitions
 ) -> CoordinatorRecord:
-    """What a member has."""
+    """Return the record of a member's current assignment."""
     topics = [TopicPartitions(topic_id, list(numbers)) for topic_id, numbers in partitions.items()]
     value = ShareGroupCurrentMemberAssignmentValue(epoch, previous_epoch, state, topics)
     return CoordinatorRecord(ShareGroupCurrentMemberAssignmentKey(group_id, member_id), value, 0)
 
 
 def current_assignment_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
-    """A member has nothing."""
+    """Return the tombstone of a member's current assignment."""
     return CoordinatorRecord(ShareGroupCurrentMemberAssignmentKey(group_id, member_id))
 
 
 def state_partitions_record(
     group_id: str, initializing: NamedPartitions, initialized: NamedPartitions, deleting: Mapping[bytes, str]
 ) -> CoordinatorRecord:
-    """Whose share state the share coordinator initializes, has, or deletes."""
+    """Return the record of the partitions whose share state is being initialized, is initialized, or is being deleted."""
     value = ShareGroupStatePartitionMetadataValue(
         [TopicPartitionsInfo(topic_id, name, list(numbers)) for topic_id, (name, numbers) in initializing.items()],
         [TopicPartitionsInfo(topic_id, name, list(numbers)) for topic_id, (name, numbers) in initialized.items()],
@@ -96,5 +96,5 @@ def state_partitions_record(
 
 
 def state_partitions_tombstone(group_id: str) -> CoordinatorRecord:
-    """The group has no share state."""
+    """Return the tombstone of the group's share state partitions."""
     return CoordinatorRecord(ShareGroupStatePartitionMetadataKey(group_id))

@@ -1,4 +1,4 @@
-"""Matching whole texts in linear time: a nondeterministic automaton whose steps are kept (as RE2J's Machine and DFA do it)."""
+"""Matches whole texts in linear time with a nondeterministic automaton that caches its steps (like RE2J's Machine and DFA)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from kops.coordinators.groups.regexes.tree import Alternate, Assertion, Chars, C
 _WORD: Final = mask_of(48, 57) | mask_of(65, 90) | mask_of(97, 122) | mask_of_text("_")
 _MAX_KEPT: Final = 2000
 _State = tuple[frozenset[int], bool, bool]
-"""Where the automaton is, whether a word's character came before, and whether nothing came."""
+"""The positions of the automaton, whether the previous character was a word character, and whether the text is at its beginning."""
 
 
 class Automaton:
-    """An expression, ready to match."""
+    """A compiled expression."""
 
     def __init__(self, tree: Node) -> None:
         self._masks: list[int] = []
         self._after: list[list[tuple[Assertion | None, int]]] = []
-        """For each place: the places that are reached without a character, maybe under a condition."""
+        """For each position, the positions that are reached without a character, possibly under a condition."""
         self._next: list[int] = []
         start, self._end = self._new(), self._new()
         self._build(tree, start, self._end)
@@ -47,7 +47,7 @@ class Automaton:
         self._after[start].append((condition, end))
 
     def _build(self, node: Node, start: int, end: int) -> None:
-        """Lead from `start` to `end` by the node."""
+        """Add the transitions of a node from `start` to `end`."""
         match node:
             case Chars(mask):
                 self._masks[start], self._next[start] = mask, end

@@ -16,7 +16,7 @@ _ESCAPES: Final = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
 
 
 class RegexError(KopsError):
-    """Not a regular expression. `description` says why, in RE2J's words (PatternSyntaxException.getDescription)."""
+    """The text is not a regular expression. `description` is RE2J's error text (PatternSyntaxException.getDescription)."""
 
     def __init__(self, description: str) -> None:
         super().__init__(description)
@@ -24,7 +24,7 @@ class RegexError(KopsError):
 
 
 class _Frame:
-    """An open parenthesis: the flags before it, the alternatives and the parts since."""
+    """An open parenthesis: the flags before it, and the alternatives and parts after it."""
 
     def __init__(self, flags: int) -> None:
         self.flags = flags
@@ -32,7 +32,7 @@ class _Frame:
         self.parts: list[Node] = []
 
     def close(self) -> Node:
-        """What is in it."""
+        """Return the node of the parentheses."""
         self.branches.append(Concat(tuple(self.parts)))
         return self.branches[0] if len(self.branches) == 1 else Alternate(tuple(self.branches))
 
@@ -49,7 +49,7 @@ class Parser:
         self._after_repeat = False
 
     def parse(self) -> Node:
-        """The tree. Raises RegexError."""
+        """Return the tree. Raises RegexError."""
         while self._at < len(self._text):
             was_after_repeat, self._after_repeat = self._after_repeat, False
             char = self._text[self._at]
@@ -147,7 +147,7 @@ class Parser:
 
     def _close(self) -> None:
         if len(self._frames) == 1:
-            raise RegexError("regexp/syntax: internal error")  # RE2J's words for one too many
+            raise RegexError("regexp/syntax: internal error")  # RE2J's text for an unmatched closing parenthesis
         self._at += 1
         frame = self._frames.pop()
         self._flags = frame.flags
@@ -161,7 +161,7 @@ class Parser:
         if bounds is None:
             self._at += 1
             self._add_literal(ord("{"))
-            self._after_repeat = True  # RE2J takes it for a repetition in what follows
+            self._after_repeat = True  # RE2J treats it as a repetition when it parses the next part
             return
         self._at = end + 1
         low, high = bounds
@@ -204,7 +204,7 @@ class Parser:
             self._add_literal(self._escape())
 
     def _named_class(self) -> int | None:
-        r"""A class behind a backslash: \d, \pN, \p{Greek}; None if there is none."""
+        r"""Parse a class after a backslash, such as \d, \pN, \p{Greek}. Returns None if there is none."""
         char = self._text[self._at + 1 : self._at + 2]
         if char in PERL:
             self._at += 2
@@ -235,7 +235,7 @@ class Parser:
         return ALL & ~mask if is_negated else mask
 
     def _escape(self) -> int:
-        """A character behind a backslash."""
+        """Parse a character after a backslash."""
         self._at += 1
         if self._at >= len(self._text):
             raise RegexError("trailing backslash at end of expression")
@@ -326,7 +326,7 @@ class Parser:
 
 
 def _bounds(text: str) -> tuple[int, int] | None:
-    """What is between braces: 3 or 3, or 3,5. Numbers that are too long count as -1."""
+    """Parse the text between braces: 3 or 3, or 3,5. Numbers that are too long count as -1."""
     low_text, comma, high_text = text.partition(",")
     if not _is_number(low_text) or (high_text and not _is_number(high_text)):
         return None
@@ -348,7 +348,7 @@ def _number(text: str) -> int:
 
 
 def _is_small(node: Node, limit: int) -> bool:
-    """Whether nested counted repetitions together stay below the limit."""
+    """Whether the product of nested counted repetitions stays below the limit."""
     match node:
         case Repeat(part, low, high):
             count = high

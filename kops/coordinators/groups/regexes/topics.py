@@ -11,7 +11,7 @@ from kops.errors import ApiError
 
 
 def check_regex(regex: str) -> None:
-    """Raise ApiError INVALID_REGULAR_EXPRESSION if it is none."""
+    """Raise ApiError INVALID_REGULAR_EXPRESSION if the text is not a regular expression."""
     try:
         Parser(regex).parse()
     except RegexError as error:
@@ -20,7 +20,7 @@ def check_regex(regex: str) -> None:
 
 
 def resolve_regexes(regexes: Iterable[str], topics: Iterable[str]) -> dict[str, Names]:
-    """For each expression the topics whose whole names match. One that is none matches nothing."""
+    """Return, for each expression, the topics whose whole name matches. An invalid expression matches nothing."""
     resolved: dict[str, dict[str, None]] = {}
     automata: dict[str, Automaton] = {}
     for regex in regexes:

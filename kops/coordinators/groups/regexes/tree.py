@@ -1,4 +1,4 @@
-"""What a regular expression is made of. Topics' names are ASCII, so a set of characters is a number of 128 bits."""
+"""The syntax tree of a regular expression. Topic names are ASCII, so a set of characters is a 128-bit number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NEWLINE: Final = 1 << 10
 
 
 class Assertion(Enum):
-    """What holds between characters."""
+    """A condition between two characters."""
 
     BEGIN = 1
     END = 2
@@ -20,25 +20,25 @@ class Assertion(Enum):
 
 
 class Chars(NamedTuple):
-    """One character of a set."""
+    """One character out of a set."""
 
     mask: int
 
 
 class Concat(NamedTuple):
-    """One after the other; nothing if there are none."""
+    """A sequence of nodes; empty matches the empty text."""
 
     parts: tuple[Node, ...]
 
 
 class Alternate(NamedTuple):
-    """One of several."""
+    """One of several nodes."""
 
     parts: tuple[Node, ...]
 
 
 class Repeat(NamedTuple):
-    """Several times: from `low` to `high`, any number if that is -1."""
+    """A node repeated `low` to `high` times; -1 for `high` means no limit."""
 
     part: Node
     low: int
@@ -49,13 +49,13 @@ Node = Chars | Concat | Alternate | Repeat | Assertion
 
 
 def mask_of(low: int, high: int) -> int:
-    """The characters from `low` to `high`, as far as they are ASCII."""
+    """The set of the ASCII characters from `low` to `high`."""
     high = min(high, 127)
     return 0 if low > high else (1 << high + 1) - (1 << low)
 
 
 def mask_of_text(text: Iterable[str]) -> int:
-    """These ASCII characters."""
+    """The set of these ASCII characters."""
     mask = 0
     for char in text:
         mask |= 1 << ord(char)
@@ -63,6 +63,6 @@ def mask_of_text(text: Iterable[str]) -> int:
 
 
 def folded(mask: int) -> int:
-    """Both cases of each letter."""
+    """The set with both cases of each letter."""
     upper, lower = mask_of(65, 90), mask_of(97, 122)
     return mask | (mask & upper) << 32 | (mask & lower) >> 32

@@ -1,7 +1,7 @@
-"""One shard of the group coordinator (Kafka's GroupCoordinatorShard): it takes each request to the manager that knows the group's kind.
+"""One shard of the group coordinator (Kafka's GroupCoordinatorShard): it passes each request to the manager of the group's kind.
 
 The runtime sets `timeline.offset` to the offset of the next record before it calls a method that may write: some methods change groups
-before their records are replayed, and such a change must be undone with them. Methods raise ApiError for what Kafka throws.
+before their records are replayed, and such a change must be undone with them. Methods raise ApiError where Kafka throws an ApiException.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ GROUP_EXPIRATION_KEY: Final = "expire-group-metadata"
 
 
 class DeletedTopic(NamedTuple):
-    """A topic that is gone."""
+    """A deleted topic."""
 
     id: bytes
     name: str
@@ -83,7 +83,7 @@ class DeletedTopic(NamedTuple):
 class GroupCoordinatorShard:
     """The groups whose ids belong to one partition of `__consumer_offsets`, and their offsets.
 
-    `new_id` gives a new random UUID as Java writes it (`123e4567-e89b-42d3-a456-426614174000`).
+    `new_id` returns a new random UUID in Java's format (`123e4567-e89b-42d3-a456-426614174000`).
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class GroupCoordinatorShard:
     def classic_group_join(
         self, context: RequestContext, request: JoinGroupRequest, promise: Promise[JoinGroupResponse]
     ) -> CoordinatorResult[None]:
-        """JoinGroup. The response may come much later."""
+        """Handle JoinGroup. The promise may complete much later."""
         group = self._store.get(request.group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
             return self._consumer.classic_members.join(group, context, request, promise)
@@ -125,7 +125,7 @@ class GroupCoordinatorShard:
     def classic_group_sync(
         self, context: RequestContext, request: SyncGroupRequest, promise: Promise[SyncGroupResponse]
     ) -> CoordinatorResult[None]:
-        """SyncGroup. The response may come later."""
+        """Handle SyncGroup. The promise may complete later."""
         group = self._store.get(request.group_id)
         if isinstance(group, ClassicGroup) and not group.is_empty:
             return self._classic.sync(group, request, promise)
@@ -144,7 +144,7 @@ class GroupCoordinatorShard:
         raise ApiError("UNKNOWN_MEMBER_ID", f"Group {request.group_id} not found.")
 
     def classic_group_leave(self, context: RequestContext, request: LeaveGroupRequest) -> CoordinatorResult[LeaveGroupResponse]:
-        """LeaveGroup, with the members of version 3 and later (older ones have one, which the service puts there)."""
+        """Handle LeaveGroup with a list of members. The service converts the single member of versions before 3."""
         group = self._store.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._classic.leave(group, request)
@@ -177,41 +177,41 @@ class GroupCoordinatorShard:
         return self._share.describe(group_ids)
 
     def initialize_share_group_state(self, group_id: str, topics: TopicNumbers) -> CoordinatorResult[None]:
-        """The share coordinator has initialized partitions."""
+        """Note that the share coordinator has initialized partitions."""
         return self._share.on_initialized(group_id, topics)
 
     def uninitialize_share_group_state(self, group_id: str, topics: TopicNumbers) -> CoordinatorResult[None]:
-        """The share coordinator could not initialize partitions."""
+        """Note that the share coordinator could not initialize partitions."""
         return self._share.on_uninitialized(group_id, topics)
 
     def initialized_share_group_partitions(self, group_id: str) -> dict[bytes, tuple[int, ...]]:
-        """The partitions of a group that the share coordinator has."""
+        """Return the partitions of a group that the share coordinator has initialized."""
         return self._share.initialized_partitions(group_id)
 
     def alter_share_group_offsets(self, group_id: str, request: AlterShareGroupOffsetsRequest) -> CoordinatorResult[AlterResult]:
-        """AlterShareGroupOffsets, before the share coordinator is asked."""
+        """Handle the first step of AlterShareGroupOffsets, before the request to the share coordinator."""
         return self._share.offsets.alter(group_id, request)
 
     def initiate_delete_share_group_offsets(
         self, group_id: str, request: DeleteShareGroupOffsetsRequest
     ) -> CoordinatorResult[DeleteOffsetsResult]:
-        """DeleteShareGroupOffsets, before the share coordinator is asked."""
+        """Handle the first step of DeleteShareGroupOffsets, before the request to the share coordinator."""
         return self._share.offsets.begin_delete(group_id, request)
 
     def complete_delete_share_group_offsets(
         self, group_id: str, topics: Mapping[bytes, str], error_topics: Iterable[DeleteShareGroupOffsetsResponseTopic]
     ) -> CoordinatorResult[DeleteShareGroupOffsetsResponse]:
-        """DeleteShareGroupOffsets, when the share coordinator has answered."""
+        """Complete DeleteShareGroupOffsets after the share coordinator's answer."""
         return self._share.offsets.complete_delete(group_id, topics, error_topics)
 
     def share_partition_delete_requests(
         self, group_ids: Iterable[str]
     ) -> CoordinatorResult[dict[str, DeleteShareGroupStateRequest | ApiError]]:
-        """What to ask of the share coordinator before share groups among these are deleted."""
+        """Return the requests to send to the share coordinator before the share groups among these are deleted."""
         return self._share.offsets.delete_requests(group_ids)
 
     def maybe_cleanup_share_group_state(self, topic_ids: Collection[bytes]) -> CoordinatorResult[None]:
-        """Topics are gone."""
+        """Remove the share state of deleted topics."""
         return self._share.clean_up_deleted_topics(topic_ids)
 
     # Streams groups
@@ -229,7 +229,7 @@ class GroupCoordinatorShard:
     # Offsets
 
     def commit_offset(self, context: RequestContext, request: OffsetCommitRequest) -> CoordinatorResult[OffsetCommitResponse]:
-        """OffsetCommit. Topics have names, also where the request had ids only."""
+        """Handle OffsetCommit. Topics must have names; the service adds them to requests with ids only."""
         return self._offsets.commit(context, request)
 
     def commit_transactional_offset(
@@ -239,7 +239,7 @@ class GroupCoordinatorShard:
         return self._offsets.commit_transactional(context, request)
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
-        """OffsetFetch for one group, for all offsets if `topics` is None. With `require_stable` it runs as a write operation."""
+        """Handle OffsetFetch for one group; all offsets if `topics` is None. With `require_stable` it runs as a write operation."""
         return self._offsets.fetch(request, require_stable=require_stable)
 
     def delete_offsets(self, context: RequestContext, request: OffsetDeleteRequest) -> CoordinatorResult[OffsetDeleteResponse]:
@@ -249,7 +249,7 @@ class GroupCoordinatorShard:
     # All groups
 
     def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
-        """The committed groups in one of the states and of one of the types; without names in any."""
+        """Return the committed groups with one of the states and one of the types. An empty filter accepts all."""
         wanted_states = {state.lower().strip() for state in states}
         wanted_types = {GroupType.parse(name) for name in types}
         return [
@@ -296,7 +296,7 @@ class GroupCoordinatorShard:
     # What the runtime calls
 
     def on_loaded(self, image: CoordinatorImage) -> None:
-        """All records were replayed: set timers."""
+        """Start timers: all records have been replayed."""
         self._around.image = image
         for manager in self._managers:
             manager.on_metadata_update(None, image)
@@ -305,19 +305,19 @@ class GroupCoordinatorShard:
         self._schedule_expiration()
 
     def on_metadata_update(self, delta: CoordinatorDelta, image: CoordinatorImage) -> None:
-        """The metadata has changed."""
+        """Pass changed metadata to the managers."""
         self._around.image = image
         for manager in self._managers:
             manager.on_metadata_update(delta, image)
 
     def on_unloaded(self) -> None:
-        """Another broker leads the partition: tell who waits."""
+        """Answer waiting requests with an error: another broker leads the partition."""
         self._around.timer.cancel(GROUP_EXPIRATION_KEY)
         for manager in self._managers:
             manager.on_unloaded()
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
-        """Change the state as the record says."""
+        """Apply a record to the state."""
         key, value = record.key, record.value
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
@@ -329,7 +329,7 @@ class GroupCoordinatorShard:
             self._replays[type(key)](key, value)
 
     def replay_end_transaction_marker(self, producer_id: int, producer_epoch: int, is_commit: bool) -> None:
-        """A transaction that committed offsets has ended."""
+        """Apply the end of a transaction with offsets."""
         self._offsets.replay_end_transaction_marker(producer_id, is_commit)
 
     def _schedule_expiration(self) -> None:

@@ -1,4 +1,4 @@
-"""Share groups of the group coordinator (KIP-932): members, assignments, and whose share state is initialized.
+"""Share groups in the group coordinator (KIP-932): members, assignments, and the partitions with initialized share state.
 
-In: heartbeats, requests about offsets, replayed records. Out: records, responses, and what to ask of the share coordinator.
+In: heartbeats, requests about offsets, replayed records. Out: records, responses, and requests to the share coordinator.
 """

@@ -23,7 +23,7 @@ STABLE: Final = "Stable"
 
 
 class ShareGroup(ModernGroup[ShareGroupMember]):
-    """The group. Its offsets are at the share coordinator."""
+    """The group. The share coordinator stores its offsets."""
 
     def __init__(self, timeline: Timeline, group_id: str) -> None:
         super().__init__(timeline, group_id)
@@ -61,7 +61,7 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
         return member
 
     def member_or_new(self, member_id: str) -> ShareGroupMember:
-        """A member, or a new one, which the group has from now on."""
+        """Return a member. A new one is added to the group."""
         member = self.members.get(member_id)
         if member is None:
             member = ShareGroupMember(member_id)
@@ -69,18 +69,18 @@ class ShareGroup(ModernGroup[ShareGroupMember]):
         return member
 
     def update_member(self, new: ShareGroupMember) -> None:
-        """A member has changed, or is new."""
+        """Add or replace a member."""
         old = self.members.get(new.member_id)
         self._slots.before_put(self.member_count)
         self._members[new.member_id] = new
         self._count(old, new)
 
     def remove_member(self, member_id: str) -> None:
-        """A record removed a member."""
+        """Remove a member, as a record says."""
         self._count(self._members.pop(member_id, None), None)
 
     def topics_with(self, old: ShareGroupMember | None, new: ShareGroupMember | None) -> dict[str, SubscriptionCount]:
-        """The subscribed topics if `new` took the place of `old`."""
+        """Return the subscribed topics if `new` replaced `old`."""
         counts = dict(self.subscribed_topic_names)
         count_names(counts, {} if old is None else old.subscribed_topic_names, -1)
         count_names(counts, {} if new is None else new.subscribed_topic_names, 1)

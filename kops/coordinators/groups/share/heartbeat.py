@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat (from Kafka's GroupMetadataManager): members join, stay, leave, and are put out when they are silent."""
+"""ShareGroupHeartbeat (from Kafka's GroupMetadataManager): members join, stay and leave, and are removed when their session expires."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 class HeartbeatResult(NamedTuple):
-    """The response, and what to ask of the share coordinator when it has left."""
+    """The response, and the request to send to the share coordinator after it."""
 
     response: answering.ShareGroupHeartbeatResponse
     initialize: InitializeShareGroupStateRequest | None = None
@@ -41,7 +41,7 @@ class _Target(NamedTuple):
 
 
 class Heartbeats:
-    """Handles heartbeats and silent members."""
+    """Handles heartbeats and expired sessions."""
 
     def __init__(self, around: Surroundings, states: StatePartitions) -> None:
         self._around = around
@@ -54,7 +54,7 @@ class Heartbeats:
         return share_group(self._around.store.group(group_id))
 
     def group_or_new(self, group_id: str, *, create: bool) -> ShareGroup:
-        """A share group; with `create` a new one, which the shard has when its records are replayed."""
+        """Return a share group. With `create`, it may be new; the shard stores it when its records are replayed."""
         group = self._around.store.get(group_id)
         if group is None:
             if not create:
@@ -63,7 +63,7 @@ class Heartbeats:
         return share_group(group)
 
     def heartbeat(self, context: RequestContext, request: ShareGroupHeartbeatRequest) -> CoordinatorResult[HeartbeatResult]:
-        """A member joins (epoch 0), stays or leaves (-1). Raises ApiError."""
+        """Handle a heartbeat of a member that joins (epoch 0), stays or leaves (-1). Raises ApiError."""
         if request.member_epoch == LEAVE_EPOCH:
             return self._leave(request)
         records: list[CoordinatorRecord] = []
@@ -103,7 +103,7 @@ class Heartbeats:
         return CoordinatorResult(records, HeartbeatResult(response, self._initialize(group_id, epoch, topics, records)))
 
     def schedule_session(self, group_id: str, member_id: str) -> None:
-        """A member was heard of: its session begins anew."""
+        """Restart a member's session timer after a request."""
         delay_ms = self._setting(group_id, "share.session.timeout.ms", self._around.config.group_share_session_timeout_ms)
         self._around.timer.schedule(_session_key(group_id, member_id), delay_ms, lambda: self._expire(group_id, member_id))
 
@@ -133,7 +133,7 @@ class Heartbeats:
         return CoordinatorResult(records, response)
 
     def _is_assignment_pending(self, group: ShareGroup) -> bool:
-        """Whether partitions of subscribed topics are initialized that nobody has."""
+        """Whether initialized partitions of subscribed topics are not assigned to any member."""
         info = self._states.get(group.group_id)
         if group.is_empty or info is None:
             return False
@@ -147,7 +147,7 @@ class Heartbeats:
     def _update_target(
         self, group: ShareGroup, epoch: int, member: ShareGroupMember, homogeneous: bool, records: list[CoordinatorRecord]
     ) -> _Target:
-        """A new target assignment, if the group's epoch is higher and the interval is over; else the last one."""
+        """Return a new target assignment if the group's epoch has risen and the interval has passed, otherwise the last one."""
         group_id, now_ms = group.group_id, self._around.now_ms()
         interval_ms = self._setting(group_id, "share.assignment.interval.ms", self._around.config.group_share_assignment_interval_ms)
         made_ms = group.assignment_timestamp
@@ -184,7 +184,8 @@ class Heartbeats:
         *,
         has_subscription_changed: bool,
     ) -> ShareGroupMember:
-        """The member gets what it shall have at once, as far as it subscribes to it: nobody else has to give it up."""
+        """Give the member its whole target assignment at once, without topics it does not subscribe to. No other member must release
+        anything."""
         if not has_subscription_changed and member.is_reconciled_to(target.epoch):
             return member
         topics = (self._states.image.topic(name) for name in member.subscribed_topic_names)
@@ -200,7 +201,7 @@ class Heartbeats:
     def _initialize(
         self, group_id: str, epoch: int, topics: Mapping[str, SubscriptionCount], records: list[CoordinatorRecord]
     ) -> InitializeShareGroupStateRequest | None:
-        """Have new topics initialized."""
+        """Return the request that initializes new topics."""
         if not topics or self._states.image.is_empty:
             return None
         states = self._states.to_initialize(group_id, topics)
@@ -227,7 +228,7 @@ def share_group(group: object) -> ShareGroup:
 
 
 def check_epoch(member: ShareGroupMember, epoch: int) -> None:
-    """Whether the member is where the group believes it is, or one step behind. Raises ApiError FENCED_MEMBER_EPOCH."""
+    """Raise ApiError FENCED_MEMBER_EPOCH unless the epoch is the member's current or previous one."""
     known = member.member_epoch
     if epoch in (0, known) or (epoch < known and epoch == member.previous_member_epoch):
         return
@@ -241,7 +242,7 @@ def check_epoch(member: ShareGroupMember, epoch: int) -> None:
 
 
 def _updated(member: ShareGroupMember, context: RequestContext, request: ShareGroupHeartbeatRequest) -> ShareGroupMember:
-    """The member as the request says. What it leaves out stays."""
+    """Return the member with the fields of the request. Omitted fields do not change."""
     names = request.subscribed_topic_names
     return replace(
         member,
@@ -253,7 +254,7 @@ def _updated(member: ShareGroupMember, context: RequestContext, request: ShareGr
 
 
 def _has_changed(before: Partitions, after: Partitions) -> bool:
-    """Whether the partitions differ, in whatever order."""
+    """Whether the partitions differ, ignoring their order."""
     return {key: set(numbers) for key, numbers in before.items()} != {key: set(numbers) for key, numbers in after.items()}
 
 

@@ -21,7 +21,7 @@ from kops.protocol.messages.share_group_describe_response import DescribedGroup
 
 
 class ShareGroupManager:
-    """What the shard delegates to."""
+    """Handles the share groups of a shard."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -50,24 +50,24 @@ class ShareGroupManager:
         return described
 
     def on_initialized(self, group_id: str, topics: TopicNumbers) -> CoordinatorResult[None]:
-        """The share coordinator has initialized partitions."""
+        """Note that the share coordinator has initialized partitions."""
         return CoordinatorResult(self._states.initialized_record(group_id, topics))
 
     def on_uninitialized(self, group_id: str, topics: TopicNumbers) -> CoordinatorResult[None]:
-        """The share coordinator could not initialize partitions."""
+        """Note that the share coordinator could not initialize partitions."""
         return CoordinatorResult(self._states.uninitialized_record(group_id, topics))
 
     def initialized_partitions(self, group_id: str) -> dict[bytes, tuple[int, ...]]:
-        """The partitions of a group that the share coordinator has."""
+        """Return the partitions of a group that the share coordinator has initialized."""
         info = self._states.get(group_id)
         return {} if info is None else {topic_id: state.partitions for topic_id, state in info.initialized.items()}
 
     def clean_up_deleted_topics(self, topic_ids: Collection[bytes]) -> CoordinatorResult[None]:
-        """Topics are gone."""
+        """Remove the share state of deleted topics."""
         return CoordinatorResult(self._states.clean_up_deleted_topics(topic_ids))
 
     def on_loaded(self) -> None:
-        """All records were replayed: the members' sessions begin anew."""
+        """Start the session timers of all members."""
         for group_id in self._around.store.ids():
             group = self._around.store.get(group_id)
             if isinstance(group, ShareGroup):
@@ -75,7 +75,7 @@ class ShareGroupManager:
                     self._heartbeats.schedule_session(group_id, member.member_id)
 
     def on_metadata_update(self, delta: CoordinatorDelta | None, image: CoordinatorImage) -> None:
-        """Topics have changed: their hashes have, too. The groups are told by the manager of consumer groups."""
+        """Drop the cached hashes of changed topics. The manager of consumer groups informs the groups."""
         before, self._image_before = self._image_before, image
         if delta is None:
             return
@@ -87,4 +87,4 @@ class ShareGroupManager:
                 self._heartbeats.topic_hashes.forget(topic.name)
 
     def on_unloaded(self) -> None:
-        """Nobody waits for share groups."""
+        """Do nothing: share groups have no pending responses."""

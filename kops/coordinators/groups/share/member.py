@@ -21,7 +21,7 @@ _STABLE: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupMember:
-    """The member. It never changes; a new one comes instead. `state` is the number in the record, always 0."""
+    """A member. It is immutable; changes create a new one. `state` is the number in the record, always 0."""
 
     member_id: str
     member_epoch: int = 0
@@ -35,11 +35,11 @@ class ShareGroupMember:
 
     @property
     def instance_id(self) -> str | None:
-        """Share groups have no static members."""
+        """None: share groups have no static members."""
         return None
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """Whether it has arrived at an assignment."""
+        """Whether it has reached the assignment of this epoch."""
         return self.member_epoch == assignment_epoch
 
     def with_subscription(self, value: ShareGroupMemberMetadataValue) -> ShareGroupMember:
@@ -63,23 +63,23 @@ class ShareGroupMember:
         )
 
     def without_assignment(self) -> ShareGroupMember:
-        """As it is when it leaves."""
+        """Return the member without partitions, as after it has left."""
         return replace(self, member_epoch=LEAVE_EPOCH, previous_member_epoch=LEAVE_EPOCH, assigned_partitions={})
 
     def subscription_record(self, group_id: str) -> CoordinatorRecord:
-        """What it says of itself; its topics in the order of Java's strings."""
+        """Return the record of its subscription, with topics in the order of Java's strings."""
         names = sorted(self.subscribed_topic_names, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
         value = ShareGroupMemberMetadataValue(self.rack_id, self.client_id, self.client_host, names)
         return records_of.member_record(group_id, self.member_id, value)
 
     def assignment_record(self, group_id: str) -> CoordinatorRecord:
-        """What it has."""
+        """Return the record of its current assignment."""
         return records_of.current_assignment_record(
             group_id, self.member_id, self.member_epoch, self.previous_member_epoch, self.state, self.assigned_partitions
         )
 
     def describe(self, image: CoordinatorImage) -> describing.Member:
-        """The member in a description of its group. Topics that are gone are left out."""
+        """Return the member for a description of its group, without deleted topics."""
         topics = []
         for topic_id, numbers in self.assigned_partitions.items():
             topic = image.topic_by_id(topic_id)

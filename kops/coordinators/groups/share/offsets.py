@@ -1,7 +1,7 @@
-"""Offsets of share groups altered and deleted, and groups deleted: what is written here, and what to ask of the share coordinator.
+"""Alters and deletes offsets of share groups, and deletes groups: the records to write, and the requests to the share coordinator.
 
 Source: Kafka's GroupMetadataManager and GroupCoordinatorShard (alterShareGroupOffsets, initiateDeleteShareGroupOffsets,
-completeDeleteShareGroupOffsets, sharePartitionDeleteRequests). The group must be empty for all of it.
+completeDeleteShareGroupOffsets, sharePartitionDeleteRequests). All operations require an empty group.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _UNKNOWN_TOPIC: Final = "UNKNOWN_TOPIC_OR_PARTITION", "This server does not host
 
 
 class AlterResult(NamedTuple):
-    """The response, and the state to initialize with the new offsets before it leaves."""
+    """The response, and the request that must initialize the state with the new offsets before the response is sent."""
 
     response: altering.AlterShareGroupOffsetsResponse
     initialize: InitializeShareGroupStateRequest
 
 
 class DeleteOffsetsResult(NamedTuple):
-    """An error of the whole request; or the topics that cannot be, and the state to delete before the others are said to be deleted."""
+    """The error of the whole request; or the topics with errors, and the request that must delete the state of the others."""
 
     error: ApiError | None
     error_topics: Sequence[DeleteShareGroupOffsetsResponseTopic] = ()
@@ -49,7 +49,7 @@ class ShareOffsets:
         self._states = states
 
     def alter(self, group_id: str, request: AlterShareGroupOffsetsRequest) -> CoordinatorResult[AlterResult]:
-        """Begin to set start offsets, also of a group that does not exist yet. Raises ApiError."""
+        """Begin to set start offsets. The group may be new. Raises ApiError."""
         group = self._heartbeats.group_or_new(group_id, create=True)
         group.validate_delete_group()
         now_ms = self._heartbeats.now_ms()
@@ -100,7 +100,7 @@ class ShareOffsets:
     def complete_delete(
         self, group_id: str, topics: Mapping[bytes, str], error_topics: Iterable[DeleteShareGroupOffsetsResponseTopic]
     ) -> CoordinatorResult[DeleteShareGroupOffsetsResponse]:
-        """The share coordinator has deleted the state of these topics."""
+        """Complete the deletion after the share coordinator has deleted the state of these topics."""
         info = self._states.get(group_id)
         if info is None:
             return CoordinatorResult(response=DeleteShareGroupOffsetsResponse(responses=list(error_topics)))
@@ -111,7 +111,7 @@ class ShareOffsets:
     def delete_requests(
         self, group_ids: Iterable[str]
     ) -> CoordinatorResult[dict[str, deleting_state.DeleteShareGroupStateRequest | ApiError]]:
-        """Before groups are deleted: the state to delete of each, or why it cannot be. Groups that are no share groups are left out."""
+        """Return, for each share group to delete, the request that deletes its state, or an error. Groups of other kinds are left out."""
         found: dict[str, deleting_state.DeleteShareGroupStateRequest | ApiError] = {}
         records: list[CoordinatorRecord] = []
         for group_id in group_ids:
@@ -127,7 +127,7 @@ class ShareOffsets:
         return CoordinatorResult(records, found)
 
     def _delete_request(self, group_id: str, records: list[CoordinatorRecord]) -> deleting_state.DeleteShareGroupStateRequest | None:
-        """All state of a group, also what an earlier attempt left behind."""
+        """Return the request to delete all state of a group, including remains of an earlier attempt."""
         info = self._states.get(group_id)
         if info is None:
             return None

@@ -27,7 +27,7 @@ from kops.protocol.messages.share_group_target_assignment_metadata_value import 
 
 
 class Replays:
-    """What each record changes. Tombstones of what is not there change nothing."""
+    """The replay function of each record type. A tombstone for a missing entry changes nothing."""
 
     def __init__(self, around: Surroundings, states: StatePartitions) -> None:
         self._around = around
@@ -127,7 +127,7 @@ class Replays:
         self._states.replay(key.group_id, value)
 
     def _update_topics(self, group: ShareGroup, before: Set[str]) -> None:
-        """Note to which topics the group subscribes now."""
+        """Update the index of groups by subscribed topic."""
         store, after = self._around.store, group.subscribed_topic_names
         for topic in before:
             if topic not in after:
@@ -138,5 +138,5 @@ class Replays:
 
 
 def _broken(text: str) -> ApiError:
-    """What Kafka throws as an IllegalStateException."""
+    """Return the error for a state in which Kafka throws IllegalStateException."""
     return ApiError("UNKNOWN_SERVER_ERROR", text)

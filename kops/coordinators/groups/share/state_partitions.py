@@ -1,7 +1,7 @@
-"""Whose share state the share coordinator has for a group: topics that are being initialized, are initialized, or are being deleted.
+"""The topics of a group by the status of their share state: being initialized, initialized, or being deleted.
 
-Source: Kafka's GroupMetadataManager (shareGroupStatePartitionMetadata and its methods). A topic that a member subscribes to is assigned
-once its partitions are initialized.
+Source: Kafka's GroupMetadataManager (shareGroupStatePartitionMetadata and its methods). A subscribed topic is assigned
+when its partitions are initialized.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNINITIALIZED_START_OFFSET = -1
 
 
 class TopicState(NamedTuple):
-    """Partitions of a topic, and since when they are being initialized."""
+    """Partitions of a topic, and the time at which their initialization began."""
 
     name: str
     partitions: tuple[int, ...]
@@ -67,7 +67,7 @@ class StatePartitions:
         return self._infos.items()
 
     def replay(self, group_id: str, value: ShareGroupStatePartitionMetadataValue | None) -> None:
-        """A record says so."""
+        """Apply a record."""
         if value is None:
             self._infos.pop(group_id, None)
             return
@@ -79,21 +79,21 @@ class StatePartitions:
         )
 
     def record(self, group_id: str, states: TopicStates, initialized: TopicStates, deleting: Iterable[bytes]) -> CoordinatorRecord:
-        """The record of a group's topics."""
+        """Return the record of a group's topics."""
         names = {topic_id: self.name_of(topic_id) for topic_id in deleting}
         return state_partitions_record(group_id, _named(states), _named(initialized), put_ordered(names, uuid_hash))
 
     def deleting_record(self, group_id: str, names: Mapping[bytes, str]) -> CoordinatorRecord:
-        """The record that all of a group's topics, with these names, are being deleted."""
+        """Return the record that says that all topics of the group, with these names, are being deleted."""
         return state_partitions_record(group_id, {}, {}, put_ordered(names, uuid_hash))
 
     def name_of(self, topic_id: bytes) -> str:
-        """The name of a topic, also of one that is gone."""
+        """Return the name of a topic, which may have been deleted."""
         topic = self.image.topic_by_id(topic_id)
         return "<UNKNOWN>" if topic is None else topic.name
 
     def to_initialize(self, group_id: str, names: Iterable[str]) -> TopicStates:
-        """The partitions of subscribed topics that are not initialized. What is being initialized is begun again after a while."""
+        """Return the uninitialized partitions of subscribed topics. An initialization that takes too long is started again."""
         info = self._infos.get(group_id, _NOTHING)
         now_ms = self._around.now_ms()
         retry_ms = self._around.config.group_share_initialize_retry_interval_ms
@@ -110,7 +110,7 @@ class StatePartitions:
         return found
 
     def initializing_record(self, group_id: str, states: TopicStates) -> list[CoordinatorRecord]:
-        """The record that topics are being initialized. They are not being deleted any more."""
+        """Return the record that says that topics are being initialized. It ends their deletion."""
         if not states:
             return []
         info = self._infos.get(group_id)
@@ -120,7 +120,7 @@ class StatePartitions:
         return [self.record(group_id, all_states, info.initialized, info.deleting - all_states.keys())]
 
     def initialized_record(self, group_id: str, topics: TopicNumbers) -> list[CoordinatorRecord]:
-        """The record that the share coordinator has initialized partitions."""
+        """Return the record that says that the share coordinator has initialized partitions."""
         if not topics:
             return []
         now_ms = self._around.now_ms()
@@ -131,14 +131,14 @@ class StatePartitions:
         return [self.record(group_id, without(info.initializing, topics), combined(info.initialized, done), info.deleting)]
 
     def uninitialized_record(self, group_id: str, topics: TopicNumbers) -> list[CoordinatorRecord]:
-        """The record that the share coordinator could not initialize partitions."""
+        """Return the record that says that the share coordinator could not initialize partitions."""
         info = self._infos.get(group_id)
         if info is None or not info.initializing or not topics:
             return []
         return [self.record(group_id, without(info.initializing, topics), info.initialized, info.deleting)]
 
     def clean_up_deleted_topics(self, topic_ids: Collection[bytes]) -> list[CoordinatorRecord]:
-        """Records without topics that are gone. Their share state is deleted by the share coordinator itself."""
+        """Return records without the deleted topics. The share coordinator itself deletes their share state."""
         records = []
         gone = frozenset(topic_ids)
         for group_id, info in self._infos.items():
@@ -149,7 +149,7 @@ class StatePartitions:
 
 
 def combined(first: TopicStates, second: TopicStates) -> dict[bytes, TopicState]:
-    """The partitions of both; name and time are of the second."""
+    """Return the union of both. Names and times come from the second."""
     found = dict(first)
     for topic_id, state in second.items():
         before = first[topic_id].partitions if topic_id in first else ()
@@ -158,7 +158,7 @@ def combined(first: TopicStates, second: TopicStates) -> dict[bytes, TopicState]
 
 
 def without(states: TopicStates, topics: TopicNumbers) -> dict[bytes, TopicState]:
-    """The topics without some partitions, and without topics that have none left."""
+    """Return the topics without some partitions. Topics without remaining partitions are dropped."""
     found = {}
     for topic_id, state in states.items():
         left = tuple(number for number in state.partitions if number not in topics.get(topic_id, ()))
@@ -170,7 +170,7 @@ def without(states: TopicStates, topics: TopicNumbers) -> dict[bytes, TopicState
 def initialize_request(
     group_id: str, group_epoch: int, topics: Mapping[bytes, Mapping[int, int]]
 ) -> initializing.InitializeShareGroupStateRequest:
-    """What to ask of the share coordinator: start offsets by topic and partition. The state's epoch is the group's."""
+    """Return the request to the share coordinator with start offsets by topic and partition. The state epoch is the group's epoch."""
     data = [
         initializing.InitializeStateData(
             topic_id, [initializing.PartitionData(number, group_epoch, offset) for number, offset in partitions.items()]

@@ -69,9 +69,9 @@ def offsets(
 ) -> int:
     """Show the committed offsets of consumer groups, from files; read-only.
 
-    The records of __consumer_offsets are replayed as a group coordinator replays them. "pending" offsets take effect when their transaction is
-    committed. "deleted" offsets have a tombstone. EXPIRES is the time at which a broker would delete an unused offset; it is empty while the
-    group's members use the offset. LAG is computed from the partition's log, if that is below the same paths.
+    The records of __consumer_offsets are replayed as a group coordinator replays them. "pending" offsets take effect when their transaction
+    is committed. "deleted" offsets have a tombstone. EXPIRES is the time at which a broker would delete an unused offset; it is empty while
+    the group's members use the offset. LAG is computed from the partition's log, if that is below the same paths.
 
     With --at, only records up to that time count. Offsets that were overwritten later may be missing, because a broker's cleaner removes
     them. Records that cannot be decoded are shown raw, and the exit code is then 4.

@@ -56,10 +56,10 @@ def txns(
 ) -> int:
     """Show the transactions that are open in partitions, from files; read-only.
 
-    An open transaction hangs if its coordinator does not know that it is in this partition, so that nothing will end it. To find out, the transaction
-    log must be below the same paths: name all log directories of a broker. COMMAND ends the transaction in a running cluster. The
-    oldest open transaction of a partition holds back the last stable offset (LSO), at which readers of committed records stop. The exit code
-    is 4 if a transaction hangs, and for damage.
+    An open transaction hangs if its coordinator does not know that it is in this partition, so that nothing will end it. To find out, the
+    transaction log must be below the same paths: name all log directories of a broker. COMMAND ends the transaction in a running cluster.
+    The oldest open transaction of a partition holds back the last stable offset (LSO), at which readers of committed records stop. The exit
+    code is 4 if a transaction hangs, and for damage.
     """
     from kops.files import OsFiles
     from kops.forensics.coordinators.hanging import TransactionSearch

@@ -1,7 +1,7 @@
 """A member's next step towards its target assignment (Kafka's CurrentAssignmentBuilder).
 
-A member first gives up what it must not keep (UNREVOKED_PARTITIONS, at its old epoch), then gets what others have given up
-(UNRELEASED_PARTITIONS while some have not), and is STABLE when it has all.
+A member first revokes partitions that it must not keep (UNREVOKED_PARTITIONS, at its old epoch). Then it gets partitions that other
+members have released (UNRELEASED_PARTITIONS while some have not). It is STABLE when it has all of its target.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from kops.errors import ApiError
 from kops.protocol.messages.consumer_group_heartbeat_request import TopicPartitions
 
 OwnedTopics = Sequence[TopicPartitions] | None
-"""What a heartbeat says that the member has; None if it says nothing."""
+"""The partitions that the member owns according to its heartbeat; None if the heartbeat does not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What the next step depends on. `partition_epoch` gives the epoch of a partition's owner, or -1.
+    """The input of the next step. `partition_epoch` returns the epoch of a partition's owner, or -1.
 
-    `has_subscription` is True also where none of the member's topics exists.
+    `has_subscription` is True even if none of the member's topics exists.
     """
 
     target_epoch: int
@@ -34,7 +34,7 @@ class Reconciliation:
     owned: OwnedTopics
 
     def next_member(self, member: ConsumerGroupMember) -> ConsumerGroupMember:
-        """The member after this step. Raises ApiError FENCED_MEMBER_EPOCH."""
+        """Return the member after this step. Raises ApiError FENCED_MEMBER_EPOCH."""
         match member.state:
             case MemberState.STABLE:
                 if member.member_epoch != self.target_epoch:
@@ -55,20 +55,20 @@ class Reconciliation:
                 return self._compute_next(member, self.target_epoch)
 
     def _owns_any(self, revoked: Mapping[bytes, Collection[int]]) -> bool:
-        """Whether the member still has one of these, or says nothing."""
+        """Whether the member still owns one of these, or does not report what it owns."""
         if self.owned is None:
             return True
         return any(partition in revoked.get(topic.topic_id, ()) for topic in self.owned for partition in topic.partitions)
 
     def _maybe_update(self, member: ConsumerGroupMember) -> ConsumerGroupMember:
-        """Take away at once the topics that the member does not subscribe to any more."""
+        """Revoke at once the topics to which the member no longer subscribes."""
         if not self.has_subscription_changed:
             return member
         subscribed = self.subscribed_topic_ids
         assigned, pending = member.assigned_partitions, member.partitions_pending_revocation
         gone = [topic_id for topic_id in assigned if topic_id not in subscribed]
         if not self.has_subscription and not pending:
-            # Kafka makes a new member here even if nothing was assigned; its previous epoch may differ.
+            # Kafka creates a new member here even if nothing was assigned; its previous epoch may differ.
             new_assigned: Owned = {}
             new_pending: Owned = assigned
         elif gone:

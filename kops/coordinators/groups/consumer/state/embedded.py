@@ -1,4 +1,4 @@
-"""The consumers' own data in classic requests: subscriptions and assignments behind a version (Kafka's ConsumerProtocol, Utils)."""
+"""The data of consumers inside classic requests: a version, then a subscription or an assignment (Kafka's ConsumerProtocol, Utils)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _HIGHEST_VERSION: Final = 3
 
 
 class SchemaError(KopsError):
-    """Not what consumers send (Kafka's SchemaException)."""
+    """The data is not that of a consumer (Kafka's SchemaException)."""
 
 
 def version_of(data: bytes) -> int:
-    """The version in front. Raises SchemaError."""
+    """Return the version at the beginning. Raises SchemaError."""
     if len(data) < 2:
         raise SchemaError("Buffer underflow while parsing consumer protocol's header")
     return int.from_bytes(data[:2], "big", signed=True)
@@ -40,17 +40,17 @@ def _read(declared: type[M], data: bytes, what: str) -> M:
 
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """A member's metadata. Raises SchemaError."""
+    """Decode a member's metadata. Raises SchemaError."""
     return _read(ConsumerProtocolSubscription, data, "subscription")
 
 
 def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """A member's assignment. Raises SchemaError."""
+    """Decode a member's assignment. Raises SchemaError."""
     return _read(ConsumerProtocolAssignment, data, "assignment")
 
 
 def partitions_of(assignment: ConsumerProtocolAssignment, image: CoordinatorImage) -> Partitions:
-    """The partitions of those topics that exist."""
+    """Return the assigned partitions of topics that exist."""
     found: dict[bytes, list[int]] = {}
     for given in assignment.assigned_partitions:
         topic = image.topic(given.topic)
@@ -60,7 +60,7 @@ def partitions_of(assignment: ConsumerProtocolAssignment, image: CoordinatorImag
 
 
 def owned_topics(subscription: ConsumerProtocolSubscription, image: CoordinatorImage) -> list[TopicPartitions]:
-    """What a member says that it has, of those topics that exist."""
+    """Return the partitions that a member reports as owned, for topics that exist."""
     found = []
     for given in subscription.owned_partitions:
         topic = image.topic(given.topic)
@@ -70,7 +70,7 @@ def owned_topics(subscription: ConsumerProtocolSubscription, image: CoordinatorI
 
 
 def assignment_bytes(partitions: Mapping[bytes, Iterable[int]], image: CoordinatorImage, version: int) -> bytes:
-    """An assignment as consumers read it. Topics that are gone are left out. Raises SchemaError."""
+    """Encode an assignment for consumers, without deleted topics. Raises SchemaError."""
     if version < 0:
         raise SchemaError(f"Unsupported assignment version: {version}")
     version = min(version, _HIGHEST_VERSION)

@@ -36,7 +36,7 @@ class ConsumerGroupState(Enum):
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that a regular expression matches, as of which metadata and when (Kafka's ResolvedRegularExpression)."""
+    """The topics that a regular expression matches, with the metadata version and the time (Kafka's ResolvedRegularExpression)."""
 
     topics: Names
     version: int
@@ -87,7 +87,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
 
     @property
     def has_subscription_metadata_record(self) -> bool:
-        """Whether the log has a record of topics, as groups had before Kafka 4.1."""
+        """Whether the log has a record of subscription metadata, which groups had before Kafka 4.1."""
         return self._has_subscription_metadata_record.value
 
     @has_subscription_metadata_record.setter
@@ -104,7 +104,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         return member
 
     def member_or_new(self, member_id: str) -> ConsumerGroupMember:
-        """A member, or a new one, which the group does not have yet."""
+        """Return a member, or a new one that is not yet in the group."""
         return self.members.get(member_id) or ConsumerGroupMember(member_id)
 
     def static_member(self, instance_id: str | None) -> ConsumerGroupMember | None:
@@ -113,14 +113,14 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         return None if member_id is None else self.member(member_id)
 
     def target_assignment_of(self, member: ConsumerGroupMember) -> Partitions:
-        """The target assignment of a member, also of one that takes the place of another static one."""
+        """Return the target assignment of a member. A static member that replaces another one has that member's assignment."""
         if member.instance_id is None:
             return self.target_assignment(member.member_id)
         previous = self.static_members.get(member.instance_id)
         return {} if previous is None else self.target_assignment(previous)
 
     def update_member(self, new: ConsumerGroupMember) -> None:
-        """A record changed a member, or made it."""
+        """Add or replace a member, as a record says."""
         old = self.members.get(new.member_id)
         self._slots.before_put(self.member_count)
         self._members[new.member_id] = new
@@ -134,7 +134,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         self._update_after_change()
 
     def remove_member(self, member_id: str) -> None:
-        """A record removed a member."""
+        """Remove a member, as a record says."""
         old = self._members.pop(member_id, None)
         self._count(old, None)
         if old is not None:
@@ -144,7 +144,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         self._update_after_change()
 
     def _count(self, old: ConsumerGroupMember | None, new: ConsumerGroupMember | None) -> None:
-        """Count what members subscribe to and what they want."""
+        """Update the counts of subscriptions, assignors and protocols for a replaced, added or removed member."""
         for member, change in ((old, -1), (new, 1)):
             if member is None:
                 continue
@@ -180,7 +180,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     # Owners of partitions
 
     def partition_epoch(self, topic_id: bytes, partition: int) -> int:
-        """The epoch of the member that has the partition; -1 if nobody has it."""
+        """Return the epoch of the member that owns the partition, or -1."""
         return self._partition_epochs.get((topic_id, partition), -1)
 
     def _add_partition_epochs(self, owned: Owned, epoch: int) -> None:
@@ -205,7 +205,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
                         del epochs[topic_id, partition]
 
     def waits_for_unreleased_partition(self, member: ConsumerGroupMember) -> bool:
-        """Whether another member still has a partition that this one shall get."""
+        """Whether another member still owns a partition of this member's target assignment."""
         if member.state is not MemberState.UNRELEASED_PARTITIONS:
             return False
         for topic_id, partitions in self.target_assignment(member.member_id).items():
@@ -217,7 +217,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     # Subscriptions
 
     def update_resolved_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
-        """A record resolves a regular expression, or removes it."""
+        """Set or remove a resolved regular expression, as a record says."""
         old = self.resolved_regexes.pop(regex, None)
         if old is not None:
             count_regex(self.subscribed_topic_names, old.topics, -1)
@@ -228,12 +228,12 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
 
     @property
     def last_resolved_regex(self) -> ResolvedRegex | None:
-        """One of the resolved regular expressions. All were resolved together."""
+        """Return one of the resolved regular expressions. All are resolved together."""
         ordered = self._regex_slots.ordered(self.resolved_regexes, text_hash)
         return self.resolved_regexes[ordered[0]] if ordered else None
 
     def subscribed_member_count(self, regex: str) -> int:
-        """How many members subscribe to a regular expression."""
+        """Return how many members subscribe to a regular expression."""
         return self.subscribed_regexes.get(regex, 0)
 
     def subscribed_topics(self, member: ConsumerGroupMember) -> Names:
@@ -242,7 +242,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         return member.subscribed_topic_names if resolved is None else union_of(member.subscribed_topic_names, resolved.topics)
 
     def regexes_with(self, old: ConsumerGroupMember | None, new: ConsumerGroupMember | None) -> Mapping[str, int]:
-        """How many members would subscribe to each regular expression if `new` took the place of `old`."""
+        """Return how many members would subscribe to each regular expression if `new` replaced `old`."""
         old_regex, new_regex = regex_of(old), regex_of(new)
         if old_regex == new_regex:
             return self.subscribed_regexes
@@ -254,7 +254,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         return counts
 
     def topics_with(self, old: ConsumerGroupMember, new: ConsumerGroupMember) -> dict[str, SubscriptionCount]:
-        """The subscribed topics if `new` took the place of `old`."""
+        """Return the subscribed topics if `new` replaced `old`."""
         counts = dict(self.subscribed_topic_names)
         count_names(counts, old.subscribed_topic_names, -1)
         count_names(counts, new.subscribed_topic_names, 1)
@@ -277,7 +277,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         return counts
 
     def preferred_assignor_with(self, old: ConsumerGroupMember | None, new: ConsumerGroupMember | None) -> str | None:
-        """The assignor that most members want, if `new` took the place of `old`; None if none wants one."""
+        """Return the assignor that most members prefer if `new` replaced `old`, or None if no member has a preference."""
         counts = dict(self._server_assignors)
         order: JavaSet[str] = JavaSet(text_hash, self._assignor_slots.ordered(counts, text_hash), capacity=capacity_for(len(counts)))
         for member, change in ((old, -1), (new, 1)):
@@ -292,7 +292,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     # The classic protocol
 
     def supports_classic_protocols(self, protocol_type: str, names: Collection[str]) -> bool:
-        """Whether a member with these protocols may join: one must be known to all members of that kind."""
+        """Whether a member with these protocols may join: all classic members must support one of them."""
         if protocol_type != CONSUMER_PROTOCOL_TYPE:
             return False
         if self.is_empty:
@@ -300,12 +300,12 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
         return any(self._classic_protocols.get(name, 0) == self._classic_member_count.value for name in names)
 
     def all_use_classic_protocol_except(self, members: Collection[ConsumerGroupMember]) -> bool:
-        """Whether all members but these speak the classic protocol."""
+        """Whether all members except these use the classic protocol."""
         classic = sum(member.uses_classic_protocol for member in members)
         return self._classic_member_count.value - classic == self.member_count - len(members)
 
     def all_use_classic_protocol_except_one(self, member: ConsumerGroupMember) -> bool:
-        """Whether this member is the only one that does not speak the classic protocol."""
+        """Whether all members except this one use the classic protocol."""
         return self._classic_member_count.value == self.member_count - 1 and not member.uses_classic_protocol
 
     # Offsets
@@ -368,7 +368,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
     def create_tombstones_with_replaced_member(
         self, records: list[CoordinatorRecord], leaving_id: str | None, joining_id: str | None
     ) -> None:
-        """The group's tombstones. A member that is replaced in the same batch has its new id already."""
+        """Append the group's tombstones. A member that is replaced in the same batch already has its new id."""
         ids = [joining_id if member_id == leaving_id and joining_id is not None else member_id for member_id in self._ordered_ids()]
         records += (records_of.current_assignment_tombstone(self.group_id, member_id) for member_id in ids)
         records += (records_of.target_assignment_tombstone(self.group_id, member_id) for member_id in ids)
@@ -413,7 +413,7 @@ class ConsumerGroup(ModernGroup[ConsumerGroupMember]):
 
 
 def is_homogeneous(regexes: Mapping[str, int], topics: Mapping[str, SubscriptionCount], member_count: int) -> bool:
-    """Whether all members subscribe to the same: the same names, or one regular expression and no names."""
+    """Whether all members have the same subscription: the same names, or one regular expression and no names."""
     if not regexes:
         return all(topic.by_name == member_count for topic in topics.values())
     if next(iter(regexes.values())) != member_count:

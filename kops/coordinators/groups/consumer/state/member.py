@@ -29,7 +29,7 @@ Owned = Mapping[bytes, Mapping[int, int]]
 
 
 class MemberState(IntEnum):
-    """How far a member has come towards its target assignment."""
+    """The progress of a member towards its target assignment."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -43,7 +43,7 @@ class MemberState(IntEnum):
 
 
 class ClassicMetadata(NamedTuple):
-    """What is known of a member that speaks the classic protocol: its session timeout, its protocols' names and metadata."""
+    """The data of a member that uses the classic protocol: its session timeout, and the names and metadata of its protocols."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -56,7 +56,7 @@ class ClassicMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMember:
-    """A member. It never changes; a new one takes its place."""
+    """A member. It is immutable; changes create a new one."""
 
     member_id: str
     member_epoch: int = 0
@@ -76,21 +76,22 @@ class ConsumerGroupMember:
 
     @property
     def uses_classic_protocol(self) -> bool:
-        """Whether it speaks the classic protocol."""
+        """Whether the member uses the classic protocol."""
         return self.classic is not None
 
     @property
     def classic_metadata(self) -> ClassicMetadata:
-        """What is known of a member that speaks the classic protocol."""
+        """The data of a member that uses the classic protocol."""
         assert self.classic is not None, "it does not speak the classic protocol"
         return self.classic
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """Whether it has arrived at the assignment of that epoch."""
+        """Whether the member has reached the assignment of that epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 
     def at_epoch(self, epoch: int, state: MemberState, assigned: Owned, pending_revocation: Owned | None = None) -> ConsumerGroupMember:
-        """The member with a new epoch, and its present one as the previous. Without `pending_revocation` that stays."""
+        """Return the member with a new epoch; the current one becomes the previous. Without `pending_revocation` that field does not
+        change."""
         pending = self.partitions_pending_revocation if pending_revocation is None else pending_revocation
         return replace(
             self,
@@ -102,7 +103,7 @@ class ConsumerGroupMember:
         )
 
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
-        """At which epoch a partition was assigned, also one that is yet to be revoked; None if it was not."""
+        """Return the epoch at which a partition was assigned, including partitions pending revocation, or None."""
         for owned in (self.assigned_partitions, self.partitions_pending_revocation):
             epoch = owned.get(topic_id, {}).get(partition)
             if epoch is not None:
@@ -128,7 +129,7 @@ class ConsumerGroupMember:
         return member_record(group_id, self.member_id, value)
 
     def assignment_record(self, group_id: str) -> CoordinatorRecord:
-        """The record of what it has."""
+        """The record of its current assignment."""
         value = ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=self.member_epoch,
             previous_member_epoch=self.previous_member_epoch,
@@ -170,18 +171,18 @@ class ConsumerGroupMember:
         )
 
     def without_assignment(self) -> ConsumerGroupMember:
-        """The member as the tombstone of its assignment says."""
+        """Return the member after the tombstone of its assignment."""
         return replace(
             self, member_epoch=LEAVE_EPOCH, previous_member_epoch=LEAVE_EPOCH, assigned_partitions={}, partitions_pending_revocation={}
         )
 
     def as_static_leaver(self) -> ConsumerGroupMember:
-        """A static member that left for a while. Its partitions stay its own, from epoch 0 on."""
+        """Return a static member that has left temporarily. It keeps its partitions, with epoch 0."""
         assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in self.assigned_partitions.items()}
         return replace(self, member_epoch=STATIC_LEAVE_EPOCH, assigned_partitions=assigned, partitions_pending_revocation={})
 
     def describe(self, target: Partitions, image: CoordinatorImage) -> describing.Member:
-        """The member in a description of its group. Topics that are gone are left out."""
+        """Return the member for a description of its group, without deleted topics."""
         owned: dict[bytes, list[int]] = {}
         for epochs_by_topic in (self.assigned_partitions, self.partitions_pending_revocation):
             for topic_id, epochs in epochs_by_topic.items():
@@ -206,7 +207,7 @@ def _lists(owned: Owned) -> list[TopicPartitions]:
 
 
 def _owned(topics: Sequence[TopicPartitions], member_epoch: int) -> Owned:
-    """Records of older brokers have no epochs of partitions; they get the member's."""
+    """Return the owned partitions in a record. Records of older brokers lack partition epochs; the member's epoch is used."""
     found: dict[bytes, Mapping[int, int]] = {}
     for topic in topics:
         epochs = topic.assignment_epochs
