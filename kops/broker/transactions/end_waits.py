@@ -1,8 +1,9 @@
 """Where brokers' AddPartitionsToTxn wait for the end of the transaction before.
 
 A producer often begins its next transaction while the markers of the last one are being written. Kafka's coordinator refuses with
-CONCURRENT_TRANSACTIONS, and the broker that has the records asks again after `add.partitions.to.txn.retry.backoff.ms`. Here the request
-waits at the coordinator, for that time at most, and goes on when the transaction has ended. Then it is refused as by Kafka.
+CONCURRENT_TRANSACTIONS, and the broker that has the records asks again every `add.partitions.to.txn.retry.backoff.ms`, for
+`add.partitions.to.txn.retry.backoff.max.ms` at most. Here the request waits at the coordinator and goes on when the transaction has ended.
+If the end does not come soon, it is refused as by Kafka.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class _Waiting:
 
 
 class EndWaits:
-    """The waiting requests by transactional id. `limit_ms()` is the longest wait."""
+    """The waiting requests by transactional id. `limit_ms(transactional_id)` is the longest wait."""
 
-    def __init__(self, loop: Loop, limit_ms: Callable[[], int]) -> None:
+    def __init__(self, loop: Loop, limit_ms: Callable[[str], int]) -> None:
         self._loop = loop
         self._limit_ms = limit_ms
         self._waiting: dict[str, list[_Waiting]] = {}
@@ -53,7 +54,7 @@ class EndWaits:
                     del self._waiting[transactional_id]
                 waiting.end()
 
-        self._loop.call_later(self._limit_ms(), time_is_over)
+        self._loop.call_later(self._limit_ms(transactional_id), time_is_over)
 
     def ended(self, transactional_id: str) -> None:
         """A transaction has ended. Its waiting requests continue in the next turn, because an append is under way in this one."""

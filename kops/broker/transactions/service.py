@@ -42,6 +42,10 @@ log = logging.getLogger(__name__)
 
 _RETRY_MS: Final = 20
 _BACKOFF_MS: Final = 50
+_END_TAKES_MS: Final = 500
+"""An end that takes longer, from the decision on, is held up by something."""
+_VERIFICATION_LANES: Final = 5
+"""Connections to a coordinator for AddPartitionsToTxn. Kafka has one; but here the answer may wait for the end of another transaction."""
 
 
 class MarkerWakes:
@@ -101,9 +105,11 @@ class TransactionService:
             matcher=_matcher,
         )
         self._markers = TransactionMarkers(manager, self._leader_of, MarkerWakes(around.loop, self._send_markers).wake)
-        self.end_waits = EndWaits(around.loop, lambda: self.config.add_partitions_retry_backoff_ms)
+        self.end_waits = EndWaits(around.loop, self._longest_wait_ms)
         self._markers.on_complete = self.end_waits.ended
-        self.verifications = TransactionVerifications(self._coordinator_of, lambda: self._loop.call_soon(self._send_verifications))
+        self.verifications = TransactionVerifications(
+            self._coordinator_of, lambda: self._loop.call_soon(self._send_verifications), lanes=_VERIFICATION_LANES
+        )
         self.coordinator = TransactionCoordinator(manager, self._markers, around.new_producer_id)
         self.marker_writer = MarkerWriter(
             around.replicas, around.complete_in_groups, now_ms=around.loop.now_ms, request_timeout_ms=self.config.request_timeout_ms
@@ -210,6 +216,15 @@ class TransactionService:
         found = self._cache.partition(TRANSACTION_STATE_TOPIC, self.manager.partition_for(transactional_id))
         return None if found is None or found.leader < 0 else self._cache.alive_broker(found.leader, self._around.listener)
 
+    def _longest_wait_ms(self, transactional_id: str) -> int:
+        """How long a broker's request may wait for an end that has begun some time ago.
+
+        What waits holds up other ids in its request. So an end that does not come, because a partition has no leader, holds them up no
+        longer than the pause after which Kafka's brokers ask again.
+        """
+        left_ms = _END_TAKES_MS - max(self.coordinator.ending_for_ms(transactional_id), 0)
+        return max(left_ms, self.config.add_partitions_retry_backoff_ms)
+
     def _send_verifications(self) -> None:
         if self._is_closed:
             return
@@ -232,7 +247,7 @@ class TransactionService:
                 log.error("Error adding partitions to transactions: %s", error)
                 answered(AddPartitionsToTxnResponse(error_code=by_name(name).code))
         else:
-            peer = self._peer(request.broker, "add-partitions-to-txn")
+            peer = self._peer(request.broker, f"add-partitions-to-txn-{request.lane}")
             peer.send(message, answered, versions=range(FIRST_BATCHED_VERSION, _LAST_VERSION + 1))
 
     def call_later(self, delay_ms: int, run: Callable[[], object]) -> None:

@@ -253,9 +253,16 @@ class HashOrder(Generic[K]):
 
 def hash_map_order(keys: Iterable[K]) -> list[K]:
     """Return the distinct keys in the order of a HashMap that was filled with computeIfAbsent, one after the other."""
+    asked = list(keys)
+    distinct = list(dict.fromkeys(asked))
+    if len(distinct) < _TREEIFY_THRESHOLD:
+        # The first table has room for all, and a new key comes first in its bucket.
+        distinct.reverse()
+        distinct.sort(key=lambda key: _spread(key) & (_INITIAL_CAPACITY - 1))
+        return distinct
     order: HashOrder[K] = HashOrder()
     seen = set()
-    for key in keys:
+    for key in asked:
         order.before_compute_if_absent()
         if key not in seen:
             seen.add(key)

@@ -195,6 +195,11 @@ class TransactionCoordinator:
             return False
         return known is not None and known.metadata.pending in _COMPLETE
 
+    def ending_for_ms(self, transactional_id: str) -> int:
+        """How long ago the last transaction of an id was decided, if it `is_ending`; by the wall clock, so it may be negative."""
+        known = self.manager.get(transactional_id)
+        return 0 if known is None else self.manager.now_ms() - known.metadata.last_update_ms
+
     def _known(self, transactional_id: str | None) -> tuple[int, TransactionMetadata]:
         if not transactional_id:
             raise ApiError("INVALID_REQUEST")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from kops.config.values.java_hash import string_hash
@@ -122,9 +123,7 @@ class TransactionStateManager:
 
     def partition_for(self, transactional_id: str) -> int:
         """The partition that an id belongs to."""
-        code = string_hash(transactional_id)
-        code = code - 2**32 if code >= 2**31 else code
-        return (0 if code == -(2**31) else abs(code)) % self.partition_count
+        return _absolute_hash(transactional_id) % self.partition_count
 
     # looking up -------------------------------------------------------------------------------------------------------------------
 
@@ -320,3 +319,11 @@ class TransactionStateManager:
                     metadata.pending = None
 
         self._log.append(partition, batch, self.config.request_timeout_ms, appended)
+
+
+@lru_cache(maxsize=1024)
+def _absolute_hash(transactional_id: str) -> int:
+    """Utils.abs of the hash code. An id is looked up more than a dozen times in a transaction."""
+    code = string_hash(transactional_id)
+    code = code - 2**32 if code >= 2**31 else code
+    return 0 if code == -(2**31) else abs(code)

@@ -5,6 +5,7 @@ A key is the type 0 and the transactional id, a value its version and a Transact
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -36,6 +37,7 @@ class LoggedId(NamedTuple):
     metadata: TransactionMetadata | None
 
 
+@lru_cache(maxsize=1024)
 def key_bytes(transactional_id: str) -> bytes:
     """The key of a transactional id."""
     return write_coordinator_key(TransactionLogKey(transactional_id))

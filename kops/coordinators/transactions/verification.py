@@ -1,7 +1,7 @@
 """Adds partitions to transactions, or verifies them, for the producers that write to them (Kafka's AddPartitionsToTxnManager; KIP-890).
 
-The broker that leads a partition asks the coordinator of the transactional id, one request at a time to each coordinator, with all that has
-come meanwhile.
+The broker that leads a partition asks the coordinator of the transactional id. While a coordinator has enough requests to answer, what
+comes waits and shares the next request.
 """
 
 from __future__ import annotations
@@ -66,11 +66,15 @@ class _Waiting(NamedTuple):
 
 @dataclass(slots=True)
 class VerificationRequest:
-    """What a coordinator is asked; give its answer to `TransactionVerifications.on_answer`. `support` is that of the first client in it."""
+    """What a coordinator is asked; give its answer to `TransactionVerifications.on_answer`. `support` is that of the first client in it.
+
+    `lane` is the number of its connection.
+    """
 
     broker: Broker
     support: TransactionSupport
     waiting: dict[str, _Waiting]
+    lane: int = 0
 
     def message(self) -> AddPartitionsToTxnRequest:
         """The request."""
@@ -78,13 +82,17 @@ class VerificationRequest:
 
 
 class TransactionVerifications:
-    """What waits for coordinators. `coordinator_of(transactional_id)` is None while there is none; `wake` is called for new requests."""
+    """What waits for coordinators. `coordinator_of(transactional_id)` is None while there is none; `wake` is called for new requests.
 
-    def __init__(self, coordinator_of: Callable[[str], Broker | None], wake: Callable[[], object]) -> None:
+    A coordinator has `lanes` requests to answer at most (in Kafka one), each on a connection of its own.
+    """
+
+    def __init__(self, coordinator_of: Callable[[str], Broker | None], wake: Callable[[], object], *, lanes: int = 1) -> None:
         self._coordinator_of = coordinator_of
         self._wake = wake
+        self._lanes = range(lanes)
         self._requests: dict[Broker, VerificationRequest] = {}
-        self._in_flight: set[Broker] = set()
+        self._in_flight: dict[Broker, set[int]] = {}
 
     def add_or_verify(
         self,
@@ -124,14 +132,24 @@ class TransactionVerifications:
         self._wake()
 
     def take_requests(self) -> list[VerificationRequest]:
-        """The requests to coordinators that have none to answer."""
-        ready = [broker for broker in self._requests if broker not in self._in_flight]
-        self._in_flight.update(ready)
-        return [self._requests.pop(broker) for broker in ready]
+        """The requests to coordinators that have a free lane."""
+        taken = []
+        for broker in list(self._requests):
+            busy = self._in_flight.setdefault(broker, set())
+            lane = next((each for each in self._lanes if each not in busy), None)
+            if lane is not None:
+                busy.add(lane)
+                request = self._requests.pop(broker)
+                request.lane = lane
+                taken.append(request)
+        return taken
 
     def on_answer(self, request: VerificationRequest, answer: AddPartitionsToTxnResponse | ApiError) -> None:
         """A coordinator has answered, or the request failed."""
-        self._in_flight.discard(request.broker)
+        busy = self._in_flight[request.broker]
+        busy.discard(request.lane)
+        if not busy:
+            del self._in_flight[request.broker]
         if isinstance(answer, ApiError):
             log.warning("No verification of transactions by broker %d: %s", request.broker.id, answer)
             if answer.name == "UNSUPPORTED_VERSION":  # by a broker that can't verify

@@ -15,7 +15,7 @@ from kops.config.topic import (
 from kops.config.topic_validation import validate_topic_config
 from kops.config.values.definition import ConfigDef, ConfigKey
 from kops.config.values.java import NumberFormatError, double_text, parse_int, parse_long, read_lines, split_spaces, trim
-from kops.config.values.java_hash import hash_map_order, put_order, store_order, string_hash
+from kops.config.values.java_hash import HashOrder, hash_map_order, put_order, store_order, string_hash
 from kops.config.values.properties import java_date, read_properties, write_properties
 from kops.errors import ApiError, DecodeError, UsageError
 
@@ -69,6 +69,18 @@ def test_order_and_date() -> None:
     assert store_order(["version", "cluster.id", "node.id", "directory.id"]) == ["node.id", "directory.id", "version", "cluster.id"]
     keys = ["version", "cluster.id", "node.id", "version", "directory.id"]
     assert hash_map_order(keys) == ["node.id", "directory.id", "version", "cluster.id"]
+
+
+@pytest.mark.parametrize("spread", [1, 16, 7])
+def test_few_keys_have_the_order_of_the_whole_hash_map(spread: int) -> None:
+    """`hash_map_order` has a short way for few keys; also where they share a bucket."""
+    for count in range(12):
+        keys = [number * spread for number in range(count, 0, -1)]
+        order: HashOrder[int] = HashOrder()
+        for key in keys:
+            order.before_compute_if_absent()
+            order.compute_if_absent(key)
+        assert hash_map_order([*keys, *keys[:1]]) == list(order)
     assert string_hash("version") == 351608024
     assert string_hash("") == 0
     assert java_date(0) == "Thu Jan 01 00:00:00 UTC 1970"

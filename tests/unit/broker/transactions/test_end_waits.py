@@ -18,7 +18,7 @@ from tests.support.parts.transacting import World
 def test_what_waits_goes_on_after_the_end() -> None:
     loop = ManualLoop()
     ran: list[tuple[str, int]] = []
-    waits = EndWaits(loop, lambda: 20)  # type: ignore[arg-type]
+    waits = EndWaits(loop, lambda name: 20)  # type: ignore[arg-type]
     for name in ("a", "a", "b"):
         waits.add(name, lambda name=name: ran.append((name, loop.now_ms())))  # type: ignore[misc]
     loop.advance(5)
@@ -36,7 +36,7 @@ def test_what_waits_goes_on_after_the_end() -> None:
 def test_nothing_waits_for_longer() -> None:
     loop = ManualLoop()
     ran: list[str] = []
-    waits = EndWaits(loop, lambda: 20)  # type: ignore[arg-type]
+    waits = EndWaits(loop, lambda name: 20)  # type: ignore[arg-type]
     waits.add("a", lambda: ran.append("first"))
     loop.advance(10)
     waits.add("a", lambda: ran.append("second"))
@@ -46,6 +46,18 @@ def test_nothing_waits_for_longer() -> None:
     loop.advance(100)
     assert ran == ["first", "second"]
     assert len(waits) == 0
+
+
+def test_each_id_has_its_limit() -> None:
+    loop = ManualLoop()
+    ran: list[str] = []
+    waits = EndWaits(loop, {"old": 20, "new": 100}.__getitem__)  # type: ignore[arg-type]
+    for name in ("new", "old"):
+        waits.add(name, lambda name=name: ran.append(name))  # type: ignore[misc]
+    loop.advance(20)
+    assert ran == ["old"]
+    loop.advance(80)
+    assert ran == ["old", "new"]
 
 
 class Cache:
@@ -92,6 +104,15 @@ def test_a_broker_waits_for_the_end_and_a_client_does_not() -> None:
     waiting[0]()
     assert answers == [[0]]
     assert world.state() == "Ongoing"
+
+
+def test_the_age_of_an_end_counts_from_its_decision() -> None:
+    world = ending()
+    assert world.coordinator.ending_for_ms("t") == 0
+    world.now_ms += 30
+    assert world.coordinator.ending_for_ms("t") == 30
+    world.answer_markers()
+    assert not world.coordinator.is_ending("t")
 
 
 def test_who_has_waited_in_vain_is_refused() -> None:
