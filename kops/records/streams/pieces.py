@@ -17,6 +17,7 @@ from typing import Final
 
 from kops.errors import DecodeError
 from kops.records.streams.codecs import DEFAULT_LIMIT, GZIP, LZ4, NONE, SNAPPY, Buffer, codec_id, xxhash32
+from kops.records.streams.reader import PieceReader
 
 PIECE: Final = 1 << 20
 """The default size of a piece."""
@@ -56,7 +57,7 @@ def pieces(codec: int, data: Buffer, *, magic: int = 2, size: int = PIECE) -> It
     if codec == GZIP:
         return _gzip(data, size, _INPUT)
     if codec == SNAPPY:
-        return _snappy(data)
+        return _snappy(data, magic)
     if codec == LZ4:
         return _lz4(data, check_header=magic > 0)
     return _zstd(data, size)
@@ -100,14 +101,16 @@ def _cut(blocks: Iterator[bytes], size: int) -> Pieces:
 
 
 def _full(blocks: Iterator[bytes], size: int) -> Pieces:
-    """Pieces of the full size, except the last. An error in a block also drops the bytes of its piece that came before."""
+    """Pieces of the full size, except the last. An error in a block also drops the bytes of its piece that came before.
+
+    An empty block ends a piece. If the piece has no bytes yet, it is empty: the end of the stream for the present read.
+    """
     wanted = size
     held = b""
     for block in blocks:
         if not block:
-            if not held:
-                return
             wanted, held = (yield held) or size, b""
+            continue
         held += block
         position = 0
         while len(held) - position >= wanted:
@@ -211,21 +214,61 @@ def _gzip_header_size(view: memoryview) -> int:
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 
 
-def _snappy(data: Buffer) -> Iterator[bytes]:
-    """The blocks without the empty ones. After a wrong header it goes on where Kafka does."""
-    size = 0
+def _snappy(data: Buffer, magic: int) -> Iterator[bytes]:
+    """The blocks. Behind a wrong header in the middle, the bytes that Kafka reads."""
+    seen = 0
     for block in _snappy_blocks(data):
-        if not block and size % KAFKA_SIZES[SNAPPY] == 0:
-            return
-        size += len(block)
-        if block:
-            yield block
+        if not block:
+            break
+        seen += len(block)
+        yield block
+    else:
+        return
+    # Whether Kafka goes on there depends on where its reads of the records' fields begin.
+    size = KAFKA_SIZES[SNAPPY]
+    reader = PieceReader(_full(_snappy_blocks(data), size), direct=size)
+    read = 0
+    is_whole = True
+    while is_whole:
+        record, is_whole = _next_message(reader) if magic < 2 else _next_record(reader)
+        read += len(record)
+        if read > seen:
+            yield record[seen - read :]
+            seen = read
+
+
+def _next_record(reader: PieceReader) -> tuple[bytes, bool]:
+    """-> (a record of format v2 with its length, whether it is whole)."""
+    front = bytearray()
+    value = 0
+    while len(front) < 5:
+        byte = reader.byte()
+        if byte < 0 and not front:
+            return b"", False
+        value |= (byte & 127) << 7 * len(front)
+        front.append(byte & 255)
+        if 0 <= byte < 128:
+            break
+    else:
+        return bytes(front), False
+    size = (value >> 1) ^ -(value & 1)
+    body = reader.take(size)
+    return bytes(front) + body, 0 < size == len(body)
+
+
+def _next_message(reader: PieceReader) -> tuple[bytes, bool]:
+    """-> (a message of format v0 or v1 with its offset and size, whether it is whole)."""
+    front = reader.take(12)
+    size = int.from_bytes(front[8:], "big", signed=True) if len(front) == 12 else 0
+    body = reader.take(size)
+    return front + body, 0 < size == len(body)
 
 
 def _snappy_blocks(data: Buffer) -> Iterator[bytes]:
     """xerial framing: a header of 16 bytes, then blocks with a big-endian size. Without the header, one raw snappy block.
 
-    An empty block stands for a wrong header. There, SnappyInputStream ends if it has no bytes to return; else its next read goes on.
+    An empty block stands for a wrong header. The present read of SnappyInputStream ends there, and its next read goes on behind it.
+    A header in the middle has 16 bytes with the whole magic and a version of 1 or more. Of the first header only the magic counts.
     """
     view = memoryview(data)
     block = _snappy_header(view)
@@ -239,6 +282,8 @@ def _snappy_blocks(data: Buffer) -> Iterator[bytes]:
                 raise _bad("snappy", "the stream is cut")
             if bytes(view[position : position + 8]) != _XERIAL_MAGIC:
                 yield b""
+            elif (version := int.from_bytes(view[position + 8 : position + 12], "big", signed=True)) < 1:
+                raise _bad("snappy", f"a stream of version {version}, at least 1 is needed")
             position += 16
             continue
         if position + 4 > len(view):
@@ -251,6 +296,11 @@ def _snappy_blocks(data: Buffer) -> Iterator[bytes]:
         position += size
         if block:
             yield block
+
+
+def may_have_two_headers(codec: int, data: Buffer) -> bool:
+    """Whether a snappy stream may go on with another header. If that is wrong, what Kafka reads depends on how it reads."""
+    return codec == SNAPPY and bytes(data).find(_XERIAL_MAGIC[:4], 1) > 0
 
 
 def _snappy_header(view: memoryview) -> bytes | None:

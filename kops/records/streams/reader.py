@@ -1,7 +1,7 @@
 """Reads fields from a stream of pieces. Only the last piece is held.
 
-Source: Kafka's `ByteUtils` on an `InputStream`, `ChunkedBytesStream.skip`. As there, the reader asks for a piece only when it needs a byte
-of it. So an error of the stream comes after everything that was readable before it.
+Source: Kafka's `ByteUtils` and `Utils.readFully` on an `InputStream`, `DefaultRecord.skipBytes`, `ChunkedBytesStream`. As there, the reader
+asks for a piece only when it needs a byte of it. So an error of the stream comes after everything that was readable before it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from kops.errors import DecodeError
 
 
 class PieceReader:
-    """A position in a stream of pieces, none of them empty. `taken` bytes came before the piece that is held.
+    """A position in a stream of pieces. `taken` bytes came before the piece that is held. An empty piece is an end for the present read:
+    the next one goes on (a wrong header in a snappy stream).
 
     From `direct` bytes on, if it is not 0, Kafka bypasses its buffer: the reader asks for exactly the bytes that it needs. Then `pieces` is
     a generator that accepts sizes (`kafka_pieces`).
@@ -35,7 +36,7 @@ class PieceReader:
         return self.taken + self.position
 
     def more(self, wanted: int = 0) -> bool:
-        """Hold the rest of the piece and the next piece; False at the end. `wanted` is the number of bytes that the caller needs."""
+        """Hold the rest of the piece and the next piece; False at an end. `wanted` is the number of bytes that the caller needs."""
         if wanted >= self._direct > 0 and isinstance(self._pieces, Generator) and (self.taken or self.data):
             try:
                 piece = self._pieces.send(wanted)
@@ -46,6 +47,8 @@ class PieceReader:
             if found is None:
                 return False
             piece = found
+        if not piece:
+            return False
         self.taken += self.position
         self.data = self.data[self.position :] + piece if self.position < len(self.data) else piece
         self.position = 0
@@ -65,28 +68,40 @@ class PieceReader:
             raise _ended()
 
     def passes(self, size: int) -> bool:
-        """Skip `size` bytes; False if there are fewer."""
+        """Skip `size` bytes; False if there are fewer. Kafka asks the stream again at an end."""
         while size > 0:
-            left = len(self.data) - self.position
-            if size <= left:
-                self.position += size
-                return True
-            size -= left
-            self.position = len(self.data)
-            if not self.more():
-                return False
+            skipped = self._pass_once(size)
+            size -= skipped
+            if not skipped:
+                if self.byte() < 0:
+                    return False
+                size -= 1
         return True
 
+    def _pass_once(self, size: int) -> int:
+        """Skip up to an end -> how many bytes."""
+        left = size
+        while True:
+            step = min(len(self.data) - self.position, left)
+            self.position += step
+            left -= step
+            if not left or not self.more():
+                return size - left
+
     def take(self, size: int) -> bytes:
-        """The next `size` bytes, fewer at the end."""
+        """The next `size` bytes, fewer at the end. Kafka asks the stream again at an end that comes after bytes of the field."""
         parts: list[bytes] = []
+        has_new = False
         while size > 0:
             part = self.data[self.position : self.position + size]
             self.position += len(part)
             size -= len(part)
             parts.append(part)
+            has_new = has_new or bool(part)
             if size and not self.more(size):
-                break
+                if not has_new:
+                    break
+                has_new = False
         return b"".join(parts)
 
     def varint(self) -> int:
@@ -100,16 +115,19 @@ class PieceReader:
         return (raw >> 1) ^ -(raw & 1)
 
     def _raw(self, most: int) -> int:
+        """Kafka takes the -1 of an end for a byte that does not end the number."""
         value = shift = 0
+        is_cut = False
         while True:
             byte = self.byte()
-            if byte < 0:
-                raise _ended()
+            is_cut = is_cut or byte < 0
             value |= (byte & 127) << shift
-            if byte < 128:
+            if 0 <= byte < 128:
                 return value
             shift += 7
             if shift > most:
+                if is_cut:
+                    raise _ended()
                 raise DecodeError("a variable-length integer in a record does not end", code="bad-records")
 
     def rest(self) -> int:

@@ -14,6 +14,7 @@ from kops.records import _hot as hot
 from kops.records.batch import BATCH_OVERHEAD, TIMESTAMP_TYPE_MASK, Batch
 from kops.records.decode import chunks
 from kops.records.record import Record
+from kops.records.streams.codecs import SNAPPY
 from kops.records.streams.pieces import KAFKA_SIZES, check_opens, kafka_pieces
 from kops.records.streams.reader import PieceReader
 from kops.records.validation.rules import NO_TIMESTAMP, Append, RecordErrors, check_key, check_timestamp, read_error, wrap64
@@ -165,13 +166,13 @@ def readable(batch: Batch) -> Iterator[Record]:
         if batch.count is not None and not batch.compressed:
             for _ in _read(bytes(batch.data()), BATCH_OVERHEAD, batch.count, batch):
                 pass
-        elif error.code == "bad-compression" and batch.count is not None:
+        elif batch.count is not None and (error.code == "bad-compression" or batch.attributes & 7 == SNAPPY):
             _read_up_to_the_break(batch)
         raise read_error(error) from None
 
 
 def _read_up_to_the_break(batch: Batch) -> None:
-    """ApiError INVALID_RECORD if a record that the stream returns before it breaks is unreadable."""
+    """ApiError for what Kafka finds first: INVALID_RECORD for a record that the stream returns, UNKNOWN_SERVER_ERROR where it breaks."""
     reader = stream_reader(batch)
     try:
         for number in range(batch.count or 0):
@@ -187,3 +188,4 @@ def _read_up_to_the_break(batch: Batch) -> None:
     except DecodeError as error:
         if error.code == "bad-records":
             raise ApiError("INVALID_RECORD", INVALID_STRUCTURE) from None
+        raise read_error(error) from None

@@ -15,7 +15,7 @@ from kops.records import _hot as hot
 from kops.records.batch import BATCH_OVERHEAD, MAX_INT, TIMESTAMP_TYPE_MASK, Batch
 from kops.records.crc import crc32c_function
 from kops.records.record import LOG_APPEND_TIME
-from kops.records.streams.pieces import check_opens
+from kops.records.streams.pieces import check_opens, may_have_two_headers
 from kops.records.validation.rules import (
     NO_TIMESTAMP,
     Append,
@@ -144,12 +144,13 @@ def _check_compressed(written: Batch, count: int, batch: Batch, append: Append) 
     """Check the records a window at a time -> (the result of `_check_records`, the uncompressed size)."""
     windows = RecordWindows(written, holds="nulls")
     last, most, least, keyless = -1, -_MAX64 - 1, _MAX64, 0
-    good = True
+    records = memoryview(batch.buffer)[batch.index + BATCH_OVERHEAD : batch.index + batch.size]
+    good = not may_have_two_headers(batch.attributes & 7, records)
     try:
         only = windows.whole()
-        if only is not None:
+        if only is not None and good:
             return _check_records(only[0], 0, count, batch, append), windows.size
-        for data, start, end, found in windows:
+        for data, start, end, found in windows if only is None else ():
             status, _, end_delta, highest, lowest, without_key = _survey(data, start, end, found)
             # The offsets rise from 0 to the count, so there is no gap.
             good = good and status == _OK and hot.place(data, start, end)[2] == last + 1

@@ -140,7 +140,8 @@ TAILS = {
     "snappy": (
         *(b"x", b"xx", b"xxx", b"\0\0\0\0", b"\0\0\0\1", b"rubbish"),
         *(compress("snappy", b"")[:cut] for cut in (4, 7, 8, 10, 15, 16)),
-        *(b"\x82SNAPPX\0" + bytes(8), b"\x82SNAPPX\0" + bytes(7)),
+        *(b"\x82SNAPPX\0" + bytes(8), b"\x82SNAPPX\0" + bytes(7), b"\x82SNAPPY " + bytes(8)),
+        *(b"\x82SNAPPY\0" + bytes.fromhex(versions) for versions in ("0000000000000001", "8000000000000001", "0000000900000000")),
     ),
     "zstd": (
         *(b"x", b"(", b"rubbish", bytes(4), bytes(20), SKIPPABLE, SKIPPABLE[:3], SKIPPABLE[:6], SKIPPABLE[:9]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from kops.records.validation.validate import AppendOrigin, ValidatedRecords, Val
 from tests.fuzz.records_worker import with_right_checksums
 from tests.support.kafka.oracle import Oracle
 from tests.support.logs.large_batches import MIB, large_batch
-from tests.support.logs.validating import Sent, broken_stream, header, random_append
+from tests.support.logs.validating import Sent, broken_stream, header, random_append, snappy_stream
 
 INTERNAL = "org.apache.kafka.common.record.internal"
 LOG = "org.apache.kafka.storage.internals.log"
@@ -219,14 +220,14 @@ def metered(java: JavaValidator) -> dict[str, int]:
     return {kind: getattr(java.meters, name)().count() for kind, name in METERS.items()}
 
 
-def broken(oracle: Oracle, seed: int, count: int) -> Counter[str]:
+def broken(oracle: Oracle, seed: int, count: int, make: Callable[[random.Random, int], bytes] = broken_stream) -> Counter[str]:
     """Both answers to batches whose compressed streams break, which Kafka reads piece by piece."""
     rng = random.Random(seed)
     java = JavaValidator(oracle)
     seen: Counter[str] = Counter()
     for number in range(count):
         rules = ValidationRules("orders-0", compacted=False, compression_type=rng.choice(("producer", "producer", "lz4", "uncompressed")))
-        sent = Sent(broken_stream(rng, NOW_MS), rules, AppendOrigin.CLIENT)
+        sent = Sent(make(rng, NOW_MS), rules, AppendOrigin.CLIENT)
         try:
             seen[check(java, sent, Counter())] += 1
         except AssertionError as error:
@@ -243,6 +244,17 @@ def test_a_bad_record_in_front_of_the_place_where_a_stream_breaks(oracle: Oracle
 @pytest.mark.slow
 def test_many_broken_streams(oracle: Oracle, seed_count: int | None) -> None:
     broken(oracle, 4, seed_count or 1500)
+
+
+def test_snappy_streams_with_a_wrong_header_in_the_middle(oracle: Oracle) -> None:
+    """Kafka's reads end there, and some of them go on."""
+    seen = broken(oracle, 5, 200, snappy_stream)
+    assert {"in place v2 to v2", "rebuilt v2 to v2", "INVALID_RECORD", "UNKNOWN_SERVER_ERROR"} < set(seen)
+
+
+@pytest.mark.slow
+def test_many_snappy_streams_with_a_wrong_header(oracle: Oracle, seed_count: int | None) -> None:
+    broken(oracle, 6, seed_count or 1500, snappy_stream)
 
 
 def test_both_answer_random_appends_alike(oracle: Oracle) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from kops.records import Batch, BytesSource, compress, scan
 from kops.records.batch import HEADER_V2
@@ -97,6 +97,42 @@ def random_v2(rng: random.Random, now: int) -> bytes:
         producer_epoch=3 if idempotent else -1,
         base_sequence=rng.choice((0, 5, 5, (1 << 31) - 1, -1)) if idempotent else -1,
     )
+
+
+WRONG_HEADERS = (
+    b"\x82SNAPPY " + bytes(8),
+    b"\x82SNAXPY\0" + bytes.fromhex("0000000100000001"),
+    b"\x82SNAPPY\0" + bytes.fromhex("0000000000000001"),
+    b"\x82SNAPPY\0" + bytes.fromhex("8000000000000001"),
+    b"\x82SNAPPY\0" + bytes.fromhex("0000000900000000"),
+    b"\x82SNAPPY ",
+)
+
+
+def snappy_stream(rng: random.Random, now: int) -> bytes:
+    """A batch or set in several snappy streams, most of them with a wrong header, cut where Kafka's reads of 2 KiB begin, or anywhere."""
+    count = rng.choice((1, 3, 8))
+    size = rng.choice((10, 700, 2040, 6000))
+    magic = rng.choice((2, 2, 2, 1, 0))
+    values = [rng.choice((rng.randbytes(size), b"text" * (size // 4), None)) for _ in range(count)]
+    headers = [("name", b"x" * rng.choice((1, 3000)))] if rng.random() < 0.3 else ()
+    if magic == 2:
+        parts = [write_record(number, 0, b"key", value, headers) for number, value in enumerate(values)]
+    else:
+        parts = [write_message(magic, number, now, b"key", value) for number, value in enumerate(values)]
+    body = b"".join(parts)
+    places = [*range(2048, len(body), 2048), *accumulate(map(len, parts)), *(rng.randrange(len(body)) for _ in range(3))]
+    cuts = [0, *sorted(min(rng.choice(places), len(body)) for _ in range(rng.choice((1, 1, 2, 3)))), len(body)]
+    data = b""
+    for begin, end in pairwise(cuts):
+        stream = compress("snappy", body[begin:end])
+        data += rng.choice(WRONG_HEADERS) + stream[16:] if data and rng.random() < 0.8 else stream
+        if rng.random() < 0.1:
+            data += rng.choice(WRONG_HEADERS)
+    if magic == 2:
+        numbers = {"base_offset": 0, "base_timestamp": now, "max_timestamp": now, "count": count, "last_offset": count - 1}
+        return write_batch(data, attributes=CODEC_IDS["snappy"], **numbers)
+    return write_message(magic, count - 1, now, None, data, codec=CODEC_IDS["snappy"])
 
 
 def broken_stream(rng: random.Random, now: int) -> bytes:
