@@ -1,8 +1,8 @@
-"""State that can go back to an earlier offset, so that replayed records that were not committed can be undone.
+"""State that can be reverted to an earlier offset, so that replayed records can be undone if they are not committed.
 
-The controller and the coordinators stand on it. Kafka keeps several versions of its maps (SnapshotRegistry, TimelineHashMap,
-TimelineObject). Here every change is noted with the old value. Going back undoes the notes, and committing drops them. What is committed
-can be read beside what was replayed. All values are immutable, or have state of this kind themselves.
+The controller and the coordinators use it. Kafka keeps several versions of its maps (SnapshotRegistry, TimelineHashMap,
+TimelineObject). kops records the old value with every change. Reverting restores the old values, and committing drops them. Committed
+values can be read as well as current ones. All values are immutable, or use a timeline themselves.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ _ABSENT: Final[Any] = object()
 
 
 class Timeline:
-    """The notes of the changes to all state made with it; `offset` is that of the record being replayed."""
+    """The uncommitted changes of all state created with it. `offset` is that of the record being replayed."""
 
     __slots__ = ("_changes", "is_settled", "offset")
 
     def __init__(self) -> None:
         self.offset = -1
         self.is_settled = False
-        """Whether changes are committed when they are made, as those of a log that is read again: nothing is noted."""
+        """Whether changes are already committed when they are made, as while a log is loaded. Old values are then not kept."""
         self._changes: deque[tuple[int, TimelineDict[Any, Any], Any, Any]] = deque()
 
     def note(self, changed: TimelineDict[Any, Any], key: object, before: object) -> None:
-        """`changed[key]` was `before`."""
+        """Record that `changed[key]` was `before`."""
         self._changes.append((self.offset, changed, key, before))
 
     def forget_up_to(self, offset: int) -> None:
-        """The changes by records up to this offset are committed: they stay."""
+        """Drop the old values of changes by records up to this offset: they are committed."""
         changes = self._changes
         while changes and changes[0][0] <= offset:
             _, changed, key, _ = changes.popleft()
             changed._settle(key)
 
     def revert_to(self, offset: int) -> None:
-        """Undo what records behind this offset changed."""
+        """Undo the changes by records after this offset."""
         changes = self._changes
         while changes and changes[-1][0] > offset:
             _, changed, key, before = changes.pop()
@@ -49,9 +49,9 @@ class Timeline:
 
 
 class TimelineDict(dict[K, V]):
-    """A dict whose changes are noted. Its own methods show the present; those that begin with `committed` leave out what may be undone.
+    """A dict whose changes can be undone. The dict's methods use current values; methods that begin with `committed` use committed ones.
 
-    It is a dict itself, not a mapping around one: coordinators read far more than they write, and to read costs as much as in a dict.
+    It is a subclass of dict, not a wrapper: coordinators read far more than they write, and reads are as fast as those of a dict.
     """
 
     __slots__ = ("_dirty", "_timeline")
@@ -60,7 +60,7 @@ class TimelineDict(dict[K, V]):
         super().__init__()
         self._timeline = timeline
         self._dirty: dict[K, deque[V]] = {}
-        """For each key with changes that may be undone: the values before them, oldest first."""
+        """For each key with uncommitted changes, the values before them, oldest first."""
 
     def __setitem__(self, key: K, value: V) -> None:
         if not self._timeline.is_settled:
@@ -71,14 +71,14 @@ class TimelineDict(dict[K, V]):
         self._note(key, self[key])
         super().__delitem__(key)
 
-    # A dict has these as well, but its own would note nothing.
+    # The methods of dict with these names would not record the changes.
 
     @overload
     def pop(self, key: K, /) -> V: ...
     @overload
     def pop(self, key: K, default: V | D, /) -> V | D: ...
     def pop(self, key: K, default: Any = _ABSENT, /) -> Any:
-        """Take a key away -> its value, or `default`. KeyError if it is missing and there is no default."""
+        """Remove a key and return its value, or `default`. Raises KeyError if it is missing and there is no default."""
         value = self.get(key, _ABSENT)
         if value is _ABSENT:
             if default is _ABSENT:
@@ -88,20 +88,20 @@ class TimelineDict(dict[K, V]):
         return value
 
     def popitem(self) -> tuple[K, V]:
-        """Take the newest key away. KeyError if there is none."""
+        """Remove and return the newest item. Raises KeyError if the dict is empty."""
         key = next(reversed(self), _ABSENT)
         if key is _ABSENT:
             raise KeyError("the dict is empty")
         return key, self.pop(key)
 
     def setdefault(self, key: K, default: Any = None, /) -> Any:
-        """The value of a key, which is `default` from now on if it is missing."""
+        """Return the value of a key. If it is missing, set it to `default`."""
         if key not in self:
             self[key] = default
         return self[key]
 
     def clear(self) -> None:
-        """Take all keys away."""
+        """Remove all keys."""
         for key in list(self):
             del self[key]
 
@@ -115,13 +115,13 @@ class TimelineDict(dict[K, V]):
         return self
 
     def committed(self, key: K, default: V | None = None) -> V | None:
-        """The committed value of a key, or `default`."""
+        """Return the committed value of a key, or `default`."""
         before = self._dirty.get(key)
         value = self.get(key, _ABSENT) if before is None else before[0]
         return default if value is _ABSENT else value
 
     def committed_items(self) -> Iterator[tuple[K, V]]:
-        """The committed keys and values: those that never changed since first. The dict must not change meanwhile."""
+        """Iterate over the committed keys and values, unchanged ones first. The dict must not change meanwhile."""
         dirty = self._dirty
         for key, value in self.items():
             if key not in dirty:
@@ -153,11 +153,11 @@ class TimelineDict(dict[K, V]):
             _put(self, key, before)
 
 
-_put: Final[Any] = dict.__setitem__  # without a note
+_put: Final[Any] = dict.__setitem__  # without recording the change
 
 
 class TimelineValue(Generic[V]):
-    """One value whose changes are noted."""
+    """One value whose changes can be undone."""
 
     __slots__ = ("_held",)
 
@@ -167,7 +167,7 @@ class TimelineValue(Generic[V]):
 
     @property
     def value(self) -> V:
-        """The present value."""
+        """The current value."""
         return self._held[None]
 
     @value.setter

@@ -1,7 +1,7 @@
-"""What producers ask of the coordinator of their transactional id (Kafka's TransactionCoordinator).
+"""Handles the requests of producers to the coordinator of their transactional id (Kafka's TransactionCoordinator).
 
-InitProducerId fences earlier producers (KIP-360, KIP-588), AddPartitionsToTxn begins a transaction or verifies it (KIP-890), and a timer
-aborts what has been open for too long. `kops.coordinators.transactions.ending` has EndTxn.
+InitProducerId fences earlier producers (KIP-360, KIP-588). AddPartitionsToTxn begins a transaction or verifies it (KIP-890). A timer
+aborts transactions that have been open for too long. `kops.coordinators.transactions.ending` has EndTxn.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_AB
 
 
 class InitProducerIdResult(NamedTuple):
-    """The producer of a transactional id; -1 and -1 with an error."""
+    """The producer id and epoch of a transactional id, or an error with -1 and -1."""
 
     producer_id: int
     producer_epoch: int
@@ -49,7 +49,7 @@ def _refused(error: str) -> InitProducerIdResult:
 
 
 class TransactionCoordinator:
-    """The coordinator. `new_producer_id()` raises ApiError while there is none. `is_active` is whether the broker serves requests."""
+    """The coordinator. `new_producer_id()` raises ApiError while no id is available. `is_active`: whether the broker serves requests."""
 
     def __init__(self, manager: TransactionStateManager, markers: TransactionMarkers, new_producer_id: Callable[[], int]) -> None:
         self.manager = manager
@@ -70,7 +70,8 @@ class TransactionCoordinator:
         enables_two_phase_commit: bool = False,
         keeps_prepared: bool = False,
     ) -> None:
-        """A producer starts, or goes on after an error with the id and epoch that it expects. Its open transaction is aborted first."""
+        """Handle InitProducerId: a producer starts, or continues after an error with the id and epoch it expects. An open transaction is
+        aborted."""
         error = self._refusal(transactional_id, timeout_ms, enables_two_phase_commit, keeps_prepared)
         if error is not None:
             done(_refused(error))
@@ -89,7 +90,7 @@ class TransactionCoordinator:
             def ended(error: str, _producer_id: int, _producer_epoch: int) -> None:
                 done(_refused("CONCURRENT_TRANSACTIONS" if error == NONE else error))
 
-            # The version is the cluster's, because this end does not come from a client.
+            # Use the cluster's transaction version, because this end does not come from a client.
             version = self.manager.transaction_version()
             self._ending.end(
                 transactional_id, target.producer_id, target.producer_epoch, version, ended, is_commit=False, is_from_client=False
@@ -130,7 +131,7 @@ class TransactionCoordinator:
         if metadata.state in _PREPARED:
             raise ApiError("CONCURRENT_TRANSACTIONS")
         if metadata.state is TransactionState.ONGOING:
-            # No client ever gets this epoch. It has to ask again, which raises the epoch a second time.
+            # No client gets this epoch. The client must ask again, which raises the epoch a second time.
             return known.coordinator_epoch, metadata.prepare_fence_producer_epoch()
         if metadata.state not in FINISHED:
             raise TransactionStateError(f"Found transactionalId {transactional_id} with state {metadata.state.label}")
@@ -158,12 +159,12 @@ class TransactionCoordinator:
         client_version: int,
         done: Callable[[str], None],
     ) -> None:
-        """Add partitions to a transaction, which begins with its first ones. `done` gets the name of the error."""
+        """Add partitions to a transaction. The first partitions begin it. `done` gets the name of the error."""
         added = list(partitions)
         try:
             coordinator_epoch, metadata = self._known(transactional_id)
             if metadata.pending is not None:
-                # First of all: the producer may already have the id that is pending here.
+                # Check this first: the producer may already have the id that is pending here.
                 raise ApiError("CONCURRENT_TRANSACTIONS")
             _check_producer(metadata, producer_id, producer_epoch)
         except ApiError as error:
@@ -178,7 +179,7 @@ class TransactionCoordinator:
     def verify_partitions(
         self, transactional_id: str | None, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, str]:
-        """The error of each partition: TRANSACTION_ABORTABLE if it is not in the transaction."""
+        """Return the error of each partition: TRANSACTION_ABORTABLE if it is not in the transaction."""
         asked = list(partitions)
         try:
             _, metadata = self._known(transactional_id)
@@ -188,7 +189,7 @@ class TransactionCoordinator:
         return {each: NONE if each in metadata.partitions else "TRANSACTION_ABORTABLE" for each in asked}
 
     def is_ending(self, transactional_id: str) -> bool:
-        """Whether the last transaction of an id is decided, and its markers or its end are being written."""
+        """Whether the id's last transaction is decided and its markers or its completion are still being written."""
         try:
             known = self.manager.get(transactional_id)
         except ApiError:
@@ -218,7 +219,7 @@ class TransactionCoordinator:
         *,
         is_commit: bool,
     ) -> None:
-        """A client ends its transaction. `done` gets the name of the error, and in version 2 the producer id and epoch to go on with."""
+        """Handle EndTxn. `done` gets the name of the error and, in version 2, the producer id and epoch for the next transaction."""
         self._ending.end(transactional_id, producer_id, producer_epoch, client_version, done, is_commit=is_commit, is_from_client=True)
 
     # looking --------------------------------------------------------------------------------------------------------------------
@@ -226,13 +227,13 @@ class TransactionCoordinator:
     def list_transactions(
         self, producer_ids: Collection[int] = (), states: Collection[str] = (), duration_ms: int = -1, pattern: str | None = None
     ) -> ListTransactionsResponse:
-        """The transactions that pass the filters. Raises ApiError INVALID_REGULAR_EXPRESSION."""
+        """Return the transactions that pass the filters. Raises ApiError INVALID_REGULAR_EXPRESSION."""
         if not self.is_active:
             return ListTransactionsResponse(error_code=by_name("COORDINATOR_NOT_AVAILABLE").code)
         return self.manager.list_transactions(producer_ids, states, duration_ms, pattern)
 
     def describe(self, transactional_id: str) -> DescribedTransaction:
-        """One transaction, or the error instead of it."""
+        """Describe a transaction, or return an error in its place."""
         try:
             metadata = self._described(transactional_id)
         except ApiError as error:
@@ -264,7 +265,7 @@ class TransactionCoordinator:
     # time and leadership --------------------------------------------------------------------------------------------------------
 
     def abort_timed_out(self, done: Callable[[IdAndProducer], EndCallback] | None = None) -> None:
-        """Abort the transactions that have been open for too long. `done(which)` gives the callback of each."""
+        """Abort transactions that have been open for too long. `done(which)` returns the callback for each."""
         for each in self.manager.timed_out():
             self._abort_timed_out(each, _tell(each) if done is None else done(each))
 
@@ -285,25 +286,25 @@ class TransactionCoordinator:
         )
 
     def begin_load(self, partition: int, coordinator_epoch: int) -> PartitionLoad:
-        """This broker is the coordinator of a partition's ids from now on."""
+        """Begin to load a partition: this broker is now the coordinator of its ids."""
         self.markers.remove_partition(partition)
         return self.manager.begin_load(partition, coordinator_epoch)
 
     def end_load(self, load: PartitionLoad) -> None:
-        """All records were read: serve the ids, and send the markers that may not have been written."""
+        """Finish a load: serve the ids, and send the markers that may not have been written."""
         for metadata in self.manager.end_load(load):
             is_commit = metadata.state is TransactionState.PREPARE_COMMIT
             target = metadata.prepare_complete(self.manager.now_ms())
             self.markers.add(load.coordinator_epoch, metadata, target, is_commit=is_commit)
 
     def resign(self, partition: int, coordinator_epoch: int | None) -> None:
-        """Another broker is the coordinator; without an epoch, this one has no replica of the partition any more."""
+        """Unload a partition: another broker is the coordinator. Without an epoch, this broker no longer has a replica."""
         self.manager.remove(partition, coordinator_epoch)
         self.markers.remove_partition(partition)
 
 
 def _is_expected(metadata: TransactionMetadata, producer_id: int, epoch: int) -> bool:
-    """Whether a producer may go on: its id is new or the known one, or it repeats a call that gave it a new id."""
+    """Whether a producer may continue: its id is new or the known one, or it repeats a call that gave it a new id."""
     return (
         metadata.producer_epoch == NO_PRODUCER_EPOCH
         or producer_id == metadata.producer_id

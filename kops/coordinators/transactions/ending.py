@@ -1,7 +1,7 @@
 """The end of a transaction: EndTxn, fencing and time-outs (Kafka's TransactionCoordinator.endTransaction, endTransactionWithTV1).
 
-The decision is written first. When the log has it, the client gets its answer, and the markers go to the partitions. In version 2 each end
-raises the epoch, and a client that did not get the answer may ask again with the epoch before (KIP-890):
+The decision is written first. When it is in the log, the client gets its answer, and the markers are sent to the partitions. In version 2
+each end raises the epoch, and a client that did not get the answer may repeat the request with the previous epoch (KIP-890):
 
     =============  ===================  ==================  ====================  ===================
     state          abort, old epoch     abort, this epoch   commit, old epoch     commit, this epoch
@@ -37,7 +37,7 @@ from kops.errors import ApiError
 log = logging.getLogger(__name__)
 
 EndCallback = Callable[[str, int, int], None]
-"""Gets the name of the error, and the producer id and epoch to go on with, -1 if they are not told."""
+"""Called with the name of the error, and the producer id and epoch for the next transaction, or -1 if they do not change."""
 _S = TransactionState
 _COMPLETE: Final = (_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT)
 _PREPARED: Final = (_S.PREPARE_COMMIT, _S.PREPARE_ABORT)
@@ -45,7 +45,7 @@ _PREPARED: Final = (_S.PREPARE_COMMIT, _S.PREPARE_ABORT)
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """A request, or a fence or time-out."""
+    """The end of a transaction: a client's request, a fence or a time-out."""
 
     transactional_id: str
     producer_id: int
@@ -72,7 +72,7 @@ class _End:
 
 
 class _AlreadyEndedError(Exception):
-    """The same end was made before."""
+    """The same end has already been made."""
 
 
 class TransactionEnding:
@@ -94,7 +94,7 @@ class TransactionEnding:
         is_commit: bool,
         is_from_client: bool,
     ) -> None:
-        """Commit or abort."""
+        """Commit or abort a transaction."""
         end = _End(transactional_id or "", producer_id, producer_epoch, client_version, is_commit, is_from_client, done)
         if not transactional_id:
             end.refuse("INVALID_REQUEST")
@@ -125,7 +125,7 @@ class TransactionEnding:
     def _prepare_1(self, end: _End, metadata: TransactionMetadata, is_fence: bool) -> Transition:
         if metadata.producer_id != end.producer_id:
             raise ApiError("INVALID_PRODUCER_ID_MAPPING")
-        # A client never raises its epoch.
+        # A client's request does not raise the epoch.
         is_wrong = end.is_from_client and end.producer_epoch != metadata.producer_epoch
         if is_wrong or end.producer_epoch < metadata.producer_epoch:
             raise ApiError("PRODUCER_FENCED")
@@ -138,7 +138,7 @@ class TransactionEnding:
         if metadata.state is not _S.ONGOING:
             raise _wrong_state(end, metadata)
         if is_fence and not end.is_commit:
-            # Make way, and write the raised epoch with the abort.
+            # Clear the pending fence, and write the raised epoch with the abort.
             metadata.pending = None
             metadata.producer_epoch = end.producer_epoch
             metadata.last_producer_epoch = NO_PRODUCER_EPOCH
@@ -148,7 +148,7 @@ class TransactionEnding:
     # version 2 ------------------------------------------------------------------------------------------------------------------
 
     def _prepare_2(self, end: _End, metadata: TransactionMetadata, is_fence: bool) -> Transition:
-        # The first request used up the epochs, so the next producer id is in use.
+        # The first request exhausted the epochs, so the next producer id is in use.
         is_retry_on_overflow = (
             not is_fence
             and metadata.previous_producer_id == end.producer_id
@@ -158,7 +158,7 @@ class TransactionEnding:
         is_retry_on_bump = not is_fence and metadata.producer_epoch == end.producer_epoch + 1
         is_retry = is_retry_on_bump or is_retry_on_overflow
         if metadata.pending is not None and not is_fence:
-            # First of all: the producer may already have the id that is pending here.
+            # Check this first: the producer may already have the id that is pending here.
             raise ApiError("CONCURRENT_TRANSACTIONS")
         if metadata.producer_id != end.producer_id and not is_retry_on_overflow:
             raise ApiError("INVALID_PRODUCER_ID_MAPPING")
@@ -177,7 +177,7 @@ class TransactionEnding:
         raise _wrong_state(end, metadata)
 
     def _prepare_end(self, end: _End, metadata: TransactionMetadata, is_fence: bool, *, is_without_partitions: bool) -> Transition:
-        # The end raises the epoch, so this is the time for the next producer id, also for a fence.
+        # The end raises the epoch, so the next producer id must be ready now, for a fence as well.
         error: ApiError | None = None
         next_producer_id = NO_PRODUCER_ID
         if metadata.is_epoch_exhausted:
@@ -196,7 +196,7 @@ class TransactionEnding:
     # both -----------------------------------------------------------------------------------------------------------------------
 
     def _written(self, end: _End, coordinator_epoch: int, error: str, *, is_fence: bool) -> None:
-        """The log has the decision, or does not."""
+        """Continue after the decision was written, or could not be written."""
         if error != NONE:
             log.info("Not sending the markers of %s: its end could not be written: %s", end.transactional_id, error)
             if is_fence and not end.is_version_2 and not end.is_commit:

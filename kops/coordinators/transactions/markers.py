@@ -1,8 +1,8 @@
-"""The markers that end transactions in their partitions: queues for each broker, and what its answers do.
+"""The markers that end transactions in their partitions: a queue for each broker, and the handling of answers.
 
-Source: Kafka's TransactionMarkerChannelManager, TxnMarkerQueue and TransactionMarkerRequestCompletionHandler. Kafka asks a broker while an
-earlier request to it is still unanswered; here markers wait until the answer, so one request takes more of them. When all partitions of a
-transaction have their markers, its end is written to the log.
+Source: Kafka's TransactionMarkerChannelManager, TxnMarkerQueue and TransactionMarkerRequestCompletionHandler. Kafka sends a request to a
+broker while an earlier one is unanswered. In kops markers wait for the answer, so one request carries more of them. When all partitions of
+a transaction have their markers, its end is written to the log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DONE: Final = frozenset({NONE, "UNSUPPORTED_FOR_MESSAGE_FORMAT", "UNSUPPORTED_V
 
 
 class Broker(Protocol):
-    """The address of a broker (`kops.metadata.image.metadata_cache.BrokerNode`); the id is -1 if it can't be reached."""
+    """The address of a broker (`kops.metadata.image.metadata_cache.BrokerNode`); the id is -1 if it cannot be reached."""
 
     @property
     def id(self) -> int: ...
@@ -50,7 +50,7 @@ class Broker(Protocol):
 
 @dataclass(eq=False, slots=True)
 class PendingEnd:
-    """A transaction whose decision is in the log and whose markers are not all written."""
+    """A transaction whose decision is in the log and some of whose markers are not written yet."""
 
     coordinator_epoch: int
     metadata: TransactionMetadata
@@ -59,7 +59,7 @@ class PendingEnd:
 
     @property
     def transactional_id(self) -> str:
-        """Whose it is."""
+        """The id of the transaction."""
         return self.metadata.transactional_id
 
 
@@ -72,7 +72,7 @@ class MarkerEntry(NamedTuple):
     partitions: tuple[TopicPartition, ...]
 
     def written(self) -> WritableTxnMarker:
-        """The marker in a request."""
+        """Return the marker in the form of a request."""
         topics: dict[str, list[int]] = {}
         for topic, number in self.partitions:
             topics.setdefault(topic, []).append(number)
@@ -87,7 +87,7 @@ class MarkerEntry(NamedTuple):
 
 
 class MarkerRequest(NamedTuple):
-    """What a broker is to be asked; give its answer to `TransactionMarkers.on_answer`."""
+    """A request to a broker. Pass the answer to `TransactionMarkers.on_answer`."""
 
     broker: Broker
     entries: list[MarkerEntry]
@@ -113,11 +113,11 @@ class _Queue:
 
 
 class TransactionMarkers:
-    """All markers that are due.
+    """All pending markers.
 
-    `leader_of` gives the address of a partition's leader, one with the id -1 if the leader can't be reached, and None if none is known.
-    `wake(is_retry)` is called when `take_requests` has something to do, soon or after a pause. `on_complete(transactional_id)` is called
-    when the end of a transaction is in the log.
+    `leader_of` returns the address of a partition's leader, with the id -1 if the leader cannot be reached, or None if the leader is
+    unknown. `wake(is_retry)` is called when `take_requests` has requests, at once or after a pause. `on_complete(transactional_id)` is
+    called when the end of a transaction is in the log.
     """
 
     def __init__(
@@ -135,18 +135,18 @@ class TransactionMarkers:
 
     @property
     def pending_count(self) -> int:
-        """Transactions that wait for markers."""
+        """The number of transactions that wait for markers."""
         return len(self._pending)
 
     def add(self, coordinator_epoch: int, metadata: TransactionMetadata, target: Transition, *, is_commit: bool) -> None:
-        """The decision over a transaction is in the log: send its markers, then write `target`."""
+        """Send the markers of a transaction whose decision is in the log, then write `target`."""
         pending = PendingEnd(coordinator_epoch, metadata, target, is_commit)
         self._pending[metadata.transactional_id] = pending
         self._enqueue(pending, metadata.producer_id, metadata.producer_epoch, list(metadata.partitions), is_retry=False)
         self._maybe_complete(metadata.transactional_id)
 
     def take_requests(self) -> list[MarkerRequest]:
-        """The requests that can be sent now. Also tries again what has failed before."""
+        """Return the requests that can be sent now, including retries."""
         to_complete, self._to_complete = self._to_complete, []
         for pending in to_complete:
             self._write_completion(pending)
@@ -161,10 +161,11 @@ class TransactionMarkers:
         return requests
 
     def on_answer(self, request: MarkerRequest, response: WriteTxnMarkersResponse | None) -> None:
-        """A broker has answered; None if the connection was lost or it can't answer."""
+        """Handle a broker's answer. None means that the connection was lost or the broker cannot answer."""
         self._in_flight.discard(request.broker.id)
         queue = self._queues.get(request.broker.id)
-        # What came in meanwhile goes out at once. What failed waits a little: a broker that refuses at once would be asked without a pause.
+        # New markers are sent at once. Failed ones wait a little, because a broker that rejects them at once would be asked without a
+        # pause.
         is_more = queue is not None and bool(queue.by_partition)
         errors = None if response is None else _errors_of(response)
         for entry in request.entries:
@@ -179,7 +180,7 @@ class TransactionMarkers:
             self._wake(False)
 
     def remove_partition(self, partition: int) -> None:
-        """This broker no longer coordinates the ids of a partition of the transaction log, or does so anew."""
+        """Drop the markers of a partition of the transaction log: this broker no longer coordinates its ids, or loads them again."""
         for queue in (self._unreachable, *self._queues.values()):
             for entry in queue.by_partition.pop(partition, ()):
                 self._forget(entry.pending)
@@ -205,7 +206,7 @@ class TransactionMarkers:
             self._wake(is_retry or leader.id < 0)
 
     def _skip(self, pending: PendingEnd, partitions: list[TopicPartition]) -> None:
-        """Nobody leads these, so they have probably been deleted."""
+        """Skip partitions without a known leader, which have probably been deleted."""
         try:
             known = self._manager.get(pending.transactional_id)
         except ApiError:
@@ -228,7 +229,7 @@ class TransactionMarkers:
     # answers ----------------------------------------------------------------------------------------------------------------------
 
     def _known(self, entry: MarkerEntry) -> KnownId | None:
-        """What is known of the entry's id, if this broker still is the coordinator that sent the marker."""
+        """Return the state of the entry's id, if this broker is still the coordinator that sent the marker."""
         transactional_id = entry.pending.transactional_id
         try:
             known = self._manager.get(transactional_id)

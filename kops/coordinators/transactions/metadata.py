@@ -1,6 +1,6 @@
-"""What is known of one transactional id, and the transitions of its transaction (Kafka's TransactionMetadata, TxnTransitMetadata).
+"""The state of one transactional id, and the transitions of its transaction (Kafka's TransactionMetadata, TxnTransitMetadata).
 
-A transition is prepared, written to the log, and completed when the log has it. Until then its target is the pending state, and no other
+A transition is prepared, written to the log, and completed when it is in the log. Until then its target is the pending state, and no other
 transition may begin. Epochs and producer ids follow KIP-360, KIP-588 and KIP-890.
 """
 
@@ -34,7 +34,7 @@ _PREPARE: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABO
 
 @dataclass(slots=True)
 class Transition:
-    """The target of a transition; its fields are those of the record that is written for it."""
+    """The target of a transition. Its fields are those of the record that is written for it."""
 
     state: TransactionState
     producer_id: int
@@ -52,7 +52,7 @@ class Transition:
 class TransactionMetadata:
     """One transactional id. Times in ms since the epoch; `start_ms` is -1 while no transaction is open.
 
-    `previous_producer_id` is that of the last transaction, `next_producer_id` the one that follows when the epochs are used up, -1 if there
+    `previous_producer_id` is that of the last transaction, `next_producer_id` the one to use when the epochs are exhausted; -1 if there
     is none. `client_version` is the transaction version of the client that made the last transition. `has_failed_epoch_fence`: an epoch was
     raised to fence a producer, but perhaps not written; it is not raised again.
     """
@@ -111,16 +111,16 @@ class TransactionMetadata:
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        """Whether the producer id is used up."""
+        """Whether the epochs of the producer id are exhausted."""
         return is_epoch_exhausted(self.producer_epoch)
 
     @property
     def is_two_phase_commit(self) -> bool:
-        """Whether another coordinator decides over the transaction, so that it has no time-out (KIP-939)."""
+        """Whether an external coordinator decides the transaction, so that it has no time-out (KIP-939)."""
         return self.timeout_ms == _INT_MAX
 
     def remove_partition(self, partition: TopicPartition) -> None:
-        """A partition has its marker. Raises TransactionStateError while no markers are due."""
+        """Remove a partition that has its marker. Raises TransactionStateError if no markers are pending."""
         if self.state not in _PREPARE:
             raise TransactionStateError(f"{self.transactional_id} is {self.state.label}: no marker can have been written")
         self.partitions.discard(partition)
@@ -135,7 +135,7 @@ class TransactionMetadata:
         return self._prepare(target)
 
     def prepare_increment_producer_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> Transition:
-        """Raise the epoch for a producer that starts, or goes on after an error with the epoch that it expects.
+        """Raise the epoch for a producer that starts, or continues after an error with the epoch that it expects.
 
         Raises ApiError PRODUCER_FENCED if the expected epoch is neither this one nor the last one.
         """
@@ -148,12 +148,12 @@ class TransactionMetadata:
             target.producer_epoch, target.last_producer_epoch = self.producer_epoch + 1, self.producer_epoch
         elif expected_epoch != self.last_producer_epoch:
             raise ApiError("PRODUCER_FENCED")
-        # Else a successful call was repeated: the epochs stay.
+        # Otherwise a successful call was repeated: the epochs do not change.
         self._begin_anew(target, timeout_ms, now_ms)
         return self._prepare(target)
 
     def prepare_producer_id_rotation(self, producer_id: int, timeout_ms: int, now_ms: int, *, keep_last_epoch: bool) -> Transition:
-        """Go on with another producer id, because the epochs of this one are used up."""
+        """Switch to another producer id, because the epochs of this one are exhausted."""
         if self.state is TransactionState.ONGOING or self.state in _PREPARE:
             raise TransactionStateError("Cannot rotate producer ids while a transaction is still pending")
         target = self._target(TransactionState.EMPTY)
@@ -179,7 +179,7 @@ class TransactionMetadata:
         """End the transaction. In version 2, each end raises the epoch, and one without partitions may be aborted."""
         target = self._target(state)
         if supports_epoch_bump(client_version):
-            # An abort goes through even if the epoch can't be raised; so a broken id recovers.
+            # An abort succeeds even if the epoch cannot be raised, so that a broken id recovers.
             if self.producer_epoch != MAX_EPOCH or state is not TransactionState.PREPARE_ABORT:
                 target.producer_epoch = _next_epoch(self.producer_epoch)
             target.last_producer_epoch = self.producer_epoch
@@ -191,7 +191,7 @@ class TransactionMetadata:
         return self._prepare(target)
 
     def prepare_complete(self, now_ms: int) -> Transition:
-        """All partitions have their markers. If the epochs are used up, the next producer id begins."""
+        """Complete the transaction: all partitions have their markers. If the epochs are exhausted, switch to the next producer id."""
         self.has_failed_epoch_fence = False
         is_commit = self.state is TransactionState.PREPARE_COMMIT
         target = self._target(TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT)
@@ -203,7 +203,7 @@ class TransactionMetadata:
         return self._prepare(target)
 
     def prepare_dead(self) -> Transition:
-        """The id has expired."""
+        """Expire the id."""
         target = self._target(TransactionState.DEAD)
         target.partitions = PartitionSet()
         return self._prepare(target)
@@ -244,7 +244,7 @@ class TransactionMetadata:
     # completing -------------------------------------------------------------------------------------------------------------------
 
     def complete_transition(self, target: Transition) -> None:
-        """The log has the transition. Raises TransactionStateError if it does not fit to what is known."""
+        """Complete a transition that is in the log. Raises TransactionStateError if it does not match the state."""
         if self.pending is None or self.pending is not target.state or not self._is_valid(target):
             raise TransactionStateError(f"{self.transactional_id} failed transition to state {target}: it is {self}")
         self.producer_id = target.producer_id
@@ -266,7 +266,7 @@ class TransactionMetadata:
             is_same_epoch = target.producer_epoch == self.producer_epoch
             return (is_same_epoch or self._is_bump(target)) and not target.partitions and target.start_ms == NO_TIMESTAMP
         if state not in _PREPARE and state not in _COMPLETE and state is not TransactionState.ONGOING:
-            return False  # neither a fence nor an expired id is ever completed
+            return False  # a fence or an expired id is never completed
         if target.timeout_ms != self.timeout_ms or not self._is_valid_producer(target):
             return False
         if state is TransactionState.ONGOING:

@@ -1,4 +1,4 @@
-"""A set of partitions that is walked in the order of a java.util.HashSet, so that records have the bytes that Kafka would write."""
+"""A set of partitions with the iteration order of a java.util.HashSet, so that records equal Kafka's byte for byte."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class PartitionSet:
         return all(partition in self._members for partition in partitions)
 
     def update(self, partitions: Iterable[TopicPartition]) -> None:
-        """Add these."""
+        """Add partitions."""
         for partition in partitions:
             self._members[partition] = None
             if len(self._members) > self._bins * 3 // 4:
                 self._bins *= 2
 
     def discard(self, partition: TopicPartition) -> None:
-        """Remove one."""
+        """Remove a partition."""
         self._members.pop(partition, None)
 
 

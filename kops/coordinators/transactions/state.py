@@ -12,15 +12,15 @@ NO_PRODUCER_EPOCH: Final = -1
 MAX_EPOCH: Final = 2**15 - 1
 NO_TIMESTAMP: Final = -1
 TV_0, TV_1, TV_2 = range(3)
-"""The levels of the feature `transaction.version`: the original, records that may get fields, a new epoch for each transaction."""
+"""The levels of the feature `transaction.version`: the original, flexible records, a new epoch for each transaction."""
 
 
 class TransactionStateError(KopsError):
-    """A transition that no coordinator may make (Java's IllegalStateException)."""
+    """An invalid transition (Java's IllegalStateException)."""
 
 
 class TransactionState(Enum):
-    """A state, with the number that records have and the name that DescribeTransactions gives."""
+    """A state, with its number in records and its name in DescribeTransactions."""
 
     EMPTY = 0, "Empty"
     ONGOING = 1, "Ongoing"
@@ -37,7 +37,7 @@ class TransactionState(Enum):
 
     @property
     def may_expire(self) -> bool:
-        """Whether a transactional id in this state is forgotten when it has not been used for long."""
+        """Whether an unused transactional id in this state expires."""
         return self in FINISHED
 
 
@@ -54,7 +54,7 @@ VALID_PREVIOUS: Final = {
     _S.DEAD: FINISHED,
     _S.PREPARE_EPOCH_FENCE: frozenset({_S.ONGOING}),
 }
-"""From which states a state may be reached."""
+"""The allowed previous states of each state."""
 BY_NUMBER: Final = {state.number: state for state in TransactionState}
 BY_LABEL: Final = {state.label: state for state in TransactionState}
 
@@ -70,5 +70,6 @@ def supports_epoch_bump(version: int) -> bool:
 
 
 def is_epoch_exhausted(epoch: int) -> bool:
-    """Whether a producer id is used up. The last epoch is the coordinator's, so that it can always fence a producer."""
+    """Whether the epochs of a producer id are exhausted. The last epoch is reserved for the coordinator, so that it can fence a
+    producer."""
     return epoch >= MAX_EPOCH - 1

@@ -1,7 +1,7 @@
 """All transactional ids of the partitions of `__transaction_state` that a broker leads (Kafka's TransactionStateManager).
 
-The state of an id changes when the log has the record of its transition. Partitions come and go with their leadership; the coordinator
-epoch is the leader's epoch, so what an earlier leadership began has no effect on a later one.
+The state of an id changes when the record of its transition is in the log. Partitions come and go with their leadership. The coordinator
+epoch is the leader epoch, so operations of an earlier leadership have no effect on a later one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TO_COORDINATOR_ERROR: Final = {
     "MESSAGE_TOO_LARGE": "UNKNOWN_SERVER_ERROR",
     "RECORD_LIST_TOO_LARGE": "UNKNOWN_SERVER_ERROR",
 }
-"""What a failed append means to a client of the coordinator."""
+"""The error for a client after a failed append."""
 
 
 class TransactionLog(Protocol):
@@ -51,14 +51,14 @@ class TransactionLog(Protocol):
 
 
 class KnownId(NamedTuple):
-    """A transactional id, and the epoch of the coordinator that knows it."""
+    """A transactional id and the coordinator's epoch."""
 
     coordinator_epoch: int
     metadata: TransactionMetadata
 
 
 class IdAndProducer(NamedTuple):
-    """The producer that a transactional id had."""
+    """A transactional id with its producer id and epoch."""
 
     transactional_id: str
     producer_id: int
@@ -67,7 +67,7 @@ class IdAndProducer(NamedTuple):
 
 @dataclass(slots=True)
 class LedPartition:
-    """What is known of one partition."""
+    """The state of one partition."""
 
     coordinator_epoch: int
     ids: dict[str, TransactionMetadata]
@@ -75,14 +75,14 @@ class LedPartition:
 
 @dataclass(slots=True)
 class PartitionLoad:
-    """A partition that is being read; give all its records to `read`."""
+    """A partition that is being loaded. Pass all its records to `read`."""
 
     partition: int
     coordinator_epoch: int
     ids: dict[str, TransactionMetadata] = field(default_factory=dict)
 
     def read(self, key: bytes, value: bytes | None) -> None:
-        """Take a record. Raises DecodeError, TransactionStateError."""
+        """Replay a record. Raises DecodeError, TransactionStateError."""
         found = read_transaction_record(key, value)
         if isinstance(found, UnknownVersion):
             log.warning("Unknown message %s with version %d while loading transactions. Ignoring it.", found.part, found.version)
@@ -97,9 +97,9 @@ class PartitionLoad:
 
 
 class TransactionStateManager:
-    """The state. `now_ms()` is the wall clock, `transaction_version()` the cluster's level of that feature.
+    """The state. `now_ms()` is the wall clock, `transaction_version()` the cluster's level of the feature.
 
-    `matcher(pattern)` tells whether a whole text matches a regular expression; ApiError INVALID_REGULAR_EXPRESSION if it is none.
+    `matcher(pattern)` returns a function that matches whole texts. It raises ApiError INVALID_REGULAR_EXPRESSION for an invalid pattern.
     """
 
     def __init__(
@@ -122,13 +122,13 @@ class TransactionStateManager:
         self._loading: dict[int, PartitionLoad] = {}
 
     def partition_for(self, transactional_id: str) -> int:
-        """The partition that an id belongs to."""
+        """Return the partition to which an id belongs."""
         return _absolute_hash(transactional_id) % self.partition_count
 
     # looking up -------------------------------------------------------------------------------------------------------------------
 
     def get(self, transactional_id: str) -> KnownId | None:
-        """What is known of an id. Raises ApiError COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR."""
+        """Return the state of an id, or None. Raises ApiError COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR."""
         partition = self.partition_for(transactional_id)
         if partition in self._loading:
             raise ApiError("COORDINATOR_LOAD_IN_PROGRESS")
@@ -139,7 +139,7 @@ class TransactionStateManager:
         return None if metadata is None else KnownId(led.coordinator_epoch, metadata)
 
     def put_if_absent(self, metadata: TransactionMetadata) -> KnownId:
-        """The id, known from now on. Raises ApiError as `get`."""
+        """Add an id unless it exists, and return its state. Raises ApiError like `get`."""
         known = self.get(metadata.transactional_id)
         if known is not None:
             return known
@@ -148,11 +148,11 @@ class TransactionStateManager:
         return KnownId(led.coordinator_epoch, metadata)
 
     def is_valid_timeout(self, timeout_ms: int, *, is_two_phase_commit: bool) -> bool:
-        """Whether a client may have this time-out; for two-phase commit there is none."""
+        """Whether a client may use this time-out. It does not apply to two-phase commit."""
         return is_two_phase_commit or 0 < timeout_ms <= self.config.transaction_max_timeout_ms
 
     def timed_out(self) -> list[IdAndProducer]:
-        """The transactions that have been open for too long, and that nothing else happens to."""
+        """Return the transactions that have been open for too long and have no pending transition."""
         now_ms = self.now_ms()
         return [
             IdAndProducer(each.transactional_id, each.producer_id, each.producer_epoch)
@@ -167,7 +167,7 @@ class TransactionStateManager:
     def list_transactions(
         self, producer_ids: Collection[int], state_names: Collection[str], duration_ms: int, pattern: str | None
     ) -> ListTransactionsResponse:
-        """The transactions that pass all filters; an empty one lets all pass. Raises ApiError INVALID_REGULAR_EXPRESSION."""
+        """Return the transactions that pass all filters; an empty filter passes all. Raises ApiError INVALID_REGULAR_EXPRESSION."""
         if self._loading:
             return ListTransactionsResponse(error_code=by_name("COORDINATOR_LOAD_IN_PROGRESS").code)
         states = {BY_LABEL[name] for name in state_names if name in BY_LABEL}
@@ -189,16 +189,16 @@ class TransactionStateManager:
     # leaderships ------------------------------------------------------------------------------------------------------------------
 
     def begin_load(self, partition: int, coordinator_epoch: int) -> PartitionLoad:
-        """This broker leads a partition from now on. Its ids are known after `end_load`."""
+        """Begin to load a partition that this broker now leads. Its ids are available after `end_load`."""
         load = self._loading[partition] = PartitionLoad(partition, coordinator_epoch)
         return load
 
     def is_wanted(self, load: PartitionLoad) -> bool:
-        """Whether the partition is still to be loaded."""
+        """Whether the load has not been cancelled."""
         return self._loading.get(load.partition) is load
 
     def end_load(self, load: PartitionLoad) -> list[TransactionMetadata]:
-        """All records were read -> the transactions whose markers must be sent again; their completion is still to be prepared."""
+        """Finish a load. Returns the transactions whose markers must be sent again; their completion must still be prepared."""
         if not self.is_wanted(load):
             return []
         del self._loading[load.partition]
@@ -207,7 +207,7 @@ class TransactionStateManager:
         return [each for each in load.ids.values() if each.state in prepared]
 
     def remove(self, partition: int, coordinator_epoch: int | None) -> None:
-        """This broker no longer leads a partition; without an epoch, it has no replica of it either."""
+        """Unload a partition that this broker no longer leads. Without an epoch, it no longer has a replica either."""
         load = self._loading.get(partition)
         if load is not None and (coordinator_epoch is None or load.coordinator_epoch < coordinator_epoch):
             del self._loading[partition]
@@ -226,7 +226,7 @@ class TransactionStateManager:
     ) -> None:
         """Write a prepared transition and complete it. `done` gets the name of the error, NONE if it is complete.
 
-        After an error the pending state is given up, unless `keeps_pending(error)`: the caller tries again.
+        After an error the pending state is cleared, unless `keeps_pending(error)`: then the caller retries.
         """
         value = value_bytes(target, self.transaction_version())
         batch = BatchBuilder()
@@ -273,7 +273,7 @@ class TransactionStateManager:
     # expiry -----------------------------------------------------------------------------------------------------------------------
 
     def remove_expired(self) -> None:
-        """Forget the ids that have not been used for `transactional.id.expiration.ms`: write their tombstones."""
+        """Write tombstones for the ids that have not been used for `transactional.id.expiration.ms`."""
         for partition, led in list(self.partitions.items()):
             limit = self._log.max_batch_size(partition)
             if limit is None:

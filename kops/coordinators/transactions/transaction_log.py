@@ -24,14 +24,14 @@ _SHORT: Final = Struct(">h")
 
 
 class UnknownVersion(NamedTuple):
-    """A record that a newer coordinator wrote: `part` is key or value."""
+    """A record of a newer version: `part` is key or value."""
 
     part: str
     version: int
 
 
 class LoggedId(NamedTuple):
-    """What a record says of a transactional id: `metadata` is None where it was forgotten."""
+    """The state of a transactional id in a record; `metadata` is None for a tombstone."""
 
     transactional_id: str
     metadata: TransactionMetadata | None
@@ -39,12 +39,12 @@ class LoggedId(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def key_bytes(transactional_id: str) -> bytes:
-    """The key of a transactional id."""
+    """Return the key of a transactional id."""
     return write_coordinator_key(TransactionLogKey(transactional_id))
 
 
 def value_bytes(target: Transition, transaction_version: int) -> bytes:
-    """The value of a transition. `transaction_version` is the cluster's. Raises TransactionStateError for Empty with partitions."""
+    """Return the value of a transition. `transaction_version` is the cluster's. Raises TransactionStateError for Empty with partitions."""
     is_empty = target.state is TransactionState.EMPTY
     if is_empty and target.partitions:
         raise TransactionStateError(f"Transaction is not expected to have any partitions since its state is Empty: {target}")
@@ -66,7 +66,7 @@ def value_bytes(target: Transition, transaction_version: int) -> bytes:
 
 
 def read_transaction_record(key: bytes, value: bytes | None) -> LoggedId | UnknownVersion:
-    """What a record says. Raises DecodeError for wrong bytes, TransactionStateError for an unknown state."""
+    """Decode a record. Raises DecodeError for malformed bytes, TransactionStateError for an unknown state."""
     key_version = _version(key)
     if key_version != _TYPE:
         return UnknownVersion("key", key_version)
@@ -109,5 +109,5 @@ def _topics(partitions: list[TopicPartition]) -> list[PartitionsSchema]:
 
 def _version(data: bytes) -> int:
     if len(data) < _SHORT.size:
-        raise DecodeError(f"{len(data)} byte(s) where two say the version", position=0)
+        raise DecodeError(f"{len(data)} byte(s), too few for a version", position=0)
     return int(_SHORT.unpack_from(data)[0])

@@ -22,13 +22,13 @@ from kops.records.log_offsets import TopicPartition
 log = logging.getLogger(__name__)
 
 VerifiedCallback = Callable[[dict[TopicPartition, str]], None]
-"""Gets the errors of the partitions that are not in the transaction; the others have none."""
+"""Called with the errors of partitions that are not in the transaction. Other partitions have no error."""
 FIRST_BROKER_VERSION: Final = 4
 """The first version of AddPartitionsToTxn for brokers."""
 
 
 class TransactionSupport(Enum):
-    """What a client knows, by the version of its request. `adds_partitions`: it leaves it to the brokers to add partitions."""
+    """A client's support of transactions, by the version of its request. `adds_partitions`: it relies on the brokers to add partitions."""
 
     DEFAULT_ERROR = 0
     GENERIC_ERROR = 1
@@ -36,17 +36,17 @@ class TransactionSupport(Enum):
 
     @property
     def adds_partitions(self) -> bool:
-        """Whether partitions are added to the transaction, not only verified."""
+        """Whether brokers add partitions to the transaction, not only verify them."""
         return self is TransactionSupport.ADD_PARTITION
 
 
 def support_of_produce(version: int) -> TransactionSupport:
-    """What clients know that send this version of Produce."""
+    """Return the support of clients that send this version of Produce."""
     return _support(version, 10, 11)
 
 
 def support_of_txn_offset_commit(version: int) -> TransactionSupport:
-    """What clients know that send this version of TxnOffsetCommit."""
+    """Return the support of clients that send this version of TxnOffsetCommit."""
     return _support(version, 3, 4)
 
 
@@ -103,7 +103,7 @@ class TransactionVerifications:
         support: TransactionSupport,
         done: VerifiedCallback,
     ) -> None:
-        """Ask the coordinator to add partitions to the transaction, or whether they are in it."""
+        """Ask the coordinator to add partitions to the transaction, or to verify that they are in it."""
         broker = self._coordinator_of(transactional_id)
         if broker is None:
             done(dict.fromkeys(partitions, "COORDINATOR_NOT_AVAILABLE"))
@@ -125,7 +125,7 @@ class TransactionVerifications:
             if epoch > transaction.producer_epoch:
                 added.fail("INVALID_PRODUCER_EPOCH")
                 return
-            # The old producer is fenced, or the same one asks again.
+            # The old producer is fenced, or the same producer repeats its request.
             del request.waiting[transaction.transactional_id]
             before.fail("INVALID_PRODUCER_EPOCH" if epoch < transaction.producer_epoch else "NETWORK_EXCEPTION")
         request.waiting[transaction.transactional_id] = added
@@ -145,14 +145,14 @@ class TransactionVerifications:
         return taken
 
     def on_answer(self, request: VerificationRequest, answer: AddPartitionsToTxnResponse | ApiError) -> None:
-        """A coordinator has answered, or the request failed."""
+        """Handle a coordinator's answer, or the failure of the request."""
         busy = self._in_flight[request.broker]
         busy.discard(request.lane)
         if not busy:
             del self._in_flight[request.broker]
         if isinstance(answer, ApiError):
             log.warning("No verification of transactions by broker %d: %s", request.broker.id, answer)
-            if answer.name == "UNSUPPORTED_VERSION":  # by a broker that can't verify
+            if answer.name == "UNSUPPORTED_VERSION":  # an older broker, which cannot verify
                 for each in request.waiting.values():
                     each.done({})
             else:
@@ -181,7 +181,7 @@ class TransactionVerifications:
 
 
 def _told(error: str, support: TransactionSupport) -> str:
-    """The error as a producer expects it."""
+    """Convert the error into one that the producer expects."""
     if error == "PRODUCER_FENCED":
         return "INVALID_PRODUCER_EPOCH"
     if error == "TRANSACTION_ABORTABLE" and support is TransactionSupport.DEFAULT_ERROR:
@@ -190,9 +190,9 @@ def _told(error: str, support: TransactionSupport) -> str:
 
 
 def produce_error(error: str, support: TransactionSupport) -> tuple[str, str | None]:
-    """The error that a producer gets for an unverified partition, and its text (ReplicaManager.handleProduceAppend).
+    """Return the error and its text for a producer whose partition is not verified (ReplicaManager.handleProduceAppend).
 
-    Old clients would not ask again after the coordinator's errors; NOT_ENOUGH_REPLICAS makes all of them ask again.
+    Old clients do not retry after a coordinator's errors. They all retry after NOT_ENOUGH_REPLICAS.
     """
     if error == "INVALID_TXN_STATE":
         return error, "Partition was not added to the transaction"

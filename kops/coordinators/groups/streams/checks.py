@@ -14,13 +14,13 @@ RequestedTasks = Sequence[TaskIds] | None
 
 
 def check_room(group: StreamsGroup, max_size: int) -> None:
-    """Raise ApiError GROUP_MAX_SIZE_REACHED if the group is full, also for a member that joins again."""
+    """Raise ApiError GROUP_MAX_SIZE_REACHED if the group is full, even for a member that joins again."""
     if group.member_count >= max_size:
         raise ApiError("GROUP_MAX_SIZE_REACHED", f"The streams group has reached its maximum capacity of {max_size} members.")
 
 
 def check_epoch(member: StreamsGroupMember, request: StreamsGroupHeartbeatRequest) -> None:
-    """Raise ApiError FENCED_MEMBER_EPOCH unless the epoch is the member's, or the previous one because a response was lost."""
+    """Raise ApiError FENCED_MEMBER_EPOCH unless the epoch is the member's current one, or the previous one after a lost response."""
     epoch = request.member_epoch
     if epoch == 0 or epoch == member.member_epoch:
         return
@@ -54,7 +54,7 @@ def check_tasks(subtopologies: Mapping[str, ConfiguredSubtopology], tasks: Reque
 
 
 def _are_among(tasks: RequestedTasks, assigned: Mapping[str, Collection[int]]) -> bool:
-    """Whether the member says what it has, and has nothing but its assignment."""
+    """Whether the member reports its tasks, and all of them are in its assignment."""
     if tasks is None:
         return False
     return all(

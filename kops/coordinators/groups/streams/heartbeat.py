@@ -44,7 +44,7 @@ class _Metadata(NamedTuple):
 
 
 class Heartbeats:
-    """Handles heartbeats, and the first assignment of a group, which waits for more members."""
+    """Handles heartbeats, and the delayed first assignment of a group."""
 
     def __init__(self, lookup: GroupLookup, leaves: Leaves) -> None:
         self._lookup = lookup
@@ -52,7 +52,7 @@ class Heartbeats:
         self._timer = lookup.around.timer
 
     def heartbeat(self, context: RequestContext, request: StreamsGroupHeartbeatRequest) -> CoordinatorResult[HeartbeatResult]:
-        """A member joins (epoch 0) or stays. Raises ApiError."""
+        """Handle a heartbeat of a member that joins (epoch 0) or stays. Raises ApiError."""
         records: list[CoordinatorRecord] = []
         statuses: list[answering.Status] = []
         group_id, member_id, is_joining = request.group_id, request.member_id, request.member_epoch == 0
@@ -89,7 +89,7 @@ class Heartbeats:
         return CoordinatorResult(records, HeartbeatResult(response, metadata.topology.topics_to_create if problem is not None else {}))
 
     def _configure(self, group: StreamsGroup, topology: StreamsTopology) -> _Metadata:
-        """Look at the topics of the topology, if they may have changed."""
+        """Configure the topology with the cluster's topics, if these may have changed."""
         known = group.configured_topology
         is_new = group.topology is None
         if not is_new and known is not None and not group.has_metadata_expired(self._lookup.around.now_ms()):
@@ -113,7 +113,7 @@ class Heartbeats:
         *,
         is_changed: bool,
     ) -> int:
-        """The group's epoch, which rises if something has changed. Raises ApiError INVALID_REQUEST for tasks that are not there."""
+        """Return the group's epoch, raised if something has changed. Raises ApiError INVALID_REQUEST for unknown tasks."""
         validated_epoch = -1
         if metadata.topology.is_ready:
             validated_epoch = topology.epoch
@@ -133,7 +133,7 @@ class Heartbeats:
             self._timer.schedule_if_absent(initial_rebalance_key(group_id), delay_ms, lambda: self._assign_first(group_id), retry=False)
 
     def _assign_first(self, group_id: str) -> CoordinatorResult[None]:
-        """The delay is over."""
+        """Compute the first assignment after the initial delay."""
         try:
             group = self._lookup.group(group_id)
         except ApiError:
@@ -159,7 +159,7 @@ class Heartbeats:
         records: list[CoordinatorRecord],
         statuses: list[answering.Status],
     ) -> _Target:
-        """A new target assignment, if the group's epoch is higher and nothing holds it back; else the last one."""
+        """Return a new target assignment if the group's epoch has risen and nothing delays it, otherwise the last one."""
         group_id = group.group_id
         if self._timer.is_scheduled(initial_rebalance_key(group_id)):
             text = "Assignment delayed due to the configured initial rebalance delay."
@@ -194,7 +194,7 @@ class Heartbeats:
         request: StreamsGroupHeartbeatRequest,
         records: list[CoordinatorRecord],
     ) -> StreamsGroupMember:
-        """The member after its next step, which is written if it changes anything."""
+        """Return the member after its next step. A changed member is written."""
         if member.is_reconciled_to(target.epoch):
             return member
         owned = None
@@ -231,13 +231,13 @@ class Heartbeats:
         if group.endpoint_epoch != request.endpoint_information_epoch:
             response.partitions_by_user_endpoint = group.endpoints(new, self._lookup.image)
         if self._lookup.around.store.get(group.group_id) is not None:
-            # A group that this request makes does not keep its epoch of endpoints.
+            # A group that this request creates does not keep its endpoint epoch.
             response.endpoint_information_epoch = group.endpoint_epoch
         return response
 
 
 def _updated(member: StreamsGroupMember, context: RequestContext, request: StreamsGroupHeartbeatRequest) -> StreamsGroupMember:
-    """The member as the request says. What it leaves out stays."""
+    """Return the member with the fields of the request. Omitted fields do not change."""
     endpoint, tags = request.user_endpoint, request.client_tags
     client_tags = member.client_tags
     if tags is not None:
@@ -258,7 +258,7 @@ def _updated(member: StreamsGroupMember, context: RequestContext, request: Strea
 
 
 def _update_topology(group: StreamsGroup, topology: Topology | None, records: list[CoordinatorRecord]) -> StreamsTopology:
-    """The group's topology, which the first member brings. Raises ApiError INVALID_REQUEST for another one."""
+    """Return the group's topology, which the first member sends. Raises ApiError INVALID_REQUEST for a different one."""
     known = group.topology
     if topology is None:
         if known is None:

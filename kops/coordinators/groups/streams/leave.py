@@ -1,4 +1,4 @@
-"""Members of a streams group leave or are put out, and the timers that do so (from Kafka's GroupMetadataManager)."""
+"""Members that leave a streams group or are removed from it, and their timers (from Kafka's GroupMetadataManager)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ R = TypeVar("R")
 
 
 class Leaves:
-    """Handles heartbeats with the epochs -1 and -2, and members whose time is over."""
+    """Handles heartbeats with the epochs -1 and -2, and members whose timers expire."""
 
     def __init__(self, lookup: GroupLookup) -> None:
         self._lookup = lookup
         self._timer = lookup.around.timer
 
     def leave(self, request: StreamsGroupHeartbeatRequest) -> CoordinatorResult[HeartbeatResult]:
-        """A member leaves. Raises ApiError."""
+        """Handle a member that leaves. Raises ApiError."""
         group = self._lookup.group(request.group_id)
         if request.shutdown_application:
             group.request_shutdown(request.member_id)
@@ -35,23 +35,23 @@ class Leaves:
         return self._fence(group, group.member(request.member_id), HeartbeatResult(response, {}))
 
     def schedule_session(self, group_id: str, member_id: str) -> None:
-        """A member was heard of: its session begins anew."""
+        """Restart a member's session timer after a request."""
         delay_ms = self._lookup.session_timeout_ms(group_id)
         self._timer.schedule(_session_key(group_id, member_id), delay_ms, lambda: self._fence_by_id(group_id, member_id))
 
     def schedule_rebalance(self, group_id: str, member: StreamsGroupMember) -> None:
-        """A member has to give up tasks before its rebalance timeout."""
+        """Start the timer of a member that must revoke tasks within its rebalance timeout."""
         member_id, epoch = member.member_id, member.member_epoch
         self._timer.schedule(
             _rebalance_key(group_id, member_id), member.rebalance_timeout_ms, lambda: self._fence_by_id(group_id, member_id, epoch)
         )
 
     def cancel_rebalance(self, group_id: str, member_id: str) -> None:
-        """A member has given up its tasks."""
+        """Cancel that timer: the member has revoked its tasks."""
         self._timer.cancel(_rebalance_key(group_id, member_id))
 
     def _fence_by_id(self, group_id: str, member_id: str, epoch: int | None = None) -> CoordinatorResult[None]:
-        """Time is over for a member, if it is still there, and at `epoch` if that is given."""
+        """Remove a member whose timer has expired, if it still exists and, if `epoch` is given, still has that epoch."""
         try:
             group = self._lookup.group(group_id)
             member = group.member(member_id)

@@ -19,7 +19,7 @@ METADATA_REFRESH_INTERVAL_MS: Final = 2**31 - 1
 
 
 class GroupLookup:
-    """What all parts that handle streams groups share."""
+    """Look-ups that all modules for streams groups share."""
 
     def __init__(self, around: Surroundings) -> None:
         self.around = around
@@ -41,9 +41,9 @@ class GroupLookup:
         return _streams_group(self.around.store.committed_group(group_id))
 
     def group_of_heartbeat(self, group_id: str, records: list[CoordinatorRecord], *, create: bool) -> StreamsGroup:
-        """The group of a member. One that joins may make it, which the shard has when its records are replayed.
+        """Return the group of a member. With `create`, it may be new; the shard stores it when its records are replayed.
 
-        An empty classic group makes way for it.
+        It replaces an empty classic group.
         """
         group = self.around.store.get(group_id)
         if group is None and not create:
@@ -53,7 +53,7 @@ class GroupLookup:
         return _streams_group(group)
 
     def persisted_group(self, group_id: str, *, create: bool) -> StreamsGroup | None:
-        """The group of a record; with `create` a new one if there is none or one that only keeps offsets."""
+        """Return the group of a record. With `create`, replace a missing group, or one that only stores offsets, by a new one."""
         store = self.around.store
         group = store.get(group_id)
         if isinstance(group, StreamsGroup):
@@ -67,20 +67,20 @@ class GroupLookup:
         return made
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """How long a member may be silent."""
+        """The session time-out of members."""
         return self._setting(group_id, "streams.session.timeout.ms", self.around.config.group_streams_session_timeout_ms)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """How often members shall send heartbeats."""
+        """The heartbeat interval of members."""
         return self._setting(group_id, "streams.heartbeat.interval.ms", self.around.config.group_streams_heartbeat_interval_ms)
 
     def initial_rebalance_delay_ms(self, group_id: str) -> int:
-        """How long the first assignment waits for more members."""
+        """The delay of the first assignment, in which more members may join."""
         default = self.around.config.group_streams_initial_rebalance_delay_ms
         return self._setting(group_id, "streams.initial.rebalance.delay.ms", default)
 
     def assignment_interval_ms(self, group_id: str) -> int:
-        """How long a target assignment stays at least."""
+        """The shortest time between two target assignments."""
         return self._setting(group_id, "streams.assignment.interval.ms", self.around.config.group_streams_assignment_interval_ms)
 
     def assignment_configs(self, group_id: str) -> dict[str, str]:

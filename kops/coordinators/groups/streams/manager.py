@@ -24,7 +24,7 @@ from kops.protocol.messages.streams_group_heartbeat_request import StreamsGroupH
 
 
 class StreamsGroupManager:
-    """What the shard delegates to."""
+    """Handles the streams groups of a shard."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -58,7 +58,7 @@ class StreamsGroupManager:
         return described
 
     def on_loaded(self) -> None:
-        """All records were replayed: the members' sessions begin anew."""
+        """Start the session timers of all members."""
         for group_id in self._around.store.ids():
             group = self._around.store.get(group_id)
             if not isinstance(group, StreamsGroup):
@@ -69,7 +69,7 @@ class StreamsGroupManager:
                     self._leaves.schedule_rebalance(group_id, member)
 
     def on_metadata_update(self, delta: CoordinatorDelta | None, image: CoordinatorImage) -> None:
-        """Topics have changed: their hashes have, too. The groups are told by the manager of consumer groups."""
+        """Drop the cached hashes of changed topics. The manager of consumer groups informs the groups."""
         before, self._image_before = self._image_before, image
         if delta is None:
             return
@@ -81,4 +81,4 @@ class StreamsGroupManager:
                 self._lookup.topic_hashes.forget(topic.name)
 
     def on_unloaded(self) -> None:
-        """Nobody waits for streams groups."""
+        """Do nothing: streams groups have no pending responses."""

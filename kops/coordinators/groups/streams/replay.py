@@ -27,7 +27,7 @@ from kops.protocol.messages.streams_group_topology_value import StreamsGroupTopo
 
 
 class Replays:
-    """What is called for each type of records. A tombstone for what is not there changes nothing."""
+    """The replay function of each record type. A tombstone for a missing entry changes nothing."""
 
     def __init__(self, lookup: GroupLookup) -> None:
         self._lookup = lookup
@@ -122,7 +122,7 @@ class Replays:
         self._update_topics(key.group_id, before, [] if topology is None else topology.required_topics())
 
     def _update_topics(self, group_id: str, before: Collection[str], after: Collection[str]) -> None:
-        """Note which topics the group needs now."""
+        """Update the index of groups by required topic."""
         store = self._lookup.around.store
         for topic in before:
             if topic not in after:
@@ -133,5 +133,5 @@ class Replays:
 
 
 def _broken(text: str) -> ApiError:
-    """What Kafka throws as an IllegalStateException."""
+    """Return the error for a state in which Kafka throws IllegalStateException."""
     return ApiError("UNKNOWN_SERVER_ERROR", text)

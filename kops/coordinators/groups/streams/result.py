@@ -1,4 +1,4 @@
-"""What a heartbeat to a streams group gives (Kafka's StreamsGroupHeartbeatResult)."""
+"""The result of a heartbeat to a streams group (Kafka's StreamsGroupHeartbeatResult)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kops.protocol.messages.streams_group_heartbeat_response import StreamsGroup
 
 
 class HeartbeatResult(NamedTuple):
-    """The response, and the internal topics by name that the broker shall create."""
+    """The response, and the internal topics, by name, that the broker must create."""
 
     response: StreamsGroupHeartbeatResponse
     topics_to_create: Mapping[str, CreatableTopic]

@@ -1,4 +1,4 @@
-"""A new target assignment for a streams group (Kafka's streams TargetAssignmentBuilder, TopologyMetadata)."""
+"""Computes a new target assignment for a streams group (Kafka's streams TargetAssignmentBuilder, TopologyMetadata)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kops.coordinators.groups.streams.topics.configured import ConfiguredTopolog
 
 
 class TargetAssignment(NamedTuple):
-    """The members whose assignments differ from before, in the order of their records, and all assignments."""
+    """The members whose assignments changed, in the order of their records, and all assignments."""
 
     changed: Mapping[str, TargetTasks]
     members: Mapping[str, TargetTasks]
@@ -23,7 +23,7 @@ class TargetAssignment(NamedTuple):
 def build_target_assignment(
     group: StreamsGroup, topology: ConfiguredTopology, configs: Mapping[str, str], updated: StreamsGroupMember | None
 ) -> TargetAssignment:
-    """Assign for the group's members, one of which may be `updated`. Nobody gets a task before the topology is ready.
+    """Compute the assignment of the group's members. `updated` has a changed member. Until the topology is ready, no member gets tasks.
 
     Raises TaskAssignorError.
     """

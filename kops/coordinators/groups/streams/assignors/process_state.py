@@ -1,4 +1,4 @@
-"""How busy a process of a Streams application is while tasks are assigned (Kafka's ProcessState)."""
+"""The load of a process of a Streams application during an assignment (Kafka's ProcessState)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Counted:
 
 
 class ProcessState:
-    """One process: its members, which are threads, and the tasks that they have got so far."""
+    """One process: its members, which are threads, and the tasks assigned to them so far."""
 
     def __init__(self) -> None:
         self.load = 0.0
@@ -29,7 +29,7 @@ class ProcessState:
         self._by_load: JavaPriorityQueue[_Counted] | None = None
 
     def add_member(self, member_id: str) -> None:
-        """The process has this member."""
+        """Add a member to the process."""
         self.task_counts[member_id] = 0
 
     def has_task(self, task: Task) -> bool:
@@ -37,16 +37,16 @@ class ProcessState:
         return task in self._tasks
 
     def count_of(self, member_id: str) -> int:
-        """How many tasks a member has."""
+        """Return the number of a member's tasks."""
         return self.task_counts[member_id]
 
     def add(self, member_id: str, task: Task, *, is_active: bool) -> int:
-        """A member gets a task; how many it has then."""
+        """Assign a task to a member. Returns the member's number of tasks."""
         self._by_load = None
         return self._add(member_id, task, is_active=is_active)
 
     def add_to_least_loaded(self, task: Task, *, is_active: bool) -> int:
-        """The member with the fewest tasks gets a task; how many it has then."""
+        """Assign a task to the member with the fewest tasks. Returns that member's number of tasks."""
         if len(self.task_counts) == 1:
             return self._add(next(iter(self.task_counts)), task, is_active=is_active)
         if self._by_load is None:

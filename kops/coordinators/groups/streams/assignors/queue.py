@@ -1,4 +1,4 @@
-"""A queue that gives equals in the same order as java.util.PriorityQueue: a binary heap with Java's moves."""
+"""A priority queue that returns equal entries in the order of java.util.PriorityQueue: a binary heap with Java's algorithm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class JavaPriorityQueue(Generic[T]):
         return len(self._heap)
 
     def add(self, entry: T) -> None:
-        """Put an entry in."""
+        """Add an entry."""
         heap, weight = self._heap, self._weight(entry)
         heap.append(entry)
         place = len(heap) - 1
@@ -34,7 +34,7 @@ class JavaPriorityQueue(Generic[T]):
         heap[place] = entry
 
     def poll(self) -> T | None:
-        """Take the lightest out; None if there is none."""
+        """Remove and return the entry with the smallest weight, or None if the queue is empty."""
         heap = self._heap
         if not heap:
             return None

@@ -1,4 +1,4 @@
-"""What an assignor of tasks is told and what it gives (Kafka's streams GroupSpec, TopologyDescriber, TaskId, TasksTuple)."""
+"""The input and output of an assignor of tasks (Kafka's streams GroupSpec, TopologyDescriber, TaskId, TasksTuple)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Task(NamedTuple):
 
 
 def task_hash(task: Task) -> int:
-    """The 32 bits of hashCode of Kafka's record TaskId."""
+    """Return the hashCode of Kafka's record TaskId as an unsigned 32-bit number."""
     return (31 * text_hash(task.subtopology_id) + task.number) & 0xFFFF_FFFF
 
 
 class TargetTasks(NamedTuple):
-    """The tasks that a member shall have."""
+    """The target assignment of a member."""
 
     active: TaskNumbers = NO_NUMBERS
     standby: TaskNumbers = NO_NUMBERS
@@ -43,14 +43,14 @@ NO_TARGET: Final = TargetTasks()
 
 
 class MemberSpec(NamedTuple):
-    """A member: the process that it is a thread of, and the tasks that it was assigned."""
+    """A member, the process to which it belongs as a thread, and its current tasks."""
 
     process_id: str
     tasks: TargetTasks
 
 
 class SubtopologySpec(NamedTuple):
-    """How many tasks a subtopology has, and whether they have state."""
+    """The number of tasks of a subtopology, and whether they have state."""
 
     task_count: int
     is_stateful: bool

@@ -1,7 +1,7 @@
 """The assignor of streams groups, named `sticky` (Kafka's StickyTaskAssignor).
 
-Active tasks stay where they were, or move to where they were on standby, as far as the load allows. The rest goes to the processes with
-the least load. Standby tasks of subtopologies with state follow in the same way.
+If the load allows, an active task stays on its member or moves to a member that has it as a standby task. Other tasks go to the processes
+with the least load. Standby tasks of subtopologies with state are then assigned in the same way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NUM_STANDBY_REPLICAS: Final = "num.standby.replicas"
 
 
 def assign(group: GroupSpec) -> dict[str, TargetTasks]:
-    """The tasks of each member. Raises TaskAssignorError."""
+    """Return the target assignment of each member. Raises TaskAssignorError."""
     return _Assignment(group).run()
 
 
@@ -30,7 +30,7 @@ class _Member(NamedTuple):
 
 
 class _Quota:
-    """How many tasks a member may have: what is left, divided by the members that are not full."""
+    """The number of tasks that a member may have: the remaining tasks divided by the members that are not full."""
 
     def __init__(self, task_count: int, member_count: int) -> None:
         self._task_count = task_count
@@ -38,7 +38,7 @@ class _Quota:
         self.per_member = self._divide()
 
     def note(self, count: int) -> None:
-        """A member has this many tasks now."""
+        """Take the new number of tasks of a member into account."""
         if count == self.per_member:
             self._member_count -= 1
             self._task_count -= count
@@ -47,7 +47,7 @@ class _Quota:
     def _divide(self) -> int:
         if not self._member_count:
             return 0
-        quotient = abs(self._task_count) // self._member_count  # as Java divides
+        quotient = abs(self._task_count) // self._member_count  # Java's integer division
         quotient = -quotient if self._task_count < 0 else quotient
         return quotient + (self._task_count - quotient * self._member_count > 0)
 
@@ -75,7 +75,7 @@ class _Assignment:
                 self._was_standby.setdefault(task, []).append(member)
 
     def run(self) -> dict[str, TargetTasks]:
-        """Assign."""
+        """Compute the assignment."""
         self._assign_active()
         if self._replica_count > 0:
             self._assign_standby()
@@ -100,7 +100,7 @@ class _Assignment:
             by_load.add(process)
 
     def _gets_active(self, member: _Member | None, task: Task) -> bool:
-        """Give the task to a member if it has room for it."""
+        """Assign the active task to a member if it is below its quota. Returns whether it was assigned."""
         if member is None or member.process.count_of(member.member_id) >= self._active_quota.per_member:
             return False
         self._note_active(member.process.add(member.member_id, task, is_active=True))
@@ -126,7 +126,7 @@ class _Assignment:
                     break  # there are more replicas than processes
 
     def _gets_standby_back(self, task: Task) -> bool:
-        """Give a standby task to who had the active one, or to who had the standby one, if there is room."""
+        """Assign a standby task to the former owner of the active task, or of the standby task, if it has room."""
         before = self._was_active.get(task)
         if before is not None and not before.process.has_task(task) and self._gets_standby_as(before, task):
             return True
@@ -140,7 +140,7 @@ class _Assignment:
         return True
 
     def _gets_standby(self, by_load: JavaPriorityQueue[ProcessState], task: Task) -> bool:
-        """Give a standby task to the process with the least load that does not have the task."""
+        """Assign a standby task to the process with the least load that does not have the task."""
         passed: list[ProcessState] = []
         found = None
         while (process := by_load.poll()) is not None:
@@ -156,7 +156,7 @@ class _Assignment:
 
     @staticmethod
     def _least_loaded(members: list[_Member] | None, task: Task | None) -> _Member | None:
-        """The one of some members that has the least to do. A process that has the task counts as Kafka counts it."""
+        """Return the member with the least load. A process that has the task is counted as in Kafka."""
         if not members:
             return None
         found = members[0]
@@ -166,7 +166,7 @@ class _Assignment:
                 own = member.process.count_of(member.member_id)
                 if own < count:
                     found, load, count = member, member.process.load, own
-        # Kafka asks the first member's process, also where another member was found.
+        # Kafka checks the first member's process, even if another member was found.
         return found if task is None or not members[0].process.has_task(task) else None
 
     def _by_load(self) -> JavaPriorityQueue[ProcessState]:
@@ -186,7 +186,7 @@ def _by_number(task: Task) -> tuple[int, bytes]:
 
 
 def _replica_count(configs: Mapping[str, str]) -> int:
-    """How many standby tasks each task with state shall have."""
+    """Return the number of standby replicas for each task with state."""
     if not configs:
         return 0
     try:
@@ -200,7 +200,7 @@ def _tasks(numbers: TaskNumbers) -> list[Task]:
 
 
 def _numbers(tasks: Iterable[Task]) -> dict[str, frozenset[int]]:
-    """Tasks by subtopology, in the order of Kafka's map."""
+    """Group tasks by subtopology, in the order of Kafka's map."""
     found: JavaMap[str, set[int]] = JavaMap(text_hash)
     for subtopology_id, number in tasks:
         numbers = found.get(subtopology_id)

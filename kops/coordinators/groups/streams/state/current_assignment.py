@@ -1,7 +1,7 @@
 """A member's next step towards its target assignment (Kafka's streams CurrentAssignmentBuilder).
 
-A member first gives up what it must not keep (UNREVOKED_TASKS), then gets what others have given up (UNRELEASED_TASKS while some have
-not), and is STABLE when it has all. A process never has the same task twice, in whatever role.
+A member first revokes tasks that it must not keep (UNREVOKED_TASKS). Then it gets tasks that others have released (UNRELEASED_TASKS while
+some have not). It is STABLE when it has all of its target. A process never has the same task twice, in any role.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from kops.coordinators.groups.streams.state.tasks import ActiveTasks, OwnedTasks
 from kops.errors import ApiError
 
 IsTaken = Callable[[str, int], bool]
-"""Whether somebody has a task, so that the member cannot get it yet."""
+"""Returns whether another process owns a task, so that the member cannot get it yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What the next step depends on: the target, who has tasks now, and what the member says that it has (None if nothing)."""
+    """The input of the next step: the target, the current owners of tasks, and the tasks that the member reports (None if it reports
+    none)."""
 
     target_epoch: int
     target: TargetTasks
@@ -31,7 +32,7 @@ class Reconciliation:
     owned: TargetTasks | None
 
     def next_member(self, member: StreamsGroupMember) -> StreamsGroupMember:
-        """The member after this step. Raises ApiError FENCED_MEMBER_EPOCH."""
+        """Return the member after this step. Raises ApiError FENCED_MEMBER_EPOCH."""
         match member.state:
             case MemberState.STABLE:
                 if member.member_epoch == self.target_epoch:
@@ -81,7 +82,7 @@ class Reconciliation:
 
 
 class _Change:
-    """What a member keeps, has to give up, and can get, of one kind of tasks; whether it has to wait for some."""
+    """For one kind of tasks: those that a member keeps, must revoke, and can get, and whether it must wait for others."""
 
     def __init__(self, current: Mapping[str, Collection[int]], target: TaskNumbers, is_taken: IsTaken) -> None:
         kept: dict[str, frozenset[int]] = {}

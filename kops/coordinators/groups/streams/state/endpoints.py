@@ -1,4 +1,4 @@
-"""Which partitions the instances of an application have, for its interactive queries (Kafka's EndpointToPartitionsManager)."""
+"""The partitions of each instance of an application, for interactive queries (Kafka's EndpointToPartitionsManager)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kops.protocol.messages.streams_group_heartbeat_response import Endpoint, En
 def endpoint_partitions(
     member: StreamsGroupMember, topology: ConfiguredTopology | None, image: CoordinatorImage
 ) -> EndpointToPartitions | None:
-    """The partitions of the source topics of a member's tasks; None if the member has no endpoint.
+    """Return the source partitions of a member's tasks, or None if the member has no endpoint.
 
-    Raises ApiError UNKNOWN_SERVER_ERROR, as Kafka, where topics of the tasks are not known.
+    As in Kafka, raises ApiError UNKNOWN_SERVER_ERROR if topics of the tasks are unknown.
     """
     if member.user_endpoint is None:
         return None

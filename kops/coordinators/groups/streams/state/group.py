@@ -40,17 +40,17 @@ class StreamsGroupState(Enum):
 
     @property
     def filter_name(self) -> str:
-        """The name that filters of lists know."""
+        """The name of the state in filters of ListGroups."""
         return "not_ready" if self is StreamsGroupState.NOT_READY else self.value.lower()
 
 
 def initial_rebalance_key(group_id: str) -> str:
-    """The timer that holds the first assignment of a group back until more members have come."""
+    """The key of the timer that delays the first assignment of a group, so that more members can join."""
     return f"initial-rebalance-timeout-{group_id}"
 
 
 class StreamsGroup(Group):
-    """The group. Changes are noted in the timeline, apart from what only heartbeats need: endpoints and a request to shut down."""
+    """The group. The timeline tracks all changes except the state that only heartbeats use: endpoints and a shutdown request."""
 
     def __init__(self, timeline: Timeline, group_id: str) -> None:
         self.group_id = group_id
@@ -70,9 +70,9 @@ class StreamsGroup(Group):
         self._refresh_deadline_ms = 0
         self._refresh_epoch = 0
         self.shutdown_member_id: str | None = None
-        """The member that asked the whole application to shut down."""
+        """The member that requested the shutdown of the whole application."""
         self.endpoint_epoch = 0
-        """Rises when partitions of a member with an endpoint change."""
+        """An epoch that rises when the partitions of a member with an endpoint change."""
         self._endpoints: dict[str, EndpointToPartitions] = {}
 
     @property
@@ -107,7 +107,7 @@ class StreamsGroup(Group):
 
     @property
     def group_epoch(self) -> int:
-        """The group's epoch, which rises with each change of members, topics or settings."""
+        """The group's epoch. It rises with each change of members, topics or settings."""
         return self._group_epoch.value
 
     @property
@@ -117,16 +117,16 @@ class StreamsGroup(Group):
 
     @property
     def validated_topology_epoch(self) -> int:
-        """The topology for which all topics are there; -1 if they are not."""
+        """The epoch of the topology for which all topics exist, or -1."""
         return self._validated_topology_epoch.value
 
     @property
     def assignment_configs(self) -> Mapping[str, str]:
-        """The assignor's settings with which the group's epoch was raised last."""
+        """The assignor's settings at the last change of the group's epoch."""
         return self._assignment_configs.value
 
     def set_metadata(self, epoch: int, metadata_hash: int, validated_topology_epoch: int, configs: Mapping[str, str]) -> None:
-        """A record has these."""
+        """Set the values of a record."""
         self._group_epoch.value = epoch
         self._metadata_hash.value = metadata_hash
         self._validated_topology_epoch.value = validated_topology_epoch
@@ -140,27 +140,27 @@ class StreamsGroup(Group):
 
     @property
     def assignment_timestamp(self) -> int:
-        """When the target assignment was made; 0 if that is not known."""
+        """When the target assignment was computed; 0 if unknown."""
         return self._assignment.value.timestamp
 
     def set_assignment_metadata(self, epoch: int, timestamp: int) -> None:
-        """A record has this epoch and time of the target assignment."""
+        """Set the epoch and time of the target assignment from a record."""
         self._assignment.value = AssignmentMetadata(epoch, timestamp)
         self._update_state()
 
     @property
     def topology(self) -> StreamsTopology | None:
-        """The topology that the members run."""
+        """The topology of the members."""
         return self._topology.value
 
     def set_topology(self, topology: StreamsTopology | None) -> None:
-        """A record has this topology, or removes it."""
+        """Set the topology from a record, or remove it."""
         self._topology.value = topology
         self._update_state()
 
     @property
     def configured_topology(self) -> ConfiguredTopology | None:
-        """The topology with the cluster's topics, since the first heartbeat that this coordinator saw."""
+        """The topology configured with the cluster's topics. It is None until this coordinator has handled a heartbeat."""
         return self._configured_topology.value
 
     @configured_topology.setter
@@ -169,14 +169,14 @@ class StreamsGroup(Group):
         self._endpoints.clear()
 
     def set_metadata_refresh_deadline(self, deadline_ms: int, epoch: int) -> None:
-        """The metadata was looked at, and need not be before the deadline, if this epoch is written."""
+        """Set when the metadata must be checked again. The deadline holds only if this epoch is written."""
         self._refresh_deadline_ms, self._refresh_epoch = deadline_ms, epoch
 
     def request_metadata_refresh(self) -> None:
         self.set_metadata_refresh_deadline(0, 0)
 
     def has_metadata_expired(self, now_ms: int) -> bool:
-        """Whether the metadata must be looked at."""
+        """Whether the metadata must be checked now."""
         return now_ms >= self._refresh_deadline_ms or self.group_epoch < self._refresh_epoch
 
     # Members
@@ -206,7 +206,7 @@ class StreamsGroup(Group):
         return member
 
     def update_member(self, new: StreamsGroupMember) -> None:
-        """A record changed a member, or made it."""
+        """Add or replace a member, as a record says."""
         old = self._members.get(new.member_id)
         self._slots.before_put(self.member_count)
         self._members[new.member_id] = new
@@ -219,7 +219,7 @@ class StreamsGroup(Group):
         self._endpoints.pop(new.member_id, None)
 
     def remove_member(self, member_id: str) -> None:
-        """A record removed a member."""
+        """Remove a member, as a record says."""
         old = self._members.pop(member_id)
         self.owners.remove(old)
         if old.instance_id is not None:
@@ -237,15 +237,15 @@ class StreamsGroup(Group):
         return self._target_assignment.get(member_id, NO_TARGET)
 
     def update_target_assignment(self, member_id: str, tasks: TargetTasks) -> None:
-        """A record has this target assignment."""
+        """Set a member's target assignment from a record."""
         self._target_assignment[member_id] = tasks
 
     def remove_target_assignment(self, member_id: str) -> None:
-        """A record says that the member has none."""
+        """Remove a member's target assignment after a tombstone."""
         self._target_assignment.pop(member_id, None)
 
     def request_shutdown(self, member_id: str) -> None:
-        """A member asks the whole application to shut down. The first one counts, until the group is empty."""
+        """Note that a member requests the shutdown of the application. The first request counts until the group is empty."""
         if self.shutdown_member_id is None:
             self.shutdown_member_id = member_id
 
@@ -268,11 +268,11 @@ class StreamsGroup(Group):
     # Endpoints
 
     def forget_endpoint(self, member_id: str) -> None:
-        """The member's partitions have changed."""
+        """Drop the cached endpoint of a member whose partitions have changed."""
         self._endpoints.pop(member_id, None)
 
     def endpoints(self, updated: StreamsGroupMember, image: CoordinatorImage) -> list[EndpointToPartitions]:
-        """The partitions of all members with endpoints, the one that has changed last."""
+        """Return the partitions of all members with endpoints. The updated member comes last."""
         members: Iterable[StreamsGroupMember] = (each for each in self.ordered_members() if each.member_id != updated.member_id)
         found = [self._endpoint(member, image) for member in (*members, updated)]
         return [endpoint for endpoint in found if endpoint is not None]
@@ -313,7 +313,7 @@ class StreamsGroup(Group):
         return self._commit_validator(member, epoch)
 
     def _commit_validator(self, member: StreamsGroupMember, epoch: int) -> CommitPartitionValidator:
-        """A member at an older epoch may commit for tasks that it has had since then."""
+        """Return the validator for a commit at an older epoch: it accepts tasks that the member has owned since that epoch."""
         topology = self.topology
         if topology is None:
             raise _stale("Topology is not available for offset commit validation.")
@@ -370,7 +370,7 @@ class StreamsGroup(Group):
         timer.cancel(initial_rebalance_key(self.group_id))
 
     def describe(self) -> DescribedGroup:
-        """The committed group. Raises ApiError UNKNOWN_SERVER_ERROR, as Kafka, if it has no topology."""
+        """Describe the committed group. As in Kafka, raises ApiError UNKNOWN_SERVER_ERROR if it has no topology."""
         configured, topology = self._configured_topology.committed, self._topology.committed
         if configured is not None and configured.is_ready:
             described = configured.describe()

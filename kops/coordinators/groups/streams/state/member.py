@@ -30,7 +30,7 @@ STATIC_LEAVE_EPOCH: Final = -2
 
 
 class MemberState(Enum):
-    """Where a member is on the way to its target assignment."""
+    """The progress of a member towards its target assignment."""
 
     STABLE = 1
     UNREVOKED_TASKS = 2
@@ -44,7 +44,7 @@ class MemberState(Enum):
 
 
 class Endpoint(NamedTuple):
-    """Where other instances of the application reach this one."""
+    """The address at which other instances of the application reach this one."""
 
     host: str
     port: int
@@ -52,9 +52,9 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamsGroupMember:
-    """The member. It never changes; a new one comes instead.
+    """A member. It is immutable; changes create a new one.
 
-    A member of which only some records were read has no `known_epoch`, no `state` or no `process_id` yet.
+    If only some of a member's records have been read, `known_epoch`, `state` or `process_id` is None.
     """
 
     member_id: str
@@ -75,24 +75,24 @@ class StreamsGroupMember:
 
     @classmethod
     def new(cls, member_id: str) -> StreamsGroupMember:
-        """A member that joins."""
+        """Return a new member that joins."""
         return cls(member_id, 0, 0, MemberState.STABLE, process_id="")
 
     @property
     def member_epoch(self) -> int:
-        """The member's epoch. Raises ApiError UNKNOWN_SERVER_ERROR, as Kafka, if no record has it."""
+        """The member's epoch. As in Kafka, raises ApiError UNKNOWN_SERVER_ERROR if no record has it."""
         if self.known_epoch is None:
             raise ApiError("UNKNOWN_SERVER_ERROR", f"The epoch of member {self.member_id} is not known.")
         return self.known_epoch
 
     def is_reconciled_to(self, assignment_epoch: int) -> bool:
-        """Whether it has arrived at an assignment."""
+        """Whether it has reached the assignment of this epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
 
     def at_epoch(
         self, epoch: int, state: MemberState, assigned: OwnedTasks, pending_revocation: OwnedTasks = NO_TASKS
     ) -> StreamsGroupMember:
-        """The member at its next epoch, with the tasks that it has then."""
+        """Return the member at its next epoch with its new tasks."""
         return replace(
             self,
             known_epoch=epoch,
@@ -136,7 +136,7 @@ class StreamsGroupMember:
         )
 
     def without_assignment(self) -> StreamsGroupMember:
-        """As it is when it leaves."""
+        """Return the member without tasks, as after it has left."""
         return replace(
             self,
             known_epoch=LEAVE_EPOCH,
@@ -146,7 +146,7 @@ class StreamsGroupMember:
         )
 
     def metadata_record(self, group_id: str) -> CoordinatorRecord:
-        """What it says of itself."""
+        """Return the record of its metadata."""
         tags = [stored.KeyValue(key, self.client_tags[key]) for key in sorted(self.client_tags, key=java_order)]
         value = stored.StreamsGroupMemberMetadataValue(
             instance_id=self.instance_id,
@@ -162,7 +162,7 @@ class StreamsGroupMember:
         return records_of.member_record(group_id, self.member_id, value)
 
     def assignment_record(self, group_id: str) -> CoordinatorRecord:
-        """What it has."""
+        """Return the record of its current assignment."""
         assigned, pending = self.assigned_tasks, self.tasks_pending_revocation
         assert self.state is not None and self.previous_member_epoch is not None, "a member that takes a step has a state"
         value = StreamsGroupCurrentMemberAssignmentValue(

@@ -1,4 +1,4 @@
-"""Which processes have which tasks, also those that they have to give up (from Kafka's StreamsGroup)."""
+"""The processes that own tasks, including tasks pending revocation (from Kafka's StreamsGroup)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NOBODY: Set[str] = frozenset()
 
 
 class TaskOwners:
-    """The processes by task. One process has an active task, several may have it on standby or warm it up.
+    """The processes by task. A task is active on one process and may be a standby or warmup task on several.
 
-    Kafka keeps the latter in plain sets, so a write that fails does not undo what was put into a set that is there already. It is the same
-    here.
+    Kafka keeps the latter in plain sets, so a failed write does not undo a change of an existing set. kops does
+    the same.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -25,19 +25,19 @@ class TaskOwners:
         self._warmup: TimelineDict[_Place, set[str]] = TimelineDict(timeline)
 
     def active(self, subtopology_id: str, number: int) -> str | None:
-        """The process that has the active task."""
+        """The process that owns the active task, or None."""
         return self._active.get((subtopology_id, number))
 
     def standby(self, subtopology_id: str, number: int) -> Set[str]:
-        """The processes that have the task on standby."""
+        """The processes that have the task as a standby task."""
         return self._standby.get((subtopology_id, number), _NOBODY)
 
     def warmup(self, subtopology_id: str, number: int) -> Set[str]:
-        """The processes that warm the task up."""
+        """The processes that have the task as a warmup task."""
         return self._warmup.get((subtopology_id, number), _NOBODY)
 
     def add(self, member: StreamsGroupMember) -> None:
-        """A member has these tasks now."""
+        """Add a member's tasks."""
         process_id = member.process_id
         if process_id is None:
             return
@@ -52,7 +52,7 @@ class TaskOwners:
                     processes.add(process_id)
 
     def remove(self, member: StreamsGroupMember) -> None:
-        """A member had these tasks before. An active one may have gone to another process already."""
+        """Remove a member's former tasks. An active task may already belong to another process."""
         process_id = member.process_id
         if process_id is None:
             return

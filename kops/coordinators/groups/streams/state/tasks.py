@@ -1,4 +1,4 @@
-"""Tasks that a member has, with the epoch at which it got each active one (Kafka's TasksTupleWithEpochs, TasksTuple)."""
+"""The tasks of a member, with the epoch at which it got each active task (Kafka's TasksTupleWithEpochs, TasksTuple)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_ACTIVE: Final[ActiveTasks] = MappingProxyType({})
 
 
 class OwnedTasks(NamedTuple):
-    """The tasks that a member has, or has to give up. Subtopologies are in the order of Kafka's maps."""
+    """Tasks that a member owns or must revoke. Subtopologies are in the order of Kafka's maps."""
 
     active: ActiveTasks = NO_ACTIVE
     standby: TaskNumbers = NO_NUMBERS
@@ -28,11 +28,11 @@ class OwnedTasks(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are none."""
+        """Whether there are no tasks."""
         return not (self.active or self.standby or self.warmup)
 
     def merged_with(self, other: OwnedTasks) -> OwnedTasks:
-        """All tasks of both; epochs are of the second."""
+        """Return the union of both. Epochs come from the second."""
         active: JavaMap[str, Mapping[int, int]] = JavaMap(text_hash)
         for subtopology_id, epochs in self.active.items():
             active[subtopology_id] = epochs
@@ -46,7 +46,7 @@ NO_TASKS: Final = OwnedTasks()
 
 
 def has_any(tasks: TargetTasks, others: OwnedTasks) -> bool:
-    """Whether a member that has `tasks` has any of the others (TasksTuple.containsAny)."""
+    """Whether `tasks` contains any task of `others` (TasksTuple.containsAny)."""
     pairs: tuple[tuple[TaskNumbers, Mapping[str, Collection[int]]], ...] = (
         (tasks.active, others.active),
         (tasks.standby, others.standby),
@@ -63,7 +63,7 @@ def has_any(tasks: TargetTasks, others: OwnedTasks) -> bool:
 def requested_tasks(
     active: Iterable[RequestedTaskIds], standby: Iterable[RequestedTaskIds], warmup: Iterable[RequestedTaskIds]
 ) -> TargetTasks:
-    """What a member says that it has. Raises ApiError UNKNOWN_SERVER_ERROR, as Kafka, if a subtopology is there twice."""
+    """Return the tasks that a member reports. As in Kafka, raises ApiError UNKNOWN_SERVER_ERROR if a subtopology is listed twice."""
     return TargetTasks(_numbers_once(active), _numbers_once(standby), _numbers_once(warmup))
 
 
@@ -84,7 +84,7 @@ def target_value(tasks: TargetTasks) -> target.StreamsGroupTargetAssignmentMembe
 def owned_from_lists(
     active: Iterable[current.TaskIds], standby: Iterable[current.TaskIds], warmup: Iterable[current.TaskIds], member_epoch: int
 ) -> OwnedTasks:
-    """As a record says. Records without epochs, which are older, mean the member's epoch."""
+    """Return the tasks in a record. Older records have no task epochs; the member's epoch is used."""
     epochs_of: dict[str, Mapping[int, int]] = {}
     for each in active:
         epochs = each.assignment_epochs
@@ -96,7 +96,7 @@ def owned_from_lists(
 
 
 def active_lists(tasks: ActiveTasks) -> list[current.TaskIds]:
-    """Active tasks in a record."""
+    """Return active tasks in the form of a record."""
     found = []
     for subtopology_id, numbers in sorted_tasks(tasks):
         epochs = tasks[subtopology_id]
@@ -105,12 +105,12 @@ def active_lists(tasks: ActiveTasks) -> list[current.TaskIds]:
 
 
 def other_lists(tasks: TaskNumbers) -> list[current.TaskIds]:
-    """Standby or warmup tasks in a record."""
+    """Return standby or warmup tasks in the form of a record."""
     return [current.TaskIds(subtopology_id, numbers) for subtopology_id, numbers in sorted_tasks(tasks)]
 
 
 def sorted_tasks(tasks: Mapping[str, Collection[int]]) -> list[tuple[str, list[int]]]:
-    """Subtopologies and numbers in order."""
+    """Return subtopologies and their task numbers, sorted."""
     return [(subtopology_id, sorted(tasks[subtopology_id])) for subtopology_id in sorted(tasks, key=java_order)]
 
 

@@ -12,7 +12,7 @@ from kops.protocol.messages.create_topics_request import CreatableTopic
 
 
 class Status(IntEnum):
-    """What a heartbeat tells members beside their tasks (StreamsGroupHeartbeatResponse.Status)."""
+    """The status codes in heartbeat responses (StreamsGroupHeartbeatResponse.Status)."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -23,14 +23,14 @@ class Status(IntEnum):
 
 
 class TopicProblem(NamedTuple):
-    """Why the application cannot run with the topics that are there (Kafka's TopicConfigurationException)."""
+    """The reason why the application cannot run with the existing topics (Kafka's TopicConfigurationException)."""
 
     status: Status
     text: str
 
 
 class InternalTopic(NamedTuple):
-    """A topic that the application needs for itself. Without a replication factor (0) the cluster's default holds."""
+    """An internal topic of the application. A replication factor of 0 means the cluster's default."""
 
     name: str
     partition_count: int
@@ -44,7 +44,7 @@ class InternalTopic(NamedTuple):
 
 
 class ConfiguredSubtopology(NamedTuple):
-    """A subtopology: how many tasks it has, and its topics. Collections are in the order of Kafka's sets and maps."""
+    """A subtopology: its number of tasks and its topics. Collections are in the order of Kafka's sets and maps."""
 
     task_count: int
     source_topics: Collection[str]
@@ -64,7 +64,7 @@ class ConfiguredSubtopology(NamedTuple):
 
 
 class ConfiguredTopology(NamedTuple):
-    """The topology. Without subtopologies, or with topics to create, there is a problem, and members get no tasks."""
+    """The topology. If it has no subtopologies or topics to create, it has a problem, and members get no tasks."""
 
     epoch: int
     subtopologies: Mapping[str, ConfiguredSubtopology] | None

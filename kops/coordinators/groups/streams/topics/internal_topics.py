@@ -1,4 +1,4 @@
-"""Bring a topology and the cluster's topics together (Kafka's InternalTopicManager)."""
+"""Configures a topology with the cluster's topics (Kafka's InternalTopicManager)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN_TOPIC_COUNT = 3
 
 
 def configure_topics(topology: StreamsTopology, image: CoordinatorImage) -> ConfiguredTopology:
-    """Count partitions and find what is missing. Raises ApiError for a topology that no topics could satisfy."""
+    """Determine partition counts and missing topics. Raises ApiError for a topology that cannot be satisfied."""
     groups = copartition_groups(topology)
     try:
         return _configure(topology, groups, image)

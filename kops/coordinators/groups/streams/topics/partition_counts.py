@@ -1,6 +1,6 @@
-"""How many partitions internal topics shall have (Kafka's RepartitionTopics, CopartitionedTopicsEnforcer, ChangelogTopics).
+"""Decides the partition counts of internal topics (Kafka's RepartitionTopics, CopartitionedTopicsEnforcer, ChangelogTopics).
 
-A topic for repartitioning has as many as the largest topic that is read by the subtopology that writes it, unless the application asks
+A repartition topic has as many partitions as the largest topic that its writing subtopology reads, unless the application asks
 for a number. Topics that are joined must have equal numbers. A changelog has one partition for each task.
 """
 
@@ -15,11 +15,11 @@ from kops.errors import ApiError, KopsError
 from kops.protocol.messages.streams_group_topology_value import Subtopology
 
 PartitionCount = Callable[[str], int | None]
-"""How many partitions a topic has, or will have; None if that is not known."""
+"""Returns the current or future number of partitions of a topic, or None if unknown."""
 
 
 class TopicProblemError(KopsError):
-    """The topics do not fit the topology."""
+    """The topics do not match the topology."""
 
     def __init__(self, problem: TopicProblem) -> None:
         super().__init__(problem.text)
@@ -29,7 +29,7 @@ class TopicProblemError(KopsError):
 def decide_partition_counts(
     topology: StreamsTopology, copartition_groups: Iterable[Iterable[str]], existing: PartitionCount
 ) -> dict[str, int]:
-    """The numbers of partitions of internal topics. Raises TopicProblemError, ApiError STREAMS_INVALID_TOPOLOGY."""
+    """Return the partition counts of internal topics. Raises TopicProblemError, ApiError STREAMS_INVALID_TOPOLOGY."""
     subtopologies = list(topology.subtopologies.values())
     decided = _repartition_counts(subtopologies, existing)
 
@@ -83,7 +83,7 @@ def _largest_source(subtopology: Subtopology, counts: Mapping[str, int], existin
 
 
 def copartition_groups(topology: StreamsTopology) -> list[list[str]]:
-    """The topics of each group of topics that are joined, in the order of Kafka's sets."""
+    """Return the groups of copartitioned topics, in the order of Kafka's sets."""
     groups = []
     for subtopology in topology.subtopologies.values():
         for group in subtopology.copartition_groups:
@@ -103,7 +103,7 @@ def _at(names: Sequence[str], index: int) -> str:
 
 
 def _copartitioned_counts(group: Iterable[str], fixed: Set[str], flexible: Set[str], count_of: PartitionCount) -> dict[str, int]:
-    """The numbers of partitions of the internal topics in a group. Raises TopicProblemError if its topics cannot have equal ones."""
+    """Return the partition counts of the internal topics in a group. Raises TopicProblemError if its topics cannot have equal counts."""
     names = list(group)
     if not names:
         return {}
@@ -132,7 +132,7 @@ def _known_count(name: str, count_of: PartitionCount) -> int:
 
 
 def _equal_count(counts: Iterable[int], shown: Mapping[str, int]) -> int:
-    """The count that all have. The error lists the topics in `shown`, as Kafka does."""
+    """Return the common count. If the counts differ, the error lists the topics in `shown`, as in Kafka."""
     found = set(counts)
     if len(found) > 1:
         listed = ", ".join(f"{name}={shown[name]}" for name in sorted(shown, key=java_order))

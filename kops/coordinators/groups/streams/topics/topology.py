@@ -1,6 +1,6 @@
-"""The topology that the members of a streams group run (Kafka's StreamsTopology).
+"""The topology of a streams group (Kafka's StreamsTopology).
 
-A subtopology is a part that is connected. Its tasks are numbered as the partitions of its source topics.
+A subtopology is a connected part. Its tasks are numbered like the partitions of its source topics.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from kops.protocol.messages import streams_group_topology_value as stored
 
 @dataclass(frozen=True, slots=True)
 class StreamsTopology:
-    """The topology: subtopologies by id, in the order of Kafka's map, and the subtopology that reads each topic, also internal ones."""
+    """The topology: subtopologies by id in the order of Kafka's map, and for each topic, including internal ones, its reading
+    subtopology."""
 
     epoch: int
     subtopologies: Mapping[str, stored.Subtopology]
@@ -25,7 +26,7 @@ class StreamsTopology:
 
     @classmethod
     def from_record(cls, value: stored.StreamsGroupTopologyValue) -> StreamsTopology:
-        """As a record says. Raises ApiError UNKNOWN_SERVER_ERROR, as Kafka, if it cannot be one."""
+        """Return the topology in a record. As in Kafka, raises ApiError UNKNOWN_SERVER_ERROR if it is invalid."""
         ids = [subtopology.subtopology_id for subtopology in value.subtopologies]
         if len(set(ids)) < len(ids):
             raise ApiError("UNKNOWN_SERVER_ERROR", "Two subtopologies have the same id.")
@@ -36,7 +37,7 @@ class StreamsTopology:
         return cls(value.epoch, subtopologies, sources)
 
     def required_topics(self) -> list[str]:
-        """All topics, in the order of Kafka's set."""
+        """Return all topics, in the order of Kafka's set."""
         names: JavaSet[str] = JavaSet(text_hash)
         for subtopology in self.subtopologies.values():
             for name in (*source_topics_of(subtopology), *(topic.name for topic in subtopology.state_changelog_topics)):
@@ -59,12 +60,12 @@ class StreamsTopology:
 
 
 def java_order(text: str) -> bytes:
-    """The order of Java's strings."""
+    """Return the sort key of Java's string order."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def source_topics_of(subtopology: stored.Subtopology) -> list[str]:
-    """The topics that a subtopology reads."""
+    """Return the topics that a subtopology reads."""
     return [*subtopology.source_topics, *(topic.name for topic in subtopology.repartition_source_topics)]
 
 
