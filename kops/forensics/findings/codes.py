@@ -7,19 +7,10 @@ ProducerStateManager, LogManager) and from real brokers that were started on dam
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from kops.forensics.findings.replica_codes import REPLICAS
+from kops.forensics.findings.texts import CodeText
 
-
-@dataclass(frozen=True, slots=True)
-class CodeText:
-    """One code: severity, the sentence, the consequence in Kafka, the remedy (`fix` of a finding)."""
-
-    code: str
-    severity: str
-    meaning: str
-    consequence: str
-    fix: str
-
+__all__ = ["CODES", "CodeText"]
 
 RECOVER = "kops log recover saves every intact batch; kops log repair removes the damaged one and keeps the offsets of the others"
 HEAL = "replace it by a healthy replica (delete the partition directory and let it replicate), or " + RECOVER
@@ -682,4 +673,4 @@ _DIRECTORY = (
     ),
 )
 
-CODES: dict[str, CodeText] = {text.code: text for text in (*_LOG, *_STATE, *_INDEX, *_DIRECTORY)}
+CODES: dict[str, CodeText] = {text.code: text for text in (*_LOG, *_STATE, *_INDEX, *_DIRECTORY, *REPLICAS)}

@@ -584,6 +584,51 @@ _ALL = (
         "orders-0: its leader 4 is not in its ISR [1, 2]",
         "The metadata was changed by a tool, or parts of two logs were mixed.",
     ),
+    Explanation(
+        "replica-damaged",
+        "broker-2/orders-0/00000000000000000021.log:534",
+        "the checksum does not hold; offsets 27 to 29 are intact in broker-1/orders-0, broker-3/orders-0",
+        "A fault of this broker's disk, controller or memory. Replication never copies damage: a follower checks what it fetches.",
+    ),
+    Explanation(
+        "replica-gap",
+        "broker-2/orders-0",
+        "offsets 21 to 41 are missing; broker-1/orders-0, broker-3/orders-0 have them",
+        "A segment was deleted or not restored, or a repair or a hand took batches out.",
+    ),
+    Explanation(
+        "replica-behind",
+        "broker-2/orders-0",
+        "it ends at 84; broker-1/orders-0 ends at 99",
+        "The broker was stopped or slow while the leader appended. That is normal for a replica that is not in sync.",
+    ),
+    Explanation(
+        "replica-truncation-due",
+        "broker-1/orders-0/00000000000000000000.log:1465",
+        "from offset 20 on it has batches of leader epoch 0, while broker-2/orders-0 has others of leader epoch 1",
+        "The broker led, appended what no other replica had fetched, and crashed. Another one was elected.",
+    ),
+    Explanation(
+        "replica-diverged",
+        "broker-2/clicks-unclean-0/00000000000000000000.log:1465",
+        "from offset 20 on it has batches of leader epoch 0, while broker-3/clicks-unclean-0 has others of leader epoch 2. "
+        "Its high watermark was 35, so offsets 20 to 34 were committed: an unclean election",
+        "A replica that was not in sync was elected (unclean.leader.election.enable), because no other one was alive.",
+    ),
+    Explanation(
+        "replica-contents-differ",
+        "broker-2/orders-0/00000000000000000084.log:255",
+        "broker-1/orders-0 has offsets 87 to 89 of leader epoch 0 with checksum 28feefee; broker-2/orders-0 has offsets 87 to 89 of "
+        "leader epoch 0 with checksum 7a1c0e42",
+        "A tool rewrote a batch with a new checksum, or memory was damaged between the receipt of a batch and its checksum.",
+    ),
+    Explanation(
+        "replica-epoch-differs",
+        "broker-2/orders-0/00000000000000000084.log:568",
+        "broker-1/orders-0 has offsets 90 to 92 of leader epoch 0 with checksum 2f027b3a; broker-2/orders-0 has offsets 90 to 92 of "
+        "leader epoch -1 with checksum 2f027b3a",
+        "The four bytes of a leader epoch were damaged, which no checksum covers.",
+    ),
 )
 
 EXPLANATIONS: dict[str, Explanation] = {each.code: each for each in _ALL}

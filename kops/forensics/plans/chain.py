@@ -30,7 +30,7 @@ from kops.records import Batch, Damage, scan
 from kops.records.build import write_batch
 from kops.storage.formats.names import parse_log_file
 
-__all__ = ["Aside", "Bad", "Item", "chain", "item_batch", "mend_epochs", "mend_sequences", "read_items", "stream_items"]
+__all__ = ["Aside", "Bad", "Item", "chain", "in_order", "item_batch", "mend_epochs", "mend_sequences", "read_items", "stream_items"]
 
 _MAX_OFFSET: Final = (1 << 63) - 1
 _MAX_RELATIVE: Final = 0x7FFFFFFF
@@ -243,7 +243,7 @@ def chain(files: Files, items: Sequence[Item], *, start: int = 0) -> tuple[list[
     if _increasing(items, start):
         return list(items), []
     places = _places(items)
-    chosen = _prefer_real(items, _longest(items, start, _centres(items)), start)
+    chosen = in_order(_spans(items), start)
     kept = [items[i] for i in chosen]
     aside: list[Aside] = []
     placed: list[Item] = []
@@ -276,36 +276,54 @@ def _centres(items: Iterable[Item]) -> dict[str, int]:
     return {path: statistics.median_low(found) for path, found in bases.items()}
 
 
-def _prefer_real(items: Sequence[Item], chosen: list[int], start: int) -> list[int]:
+def in_order(spans: Sequence[tuple[int, int] | None], start: int = 0) -> list[int]:
+    """Indices of the batches that make the longest log, of (first offset, last offset) in file order; None for one that can't be in it.
+
+    Each begins behind the end of the one before it, the first not before `start`.
+    """
+    chosen = _longest(spans, start)
+    return _prefer_real(spans, chosen, start)
+
+
+def _prefer_real(spans: Sequence[tuple[int, int] | None], chosen: list[int], start: int) -> list[int]:
     """Where two batches behind each other claim the same offsets, the second is the real one when the first then has its hole before it."""
     place = {index: number for number, index in enumerate(chosen)}
     result = list(chosen)
     for index, number in place.items():
-        if index + 1 >= len(items) or index + 1 in place:
+        if index + 1 >= len(spans) or index + 1 in place:
             continue
-        wrong, real = items[index], items[index + 1]
-        before = items[result[number - 1]].last if number else start - 1
-        after = items[chosen[number + 1]].base if number + 1 < len(chosen) else _MAX_OFFSET
-        if before < real.base <= real.last < after and wrong.span == real.base - before - 1 and wrong.last >= real.base:
+        wrong, real = spans[index], spans[index + 1]
+        if wrong is None or real is None:
+            continue
+        before = _at(spans, result[number - 1])[1] if number else start - 1
+        after = _at(spans, chosen[number + 1])[0] if number + 1 < len(chosen) else _MAX_OFFSET
+        hole = real[0] - before - 1
+        if before < real[0] <= real[1] < after and wrong[1] - wrong[0] + 1 == hole and wrong[1] >= real[0]:
             result[number] = index + 1
     return result
 
 
-def _longest(items: Sequence[Item], start: int, centres: dict[str, int]) -> list[int]:
+def _at(spans: Sequence[tuple[int, int] | None], index: int) -> tuple[int, int]:
+    found = spans[index]
+    assert found is not None
+    return found
+
+
+def _longest(spans: Sequence[tuple[int, int] | None], start: int) -> list[int]:
     """Indices of the longest chain in order in which each batch begins behind the end of the one before it (patience sorting)."""
     ends: list[int] = []
     heads: list[int] = []
-    before = [-1] * len(items)
-    for i, item in enumerate(items):
-        if item.base < start or not 0 < item.span <= _MAX_RELATIVE or abs(item.base - centres[item.path]) > _MAX_RELATIVE:
+    before = [-1] * len(spans)
+    for i, span in enumerate(spans):
+        if span is None or span[0] < start:
             continue
-        length = bisect_left(ends, item.base)
+        length = bisect_left(ends, span[0])
         before[i] = heads[length - 1] if length else -1
         if length == len(ends):
-            ends.append(item.last)
+            ends.append(span[1])
             heads.append(i)
-        elif item.last < ends[length]:
-            ends[length] = item.last
+        elif span[1] < ends[length]:
+            ends[length] = span[1]
             heads[length] = i
     found: list[int] = []
     i = heads[-1] if heads else -1
@@ -313,6 +331,15 @@ def _longest(items: Sequence[Item], start: int, centres: dict[str, int]) -> list
         found.append(i)
         i = before[i]
     return found[::-1]
+
+
+def _spans(items: Sequence[Item]) -> list[tuple[int, int] | None]:
+    """The offsets of each batch, without those that are impossible in their file."""
+    centres = _centres(items)
+    return [
+        (item.base, item.last) if 0 < item.span <= _MAX_RELATIVE and abs(item.base - centres[item.path]) <= _MAX_RELATIVE else None
+        for item in items
+    ]
 
 
 def _groups(items: Sequence[Item], members: set[int]) -> Iterable[tuple[int, list[int]]]:

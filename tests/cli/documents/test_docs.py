@@ -99,8 +99,10 @@ def test_the_tour_shows_what_kops_prints_on_spark(tmp_path: Path) -> None:
 
 
 def lay_out(folder: Path) -> None:
-    """What the tour's lines work on: three brokers as Kafka left them in `brokers`, a damaged copy in `damaged`."""
+    """What the tour's lines work on: three brokers as Kafka left them in `brokers`, a damaged copy in `damaged`, and in `diverged` two
+    of them after an unclean election."""
     case = corpus.load(demo.CASE)
+    case.copy(folder / "diverged", "diverged")
     for broker in demo.BROKERS:
         case.copy(folder / "brokers" / broker, f"nodes/{broker}")
         case.copy(folder / "damaged" / broker, f"nodes/{broker}")

@@ -41,6 +41,7 @@ INSPECTIONS = (
     "log verify --level deep --jobs 1 IN",
     "log verify --level full --jobs 1 IN",
     "log verify --level full --jobs 2 IN",
+    "log diff IN",
     "log forecast IN",
     "log forecast --assume crash --recovery-point 0 IN",
     "log offsets IN",

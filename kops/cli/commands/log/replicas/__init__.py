@@ -1,0 +1,1 @@
+"""The commands `kops log diff` and `heal`, one module each: what the replicas of a partition have and lack."""

@@ -1,0 +1,154 @@
+"""What a comparison of replicas says: a row a replica, the first difference, and findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kops.forensics.findings.finding import Finding, has_problems
+
+__all__ = ["DiffReport", "Divergence", "PartitionDiff", "ReplicaReport", "count_offsets", "joined", "without"]
+
+Range = tuple[int, int]
+
+
+@dataclass(slots=True)
+class ReplicaReport:
+    """One replica. Ranges are (first, last), both inclusive. `end_offset` is behind its last batch. `missing` are the offsets that another
+    replica has and this one lacks or has damaged; `loses` is what a leader elected from this replica makes the cluster lose, `committed`
+    how many of these offsets were below the high watermark of a replica that has them."""
+
+    directory: str
+    broker: int | None = None
+    start_offset: int | None = None
+    end_offset: int | None = None
+    last_epoch: int = -1
+    high_watermark: int | None = None
+    batches: int = 0
+    bytes: int = 0
+    damaged: int = 0
+    missing: list[Range] = field(default_factory=list)
+    loses: list[Range] = field(default_factory=list)
+    committed: int = 0
+    best: bool = False
+
+    @property
+    def offsets_lost(self) -> int:
+        """How many offsets `loses` has."""
+        return count_offsets(self.loses)
+
+    def to_json(self) -> dict[str, Any]:
+        """As in `kops.diff/v1`."""
+        return {
+            "directory": self.directory,
+            "broker": self.broker,
+            "start_offset": self.start_offset,
+            "end_offset": self.end_offset,
+            "last_epoch": self.last_epoch,
+            "high_watermark": self.high_watermark,
+            "batches": self.batches,
+            "bytes": self.bytes,
+            "damaged": self.damaged,
+            "missing": [list(each) for each in self.missing],
+            "loses": [list(each) for each in self.loses],
+            "offsets_lost": self.offsets_lost,
+            "committed_lost": self.committed,
+            "best": self.best,
+        }
+
+
+@dataclass(slots=True)
+class Divergence:
+    """The first offset at which the replicas differ, and why (the code and the detail of a finding)."""
+
+    offset: int
+    code: str
+    detail: str
+
+
+@dataclass(slots=True)
+class PartitionDiff:
+    """The replicas of one partition, compared."""
+
+    topic: str
+    partition: int
+    replicas: list[ReplicaReport] = field(default_factory=list)
+    first_divergence: Divergence | None = None
+    lost: list[Range] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """`topic-partition`, or the directory's name."""
+        return f"{self.topic}-{self.partition}" if self.partition >= 0 else self.topic
+
+    def to_json(self) -> dict[str, Any]:
+        """As in `kops.diff/v1`. `lost`: offsets that no replica has any more."""
+        first = self.first_divergence
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "first_divergence": None if first is None else {"offset": first.offset, "code": first.code, "detail": first.detail},
+            "best": next((each.directory for each in self.replicas if each.best), None),
+            "lost": [list(each) for each in self.lost],
+            "replicas": [each.to_json() for each in self.replicas],
+        }
+
+
+@dataclass(slots=True)
+class DiffReport:
+    """All partitions. `alone` are partition directories that no other directory has a replica of."""
+
+    paths: list[str]
+    partitions: list[PartitionDiff] = field(default_factory=list)
+    alone: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def has_problems(self) -> bool:
+        """Whether there is any error or warning."""
+        return has_problems(self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document `kops.diff/v1` without its schema."""
+        return {
+            "paths": self.paths,
+            "partitions": [each.to_json() for each in self.partitions],
+            "alone": self.alone,
+            "findings": [found.to_json() for found in self.findings],
+        }
+
+
+def count_offsets(ranges: Iterable[Range]) -> int:
+    """How many offsets these ranges have."""
+    return sum(last - first + 1 for first, last in ranges)
+
+
+def joined(ranges: Iterable[Range]) -> list[Range]:
+    """The same offsets, sorted, each once, neighbours as one range."""
+    result: list[Range] = []
+    for low, high in sorted(ranges):
+        if low > high:
+            continue
+        if result and low <= result[-1][1] + 1:
+            result[-1] = (result[-1][0], max(high, result[-1][1]))
+        else:
+            result.append((low, high))
+    return result
+
+
+def without(ranges: Iterable[Range], taken: Iterable[Range]) -> list[Range]:
+    """`ranges` without the offsets of `taken`."""
+    cut = joined(taken)
+    result: list[Range] = []
+    for low, high in joined(ranges):
+        for first, last in cut:
+            if last < low or first > high:
+                continue
+            if first > low:
+                result.append((low, first - 1))
+            low = last + 1
+        if low <= high:
+            result.append((low, high))
+    return result

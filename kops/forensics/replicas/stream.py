@@ -1,0 +1,201 @@
+"""One replica of a partition as a stream of batch headers in the order of their offsets, with the damage between them.
+
+The headers are those of `kops.records.scanning.columns.Row`, whose checksums were computed and hold. A window of a segment is held at a
+time. A batch whose base offset contradicts its neighbours (the offset is outside of the checksum, DefaultRecordBatch) or which is there
+twice is not in the stream; it is reported as `Hurt`, like bytes that are no batch.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kops.files import Files
+from kops.forensics.plans.chain import in_order
+from kops.records import Damage
+from kops.records.batch import LOG_OVERHEAD
+from kops.records.scanning.columns import Columns, Row, scan_columns
+
+__all__ = ["Chunk", "Hurt", "LogFile", "ordered_batches", "row_last", "row_size"]
+
+_INT_MAX = 0x7FFFFFFF
+
+OnBytes = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """The log of one segment: its path and the offset in its name."""
+
+    path: str
+    base_offset: int
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Batches of one file whose offsets increase: their headers and positions."""
+
+    path: str
+    rows: list[Row]
+    positions: list[int]
+    short: int = 0
+    """How many of them have fewer records than offsets, as only compaction leaves them."""
+
+
+@dataclass(slots=True)
+class Hurt:
+    """Bytes of a replica that are not a batch in its place. `code` is the scanner's (`kops.records.Damage`), or `misplaced`, `repeated`,
+    `closed` (the empty batch with which a repair closed a hole), `undecodable` or `unreadable`. The offsets are what the header claims."""
+
+    path: str
+    position: int
+    length: int
+    code: str
+    reason: str
+    base_offset: int | None = None
+    last_offset: int | None = None
+
+
+def row_last(row: Row) -> int:
+    """The last offset of a batch."""
+    return row[0] + row[6]
+
+
+def row_size(row: Row) -> int:
+    """The size of a batch in bytes."""
+    return row[1] + LOG_OVERHEAD
+
+
+def ordered_batches(files: Files, logs: Sequence[LogFile], on_bytes: OnBytes | None = None) -> Iterator[Chunk | Hurt]:
+    """The batches of a replica in the order of offsets, and the damage where it is. `logs` are in the order of their base offsets."""
+    order = _Order()
+    for number, log in enumerate(logs):
+        following = logs[number + 1].base_offset if number + 1 < len(logs) else None
+        order.begin(log, following)
+        try:
+            with files.open(log.path) as file:
+                for found in scan_columns(file):
+                    if on_bytes is not None:
+                        on_bytes(found.length if isinstance(found, Damage) else found.end - found.position)
+                    yield from order.damage(found) if isinstance(found, Damage) else order.window(found)
+        except OSError as error:
+            yield from order.flush()
+            yield Hurt(log.path, order.read_to, 0, "unreadable", error.strerror or str(error))
+            continue
+        yield from order.flush()
+
+
+class _Order:
+    """Sorts out what is in its place. The last batch of a window waits for the next window, which may contradict it."""
+
+    def __init__(self) -> None:
+        self.last = -1
+        self.read_to = 0
+        self._log = LogFile("", 0)
+        self._following: int | None = None
+        self._waiting: tuple[Row, int] | None = None
+
+    def begin(self, log: LogFile, following: int | None) -> None:
+        """The next segment; `following` is the base offset of the one behind it."""
+        self._log = log
+        self._following = following
+        self.read_to = 0
+
+    def damage(self, found: Damage) -> Iterator[Chunk | Hurt]:
+        """What the scanner could not read."""
+        yield from self.flush()
+        self.read_to = found.end
+        yield Hurt(self._log.path, found.position, found.length, found.code, found.reason, found.base_offset, found.last_offset)
+
+    def flush(self) -> Iterator[Chunk | Hurt]:
+        """Let the waiting batch go: nothing follows it in this file."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            yield from self._settled([waiting[0]], [waiting[1]])
+
+    def window(self, found: Columns) -> Iterator[Chunk | Hurt]:
+        """The batches of one window."""
+        self.read_to = found.end
+        rows, positions = found.rows, found.positions
+        if self._waiting is not None:
+            rows, positions = [self._waiting[0], *rows], [self._waiting[1], *positions]
+        # The one that waits is among the candidates, so that a wrong offset of it hides no other batch.
+        self._waiting = None
+        if self._is_ordered(rows):
+            self._waiting = (rows[-1], positions[-1])
+            yield from self._settled(rows[:-1], positions[:-1])
+            return
+        yield from self._settled(rows, positions)
+
+    def _is_ordered(self, rows: list[Row]) -> bool:
+        lasts = list(map(row_last, rows))
+        low, high = self._limits()
+        ahead = self._following is not None and lasts[-1] >= self._following
+        if rows[0][0] <= self.last or rows[0][0] < low or lasts[-1] >= high or ahead:
+            return False
+        bases = list(map(operator.itemgetter(0), rows))
+        return all(map(operator.lt, lasts, bases[1:])) and all(map(operator.ge, lasts, bases))
+
+    def _limits(self) -> tuple[int, int]:
+        """Offsets that this segment may have: from its name on an int32 of them."""
+        base = self._log.base_offset
+        return base, base + _INT_MAX + 1
+
+    def _spans(self, rows: list[Row]) -> list[tuple[int, int] | None]:
+        """The offsets of each batch, None for those that it can't have. Only batches that follow one another without a hole run into the
+        offsets of the next segment (two segments overlap then)."""
+        low, high = self._limits()
+        spans: list[tuple[int, int] | None] = []
+        before = self.last
+        for row in rows:
+            base, last = row[0], row_last(row)
+            is_sane = low <= base <= last < high
+            if is_sane and self._following is not None and last >= self._following:
+                is_sane = base == before + 1
+            spans.append((base, last) if is_sane else None)
+            before = last if is_sane else before
+        return spans
+
+    def _settled(self, rows: list[Row], positions: list[int]) -> Iterator[Chunk | Hurt]:
+        """These batches, in their order, and `Hurt` for each that is not in its place."""
+        if not rows:
+            return
+        chosen: Sequence[int] = range(len(rows)) if self._is_ordered(rows) else in_order(self._spans(rows), self.last + 1)
+        begin = 0
+        members = set(chosen) if len(chosen) < len(rows) else None
+        for i, row in enumerate(rows) if members is not None or any(_is_filling(row) for row in rows if not row[12]) else ():
+            is_member = members is None or i in members
+            if is_member and not _is_filling(row):
+                continue
+            yield from self._chunk(rows[begin:i], positions[begin:i])
+            yield self._out_of_place(row, positions[i], is_filling=is_member)
+            begin = i + 1
+        yield from self._chunk(rows[begin:], positions[begin:])
+
+    def _chunk(self, rows: list[Row], positions: list[int]) -> Iterator[Chunk]:
+        if rows:
+            self.last = row_last(rows[-1])
+            yield Chunk(self._log.path, rows, positions, _short(rows))
+
+    def _out_of_place(self, row: Row, position: int, *, is_filling: bool) -> Hurt:
+        base, last = row[0], row_last(row)
+        if is_filling:
+            code, reason = "closed", f"a repair closed offsets {base} to {last} by an empty batch"
+        elif last <= self.last:
+            code, reason = "repeated", f"its offsets {base} to {last} are below those of the batch before it"
+        else:
+            code, reason = "misplaced", f"its offsets {base} to {last} contradict the batches around it"
+        return Hurt(self._log.path, position, row_size(row), code, reason, base, last)
+
+
+def _is_filling(row: Row) -> bool:
+    """Whether it is an empty batch with which a repair closed a hole (see `kops.forensics.recover.runs`)."""
+    return row[3] > 1 and row[12] == 0 and row[9] < 0 and row[8] < 0
+
+
+def _short(rows: list[Row]) -> int:
+    counts, deltas = map(operator.itemgetter(12), rows), map(operator.itemgetter(6), rows)
+    if not any(map(operator.le, counts, deltas)):
+        return 0
+    return sum(1 for row in rows if row[3] > 1 and 0 <= row[12] <= row[6])
