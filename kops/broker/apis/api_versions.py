@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kops.protocol.connections.node_versions import NodeVersions
 
 _SOFTWARE_SINCE: Final = 3
-_FEATURES_FROM_0_SINCE: Final = 4  # older Java clients can't read a feature that begins at level 0 (KAFKA-17492)
+_FEATURES_FROM_0_SINCE: Final = 4  # older Java clients cannot read a feature that begins at level 0 (KAFKA-17492)
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -46,7 +46,7 @@ def check_software(request: ApiVersionsRequest, version: int) -> None:
 
 
 def api_versions(apis: list[ApiKey], controller: NodeVersions | None, *, unstable: bool) -> list[ApiVersion]:
-    """The versions of these APIs. For forwarded APIs only those that the controller knows, too, while there is a connection to it."""
+    """The versions of these APIs. For forwarded APIs, while the controller is connected, only versions that it also supports."""
     known = None if controller is None else {entry.api_key: entry for entry in controller.response.api_keys}
     told = []
     for api in apis:

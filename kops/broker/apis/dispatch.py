@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 
 def dispatcher(parts: BrokerParts, handlers: Mapping[int, Handler] = HANDLERS) -> Callable[[RequestContext], None]:
-    """The function that a broker's socket server calls for each request. A request of an API that is not served ends its connection, as in
-    Kafka."""
+    """Return the function that a broker's socket server calls for each request. As in Kafka, a request of an unserved API closes its
+    connection."""
 
     def handle(context: RequestContext) -> None:
         handler = handlers.get(context.request.api.key)
@@ -41,7 +41,7 @@ def dispatcher(parts: BrokerParts, handlers: Mapping[int, Handler] = HANDLERS) -
         except LoadError as error:
             respond_error(context, ApiError(by_exception(error.java_class).name, str(error)))
         except Exception:
-            # A bug in one handler must not end the node.
+            # A bug in one handler must not stop the node.
             log.exception("Unexpected error handling %s of %s", context.request.api.name, context.connection_id)
             if not context.is_answered:
                 respond_error(context, ApiError("UNKNOWN_SERVER_ERROR"))

@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate on a connection that needs no authentication, or has done it already: both are refused.
+"""Rejects SaslHandshake and SaslAuthenticate on a connection that needs no authentication or is already authenticated.
 
 Source: Kafka's KafkaApis.handleSaslHandshakeRequest and handleSaslAuthenticateRequest.
 """

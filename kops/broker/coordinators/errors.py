@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TOLD_AS: Final = {
-    # Verifying a transaction may fail so. Older clients don't expect it, and this error makes them try again without a new look-up.
+    # The verification of a transaction can fail with this error. Older clients do not expect it. The replacement makes them retry.
     "NETWORK_EXCEPTION": "COORDINATOR_LOAD_IN_PROGRESS",
     "UNKNOWN_TOPIC_OR_PARTITION": "COORDINATOR_NOT_AVAILABLE",
     "NOT_ENOUGH_REPLICAS": "COORDINATOR_NOT_AVAILABLE",

@@ -45,7 +45,7 @@ _CODECS: Final = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 
 @lru_cache(_KEPT_GROUPS)
 def partition_of(text: str, count: int) -> int:
-    """Return the partition of an id, out of `count`: Java's hash code made positive as by Kafka's Utils.abs."""
+    """Return the partition of an id, out of `count`: Java's hash code, made non-negative by Kafka's Utils.abs."""
     code = string_hash(text)
     if code >= 1 << 31:
         code = (1 << 32) - code
@@ -53,7 +53,7 @@ def partition_of(text: str, count: int) -> int:
 
 
 class GroupCoordinator:
-    """The group coordinator. `new_id` gives a random UUID as Java writes it; `persister` and `end_offsets` are for share groups."""
+    """The group coordinator. `new_id` returns a random UUID in Java's format. `persister` and `end_offsets` are for share groups."""
 
     def __init__(
         self,
@@ -80,13 +80,13 @@ class GroupCoordinator:
         self._settings: dict[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {}
         self._seen_configs: ConfigurationsImage | None = None
         self._without_settings: set[str] = set()
-        """The groups that have none in these configurations. Every heartbeat asks."""
+        """A cache of the groups without their own settings, because every heartbeat looks them up."""
         self._new_defaults: Mapping[str, Any] | None = None
-        """The settings of groups that have none of their own, once the broker's have changed."""
+        """The settings of groups without their own settings, after the broker's settings have changed."""
         self.is_active = False
 
     def startup(self) -> None:
-        """Start. The topic says how many partitions there are; before it exists, the settings do."""
+        """Start. The number of partitions is that of the topic or, before it exists, that of the settings."""
         count = self._cache.partition_count(GROUP_TOPIC)
         self._partition_count = self._config["offsets.topic.num.partitions"] if count is None else count
         self.is_active = True
@@ -143,7 +143,7 @@ class GroupCoordinator:
     # settings of groups -----------------------------------------------------------------------------------------------------------
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Apply changed settings of the broker. Of the settings of groups, only the assignment intervals may change."""
+        """Apply changed settings of the broker. Only the assignment intervals of groups may change."""
         from kops.config.groups import effective_group_config
 
         self._config = config
@@ -151,7 +151,7 @@ class GroupCoordinator:
         self._new_defaults = effective_group_config({}, config.values)
 
     def group_settings(self, group_id: str) -> Mapping[str, Any] | None:
-        """Return the settings of a group, or the changed settings of the broker if the group has none. None if there are neither."""
+        """Return the settings of a group, or the broker's changed settings if the group has none, or None."""
         from kops.metadata.image.parts.configs import ResourceType
 
         configs = self._cache.image.configs

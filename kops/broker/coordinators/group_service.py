@@ -1,6 +1,7 @@
 """Passes requests of groups to the shard of the group, and turns its results into responses (Kafka's GroupCoordinatorService).
 
-A group's shard is a partition of `__consumer_offsets`, by the hash of the group's id. Every method gives the promise of a response.
+A group's shard is a partition of `__consumer_offsets`, chosen by the hash of the group's id. Every method returns the promise of a
+response.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def code(name: str) -> int:
 
 
 class GroupCoordinatorService:
-    """The requests of groups. `partition_for` gives the partition of a group's id."""
+    """Handles the requests of groups. `partition_for` returns the partition for a group's id."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class GroupCoordinatorService:
     def _written(
         self, name: str, group_id: str, operation: Callable[[GroupCoordinatorShard], CoordinatorResult[R]], answer: Callable[[str], R]
     ) -> Promise[R]:
-        """Run a write operation. `answer` makes the response for an error."""
+        """Run a write operation. `answer` converts an error into a response."""
         promise = self.runtime.schedule_write_operation(name, self._key(group_id), operation)
         return answering_errors(name, promise, lambda error, _: answer(error))
 
@@ -227,7 +228,7 @@ class GroupCoordinatorService:
         run: Callable[[TopicPartition, list[str]], Promise[list[R]]],
         answer: Callable[[str, str], R],
     ) -> Promise[list[R]]:
-        """Ask each shard for its groups, and join the results. `answer(group id, error)` makes the result for an error."""
+        """Ask each shard for its groups, and join the results. `answer(group id, error)` converts an error into a result."""
         by_key: dict[TopicPartition, list[str]] = {}
         for group_id in group_ids:
             by_key.setdefault(self._key(group_id), []).append(group_id)
@@ -276,7 +277,7 @@ class GroupCoordinatorService:
     def fetch_offsets(
         self, context: RequestContext, group: OffsetFetchRequestGroup, *, require_stable: bool
     ) -> Promise[OffsetFetchResponseGroup]:
-        """OffsetFetch of one group. With `require_stable` it waits for the commits that are under way."""
+        """OffsetFetch for one group. With `require_stable` it waits for pending commits."""
         name = "fetch-all-offsets" if group.topics is None else "fetch-offsets"
 
         def answer(error: str, _: str | None) -> OffsetFetchResponseGroup:
@@ -292,7 +293,7 @@ class GroupCoordinatorService:
 
         def failed(error: KopsError) -> OffsetFetchResponseGroup:
             if error_name(error) in _LOOKED_UP_AGAIN:
-                # Older consumers try again after NOT_COORDINATOR only.
+                # Older consumers retry only after NOT_COORDINATOR.
                 return answer("NOT_COORDINATOR", None)
             return answer(*operation_error(name, error))
 
@@ -365,7 +366,7 @@ class GroupCoordinatorService:
 
 
 def _fail_open(name: str, response: Promise[R], error: KopsError | None, answer: Callable[[str], R]) -> None:
-    """Answer a join or sync whose operation failed, unless it has an answer already."""
+    """Answer a join or sync whose operation failed, unless it has already been answered."""
     if error is not None and not response.is_done:
         response.complete(answer(operation_error(name, error)[0]))
 

@@ -17,11 +17,11 @@ _JOINS: Final = 0
 _LEAVES: Final = -1
 _LEAVES_FOR_A_WHILE: Final = -2
 _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
-"""What String.trim takes away."""
+"""The characters that Java's String.trim removes."""
 
 
 def _check_not_empty(value: str | None, reason: str) -> None:
-    """A value may be missing, but it must not be blank."""
+    """Raise ApiError INVALID_REQUEST if the value is blank. It may be None."""
     if value is not None and not value.strip(_JAVA_BLANKS):
         raise ApiError("INVALID_REQUEST", reason)
 
@@ -38,7 +38,7 @@ def check_consumer_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version
             raise ApiError("INVALID_REQUEST", "RebalanceTimeoutMs must be provided in first request.")
         if request.topic_partitions is None or request.topic_partitions:
             raise ApiError("INVALID_REQUEST", "TopicPartitions must be empty when (re-)joining.")
-        # No topic at all is allowed: the member is in the group and subscribes to nothing.
+        # An empty list of topics is allowed: such a member is in the group and subscribes to nothing.
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
             raise ApiError("INVALID_REQUEST", "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
     elif request.member_epoch == _LEAVES_FOR_A_WHILE:

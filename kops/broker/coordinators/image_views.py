@@ -1,4 +1,4 @@
-"""A broker's metadata as coordinators see it (Kafka's KRaftCoordinatorMetadataImage, KRaftCoordinatorMetadataDelta)."""
+"""Views of a broker's metadata for coordinators (Kafka's KRaftCoordinatorMetadataImage, KRaftCoordinatorMetadataDelta)."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class TopicOfImage:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions it has."""
+        """The number of its partitions."""
         return len(self._topic.partitions)
 
     def partition_racks(self, partition: int) -> Sequence[str]:
-        """The racks of a partition's replicas, where they are known."""
+        """The known racks of a partition's replicas."""
         found = self._topic.partitions.get(partition)
         if found is None:
             return ()
@@ -79,7 +79,7 @@ class ImageView:
 
 
 class DeltaView:
-    """What the newest image changed."""
+    """The changes from the previous image to the newest one."""
 
     __slots__ = ("_delta",)
 
@@ -88,15 +88,15 @@ class DeltaView:
 
     @property
     def created_topic_ids(self) -> Iterable[bytes]:
-        """Topics that are new."""
+        """The ids of created topics."""
         return self._delta.topics.created_topics.values() if self._delta.has("topics") else ()
 
     @property
     def changed_topic_ids(self) -> Iterable[bytes]:
-        """Topics that are new or have changed."""
+        """The ids of created and changed topics."""
         return self._delta.topics.changed_topics.keys() if self._delta.has("topics") else ()
 
     @property
     def deleted_topic_ids(self) -> Iterable[bytes]:
-        """Topics that are gone."""
+        """The ids of deleted topics."""
         return self._delta.topics.deleted_topic_ids if self._delta.has("topics") else ()

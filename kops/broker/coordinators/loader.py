@@ -1,6 +1,6 @@
 """Reads a coordinator's partition from its start to its end, in short pieces between the other work of the loop.
 
-Source: Kafka's CoordinatorLoaderImpl, which has a thread for it. The high watermark may move meanwhile; what is below it is committed.
+Source: Kafka's CoordinatorLoaderImpl, which uses a thread. The high watermark may move meanwhile; records below it are committed.
 """
 
 from __future__ import annotations
@@ -71,23 +71,23 @@ class LogLoader:
         return promise
 
     def close(self) -> None:
-        """Load nothing more."""
+        """Stop all loads."""
         self._is_closed = True
 
     def log_of(self, key: TopicPartition) -> ReplicaLog | None:
-        """The log of a partition, led here or not."""
+        """Return the log of a partition, whether or not this broker leads it."""
         partition = self._hosted.online.get(key)
         return None if partition is None else partition.log
 
     def log_end_offset(self, key: TopicPartition) -> int:
-        """The end of the log; -1 if it is not led here."""
+        """Return the log end offset, or -1 if this broker does not lead the partition."""
         partition = self._hosted.online.get(key)
         leader_log = None if partition is None else partition.leader_log
         return _NOT_LED if leader_log is None else leader_log.log_end_offset
 
     @property
     def buffer_bytes(self) -> int:
-        """How much is read at once."""
+        """The number of bytes to read at once."""
         return self._buffer_bytes
 
 
@@ -104,7 +104,7 @@ class _Load:
         self.size_bytes = 0
 
     def steps(self) -> Iterator[None]:
-        """Replay the log; between two steps the loop may do other work."""
+        """Replay the log step by step. Between two steps the loop may do other work."""
         loader, key = self._loader, self._key
         replica_log = loader.log_of(key)
         if replica_log is None:
@@ -127,7 +127,7 @@ class _Load:
             raise ApiError("NOT_LEADER_OR_FOLLOWER", reason)
 
     def _progress(self, replica_log: ReplicaLog, offset: int) -> None:
-        """Record how far the log is replayed and committed."""
+        """Report how far the log is replayed and committed."""
         high_watermark = replica_log.high_watermark
         if offset >= high_watermark:
             self._playback.update_last_written_offset(offset)

@@ -1,6 +1,6 @@
-"""The requests of share groups (Kafka's GroupCoordinatorService): the group's shard decides, and the persister keeps what was delivered.
+"""The requests of share groups (Kafka's GroupCoordinatorService). The shard decides; the persister keeps the delivery state.
 
-An operation that needs both has two or three steps: a write here, a request of the persister, and often a second write here.
+An operation that needs both has two or three steps: a write in the shard, a request to the persister, and often a second write.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ class EndOffset(Protocol):
 
     @property
     def offset(self) -> int:
-        """The offset behind the last record that consumers see."""
+        """The offset after the last record that consumers can read."""
 
     @property
     def error(self) -> str:
-        """NONE if there is the offset."""
+        """The name of the error, or NONE."""
 
 
 class EndOffsets(Protocol):
-    """Knows the ends of partitions."""
+    """Looks up the ends of partitions."""
 
     def find(self, partitions: Iterable[TopicPartition]) -> Promise[Mapping[TopicPartition, Any]]:
         """Return a promise of one EndOffset for each partition. It does not fail."""
 
 
 class ShareSurroundings(NamedTuple):
-    """What share groups use beside the group coordinator's runtime."""
+    """The objects that share groups use in addition to the group coordinator's runtime."""
 
     persister: Callable[[], Persister]
     end_offsets: Callable[[], EndOffsets]
@@ -75,7 +75,7 @@ class ShareSurroundings(NamedTuple):
 
 
 class ShareGroups:
-    """The requests of share groups. `key_of` gives the partition of a group."""
+    """Handles the requests of share groups. `key_of` returns the partition of a group."""
 
     def __init__(
         self, runtime: CoordinatorRuntime[GroupCoordinatorShard], key_of: Callable[[str], TopicPartition], around: ShareSurroundings
@@ -89,7 +89,7 @@ class ShareGroups:
     def heartbeat(
         self, context: RequestContext, request: messages.ShareGroupHeartbeatRequest
     ) -> Promise[messages.ShareGroupHeartbeatResponse]:
-        """ShareGroupHeartbeat. State of new partitions is initialized after the answer."""
+        """ShareGroupHeartbeat. The state of new partitions is initialized after the answer."""
 
         def answer(error: str, text: str | None) -> messages.ShareGroupHeartbeatResponse:
             return messages.ShareGroupHeartbeatResponse(error_code=_code(error), error_message=text)
@@ -131,7 +131,7 @@ class ShareGroups:
     # state of new partitions ------------------------------------------------------------------------------------------------------
 
     def _initialize(self, request: InitializeShareGroupStateRequest) -> None:
-        """Initialize partitions, and write whether that was done."""
+        """Initialize partitions, and write the result."""
 
         def done(response: InitializeShareGroupStateResponse | None, error: KopsError | None) -> None:
             if response is not None:
@@ -327,7 +327,7 @@ class ShareGroups:
     # groups that are deleted ------------------------------------------------------------------------------------------------------
 
     def delete_state_of(self, key: TopicPartition, group_ids: list[str]) -> Promise[dict[str, str]]:
-        """The first step of DeleteGroups: delete the state of share groups among these -> errors of groups that must stay."""
+        """The first step of DeleteGroups: delete the state of the share groups among these. Returns the errors of groups that must stay."""
         name = "delete-share-groups"
         written: Promise[dict[str, DeleteShareGroupStateRequest | ApiError]] = self._runtime.schedule_write_operation(
             name, key, lambda shard: shard.share_partition_delete_requests(group_ids)
@@ -349,7 +349,7 @@ class ShareGroups:
     # from the broker --------------------------------------------------------------------------------------------------------------
 
     def on_topics_deleted(self, topic_ids: Iterable[bytes]) -> None:
-        """Forget deleted topics. Their state is deleted by the share coordinator itself."""
+        """Forget deleted topics. The share coordinator itself deletes their state."""
         ids = frozenset(topic_ids)
 
         def tell(_: object, error: KopsError | None) -> None:
@@ -366,7 +366,7 @@ def _code(name: str) -> int:
 
 
 def _deletion_failure(response: DeleteShareGroupStateResponse) -> str | None:
-    """The error of the last topic that has one, as Kafka tells it."""
+    """Return the error of the last topic with an error, like Kafka."""
     failed: str | None = None
     for topic in response.results:
         code = next((one.error_code for one in topic.partitions if one.error_code), 0)
@@ -396,7 +396,7 @@ def _offsets_topic(topic: Any, name: str, ends: Mapping[TopicPartition, EndOffse
 def _offsets_partition(one: Any, end: EndOffset | None) -> describing.DescribeShareGroupOffsetsResponsePartition:
     made = describing.DescribeShareGroupOffsetsResponsePartition
     if end is None:
-        # An error of the persister is told as no offset, as OffsetFetch tells it.
+        # As in OffsetFetch, an error of the persister is reported as a missing offset.
         offset, epoch = (_UNINITIALIZED, _DEFAULT_LEADER_EPOCH) if one.error_code else (one.start_offset, one.leader_epoch)
         return made(one.partition, offset, epoch)
     if end.error != "NONE":

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kops.records.log_offsets import TopicPartition
 
 StartVerification = Callable[["TopicPartition", str, int, int, int], "Promise[Any]"]
-"""Asks the coordinator of a transaction: (partition, transactional id, producer id, producer epoch, version of TxnOffsetCommit)."""
+"""Verifies a transaction with its coordinator: (partition, transactional id, producer id, producer epoch, version of TxnOffsetCommit)."""
 _LEADER_ONLY: Final = 1
 _NO_TIMEOUT: Final = 0
 
@@ -41,14 +41,14 @@ class LogWriter:
             partition.remove_high_watermark_listener(listener)
 
     def max_batch_bytes(self, key: TopicPartition) -> int:
-        """The topic's `max.message.bytes`. ApiError NOT_LEADER_OR_FOLLOWER without a log."""
+        """Return the topic's `max.message.bytes`. Raises ApiError NOT_LEADER_OR_FOLLOWER if there is no log."""
         partition = self._replicas.hosted.online.get(key)
         if partition is None or partition.log is None:
             raise ApiError("NOT_LEADER_OR_FOLLOWER")
         return partition.log.config.max_message_bytes
 
     def append(self, key: TopicPartition, guard: Any, batch: bytes, transaction_version: int) -> int:
-        """Append to the leader's log -> the log's end. Raises the append's ApiError."""
+        """Append to the leader's log and return the log end offset. Raises the append's ApiError."""
         answers: list[ProduceAnswer] = []
         self._replicas.append_records(
             {key: batch},

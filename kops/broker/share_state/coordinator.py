@@ -1,4 +1,4 @@
-"""The share coordinator of a broker: made when it is first needed, told of elections and new metadata.
+"""The share coordinator of a broker. It is created when it is first needed, and follows elections and new metadata.
 
 Source: Kafka's ShareCoordinatorService (startup, shutdown, onElection, onResignation, onMetadataUpdate, partitionFor, periodic jobs) and
 BrokerServer.createShareCoordinator. Its modules are imported with the first request or the first partition of `__share_group_state`.
@@ -55,26 +55,26 @@ class ShareCoordinator:
         self.is_active = False
 
     def startup(self) -> None:
-        """Begin. The number of partitions is that of the topic, or that of the settings until there is one."""
+        """Start. The number of partitions is that of the topic or, before it exists, that of the settings."""
         count = self._cache.partition_count(SHARE_TOPIC)
         self._partition_count = self._config["share.coordinator.state.topic.num.partitions"] if count is None else count
         self.is_active = True
 
     def shutdown(self) -> None:
-        """End: what waits is NOT_COORDINATOR."""
+        """Stop. Waiting requests get NOT_COORDINATOR."""
         self.is_active = False
         if self._service is not None:
             self._service.runtime.close()
 
     def partition_for(self, key: SharePartitionKey) -> int:
-        """The partition of `__share_group_state` that has a share partition. ApiError COORDINATOR_NOT_AVAILABLE as for `service`."""
+        """Return the partition of `__share_group_state` for a share partition. Raises ApiError COORDINATOR_NOT_AVAILABLE like `service`."""
         if not self.is_active:
             raise ApiError("COORDINATOR_NOT_AVAILABLE")
         return key.state_partition(self._partition_count)
 
     @property
     def service(self) -> ShareCoordinatorService:
-        """The service. ApiError COORDINATOR_NOT_AVAILABLE before the start and after the end."""
+        """Return the service. Raises ApiError COORDINATOR_NOT_AVAILABLE before the start and after the stop."""
         if not self.is_active:
             raise ApiError("COORDINATOR_NOT_AVAILABLE")
         if self._service is None:
@@ -83,7 +83,7 @@ class ShareCoordinator:
         return self._service
 
     def answer(self, request: Message) -> Promise[Any]:
-        """One of the five requests of share state."""
+        """Handle one of the five requests of share state."""
         from kops.broker.share_state.service import answer_state_request
 
         return answer_state_request(self.service if self.is_active else None, request)
@@ -91,7 +91,7 @@ class ShareCoordinator:
     # from the metadata ------------------------------------------------------------------------------------------------------------
 
     def apply(self, delta: TopicsDelta) -> None:
-        """Topics have changed: load the partitions that this broker leads now, and unload those that it no longer leads."""
+        """Load the partitions that this broker leads after a change of topics, and unload those that it no longer leads."""
         changed = any(topic.image.name == SHARE_TOPIC for topic in delta.changed_topics.values())
         if not changed and not delta.topic_was_deleted(SHARE_TOPIC):
             return
@@ -106,7 +106,7 @@ class ShareCoordinator:
             self.service.runtime.schedule_load_operation(TopicPartition(SHARE_TOPIC, partition), leader_epoch)
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """There is new metadata."""
+        """Pass new metadata to the shards."""
         service = self._service
         if service is None or not self.is_active:
             return
@@ -118,7 +118,7 @@ class ShareCoordinator:
     # periodic jobs ----------------------------------------------------------------------------------------------------------------
 
     def _check_jobs(self, image: MetadataImage) -> None:
-        """Start the periodic jobs when the cluster has share groups. Without them each job ends when its time comes."""
+        """Start the periodic jobs when the cluster supports share groups. If it no longer does, each job ends at its next run."""
         is_enabled = image.features.levels.get(_FEATURE, 0) >= 1
         was_enabled, self._has_jobs = self._has_jobs, is_enabled
         if is_enabled and not was_enabled:

@@ -1,6 +1,6 @@
-"""The ends of partitions wherever they are led, for the lag of share groups.
+"""Looks up the ends of partitions on their leaders, for the lag of share groups.
 
-Source: NetworkPartitionMetadataClient. What this broker leads, it looks up itself.
+Source: NetworkPartitionMetadataClient. Partitions that this broker leads need no request.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RETRIABLE: Final = ("NETWORK_EXCEPTION", "REQUEST_TIMED_OUT")
 
 
 class EndOffset(NamedTuple):
-    """The offset behind the last record (of the high watermark), or -1 and an error."""
+    """The offset after the last committed record (the high watermark), or -1 and an error."""
 
     offset: int
     error: str = "NONE"
@@ -46,7 +46,7 @@ Ends = dict[TopicPartition, EndOffset]
 
 
 class EndOffsets:
-    """Asks the leaders. `draw()` gives random numbers from 0 to below 1, for the back-off."""
+    """Asks the leaders. `draw()` returns random numbers in [0, 1) for the back-off."""
 
     def __init__(self, loop: Loop, config: BrokerConfig, cache: MetadataCache, replicas: ReplicaManager, draw: Callable[[], float]) -> None:
         self._loop = loop
@@ -58,12 +58,12 @@ class EndOffsets:
         self._is_closed = False
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Send no more requests."""
         self._is_closed = True
         self._peers.close()
 
     def find(self, partitions: Iterable[TopicPartition]) -> Promise[Mapping[TopicPartition, EndOffset]]:
-        """The ends of these partitions. The promise does not fail."""
+        """Return the ends of these partitions. The promise does not fail."""
         ends: Ends = {}
         by_leader: dict[BrokerNode, list[TopicPartition]] = {}
         for key in partitions:

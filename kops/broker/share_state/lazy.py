@@ -1,4 +1,4 @@
-"""The share coordinator and the persister of a broker, made when they are first needed: a node without share groups starts no slower.
+"""Creates the share coordinator and the persister of a broker when they are first needed, so that other nodes start no slower.
 
 Source: BrokerServer.createShareStatePersister.
 """
@@ -26,7 +26,7 @@ _NO_OP_PERSISTER: Final = "org.apache.kafka.server.share.persister.NoOpStatePers
 
 
 class ShareState:
-    """What a broker has for the state of share partitions. `draw()` gives random numbers from 0 to below 1."""
+    """The objects of a broker for the state of share partitions. `draw()` returns random numbers in [0, 1)."""
 
     def __init__(self, loop: Loop, config: BrokerConfig, replicas: ReplicaManager, cache: MetadataCache, draw: Callable[[], float]) -> None:
         self._loop = loop
@@ -38,13 +38,13 @@ class ShareState:
         self._end_offsets: EndOffsets | None = None
         self._persister_class = config["group.share.persister.class.name"]
         if self._persister_class not in ("", _DEFAULT_PERSISTER, _NO_OP_PERSISTER):
-            # Kafka takes no other class, either.
+            # Kafka does not accept other classes either.
             raise KopsError(f"Unknown persister specified {self._persister_class}")
         self.coordinator = ShareCoordinator(loop, config, replicas, cache)
 
     @property
     def persister(self) -> NetworkPersister | NoOpPersister:
-        """Keeps the state at the share coordinators, unless the settings say that nothing is kept."""
+        """The persister that stores the state at share coordinators, or the no-op persister, according to the settings."""
         if self._persister is None and self._persister_class != _DEFAULT_PERSISTER:
             from kops.coordinators.share.persister.no_op import NoOpPersister
 
@@ -57,7 +57,7 @@ class ShareState:
 
     @property
     def end_offsets(self) -> EndOffsets:
-        """Knows the ends of partitions."""
+        """The object that looks up the ends of partitions."""
         if self._end_offsets is None:
             from kops.broker.share_state.end_offsets import EndOffsets
 
@@ -65,7 +65,7 @@ class ShareState:
         return self._end_offsets
 
     def close(self) -> None:
-        """End everything."""
+        """Close everything that was created."""
         self.coordinator.shutdown()
         for part in (self._persister, self._end_offsets):
             if part is not None:

@@ -1,4 +1,4 @@
-"""The persister of a broker: connections to other brokers, and the way to this broker's own share coordinator, which needs none.
+"""The persister of a broker: it uses connections to other brokers, and calls this broker's own share coordinator directly.
 
 Source: BrokerServer.createShareStatePersister, NetworkUtils.buildNetworkClient, PersisterStateManager.SendThread,
 ShareCoordinatorMetadataCacheHelperImpl.
@@ -31,11 +31,11 @@ SHARE_TOPIC: Final = "__share_group_state"
 _BACKOFF_MS: Final = 50
 _REQUEST_TIMEOUT_MS: Final = 30_000
 _LOOKUP_VERSIONS: Final = range(6, 7)
-"""Older brokers know no share groups."""
+"""The lowest versions of the APIs. Older brokers do not support share groups."""
 
 
 def peer_settings(config: BrokerConfig, prefix: str) -> PeerSettings:
-    """How this broker reaches others for a purpose."""
+    """Return the settings of connections to other brokers for a purpose."""
     return PeerSettings(
         client_id=f"{prefix}-client-{config.node_id}",
         request_timeout_ms=_REQUEST_TIMEOUT_MS,
@@ -49,7 +49,7 @@ def peer_settings(config: BrokerConfig, prefix: str) -> PeerSettings:
 
 
 class NetworkPersister(DefaultPersister):
-    """See Persister. `draw()` gives random numbers from 0 to below 1."""
+    """See Persister. `draw()` returns random numbers in [0, 1)."""
 
     def __init__(
         self, loop: Loop, config: BrokerConfig, cache: MetadataCache, coordinator: ShareCoordinator, draw: Callable[[], float]
@@ -65,7 +65,7 @@ class NetworkPersister(DefaultPersister):
         super().__init__(self._state, draw)
 
     def close(self) -> None:
-        """Send nothing more. Calls under way get no answer: their broker is gone."""
+        """Stop sending. Pending calls get no answer."""
         self._is_closed = True
         self._peers.close()
 

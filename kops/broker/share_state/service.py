@@ -1,4 +1,4 @@
-"""Takes requests of share state to the shards that have the partitions, and cuts old records off (Kafka's ShareCoordinatorService)."""
+"""Passes requests of share state to the shards of their partitions, and deletes old records (Kafka's ShareCoordinatorService)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ _MOVED: Final = ("COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR")
 
 
 class ShareCoordinatorService:
-    """The requests of share state. `partition_for` gives the partition of a key; `delete_records(partition, offset)` cuts a log."""
+    """Handles the requests of share state. `partition_for` returns the partition of a key; `delete_records(partition, offset)` trims a
+    log."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class ShareCoordinatorService:
         return self._written("initialize-share-group-state", responses.INITIALIZE, request, ShareCoordinatorShard.initialize_state)
 
     def read_state(self, request: ReadShareGroupStateRequest) -> Promise[ReadShareGroupStateResponse]:
-        """ReadShareGroupState. It writes, too: the leader epoch of who reads."""
+        """ReadShareGroupState. It also writes the leader epoch of the reader."""
         return self._written("read-update-leader-epoch-state", responses.READ, request, ShareCoordinatorShard.read_state)
 
     def write_state(self, request: WriteShareGroupStateRequest) -> Promise[WriteShareGroupStateResponse]:
@@ -69,7 +70,7 @@ class ShareCoordinatorService:
         return self._written("delete-share-group-state", responses.DELETE, request, ShareCoordinatorShard.delete_state)
 
     def read_summary(self, request: ReadShareGroupStateSummaryRequest) -> Promise[ReadShareGroupStateSummaryResponse]:
-        """ReadShareGroupStateSummary, as a write operation: it sees what is not committed yet, and waits for that."""
+        """ReadShareGroupStateSummary. It runs as a write operation, so it reads uncommitted state and waits for its commit."""
         return self._written("read-share-group-state-summary", responses.SUMMARY, request, ShareCoordinatorShard.read_state_summary)
 
     def _written(
@@ -88,12 +89,12 @@ class ShareCoordinatorService:
     # from the broker --------------------------------------------------------------------------------------------------------------
 
     def resigned(self, key: TopicPartition, epoch: int | None) -> None:
-        """Another broker leads a partition."""
+        """Unload a partition that another broker leads."""
         self._last_pruned.pop(key, None)
         self.runtime.schedule_unload_operation(key, epoch)
 
     def on_topics_deleted(self, topic_ids: Collection[bytes]) -> None:
-        """Delete the state of topics that are gone."""
+        """Delete the state of deleted topics."""
 
         def tell(_: object, error: KopsError | None) -> None:
             if error is not None:
@@ -104,12 +105,12 @@ class ShareCoordinatorService:
             promise.when_done(tell)
 
     def snapshot_cold_partitions(self) -> Promise[None]:
-        """Write snapshots of states that have not been written for long, so that the log can be cut before them."""
+        """Write snapshots of states that have not been written for a long time, so that older records can be deleted."""
         found = self.runtime.schedule_write_all_operation("snapshot-cold-partitions", lambda shard: shard.snapshot_cold_partitions())
         return all_of(found)
 
     def prune(self) -> Promise[None]:
-        """Cut all partitions before what is needed."""
+        """Delete the redundant records of all partitions."""
         return all_of([self._prune(key) for key in self.runtime.active_coordinators])
 
     def _prune(self, key: TopicPartition) -> Promise[None]:
@@ -149,7 +150,7 @@ _SERVED: Final[dict[type[Message], tuple[StateApi[Any], Callable[[ShareCoordinat
 
 
 def answer_state_request(service: ShareCoordinatorService | None, request: Any) -> Promise[Any]:
-    """One of the five requests; without a service the coordinator does not run."""
+    """Handle one of the five requests. Without a service, answer that the coordinator is not available."""
     api, answer = _SERVED[type(request)]
     if service is not None:
         return answer(service, request)

@@ -1,4 +1,4 @@
-"""The share partitions that a broker leads: their sessions, fetches that wait, acknowledgements, and what ends them.
+"""The share partitions that a broker leads: their sessions, waiting fetches, acknowledgements, and their end.
 
 In: fetches and acknowledgements of members, closed connections, changed leaderships. Out: results by partition, reads of logs.
 """

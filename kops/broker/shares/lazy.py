@@ -1,6 +1,6 @@
-"""Makes the share partition manager when it is first needed, so that a node without share groups starts no slower.
+"""Creates the share partition manager when it is first needed, so that a node without share groups starts no slower.
 
-Source: where Kafka's BrokerServer makes SharePartitionManager and ShareSessionCache, and BrokerMetadataPublisher toggles `share.version`.
+Source: Kafka's BrokerServer (SharePartitionManager, ShareSessionCache), and BrokerMetadataPublisher for `share.version`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ FEATURE: Final = "share.version"
 
 
 class Shares:
-    """The manager of a broker, made by the first call of `manager`."""
+    """The manager of a broker, created by the first call of `manager`."""
 
     def __init__(self, cache: MetadataCache, make: Callable[[], SharePartitionManager]) -> None:
         self._cache = cache
         self._make = make
         self.known: SharePartitionManager | None = None
-        """The manager, if it was made."""
+        """The manager, or None before its creation."""
 
     @property
     def is_enabled(self) -> bool:
-        """Whether the cluster's `share.version` has share groups."""
+        """Whether the cluster's `share.version` supports share groups."""
         return self._cache.image.features.levels.get(FEATURE, 0) >= 1
 
     @property
@@ -38,16 +38,16 @@ class Shares:
         return self.known
 
     def on_disconnect(self, connection_id: str) -> None:
-        """A client's connection has closed."""
+        """Handle the close of a client's connection."""
         if self.known is not None:
             self.known.sessions.on_disconnect(connection_id)
 
     def close(self) -> None:
-        """End it, if there is one."""
+        """Close the manager, if it was created."""
         if self.known is not None:
             self.known.close()
 
     def on_metadata_update(self) -> None:
-        """There is new metadata: share groups may have been switched off."""
+        """Handle new metadata: share groups may have been disabled."""
         if self.known is not None and not self.is_enabled:
             self.known.switch_off()

@@ -69,7 +69,7 @@ def topic_partition(part: TopicIdPartition) -> TopicPartition:
 
 
 def led_partition(replicas: ReplicaManager, part: TopicIdPartition) -> Partition:
-    """A partition that this broker leads. Raises ApiError."""
+    """Return a partition that this broker leads. Raises ApiError."""
     partition = replicas.get_partition_or_raise(topic_partition(part))
     if not partition.is_leader:
         raise ApiError("NOT_LEADER_OR_FOLLOWER")
@@ -77,7 +77,7 @@ def led_partition(replicas: ReplicaManager, part: TopicIdPartition) -> Partition
 
 
 def offset_for_timestamp(replicas: ReplicaManager, part: TopicIdPartition, timestamp: int, leader_epoch: int) -> int:
-    """The offset for a timestamp (or -1, -2) among what clients may read. Raises ApiError; OFFSET_NOT_AVAILABLE if there is none."""
+    """Return the offset for a timestamp (or -1, -2) among readable records. Raises ApiError, OFFSET_NOT_AVAILABLE if there is none."""
     try:
         partition = replicas.get_partition_or_raise(topic_partition(part))
         found = partition.fetch_offset_for_timestamp(timestamp, _READ_UNCOMMITTED, leader_epoch, fetch_only_from_leader=True)
@@ -91,7 +91,7 @@ def offset_for_timestamp(replicas: ReplicaManager, part: TopicIdPartition, times
 
 
 def as_api_error(error: KopsError) -> ApiError:
-    """The error as a client gets it."""
+    """Convert an error into the one for a client."""
     return error if isinstance(error, ApiError) else ApiError(error_name(error), str(error))
 
 

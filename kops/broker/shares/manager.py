@@ -1,4 +1,4 @@
-"""The share partitions that a broker leads, as its request handlers use them. Source: SharePartitionManager."""
+"""The interface of request handlers to the share partitions of a broker. Source: SharePartitionManager."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _FENCING: Final = frozenset({"NOT_LEADER_OR_FOLLOWER", "FENCED_STATE_EPOCH", "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION"})
-"""Errors after which a share partition is loaded again, here or by another broker."""
+"""Errors after which a share partition must be loaded again, here or on another broker."""
 _NOT_YET: Final = "LEADER_NOT_AVAILABLE"
 _ACQUIRE_MODES: Final = (False, True)
-"""By number: whether the number of records is a hard limit."""
+"""For each acquire mode, whether the number of records is a hard limit."""
 _TYPES: Final = {1: "Accept", 2: "Release", 3: "Reject", 4: "Renew"}
 Acknowledgements = Mapping[TopicIdPartition, Sequence[AcknowledgementBatch]]
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What the manager uses of its broker. `settings_of` gives the settings of a group that has some of its own."""
+    """The parts of the broker that the manager uses. `settings_of` returns the settings of a group, or None if it has none."""
 
     loop: Loop
     replicas: ReplicaManager
@@ -58,7 +58,7 @@ class Around:
 
 
 class Wanted(NamedTuple):
-    """What a member asks for. `acquire_mode` is the request's number for it."""
+    """The request of a member. `acquire_mode` is the number in the request."""
 
     member: SessionKey
     session_epoch: int
@@ -70,7 +70,7 @@ class Wanted(NamedTuple):
 
 
 class SharePartitionManager:
-    """Sessions, share partitions and fetches that wait."""
+    """Manages sessions, share partitions and waiting fetches."""
 
     def __init__(self, around: Around) -> None:
         self._around = around
@@ -82,7 +82,7 @@ class SharePartitionManager:
         around.replicas.purgatories.share_fetch = self.purgatory
         self.expired_count = 0
         self.acknowledged_counts = dict.fromkeys(_TYPES.values(), 0)
-        """Records by how they were acknowledged."""
+        """Counts of records by acknowledge type."""
 
     def settings(self, group_id: str) -> ShareGroupSettings:
         """The settings of a group."""
@@ -129,11 +129,11 @@ class SharePartitionManager:
         return fetch.results
 
     def after(self, delay_ms: int, run: Callable[[], object]) -> None:
-        """Call later: a member that may have no session is answered when its time is over, so that it does not ask again at once."""
+        """Call later. A member that cannot get a session is answered after its maximum wait, so that it does not retry at once."""
         self._around.loop.call_later(delay_ms, run)
 
     def _load(self, fetch: ShareFetch) -> tuple[dict[TopicIdPartition, SharePartition], list[Any]]:
-        """The share partitions of a fetch, which may still be read from the persister, and the keys under which it waits."""
+        """Return the share partitions of a fetch, whose state may still be loading, and the keys under which the fetch waits."""
         found: dict[TopicIdPartition, SharePartition] = {}
         keys: list[Any] = []
         for part in fetch.parts:
@@ -194,11 +194,11 @@ class SharePartitionManager:
         self.expired_count += 1
 
     def _go_on(self, key: SharePartitionKey) -> None:
-        """Something has changed for the fetches of a share partition."""
+        """Try the waiting fetches of a share partition again after a change."""
         self.purgatory.check_and_complete(key)
 
     def _released(self, group_id: str, parts: Iterable[TopicIdPartition]) -> None:
-        """A fetch has ended: others may read its partitions."""
+        """Let other fetches read the partitions of a completed fetch."""
         for part in parts:
             self._go_on(_key(group_id, part))
             self.purgatory.check_and_complete((part.topic, part.partition))
@@ -206,7 +206,7 @@ class SharePartitionManager:
     # acknowledgements -------------------------------------------------------------------------------------------------------------
 
     def acknowledge(self, member: SessionKey, acknowledgements: Acknowledgements) -> Promise[dict[TopicIdPartition, Acknowledged]]:
-        """Acknowledge records; done when all of them are persisted."""
+        """Acknowledge records. The promise completes when all of them are persisted."""
         done = _Results(list(acknowledgements))
         for part, batches in acknowledgements.items():
             share_partition = self.partitions.get(_key(member.group_id, part))
@@ -249,7 +249,7 @@ class SharePartitionManager:
     # the ends of sessions ---------------------------------------------------------------------------------------------------------
 
     def release_session(self, member: SessionKey) -> None:
-        """End a member's session: others may have what it has acquired."""
+        """End a member's session and release its records."""
         session = self.sessions.get(member)
         if session is None:
             log.error("Share session error for %s of group %s: no such share session found", member.member_id, member.group_id)
@@ -271,12 +271,12 @@ class SharePartitionManager:
             self._maybe_fence(key, as_api_error(error))
 
     def switch_off(self) -> None:
-        """The cluster's `share.version` no longer has share groups."""
+        """Remove everything, because the cluster's `share.version` no longer supports share groups."""
         self.sessions.remove_all()
         self.partitions.remove_all()
 
     def close(self) -> None:
-        """The broker ends: nothing runs out or is written any more."""
+        """Close: no lock expires and nothing is written any more."""
         for share_partition in self.partitions:
             share_partition.close()
 
@@ -296,7 +296,7 @@ class _Results:
         self._left = len(parts)
 
     def add(self, part: TopicIdPartition, error: ApiError | None) -> None:
-        """One partition is done."""
+        """Add the result of a partition."""
         result = Acknowledged(part.partition)
         if error is not None:
             self.failed.append(part)

@@ -9,7 +9,7 @@ from kops.replication.waiting.purgatory import DelayedOperation
 
 
 class ParkedShareFetch(DelayedOperation):
-    """Waits for records, for room, or for the end of another fetch. `on_expired` is called when it has waited for too long."""
+    """Waits for records, for room in the window, or for the end of another fetch. `on_expired` is called on time-out."""
 
     __slots__ = ("_fetch", "_on_expired")
 
@@ -19,13 +19,13 @@ class ParkedShareFetch(DelayedOperation):
         self._on_expired = on_expired
 
     def try_complete(self) -> bool:
-        """Complete it if there is enough to read, or an error to tell."""
+        """Complete the fetch if there is enough data or an error."""
         return self._fetch.try_complete() and self.force_complete()
 
     def on_complete(self) -> None:
-        """Acquire and answer."""
+        """Acquire records and answer."""
         self._fetch.complete()
 
     def on_expiration(self) -> None:
-        """Count it."""
+        """Count the time-out."""
         self._on_expired()

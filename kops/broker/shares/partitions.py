@@ -1,4 +1,4 @@
-"""The share partitions of a broker that are in memory, and what removes them. Source: SharePartitionCache, SharePartitionListener."""
+"""The share partitions in memory, and their removal. Source: SharePartitionCache, SharePartitionListener."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Cached(NamedTuple):
 
 
 class SharePartitions:
-    """Share partitions by key. One leaves when its partition is deleted, fails or gets another leader; `on_removed` is then called."""
+    """Share partitions by key. One is removed when its partition is deleted, fails or gets another leader; `on_removed` is then called."""
 
     def __init__(self, replicas: ReplicaManager, on_removed: Callable[[SharePartitionKey], object]) -> None:
         self._replicas = replicas
@@ -37,12 +37,12 @@ class SharePartitions:
         return (cached.share_partition for group in self._groups.values() for cached in group.values())
 
     def get(self, key: SharePartitionKey) -> SharePartition | None:
-        """The share partition, if it is in memory."""
+        """Return the share partition, or None if it is not in memory."""
         cached = self._groups.get(key.group_id, {}).get(key)
         return None if cached is None else cached.share_partition
 
     def add(self, key: SharePartitionKey, share_partition: SharePartition, partition: Partition) -> None:
-        """Keep a share partition for as long as this broker leads its partition."""
+        """Add a share partition. It stays as long as this broker leads its partition."""
 
         def listener(_: TopicPartition) -> None:
             self.remove(key)
@@ -52,7 +52,7 @@ class SharePartitions:
         self._groups.setdefault(key.group_id, {})[key] = _Cached(share_partition, partition, listener)
 
     def remove(self, key: SharePartitionKey) -> None:
-        """Fence and forget a share partition, if it is in memory."""
+        """Fence and remove a share partition, if it is in memory."""
         group = self._groups.get(key.group_id, {})
         cached = group.pop(key, None)
         if cached is None:
@@ -66,11 +66,11 @@ class SharePartitions:
         self._on_removed(key)
 
     def remove_group(self, group_id: str) -> None:
-        """Remove those of one group."""
+        """Remove the share partitions of a group."""
         for key in list(self._groups.get(group_id, ())):
             self.remove(key)
 
     def remove_all(self) -> None:
-        """Remove all."""
+        """Remove all share partitions."""
         for group_id in list(self._groups):
             self.remove_group(group_id)

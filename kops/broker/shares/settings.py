@@ -1,4 +1,4 @@
-"""The settings of one share group, as they are now: its own, or the node's. Source: ShareGroupConfigProvider, GroupConfig."""
+"""The current settings of a share group: its own, or the node's. Source: ShareGroupConfigProvider, GroupConfig."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NS_PER_MS: Final = 1_000_000
 
 
 class ShareGroupSettings:
-    """See `kops.coordinators.share.partition.settings`. `settings_of` gives a group's settings, or None if it has none of its own."""
+    """See `kops.coordinators.share.partition.settings`. `settings_of` returns a group's own settings, or None."""
 
     def __init__(self, group_id: str, settings_of: Callable[[str], Mapping[str, Any] | None], config: Callable[[], BrokerConfig]) -> None:
         self._group_id = group_id
@@ -44,12 +44,12 @@ class ShareGroupSettings:
 
     @property
     def isolation(self) -> Isolation:
-        """How far the group reads, by `share.isolation.level`."""
+        """The isolation level of the group (`share.isolation.level`)."""
         is_committed = self._own("share.isolation.level", "read_uncommitted") == "read_committed"
         return Isolation.TXN_COMMITTED if is_committed else Isolation.HIGH_WATERMARK
 
     def reset_timestamp(self, now_ms: int) -> int:
-        """The timestamp (or -1, -2) from which a group without a start offset reads, by `share.auto.offset.reset`."""
+        """Return the timestamp (or -1, -2) at which a group without a start offset begins (`share.auto.offset.reset`)."""
         strategy = str(self._own("share.auto.offset.reset", "latest"))
         if strategy == "earliest":
             return _EARLIEST_TIMESTAMP
@@ -60,7 +60,7 @@ class ShareGroupSettings:
         return (now_ms * _NS_PER_MS - duration) // _NS_PER_MS
 
     def _value(self, name: str) -> Any:
-        """A setting by the name of the node's."""
+        """Return a setting by the name of the node's setting."""
         own = self._settings_of(self._group_id)
         return self._config()[name] if own is None else own[name.removeprefix("group.")]
 

@@ -42,7 +42,7 @@ def answer_add_partitions(
 ) -> None:
     """Add the partitions of all transactions in a request, or verify them. `done` gets the response when all have been handled.
 
-    A broker's request waits while the transaction before is still ending (`kops.broker.transactions.end_waits`).
+    A broker's request waits while the previous transaction is still ending (`kops.broker.transactions.end_waits`).
     """
     transactions = _transactions(request, version)
     results: dict[str, AddPartitionsToTxnResult] = {}
@@ -87,7 +87,7 @@ def _answer(
     partitions = partitions_of(transaction.topics)
     is_there = {key: cache.partition(*key) is not None for key in partitions}
     if not all(is_there.values()):
-        # One that does not exist fails the whole transaction.
+        # A partition that does not exist fails the whole transaction.
         errors = {key: "OPERATION_NOT_ATTEMPTED" if known else "UNKNOWN_TOPIC_OR_PARTITION" for key, known in is_there.items()}
         tell(transactional_id, errors)
         return
@@ -106,7 +106,7 @@ def _answer(
         try:
             coordinator.add_partitions(transactional_id, *producer, partitions, client_version, added)
         except KopsError:
-            # Nobody else is there to answer the request.
+            # No other code would answer the request.
             log.exception("Error adding partitions to the transaction of %s", transactional_id)
             added("UNKNOWN_SERVER_ERROR")
 
@@ -117,7 +117,7 @@ def _answer(
 
 
 def partitions_of(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
-    """The partitions that a request names, each once."""
+    """Return the partitions of a request, without duplicates."""
     return list(dict.fromkeys(TopicPartition(topic.name, number) for topic in topics for number in topic.partitions))
 
 

@@ -1,9 +1,9 @@
-"""Where brokers' AddPartitionsToTxn wait for the end of the transaction before.
+"""Holds AddPartitionsToTxn requests of brokers until the previous transaction has ended.
 
-A producer often begins its next transaction while the markers of the last one are being written. Kafka's coordinator refuses with
-CONCURRENT_TRANSACTIONS, and the broker that has the records asks again every `add.partitions.to.txn.retry.backoff.ms`, for
-`add.partitions.to.txn.retry.backoff.max.ms` at most. Here the request waits at the coordinator and goes on when the transaction has ended.
-If the end does not come soon, it is refused as by Kafka.
+A producer often begins its next transaction while the markers of the last one are being written. Kafka's coordinator then answers
+CONCURRENT_TRANSACTIONS, and the broker with the records repeats the request every `add.partitions.to.txn.retry.backoff.ms`, for
+`add.partitions.to.txn.retry.backoff.max.ms` at most. In kops the request waits at the coordinator and continues when the transaction ends.
+If the end does not come soon, the request is rejected as in Kafka.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Waiting:
-    """A waiting request. It runs once."""
+    """A waiting request, which runs once."""
 
     __slots__ = ("_run",)
 
@@ -57,6 +57,7 @@ class EndWaits:
         self._loop.call_later(self._limit_ms(transactional_id), time_is_over)
 
     def ended(self, transactional_id: str) -> None:
-        """A transaction has ended. Its waiting requests continue in the next turn, because an append is under way in this one."""
+        """Continue the requests that wait for a transaction. They run in the next turn of the loop, because this turn is in the middle of
+        an append."""
         for waiting in self._waiting.pop(transactional_id, ()):
             self._loop.call_soon(waiting.end)

@@ -1,4 +1,4 @@
-"""Makes the transaction coordinator when it is first needed, so that a node without transactions starts no slower."""
+"""Creates the transaction coordinator when it is first needed, so that a node without transactions starts no slower."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TOPIC = "__transaction_state"
 
 
 class Transactions:
-    """The coordinator of a broker, made by the first call of `service`."""
+    """The coordinator of a broker, created by the first call of `service`."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -29,7 +29,7 @@ class Transactions:
         return self._service
 
     def apply(self, delta: TopicsDelta) -> None:
-        """The topics have changed: see `TransactionService.apply`."""
+        """Handle changed topics: see `TransactionService.apply`."""
         changed = any(topic.image.name == _TOPIC for topic in delta.changed_topics.values())
         if changed or any(topic.name == _TOPIC for topic in delta.deleted_topics()):
             self.service.apply(delta)

@@ -1,6 +1,6 @@
 """Writes markers into the partitions that this broker leads (Kafka's KafkaApis.handleWriteTxnMarkersRequest).
 
-A marker is a control batch. The offsets that a transaction committed belong to a group's coordinator, which writes the marker itself.
+A marker is a control batch. For offsets in a transaction, the group coordinator of the partition writes the marker itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ Errors = dict[TopicPartition, str]
 
 
 class MarkerWriter:
-    """`complete_in_groups(partition, marker, done)` ends a transaction in a partition of `__consumer_offsets`; `done` gets the error."""
+    """Writes markers. `complete_in_groups(partition, marker, done)` does so in a partition of `__consumer_offsets`; `done` gets the
+    error."""
 
     def __init__(
         self,

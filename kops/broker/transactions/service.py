@@ -1,7 +1,7 @@
 """The transaction coordinator of one broker on its loop: timers, loading, and the requests to other brokers.
 
-Source: what Kafka's TransactionCoordinator, TransactionMarkerChannelManager and AddPartitionsToTxnManager do with schedulers and
-InterBrokerSendThread. What this broker would ask itself, it does without a connection.
+Source: the use of schedulers and InterBrokerSendThread in Kafka's TransactionCoordinator, TransactionMarkerChannelManager and
+AddPartitionsToTxnManager. Requests to this broker itself need no connection.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ log = logging.getLogger(__name__)
 _RETRY_MS: Final = 20
 _BACKOFF_MS: Final = 50
 _END_TAKES_MS: Final = 500
-"""An end that takes longer, from the decision on, is held up by something."""
+"""If the end of a transaction takes longer than this after the decision, something blocks it."""
 _VERIFICATION_LANES: Final = 5
-"""Connections to a coordinator for AddPartitionsToTxn. Kafka has one; but here the answer may wait for the end of another transaction."""
+"""Connections to a coordinator for AddPartitionsToTxn. Kafka uses one. In kops an answer may wait for the end of another transaction."""
 
 
 class MarkerWakes:
-    """When markers are sent: new ones in the next turn of the loop, those that failed a little later.
+    """Schedules the sending of markers: new ones in the next turn of the loop, failed ones a little later.
 
-    There is one timer for all that failed. With one for each, every timer would send all of them and start as many new ones.
+    All failed markers share one timer. With a timer for each, every timer would send all of them and start as many new timers.
     """
 
     def __init__(self, loop: Loop, send: Callable[[], object]) -> None:
@@ -78,9 +78,9 @@ class MarkerWakes:
 
 
 def leader_of(cache: MetadataCache, topic: str, partition: int, listener: str) -> BrokerNode | None:
-    """Who gets a partition's marker; None if it does not exist. One that has no leader now gets it when it has one again (id -1).
+    """Return the leader that gets a partition's marker, or None if the partition does not exist. Without a leader the id is -1; then the
 
-    Kafka 4.3 takes the second for the first and ends the transaction without this marker.
+    marker waits. Kafka 4.3 treats the second case like the first and completes the transaction without this marker.
     """
     found = cache.leader_endpoint(topic, partition, listener)
     return NO_NODE if found is None and cache.partition(topic, partition) is not None else found
@@ -124,7 +124,7 @@ class TransactionService:
             around.scheduler.schedule(name, run, period_ms, period_ms)
 
     def close(self) -> None:
-        """Close the connections; nothing is sent or loaded any more."""
+        """Close the connections, and stop sending and loading."""
         self._is_closed = True
         self.coordinator.is_active = False
         for peer in self._peers.values():
@@ -217,10 +217,10 @@ class TransactionService:
         return None if found is None or found.leader < 0 else self._cache.alive_broker(found.leader, self._around.listener)
 
     def _longest_wait_ms(self, transactional_id: str) -> int:
-        """How long a broker's request may wait for an end that has begun some time ago.
+        """Return how long a broker's request may wait for an end that has already begun.
 
-        What waits holds up other ids in its request. So an end that does not come, because a partition has no leader, holds them up no
-        longer than the pause after which Kafka's brokers ask again.
+        A waiting request delays the other ids in it. If an end does not come because a partition has no leader, the delay is no
+        longer than the pause after which Kafka's brokers repeat the request.
         """
         left_ms = _END_TAKES_MS - max(self.coordinator.ending_for_ms(transactional_id), 0)
         return max(left_ms, self.config.add_partitions_retry_backoff_ms)
@@ -242,7 +242,7 @@ class TransactionService:
             try:
                 answer_add_partitions(self.coordinator, self._cache, message, FIRST_BATCHED_VERSION, answered, self.end_waits.add)
             except KopsError as error:
-                # As a request that comes over a connection would be answered.
+                # Answer like a request over a connection.
                 name = error.name if isinstance(error, ApiError) else "UNKNOWN_SERVER_ERROR"
                 log.error("Error adding partitions to transactions: %s", error)
                 answered(AddPartitionsToTxnResponse(error_code=by_name(name).code))
@@ -259,7 +259,7 @@ _LAST_VERSION: Final = 5
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether whole ids match a regular expression by RE2J's rules."""
+    """Return a predicate that matches whole ids with a regular expression by RE2J's rules."""
     from kops.coordinators.groups.regexes.automaton import Automaton
     from kops.coordinators.groups.regexes.parser import Parser, RegexError
 

@@ -1,4 +1,4 @@
-"""What the transaction coordinator uses of its broker, and its periodic tasks."""
+"""The parts of the broker that the transaction coordinator uses, and its periodic tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ EXPIRY: Final = PeriodicTask("transactionalId-expiration", _EXPIRY_INTERVAL, _EX
 
 @dataclass(slots=True)
 class Surroundings:
-    """What the coordinator uses of its broker; `listener` is the one between brokers. For `complete_in_groups` see `MarkerWriter`."""
+    """The parts of the broker that the coordinator uses. `listener` is that between brokers. For `complete_in_groups` see
+    `MarkerWriter`."""
 
     loop: Loop
     node_id: int

@@ -1,6 +1,6 @@
 """The partitions of `__transaction_state` that this broker leads: appends with acks=all, and reading a log back in slices.
 
-Source: Kafka's TransactionStateManager (loadTransactionMetadata, and what it asks of the ReplicaManager).
+Source: Kafka's TransactionStateManager (loadTransactionMetadata, and its calls of ReplicaManager).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ALL: Final = -1
-_SLICE_BYTES: Final = 256 * 1024  # what a turn of the loop reads at most; Kafka's loader has a thread of its own
+_SLICE_BYTES: Final = 256 * 1024  # the most that one turn of the loop reads; Kafka's loader has its own thread
 
 
 class ReplicatedTransactionLog:
@@ -41,7 +41,7 @@ class ReplicatedTransactionLog:
             try:
                 done(answers[key].error)
             except KopsError:
-                # What waits for other appends must not end with this one.
+                # An error here must not affect other waiting appends.
                 log.exception("Error after an append to partition %d of the transaction log", partition)
 
         self._replicas.append_records(
@@ -49,7 +49,7 @@ class ReplicatedTransactionLog:
         )
 
     def max_batch_size(self, partition: int) -> int | None:
-        """`max.message.bytes`; None without a log here."""
+        """Return `max.message.bytes`, or None if this broker has no log."""
         found = self._replicas.logs.get_log(TopicPartition(TRANSACTION_STATE_TOPIC, partition))
         return None if found is None else found.config.max_message_bytes
 
@@ -57,8 +57,8 @@ class ReplicatedTransactionLog:
 class TransactionLogLoader:
     """Reads partitions in the loop, a slice at each turn.
 
-    A new leader may have records that are not committed yet. If it dies, the next one may not have them. So a load ends when the high
-    watermark has passed what was read: no marker goes out, and no answer, that rests on a record that may be lost. Kafka does not wait.
+    A new leader may have uncommitted records. If it dies, the next leader may not have them. So a load ends when the high
+    watermark has passed all records that were read. No marker or answer then depends on a record that may be lost. Kafka does not wait.
     """
 
     def __init__(self, loop: Loop, replicas: ReplicaManager, manager: TransactionStateManager) -> None:
@@ -68,7 +68,7 @@ class TransactionLogLoader:
         self._slice_bytes = min(_SLICE_BYTES, manager.config.load_buffer_size)
 
     def start(self, load: PartitionLoad, done: Callable[[], None]) -> None:
-        """Read a partition; `done` is called when the end is reached, not if the partition has another leader before."""
+        """Read a partition. `done` is called at the end, but not if the partition gets another leader before that."""
         self._loop.call_soon(lambda: self._read(load, -1, done))
 
     def _read(self, load: PartitionLoad, offset: int, done: Callable[[], None]) -> None:
@@ -93,7 +93,7 @@ class TransactionLogLoader:
                         load.read(bytes(record.key), None if record.value is None else bytes(record.value))
                     next_offset = batch.last_offset + 1
         except KopsError:
-            # As in Kafka, what was read so far counts.
+            # As in Kafka, the records read so far are used.
             log.exception("Error loading transactions from transaction log %s-%d", *key)
             done()
             return
@@ -123,7 +123,7 @@ class TransactionLogLoader:
         found.add_high_watermark_listener(moved)
 
     def _end_offset(self, key: TopicPartition) -> int:
-        """The log's end while this broker leads the partition, -1 when it does not."""
+        """Return the log end offset, or -1 if this broker does not lead the partition."""
         partition = self._replicas.hosted.online.get(key)
         leader_log = None if partition is None else partition.leader_log
         return -1 if leader_log is None else leader_log.log_end_offset

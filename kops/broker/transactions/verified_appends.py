@@ -1,8 +1,8 @@
 """Verifies a transaction before its first append to a partition (Kafka's ReplicaManager.maybeSendPartitionsToTransactionCoordinator,
 maybeStartTransactionVerificationForPartition, handleProduceAppend; KIP-890).
 
-A partition whose log has the transaction open needs no verification. For the others the coordinator is asked, and the log gives a guard
-that the append must bring. What ends meanwhile takes the guard back.
+A partition whose log has the transaction open needs no verification. For other partitions the coordinator is asked, and the log returns a
+guard that the append must present. If the transaction ends meanwhile, the guard becomes invalid.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Verified(NamedTuple):
-    """The partitions that may not be written, with the coordinator's error, and the guards of the others."""
+    """The partitions that must not be written, with the coordinator's error, and the guards of the others."""
 
     errors: dict[TopicPartition, str]
     guards: dict[TopicPartition, VerificationGuard]
@@ -49,7 +49,7 @@ def verify_transaction(
     *,
     is_verification_enabled: bool,
 ) -> None:
-    """Verify or add the partitions; `sequences` are those of their first records. `done` is called at once if nobody has to be asked."""
+    """Verify or add the partitions. `sequences` are those of their first records. `done` is called at once if no request is needed."""
     if not support.adds_partitions and not is_verification_enabled:
         done(Verified({}, {}))
         return
@@ -83,8 +83,8 @@ def verify_for_produce(
     *,
     is_verification_enabled: bool,
 ) -> None:
-    """As `verify_transaction`. Where Produce adds the partitions, the coordinator is asked again while the last transaction still ends:
-    that is often so, and cheaper than another Produce of the client.
+    """Like `verify_transaction`. If Produce adds the partitions, repeat the request while the last transaction is still ending:
+    this case is frequent, and a retry here is cheaper than another Produce of the client.
     """
     verify = verify_transaction
     if not support.adds_partitions:
@@ -104,7 +104,7 @@ def verify_for_produce(
         is_busy = "CONCURRENT_TRANSACTIONS" in verified.errors.values()
         now_ms = service.manager.now_ms()
         if is_busy and now_ms - started_ms < limit_ms:
-            # kops's coordinator has waited for the end already.
+            # A coordinator of kops has already waited for the end.
             service.call_later(max(config.add_partitions_retry_backoff_ms - (now_ms - asked_ms), 0), ask)
         else:
             done(verified)

@@ -99,7 +99,7 @@ class PartitionLoad:
 class TransactionStateManager:
     """The state. `now_ms()` is the wall clock, `transaction_version()` the cluster's level of the feature.
 
-    `matcher(pattern)` returns a function that matches whole texts. It raises ApiError INVALID_REGULAR_EXPRESSION for an invalid pattern.
+    `matcher(pattern)` returns a predicate on whole texts. It raises ApiError INVALID_REGULAR_EXPRESSION for an invalid pattern.
     """
 
     def __init__(

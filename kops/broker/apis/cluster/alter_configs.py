@@ -1,7 +1,7 @@
 """AlterConfigs and IncrementalAlterConfigs: the broker checks its own settings, the controller handles the rest.
 
-Source: Kafka's ConfigAdminManager, KafkaApis.handleAlterConfigsRequest and handleIncrementalAlterConfigsRequest, RuntimeLoggerManager. As
-in a Kafka without log4j's core (NoOpController), there are no loggers whose level a client could change.
+Source: Kafka's ConfigAdminManager, KafkaApis.handleAlterConfigsRequest and handleIncrementalAlterConfigsRequest, RuntimeLoggerManager. Like
+a Kafka without log4j's core (NoOpController), kops has no loggers whose level a client could change.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ def handle_describe_configs(parts: BrokerParts, context: RequestContext) -> None
 
 
 def describe_configs(request: DescribeConfigsRequest, node_id: int, config: DynamicConfig, image: MetadataImage) -> DescribeConfigsResponse:
-    """The answer of a node, broker or controller. Raises ApiError INVALID_REQUEST for an unknown type of resource; any other error is that
-    of one resource."""
+    """Return the answer of a broker or controller. Raises ApiError INVALID_REQUEST for an unknown type of resource. Any other error belongs
+    to one resource."""
     for resource in request.resources:
         if ResourceType(resource.resource_type) is ResourceType.UNKNOWN:
             raise ApiError("INVALID_REQUEST", f"Unexpected resource type UNKNOWN for resource {resource.resource_name}")
@@ -51,7 +51,7 @@ def describe_configs(request: DescribeConfigsRequest, node_id: int, config: Dyna
 
 
 class _Teller(NamedTuple):
-    """The node that answers, and its data."""
+    """The node that answers, with its data."""
 
     node_id: int
     config: DynamicConfig

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def handle_delete_records(parts: BrokerParts, context: RequestContext) -> None:
-    """Move the starts of logs. The answer is sent when no live replica has the records any more."""
+    """Move the start of logs. The answer is sent when all live replicas have deleted the records."""
     request = cast("DeleteRecordsRequest", context.request.message)
     offsets: dict[TopicPartition, int] = {}
     unknown: dict[TopicPartition, AwaitedDeletion] = {}

@@ -65,7 +65,7 @@ def handle_fetch(parts: BrokerParts, context: RequestContext) -> None:
         min(request.min_bytes, max_bytes),
         max_bytes,
         isolation_of(replica_id, request.isolation_level),
-        # The location of a follower does not matter: it fetches from the leader.
+        # The rack of a follower does not matter, because it fetches from the leader.
         _client_of(context, request) if replica_id < 0 and version >= _FIRST_VERSION_WITH_RACKS else None,
     )
     going_on = session.session
@@ -118,7 +118,7 @@ def _refused(part: TopicIdPartition, error: str) -> PartitionData:
 
 
 class _Fetch:
-    """A fetch in progress: its session, and the partitions that were refused before a log was read."""
+    """A fetch in progress: its session, and the partitions that were rejected before a log was read."""
 
     __slots__ = ("_context", "_is_from_follower", "_parts", "_refused", "_session", "_taken", "_version")
 
@@ -149,7 +149,7 @@ class _Fetch:
         return taken
 
     def answer(self, found: Iterable[tuple[TopicPartition, FetchPartitionData]]) -> None:
-        """Send the client what is new to its session."""
+        """Send the results that are new for the client's session."""
         nodes: dict[int, NodeEndpoint] = {}
         is_known = self._session.is_known
         updates = {}
@@ -159,7 +159,7 @@ class _Fetch:
                 updates[part] = self._partition(key, data, nodes)
         if self._refused:
             updates.update(self._refused)
-        # Followers find leaders in the metadata log.
+        # Followers learn leaders from the metadata log.
         response = self._session.respond(updates, () if self._is_from_follower else nodes.values())
         if self._is_from_follower and self._parts.replica_manager.leader_quota.has_throttled:
             self._record_throttled(response)

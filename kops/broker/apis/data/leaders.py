@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Leader(NamedTuple):
-    """A leader. Unknown numbers are -1. `node` is None if clients can't reach it."""
+    """A leader. Unknown numbers are -1. `node` is None if clients cannot reach it."""
 
     id: int
     epoch: int
@@ -21,7 +21,8 @@ class Leader(NamedTuple):
 
 
 def current_leader(parts: BrokerParts, key: TopicPartition, listener: str) -> Leader:
-    """The leader known to this broker's replica, or without a replica the one in the metadata, with its address at this listener."""
+    """Return the leader known to this broker's replica, or, without a replica, the one in the metadata, with its address on this
+    listener."""
     try:
         replica = parts.replica_manager.get_partition_or_raise(key)
     except ApiError:

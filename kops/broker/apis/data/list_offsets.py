@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 from kops.records.log_offsets import TopicPartition
 
 _FIRST_VERSIONS: Final = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
-"""Timestamps with a meaning (latest, earliest, of the largest timestamp, earliest local, latest tiered, earliest pending) by version."""
+"""Special timestamps (latest, earliest, of the largest timestamp, earliest local, latest tiered, earliest pending) by version."""
 _FIRST_VERSION_WITH_EPOCHS: Final = 4
 _FIRST_VERSION_WITH_NOT_AVAILABLE: Final = 5
 _ISOLATION_LEVELS: Final = (0, 1)

@@ -1,7 +1,7 @@
 """Produce, versions 3 to 13 (Kafka's KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend; KIP-467, KIP-516, KIP-951).
 
-The bytes of the records go to the log unchanged. The request drops them as soon as they are appended, so waiting requests hold none. The
-first records of a transaction wait until its coordinator has been asked (KIP-890).
+The bytes of the records are passed to the log without a copy. The request drops them once they are appended, so waiting requests hold none.
+The first records of a transaction wait until its coordinator has verified it (KIP-890).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def handle_produce(parts: BrokerParts, context: RequestContext) -> None:
 def _verify(
     parts: BrokerParts, context: RequestContext, produce: _Produce, records: dict[TopicPartition, bytes], transactional_id: str
 ) -> None:
-    """Append the records when their transaction is verified."""
+    """Append the records after their transaction has been verified."""
     from kops.broker.transactions.verified_appends import Producer, Verified, verify_for_produce
     from kops.coordinators.transactions.verification import produce_error, support_of_produce
 
@@ -81,7 +81,7 @@ def _verify(
         produce.append({key: batch for key, batch in records.items() if key not in result.errors}, result.guards)
         context.release_next()
 
-    # The producer's next batches may be here already. They must not overtake this one.
+    # The producer's next batches may already have arrived. They must not overtake this one.
     context.hold_next()
     verify_for_produce(
         parts.transactions,
@@ -99,7 +99,7 @@ def _has_transaction(request: ProduceRequest) -> bool:
 
 
 class _Produce:
-    """A request in progress: the partitions refused before the log, and `ids`, the topic ids of its version by name."""
+    """A request in progress: the partitions rejected before the append, and `ids`, the topic ids of its version by name."""
 
     __slots__ = ("_acks", "_context", "_parts", "_refused", "_timeout_ms", "_unknown_ids", "ids", "version")
 
@@ -144,11 +144,11 @@ class _Produce:
         return taken
 
     def refuse(self, key: TopicPartition, error: str, text: str | None) -> None:
-        """A partition's transaction could not be verified."""
+        """Reject a partition whose transaction could not be verified."""
         self._refused[key] = PartitionResponse(error, error_message=text)
 
     def append(self, records: Mapping[TopicPartition, bytes], guards: Mapping[TopicPartition, VerificationGuard] = _NO_GUARDS) -> None:
-        """Append what was not refused, and answer when it is replicated."""
+        """Append to the partitions that were not rejected, and answer when the records are replicated."""
         if not records:
             self.answer({})
             return
@@ -204,7 +204,7 @@ class _Produce:
         return list(topics.values())
 
     def _end(self, statuses: Mapping[TopicPartition, PartitionResponse]) -> None:
-        """With acks=0 a client gets no answer. If there was an error, its connection is closed instead."""
+        """End a request with acks=0, which gets no answer. If there was an error, close its connection."""
         errors = {key: status.error for key, status in statuses.items() if status.error != "NONE"}
         if not errors and not self._unknown_ids:
             self._context.respond_nothing()

@@ -1,4 +1,4 @@
-"""Checks which records a Produce request may carry, by the headers of its batches alone (Kafka ProduceRequest.validateRecords,
+"""Checks the records of a Produce request by the headers of its batches only (Kafka's ProduceRequest.validateRecords,
 RequestUtils, ByteBufferLogInputStream.nextBatch). The log checks the records themselves.
 """
 
@@ -25,8 +25,8 @@ _NO_PRODUCER_ID: Final = -1
 def check_records(records: Buffer | None, version: int) -> None:
     """Check that a partition's records are one batch that this version of the API accepts.
 
-    Raises ApiError: INVALID_RECORD for no batch, another format or several batches, UNSUPPORTED_COMPRESSION_TYPE if the version's clients
-    don't know the codec, CORRUPT_MESSAGE if the bytes are not a batch.
+    Raises ApiError: INVALID_RECORD for no batch, another format or several batches, UNSUPPORTED_COMPRESSION_TYPE if clients of this version
+    do not support the codec, CORRUPT_MESSAGE if the bytes are not a batch.
     """
     # Kafka never answers a request whose records are null.
     end = None if records is None else _batch_end(records, 0)
@@ -60,7 +60,7 @@ def is_transactional(records: Buffer | None) -> bool:
 
 
 def transactional_producer(records: Buffer | None) -> tuple[int, int, int] | None:
-    """Id and epoch of a producer that writes in a transaction, and its sequence. ApiError UNKNOWN_SERVER_ERROR for a truncated header."""
+    """Return id, epoch and sequence of a transactional producer, or None. Raises ApiError UNKNOWN_SERVER_ERROR for a truncated header."""
     if records is None or not is_transactional(records):
         return None
     if len(records) < _PRODUCER.size:
@@ -70,7 +70,7 @@ def transactional_producer(records: Buffer | None) -> tuple[int, int, int] | Non
 
 
 def _batch_end(records: Buffer, start: int) -> int | None:
-    """The end of the batch at `start`, None if it is incomplete."""
+    """Return the end of the batch at `start`, or None if it is incomplete."""
     left = len(records) - start
     if left < LOG_OVERHEAD:
         return None

@@ -1,4 +1,4 @@
-"""Handlers of the APIs of groups and of what all coordinators have in common.
+"""Handlers of the APIs of groups, and of APIs shared by all coordinators.
 
 In: requests. Out: responses.
 """

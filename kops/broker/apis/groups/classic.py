@@ -1,5 +1,8 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup (Kafka's KafkaApis, and what JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest and
-LeaveGroupResponse do to be the same in all versions)."""
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
+
+Source: Kafka's KafkaApis, and the conversions between versions in JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest and
+LeaveGroupResponse.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ def handle_heartbeat(parts: BrokerParts, context: RequestContext) -> None:
 
 
 def handle_leave_group(parts: BrokerParts, context: RequestContext) -> None:
-    """Remove the members, and answer when that is written."""
+    """Remove the members, and answer when the change is written."""
     request, version = cast("LeaveGroupRequest", context.request.message), context.request.version
     if version < _MEMBERS_SINCE:
         from kops.protocol.messages.leave_group_request import MemberIdentity

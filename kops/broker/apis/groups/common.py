@@ -1,6 +1,6 @@
-"""What the handlers of groups have in common: the client as coordinators see it, and answers that come later.
+"""Helpers of the handlers of groups: the client's context for coordinators, and asynchronous answers.
 
-Source: Kafka's KafkaApis (what its handlers do with a future), RequestContext.
+Source: Kafka's KafkaApis (its use of futures), RequestContext.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEPT_ADDRESSES: Final = 1024
 
 
 def group_context(context: RequestContext) -> GroupContext:
-    """The request's client and version, as the group coordinator sees them."""
+    """Return the request's client and version for the group coordinator."""
     from kops.coordinators.groups.context import RequestContext as GroupContext
 
     request = context.request
@@ -34,7 +34,7 @@ def group_context(context: RequestContext) -> GroupContext:
 
 @lru_cache(_KEPT_ADDRESSES)
 def _java_address(host: str) -> str:
-    """An address as Java's InetAddress shows it, which has no short form of IPv6."""
+    """Format an address like Java's InetAddress, which does not shorten IPv6 addresses."""
     try:
         address = IPv6Address(host.split("%")[0])
     except AddressValueError:

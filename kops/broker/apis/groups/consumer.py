@@ -21,14 +21,14 @@ _FEATURE: Final = "group.version"
 
 
 def _check_is_served(parts: BrokerParts) -> None:
-    """Raises ApiError UNSUPPORTED_VERSION where the broker's settings or the cluster's `group.version` leave the protocol out."""
+    """Raise ApiError UNSUPPORTED_VERSION if the broker's settings or the cluster's `group.version` exclude the protocol."""
     is_set = _PROTOCOL in parts.config["group.coordinator.rebalance.protocols"]
     if not is_set or parts.cache.image.features.levels.get(_FEATURE, 0) < 1:
         raise ApiError("UNSUPPORTED_VERSION")
 
 
 def handle_consumer_group_heartbeat(parts: BrokerParts, context: RequestContext) -> None:
-    """Answer when what the member does is written. Raises ApiError UNSUPPORTED_VERSION."""
+    """Answer when the member's change is written. Raises ApiError UNSUPPORTED_VERSION."""
     _check_is_served(parts)
     request = cast("ConsumerGroupHeartbeatRequest", context.request.message)
     heartbeat = parts.groups.service.consumer_group_heartbeat(group_context(context), request)

@@ -1,5 +1,5 @@
 """FindCoordinator, versions 0 to 6: which broker coordinates a group, a transactional id or a share partition (Kafka's
-KafkaApis.handleFindCoordinatorRequest, getCoordinator; KIP-98, KIP-699, KIP-932). The topic of the coordinators is made on first use."""
+KafkaApis.handleFindCoordinatorRequest, getCoordinator; KIP-98, KIP-699, KIP-932). The topic of the coordinators is created on first use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FIRST_WITH_SHARE: Final = 6
 
 
 def handle_find_coordinator(parts: BrokerParts, context: RequestContext) -> None:
-    """Answer with the coordinator of each key. Raises ApiError INVALID_REQUEST for an unknown type; before version 4 any error."""
+    """Answer with the coordinator of each key. Raises ApiError INVALID_REQUEST for an unknown type, and before version 4 any error."""
     request = cast("FindCoordinatorRequest", context.request.message)
     version = context.request.version
     if version < _FIRST_WITH_MANY_KEYS:
@@ -69,7 +69,7 @@ def _partition(key: str, count: int) -> int:
 
 
 def _is_share_key(key: str) -> bool:
-    """Whether a key names a group, a topic's id and a partition (SharePartitionKey.validate)."""
+    """Whether a key has a group, a topic id and a partition (SharePartitionKey.validate)."""
     from kops.coordinators.share.key import SharePartitionKey
 
     try:

@@ -1,6 +1,6 @@
 """OffsetCommit, OffsetFetch, OffsetDelete and TxnOffsetCommit (Kafka's KafkaApis and the builders of its responses).
 
-Topics and partitions that do not exist are answered here; the rest goes to the group coordinator.
+The handlers answer topics and partitions that do not exist themselves, and pass the rest to the group coordinator.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOADING_KNOWN_SINCE: Final = 2
 
 
 class _Refused:
-    """The topics and partitions that are answered here, in the response's own types, by name or id."""
+    """The topics and partitions that the handler answers itself, in the types of the response, by name or id."""
 
     def __init__(self, make_topic: Callable[[str, bytes], Any], make_partition: Callable[[int, int], Any], *, by_id: bool = False) -> None:
         self._make_topic = make_topic
@@ -42,7 +42,7 @@ class _Refused:
         found.partitions += [self._make_partition(index, error_code(error)) for index in partitions]
 
     def merged(self, topics: Sequence[Any]) -> list[Any]:
-        """Merge in the answer of the coordinator."""
+        """Merge with the coordinator's answer."""
         for topic in topics:
             there = self._topics.setdefault(topic.topic_id if self._by_id else topic.name, topic)
             if there is not topic:
@@ -51,7 +51,7 @@ class _Refused:
 
 
 def _known(parts: BrokerParts, refused: _Refused, topic: Any, topic_id: bytes) -> list[Any]:
-    """The partitions of a topic that exist. The others are refused."""
+    """Return the existing partitions of a topic. The others are added to `refused`."""
     known = []
     for one in topic.partitions:
         if parts.cache.partition(topic.name, one.partition_index) is not None:
@@ -101,7 +101,7 @@ def handle_offset_commit(parts: BrokerParts, context: RequestContext) -> None:
 
 
 def handle_txn_offset_commit(parts: BrokerParts, context: RequestContext) -> None:
-    """Answer when the offsets are written as a part of the transaction."""
+    """Answer when the offsets are written as part of the transaction."""
     from kops.protocol.messages.txn_offset_commit_request import TxnOffsetCommitRequestTopic
     from kops.protocol.messages.txn_offset_commit_response import TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic
 
@@ -110,7 +110,7 @@ def handle_txn_offset_commit(parts: BrokerParts, context: RequestContext) -> Non
     def answer(response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
         whole = messages.TxnOffsetCommitResponse(topics=refused.merged(response.topics))
         if context.request.version < _LOADING_KNOWN_SINCE:
-            # Old producers fail at an error that says that the coordinator is loading.
+            # Old producers treat COORDINATOR_LOAD_IN_PROGRESS as fatal.
             loading = error_code("COORDINATOR_LOAD_IN_PROGRESS")
             for topic in whole.topics:
                 for one in topic.partitions:

@@ -37,23 +37,23 @@ _UNKNOWN_TOPIC: Final = "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 def has_share_groups(parts: BrokerParts) -> bool:
-    """Whether the cluster's `share.version` has share groups."""
+    """Whether the cluster's `share.version` supports share groups."""
     return parts.cache.image.features.levels.get(_FEATURE, 0) >= 1
 
 
 def _check_is_served(parts: BrokerParts) -> None:
-    """Raises ApiError UNSUPPORTED_VERSION in a cluster without share groups."""
+    """Raise ApiError UNSUPPORTED_VERSION in a cluster without share groups."""
     if not has_share_groups(parts):
         raise ApiError("UNSUPPORTED_VERSION")
 
 
 def is_member_id(member_id: str | None) -> bool:
-    """Whether a member of a share group may have this id: at most the length of a UUID's text."""
+    """Whether the id is valid for a member of a share group: at most as long as the text of a UUID."""
     return bool(member_id) and len(str(member_id).encode("utf-16-le", "surrogatepass")) // 2 <= _LONGEST_MEMBER_ID
 
 
 def handle_share_group_heartbeat(parts: BrokerParts, context: RequestContext) -> None:
-    """Answer when what the member does is written. Raises ApiError UNSUPPORTED_VERSION, INVALID_REQUEST."""
+    """Answer when the member's change is written. Raises ApiError UNSUPPORTED_VERSION, INVALID_REQUEST."""
     _check_is_served(parts)
     request = cast("ShareGroupHeartbeatRequest", context.request.message)
     if not is_member_id(request.member_id):
@@ -77,7 +77,7 @@ def handle_share_group_describe(parts: BrokerParts, context: RequestContext) -> 
 
 
 def handle_describe_share_group_offsets(parts: BrokerParts, context: RequestContext) -> None:
-    """Answer with start offsets and lag of share groups; errors are by group."""
+    """Answer with start offsets and lag of share groups. Each group has its own error."""
     request = cast("DescribeShareGroupOffsetsRequest", context.request.message)
     from kops.coordinators.runtime.promise import all_of
 
@@ -90,7 +90,7 @@ def handle_describe_share_group_offsets(parts: BrokerParts, context: RequestCont
 
 
 def _described(parts: BrokerParts, group: DescribeShareGroupOffsetsRequestGroup) -> Promise[DescribeShareGroupOffsetsResponseGroup]:
-    """The offsets of one group, or its error; the promise does not fail."""
+    """Return the offsets of one group, or its error. The promise does not fail."""
     from kops.coordinators.runtime.promise import Promise
     from kops.coordinators.share.responses import message_of
     from kops.protocol.messages.describe_share_group_offsets_response import DescribeShareGroupOffsetsResponseGroup as Group

@@ -28,14 +28,14 @@ _SHOWN_ERROR_COUNT: Final = 3
 
 
 def _check_is_served(parts: BrokerParts) -> None:
-    """Raises ApiError UNSUPPORTED_VERSION where the broker's settings or the cluster's `streams.version` leave the protocol out."""
+    """Raise ApiError UNSUPPORTED_VERSION if the broker's settings or the cluster's `streams.version` exclude the protocol."""
     is_set = _PROTOCOL in parts.config["group.coordinator.rebalance.protocols"]
     if not is_set or parts.cache.image.features.levels.get(_FEATURE, 0) < 1:
         raise ApiError("UNSUPPORTED_VERSION")
 
 
 def handle_streams_group_heartbeat(parts: BrokerParts, context: RequestContext) -> None:
-    """Answer when what the member does is written; create the internal topics that are missing. Raises ApiError UNSUPPORTED_VERSION."""
+    """Answer when the member's change is written, and create missing internal topics. Raises ApiError UNSUPPORTED_VERSION."""
     _check_is_served(parts)
     request = cast("StreamsGroupHeartbeatRequest", context.request.message)
     reason = None if request.topology is None else _wrong_topics(request.topology)
@@ -68,7 +68,7 @@ def handle_streams_group_describe(parts: BrokerParts, context: RequestContext) -
 
 
 def _wrong_topics(topology: Topology) -> str | None:
-    """Why an application must not use its topics; None if it may."""
+    """Return why an application must not use its topics, or None."""
     names: dict[str, None] = {}
     for subtopology in topology.subtopologies:
         internal = (*subtopology.repartition_source_topics, *subtopology.state_changelog_topics)
@@ -82,7 +82,7 @@ def _wrong_topics(topology: Topology) -> str | None:
 
 
 def _create_topics(parts: BrokerParts, context: RequestContext, group_id: str, result: HeartbeatResult) -> None:
-    """Ask the controller, and tell the member why it failed before."""
+    """Ask the controller to create topics, and add the reason of an earlier failure to the member's status."""
     settings = parts.groups.group_settings(group_id)
     source, name = (parts.config, "group.streams") if settings is None else (settings, "streams")
     parts.auto_topics.create_for_streams(result.topics_to_create, context, 2 * source[f"{name}.heartbeat.interval.ms"])

@@ -1,4 +1,4 @@
-"""Handlers of the APIs by which members of share groups fetch and acknowledge records.
+"""Handlers of the APIs with which members of share groups fetch and acknowledge records.
 
-In: requests. Out: responses, at once or when there are records and what was acknowledged is persisted.
+In: requests. Out: responses, at once or when there are records and acknowledgements are persisted.
 """

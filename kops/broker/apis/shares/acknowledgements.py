@@ -1,4 +1,4 @@
-"""What a request acknowledges, checked, and the results. Both APIs of share groups may acknowledge.
+"""Checks the acknowledgements of a request and applies them. Both APIs of share groups can acknowledge.
 
 Source: Kafka's KafkaApis (getAcknowledgeBatchesFrom…, validateAcknowledgementBatches, handleAcknowledgements, isMemberIdValid,
 getCurrentLeader).
@@ -31,7 +31,7 @@ _MOVED: Final = frozenset({by_name("NOT_LEADER_OR_FOLLOWER").code, by_name("FENC
 
 
 def member_of(request: Any) -> SessionKey:
-    """Who asks. Raises ApiError INVALID_REQUEST."""
+    """Return the group and member of a request. Raises ApiError INVALID_REQUEST."""
     if request.group_id is None:
         raise ApiError("INVALID_REQUEST", "Invalid group id in the request.")
     if not request.member_id or len(request.member_id) > _LONGEST_MEMBER_ID:
@@ -40,7 +40,7 @@ def member_of(request: Any) -> SessionKey:
 
 
 def acknowledge(parts: BrokerParts, member: SessionKey, topics: Iterable[Any], version: int, *, is_renew: bool) -> Promise[Results]:
-    """Acknowledge what the topics of a request say; done when all of it is persisted. Each partition has its own error."""
+    """Acknowledge the records in the topics of a request. The promise completes when all is persisted. Each partition has its own error."""
     refused: Results = {}
     empty: Results = {}
     wanted: dict[TopicIdPartition, list[AcknowledgementBatch]] = {}
@@ -52,7 +52,7 @@ def acknowledge(parts: BrokerParts, member: SessionKey, topics: Iterable[Any], v
                 AcknowledgementBatch(one.first_offset, one.last_offset, one.acknowledge_types) for one in each.acknowledgement_batches
             ]
             for table in (wanted, refused, empty):
-                table.pop(part, None)  # of a partition that is named twice the last one counts
+                table.pop(part, None)  # if a partition is given twice, the last one counts
             if name is None:
                 refused[part] = _result(part, "UNKNOWN_TOPIC_ID")
             elif not _are_valid(batches, supports_renew=version >= FIRST_VERSION_WITH_RENEW, is_renew=is_renew):
@@ -64,12 +64,12 @@ def acknowledge(parts: BrokerParts, member: SessionKey, topics: Iterable[Any], v
             else:
                 empty[part] = _result(part, "NONE")
     if not wanted:
-        return Promise.of(refused)  # as in Kafka, without those that acknowledge nothing
+        return Promise.of(refused)  # as in Kafka, without partitions that acknowledge nothing
     return parts.shares.manager.acknowledge(member, wanted).then(lambda results: {**results, **refused, **empty})
 
 
 def moved_to(parts: BrokerParts, context: RequestContext, part: TopicIdPartition, error_code: int) -> Leader | None:
-    """The present leader, if the error says that it is another broker."""
+    """Return the current leader, if the error means that another broker leads the partition."""
     if error_code not in _MOVED or part.topic is None:
         return None
     return current_leader(parts, TopicPartition(part.topic, part.partition), context.listener_name)

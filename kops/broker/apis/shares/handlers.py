@@ -1,4 +1,4 @@
-"""ShareFetch and ShareAcknowledge, as the table of APIs has them. What answers them is imported with the first request."""
+"""The entries of ShareFetch and ShareAcknowledge in the table of APIs. Their modules are imported with the first request."""
 
 from __future__ import annotations
 

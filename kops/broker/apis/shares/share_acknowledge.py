@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def answer_share_acknowledge(parts: BrokerParts, context: RequestContext) -> None:
-    """Answer when everything is persisted. Raises ApiError for a wrong member or session."""
+    """Answer when all acknowledgements are persisted. Raises ApiError for an invalid member or session."""
     request = cast("ShareAcknowledgeRequest", context.request.message)
     member, epoch = member_of(request), request.share_session_epoch
     manager = parts.shares.manager

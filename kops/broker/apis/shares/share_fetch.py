@@ -42,7 +42,8 @@ _NO_RECORDS: Final = b""
 
 
 def answer_share_fetch(parts: BrokerParts, context: RequestContext) -> None:
-    """Answer when there are enough records and the acknowledgements are persisted. Raises ApiError for a wrong member, session, renewal."""
+    """Answer when there are enough records and the acknowledgements are persisted. Raises ApiError for an invalid member, session or
+    renewal."""
     request = cast("ShareFetchRequest", context.request.message)
     member = member_of(request)
     is_renewal = context.request.version >= FIRST_VERSION_WITH_RENEW and request.is_renew_ack
@@ -58,7 +59,7 @@ def answer_share_fetch(parts: BrokerParts, context: RequestContext) -> None:
     acknowledged: Promise[Acknowledgements] = Promise.of({})
     if _has_acknowledgements(request):
         acknowledged = acknowledge(parts, member, request.topics, context.request.version, is_renew=request.is_renew_ack)
-    # Who renews locks waits for no records: the locks might run out before the answer arrives.
+    # A request that renews locks does not wait for records, because the locks might expire before the answer arrives.
     fetched: Promise[Fetched] = Promise.of({}) if is_renewal else _fetch(parts, member, request, session)
     answer = _Answer(parts, context, session, member)
     both = all_of([fetched, acknowledged])
@@ -82,7 +83,7 @@ def _has_acknowledgements(request: ShareFetchRequest) -> bool:
 
 
 def _session(parts: BrokerParts, context: RequestContext, member: SessionKey, request: ShareFetchRequest) -> ShareContext:
-    """What the request means for the member's session. Raises ApiError."""
+    """Return the context of the request in the member's session. Raises ApiError."""
     name = parts.cache.topic_name
     wanted = [
         TopicIdPartition(topic.topic_id, each.partition_index, name(topic.topic_id))
@@ -130,7 +131,7 @@ def _fetch(parts: BrokerParts, member: SessionKey, request: ShareFetchRequest, s
 
 
 class _Answer:
-    """Makes the response to one request."""
+    """Builds the response to a request."""
 
     def __init__(self, parts: BrokerParts, context: RequestContext, session: ShareContext, member: SessionKey) -> None:
         self._parts = parts
@@ -140,9 +141,9 @@ class _Answer:
         self._topics = parts.cache.image.topics.by_id
 
     def response(self, fetched: Fetched, acknowledged: Acknowledgements) -> ShareFetchResponse:
-        """What the member is told; then its session ends, if the request is its last.
+        """Return the response. If the request is the session's last one, end the session.
 
-        Raises ApiError UNKNOWN_SERVER_ERROR for a topic that was not known when the request came: Kafka cannot count its bytes.
+        Raises ApiError UNKNOWN_SERVER_ERROR for a topic that was unknown when the request arrived: Kafka cannot count its bytes.
         """
         nodes = self._add_leaders(fetched)
         response = self._session.respond(fetched)
@@ -152,7 +153,7 @@ class _Answer:
         for topic in response.responses:
             self._count_bytes(topic)
             for told in topic.partitions:
-                told.error_message = None  # clients get the codes only
+                told.error_message = None  # clients get only the codes
         _add_acknowledgements(response, acknowledged)
         if self._session.is_final:
             manager.release_session(self._member)
@@ -177,7 +178,7 @@ class _Answer:
 
 
 def _add_acknowledgements(response: ShareFetchResponse, acknowledged: Acknowledgements) -> None:
-    """Tell the results of acknowledgements, with those of the fetch where there are any."""
+    """Add the results of acknowledgements to the results of the fetch."""
     topics = {topic.topic_id: topic for topic in response.responses}
     told = {(topic.topic_id, each.partition_index): each for topic in response.responses for each in topic.partitions}
     for part, result in acknowledged.items():

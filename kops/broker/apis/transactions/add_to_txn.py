@@ -30,7 +30,7 @@ def handle_add_partitions_to_txn(parts: BrokerParts, context: RequestContext) ->
 
 
 def handle_add_offsets_to_txn(parts: BrokerParts, context: RequestContext) -> None:
-    """Add the partition that has a group's offsets. Only clients of transaction version 0 send this."""
+    """Add the partition with a group's offsets. Only clients of transaction version 0 send this request."""
     request = cast("AddOffsetsToTxnRequest", context.request.message)
     offsets = TopicPartition(_CONSUMER_OFFSETS, offsets_partition(parts, request.group_id))
 
@@ -45,7 +45,7 @@ def handle_add_offsets_to_txn(parts: BrokerParts, context: RequestContext) -> No
 
 
 def offsets_partition(parts: BrokerParts, group_id: str) -> int:
-    """The partition of `__consumer_offsets` that a group belongs to (GroupCoordinatorService.partitionFor)."""
+    """Return the partition of `__consumer_offsets` of a group (GroupCoordinatorService.partitionFor)."""
     count = parts.cache.partition_count(_CONSUMER_OFFSETS) or parts.config["offsets.topic.num.partitions"]
     code = string_hash(group_id)
     code = code - 2**32 if code >= 2**31 else code

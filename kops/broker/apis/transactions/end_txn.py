@@ -19,7 +19,7 @@ _TV_0, _TV_2 = 0, 2
 
 
 def handle_end_txn(parts: BrokerParts, context: RequestContext) -> None:
-    """Commit or abort. The answer leaves when the decision is in the log; the markers follow."""
+    """Commit or abort. The answer is sent when the decision is in the log. The markers follow."""
     request = cast("EndTxnRequest", context.request.message)
     version = context.request.version
 

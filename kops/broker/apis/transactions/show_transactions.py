@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def handle_list_transactions(parts: BrokerParts, context: RequestContext) -> None:
-    """The transactions that this broker coordinates and that pass the filters. Raises ApiError INVALID_REGULAR_EXPRESSION."""
+    """Answer with the transactions of this coordinator that pass the filters. Raises ApiError INVALID_REGULAR_EXPRESSION."""
     request = cast("ListTransactionsRequest", context.request.message)
     coordinator = parts.transactions.service.coordinator
     context.respond(
@@ -25,7 +25,7 @@ def handle_list_transactions(parts: BrokerParts, context: RequestContext) -> Non
 
 
 def handle_describe_transactions(parts: BrokerParts, context: RequestContext) -> None:
-    """Each of the transactional ids, or its error."""
+    """Answer with the state of each transactional id, or its error."""
     request = cast("DescribeTransactionsRequest", context.request.message)
     coordinator = parts.transactions.service.coordinator
     context.respond(DescribeTransactionsResponse(transaction_states=[coordinator.describe(each) for each in request.transactional_ids]))
