@@ -192,6 +192,10 @@ class SimLoop(Loop):
         self.host.clock.at(max(delay_ms, 0), fire, self.host)
         return timer
 
+    def replace(self, timer: Timer, delay_ms: float, run: Callable[[], object]) -> Timer:
+        timer.cancel()
+        return self.call_later(delay_ms, run)
+
     def forget_timer(self) -> None:
         """Cancelled timers stay in the world's heap."""
 

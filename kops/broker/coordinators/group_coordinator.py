@@ -152,14 +152,14 @@ class GroupCoordinator:
 
     def group_settings(self, group_id: str) -> Mapping[str, Any] | None:
         """Return the settings of a group, or the broker's changed settings if the group has none, or None."""
-        from kops.metadata.image.parts.configs import ResourceType
-
         configs = self._cache.image.configs
         if configs is not self._seen_configs or len(self._without_settings) >= _KEPT_GROUPS:
             self._seen_configs = configs
             self._without_settings.clear()
         elif group_id in self._without_settings:
             return self._new_defaults
+        from kops.metadata.image.parts.configs import ResourceType
+
         set_for_it = configs.of(ResourceType.GROUP, group_id)
         if not set_for_it:
             self._settings.pop(group_id, None)

@@ -113,6 +113,20 @@ class Loop:
         heapq.heappush(self._timers, (timer.due_ms, next(self._numbers), timer))
         return timer
 
+    def replace(self, timer: Timer, delay_ms: float, run: Callable[[], object]) -> Timer:
+        """Call `run` in `delay_ms` instead of what the timer would have called. Return the timer that does it.
+
+        Each heartbeat puts off the end of its session, and hardly any session ends. So a timer that is put off keeps its place in the
+        heap. It gets its new place when it comes up.
+        """
+        due_ms = self.monotonic_ms() + max(delay_ms, 0)
+        if timer.run is None or due_ms < timer.due_ms:
+            timer.cancel()
+            return self.call_later(delay_ms, run)
+        timer.due_ms = due_ms
+        timer.run = run
+        return timer
+
     def forget_timer(self) -> None:
         """Count a cancelled timer. The table is rebuilt when most of its timers are cancelled."""
         self._cancelled_timers += 1
@@ -214,6 +228,9 @@ class Loop:
             timer = heapq.heappop(self._timers)[2]
             if timer.run is None:
                 self._cancelled_timers -= 1
+                continue
+            if timer.due_ms > now_ms:
+                heapq.heappush(self._timers, (timer.due_ms, next(self._numbers), timer))
                 continue
             run, timer.run = timer.run, None
             run()

@@ -40,6 +40,8 @@ MakeShard = Callable[[TopicPartition, Timeline, CoordinatorTimer, CoordinatorExe
 NO_PRODUCER: Final = -1
 _BATCH_HEADER_BYTES: Final = 61
 _COMPRESSION_MARGIN: Final = 1.05
+_RECORD_OVERHEAD_AT_MOST: Final = 32
+"""Attributes, number of headers, and the longest varints of the sizes of record, key and value, of offset and of timestamp."""
 
 
 class CoordinatorState(Enum):
@@ -328,7 +330,12 @@ class ShardContext(Generic[S]):
             self.flush()
         batch = self._open_batch(producer_id, producer_epoch, guard, now_ms)
         written = [(record.key_bytes(), record.value_bytes()) for record in records]
-        if is_atomic and not batch.has_room_for(_BATCH_HEADER_BYTES + _size(written)):
+        # The exact size of the records matters only near the limit.
+        if (
+            is_atomic
+            and not batch.has_room_for(_BATCH_HEADER_BYTES + _size_at_most(written))
+            and not batch.has_room_for(_BATCH_HEADER_BYTES + _size(written))
+        ):
             # The record may still fit into its own batch when it is compressed.
             self.flush()
             batch = self._open_batch(producer_id, producer_epoch, guard, now_ms)
@@ -393,6 +400,10 @@ class ShardContext(Generic[S]):
         if error is not None:
             coordinator.revert_last_written_offset(before)
             event.complete(error)
+
+
+def _size_at_most(records: Sequence[tuple[bytes, bytes | None]]) -> int:
+    return sum(_RECORD_OVERHEAD_AT_MOST + len(key) + len(value or b"") for key, value in records)
 
 
 def _size(records: Sequence[tuple[bytes, bytes | None]]) -> int:

@@ -14,7 +14,7 @@ from kops.coordinators.runtime.surroundings import Log, Timers
 from kops.errors import ApiError, KopsError
 
 
-def failure_of(run: Callable[[], object], log: Log, what: str) -> KopsError | None:
+def failure_of(run: Callable[[], object], log: Log, what: object) -> KopsError | None:
     """Call `run` and return the KopsError that it raised, or None. As in Kafka, a bug in one operation must not stop other shards."""
     try:
         run()
@@ -34,19 +34,20 @@ class EventQueue:
     def __init__(self, timers: Timers, log: Log) -> None:
         self._timers = timers
         self._log = log
-        self._events: deque[tuple[str, Callable[[], object]]] = deque()
+        self._events: deque[tuple[object, Callable[[], object]]] = deque()
         self._is_running = False
         self._is_called = False
         self.is_closed = False
 
-    def run_last(self, name: str, event: Callable[[], object]) -> None:
+    def run_last(self, name: object, event: Callable[[], object]) -> None:
         """Run an event after all waiting ones. Raises ApiError NOT_COORDINATOR if the queue is closed."""
-        self._check()
+        if self.is_closed:
+            self._check()
         self._events.append((name, event))
         if not self._is_running:
             self._drain()
 
-    def run_first(self, name: str, event: Callable[[], object]) -> None:
+    def run_first(self, name: object, event: Callable[[], object]) -> None:
         """Run an event next. If none is running, run it at the end of the loop's turn, because the caller may be in the middle of an
         append."""
         self._check()

@@ -85,6 +85,8 @@ class Promise(Generic[T]):
 
     def or_else(self, value_of: Callable[[KopsError], T]) -> Promise[T]:
         """Return a promise of the same value, or of `value_of(error)`. A KopsError that it raises becomes the error (exceptionally)."""
+        if self._is_done and self._error is None:
+            return self  # Nothing changes, as for nearly all heartbeats.
         told: Promise[T] = Promise()
         self.when_done(lambda _value, error: told._keep(self.result if error is None else lambda: value_of(error)))
         return told

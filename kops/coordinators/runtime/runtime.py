@@ -35,9 +35,12 @@ _NO_EPOCH: Final = -1
 
 
 class _Pending(Generic[T]):
-    """A write operation that waits for its commit (CoordinatorWriteEvent, CoordinatorCompleteTransactionEvent)."""
+    """A write operation that waits for its commit. `kind` is CoordinatorWriteEvent or CoordinatorCompleteTransactionEvent."""
 
-    def __init__(self, name: str, engine: Engine[Any], timeout_ms: int) -> None:
+    __slots__ = ("_engine", "_timeout_ms", "_timer", "kind", "name", "promise", "result")
+
+    def __init__(self, kind: str, name: str, engine: Engine[Any], timeout_ms: int) -> None:
+        self.kind = kind
         self.name = name
         self.promise: Promise[T] = Promise()
         self.result: CoordinatorResult[T] | None = None
@@ -46,7 +49,7 @@ class _Pending(Generic[T]):
         self._timer: Cancellable | None = None
 
     def __str__(self) -> str:
-        return self.name
+        return f"{self.kind}(name={self.name})"
 
     def complete(self, error: KopsError | None) -> None:
         """Complete the operation with its response, or with an error."""
@@ -67,7 +70,7 @@ class _Pending(Generic[T]):
 
     def run(self, write: Callable[[], object]) -> None:
         """Call `write`, then wait for the commit, at most for the time-out."""
-        error = failure_of(write, self._engine.log, self.name)
+        error = failure_of(write, self._engine.log, self)
         if error is not None:
             self.complete(error)
         elif not self.promise.is_done:
@@ -76,8 +79,8 @@ class _Pending(Generic[T]):
     def _timed_out(self) -> None:
         self._timer = None
         if not self._engine.events.is_closed:
-            error = ApiError("REQUEST_TIMED_OUT", f"{self.name} timed out after {self._timeout_ms}ms")
-            self._engine.events.run_last(f"OperationTimeout(name={self.name})", lambda: self.complete(error))
+            error = ApiError("REQUEST_TIMED_OUT", f"{self} timed out after {self._timeout_ms}ms")
+            self._engine.events.run_last(f"OperationTimeout(name={self})", lambda: self.complete(error))
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -174,14 +177,14 @@ class CoordinatorRuntime(Generic[S]):
         transaction_version: int,
     ) -> Promise[None]:
         """Write the marker that ends a transaction in the partition."""
-        pending: _Pending[None] = _Pending(f"CoordinatorCompleteTransactionEvent(name={name})", self._engine, self._write_timeout_ms)
+        pending: _Pending[None] = _Pending("CoordinatorCompleteTransactionEvent", name, self._engine, self._write_timeout_ms)
 
         def write() -> None:
             context = self._context(key)
             context.ready()
             context.complete_transaction(producer_id, producer_epoch, coordinator_epoch, is_commit, transaction_version, pending)
 
-        return self._schedule(pending.name, lambda: pending.run(write), pending.promise)
+        return self._schedule(pending, partial(pending.run, write), pending.promise)
 
     def schedule_read_operation(self, name: str, key: TopicPartition, operation: Callable[[S], T]) -> Promise[T]:
         """Run an operation that reads the committed state."""
@@ -210,7 +213,7 @@ class CoordinatorRuntime(Generic[S]):
         producer_epoch: int,
         guard: Any,
     ) -> Promise[T]:
-        pending: _Pending[T] = _Pending(f"CoordinatorWriteEvent(name={name})", self._engine, self._write_timeout_ms)
+        pending: _Pending[T] = _Pending("CoordinatorWriteEvent", name, self._engine, self._write_timeout_ms)
 
         def write() -> None:
             context = self._context(key)
@@ -225,9 +228,9 @@ class CoordinatorRuntime(Generic[S]):
                 is_atomic=result.is_atomic,
             )
 
-        return self._schedule(pending.name, lambda: pending.run(write), pending.promise)
+        return self._schedule(pending, partial(pending.run, write), pending.promise)
 
-    def _schedule(self, name: str, run: Callable[[], object], promise: Promise[T]) -> Promise[T]:
+    def _schedule(self, name: object, run: Callable[[], object], promise: Promise[T]) -> Promise[T]:
         if not self._is_running:
             promise.fail(ApiError("NOT_COORDINATOR"))
         else:

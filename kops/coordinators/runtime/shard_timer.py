@@ -29,10 +29,18 @@ def is_final(error: KopsError) -> bool:
 class _Task:
     """One timer of a key."""
 
-    __slots__ = ("planned",)
+    __slots__ = ("_owner", "key", "operation", "planned", "retry_backoff_ms")
 
-    def __init__(self) -> None:
+    def __init__(self, owner: ShardTimer, key: str, operation: Callable[[], CoordinatorResult[None]], retry_backoff_ms: int | None) -> None:
+        self._owner = owner
+        self.key = key
+        self.operation = operation
+        self.retry_backoff_ms = retry_backoff_ms  # None: an operation that failed does not run again
         self.planned: Cancellable | None = None
+
+    def run(self) -> None:
+        """Its time has come."""
+        self._owner.run(self)
 
 
 class ShardTimer:
@@ -57,13 +65,22 @@ class ShardTimer:
         retry_backoff_ms: int = DEFAULT_RETRY_BACKOFF_MS,
     ) -> None:
         """See `CoordinatorTimer.schedule`."""
-        task = _Task()
+        before = self._tasks.get(key)
+        task = self._tasks[key] = _Task(self, key, operation, retry_backoff_ms if retry else None)
+        if before is None or before.planned is None:
+            task.planned = self._timers.call_later(delay_ms, task.run)
+        else:
+            task.planned = self._timers.replace(before.planned, delay_ms, task.run)
+
+    def run(self, task: _Task) -> None:
+        """Run the operation of a timer whose time has come."""
+        key = task.key
 
         def generate() -> CoordinatorResult[None]:
             if self._tasks.get(key) is not task:
                 raise OverriddenError(f"Timer {key} was overridden or cancelled")
             del self._tasks[key]
-            return operation()
+            return task.operation()
 
         def ended(_: None, error: KopsError | None) -> None:
             if error is None:
@@ -72,18 +89,13 @@ class ShardTimer:
                 del self._tasks[key]
             if is_final(error):
                 return
-            if retry:
+            if task.retry_backoff_ms is not None:
                 self._log.info("The write event for the timer %s failed due to %s. Rescheduling it.", key, error)
-                self.schedule(key, retry_backoff_ms, operation, retry=True, retry_backoff_ms=retry_backoff_ms)
+                self.schedule(key, task.retry_backoff_ms, task.operation, retry_backoff_ms=task.retry_backoff_ms)
             else:
                 self._log.error("The write event for the timer %s failed due to %s. Ignoring it.", key, error)
 
-        def run() -> None:
-            self._schedule_write(f"Timeout(key={key})", generate).when_done(ended)
-
-        self.cancel(key)
-        self._tasks[key] = task
-        task.planned = self._timers.call_later(delay_ms, run)
+        self._schedule_write(f"Timeout(key={key})", generate).when_done(ended)
 
     def schedule_if_absent(self, key: str, delay_ms: int, operation: Callable[[], CoordinatorResult[None]], *, retry: bool = True) -> None:
         """See `CoordinatorTimer.schedule_if_absent`."""

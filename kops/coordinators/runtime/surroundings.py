@@ -96,6 +96,9 @@ class Timers(Protocol):
     def call_later(self, delay_ms: float, run: Callable[[], object]) -> Cancellable:
         """Call once, after at least `delay_ms`."""
 
+    def replace(self, call: Any, delay_ms: float, run: Callable[[], object]) -> Cancellable:
+        """Call `run` in `delay_ms` instead of what `call`, which `call_later` has planned, would have called."""
+
 
 class Log(Protocol):
     """A logger for messages to the operator."""

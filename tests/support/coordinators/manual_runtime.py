@@ -42,6 +42,10 @@ class ManualTimers:
         heapq.heappush(self._heap, (self.now_ms + delay_ms, next(self._numbers), call))
         return call
 
+    def replace(self, call: _Call, delay_ms: float, run: Callable[[], object]) -> _Call:
+        call.cancel()
+        return self.call_later(delay_ms, run)
+
     def turn(self) -> None:
         """Make the calls of this turn, and those that they ask for."""
         while self._soon:

@@ -78,9 +78,7 @@ class JavaSet(Generic[K]):
     def __iter__(self) -> Iterator[K]:
         mask = self._bits - 1
         places = self._places
-        order = sorted(
-            (spread & mask, place, key) for key, (spread, place) in places.items()
-        )  # positions differ: keys are not compared
+        order = sorted((spread & mask, place, key) for key, (spread, place) in places.items())  # positions differ: keys are not compared
         return iter([key for _, _, key in order])
 
     def add(self, key: K) -> None:

@@ -93,6 +93,34 @@ def test_a_timer_may_cancel_another_of_the_same_turn(loop: Loop, clock: Clock) -
     assert seen == ["then"]
 
 
+def test_a_timer_that_is_put_off_is_called_once_at_its_last_time(loop: Loop, clock: Clock) -> None:
+    seen: list[str] = []
+    timer = loop.call_later(10, lambda: seen.append("first"))
+    loop.call_later(20, lambda: seen.append("another"))
+    clock(1009)
+    timer = loop.replace(timer, 21, lambda: seen.append("second"))
+    timer = loop.replace(timer, 41, lambda: seen.append("third"))
+    both = ["another", "third"]
+    for now_ms, expected in [(1010, []), (1030, ["another"]), (1049, ["another"]), (1050, both), (9000, both)]:
+        clock(now_ms)
+        loop.run_once(0)
+        assert seen == expected
+
+
+def test_a_timer_is_replaced_by_an_earlier_one_or_cancelled(loop: Loop, clock: Clock) -> None:
+    seen: list[str] = []
+    timer = loop.replace(loop.call_later(1000, lambda: seen.append("late")), 10, lambda: seen.append("early"))
+    put_off = loop.replace(loop.call_later(10, lambda: seen.append("never")), 500, lambda: seen.append("never either"))
+    put_off.cancel()
+    clock(1010)
+    loop.run_once(0)
+    assert seen == ["early"]
+    loop.replace(timer, 5, lambda: seen.append("after it was called"))
+    clock(3000)
+    loop.run_once(0)
+    assert seen == ["early", "after it was called"]
+
+
 def test_cancelled_timers_leave_the_table(loop: Loop, clock: Clock) -> None:
     seen: list[int] = []
     timers = [loop.call_later(60_000 + number, lambda number=number: seen.append(number)) for number in range(20_000)]  # type: ignore[misc]
