@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,11 +15,15 @@ from kops.errors import KopsError, UsageError
 if TYPE_CHECKING:
     from kops.client.client import Client
 
+_CLEAR = "\x1b[H\x1b[2J"
 Groups = Annotated[list[str] | None, typer.Argument(metavar="[GROUP...]", help="Groups by id.")]
 GroupOption = Annotated[
     list[str] | None, typer.Option("--group", metavar="GROUP", help="The same as an option, for users of Kafka's tools.")
 ]
 AllGroups = Annotated[bool, typer.Option("--all-groups", help="All groups of consumers.")]
+Watch = Annotated[
+    float | None, typer.Option("--watch", metavar="S", min=0.1, help="Show it again every S seconds, until Ctrl-C.", show_default=False)
+]
 TopicScope = Annotated[
     list[str] | None,
     typer.Option("--topic", metavar="TOPIC[:N,...]", help="A topic, or some of its partitions; may be given several times."),
@@ -35,6 +40,19 @@ def chosen_groups(client: Client, groups: Sequence[str] | None, option: Sequence
     from kops.client.coordinators.groups import consumer_group_ids
 
     return consumer_group_ids(client)
+
+
+def show_again(out: Output, every_s: float | None, show: Callable[[], int]) -> int:
+    """Show something once -> its exit code; or again and again, until Ctrl-C or until nobody reads it."""
+    while True:
+        status = show()
+        if every_s is None:
+            return status
+        out.flush()
+        time.sleep(every_s)
+        out.check_reader()
+        if out.format in ("table", "wide"):
+            out.line(_CLEAR if out.is_terminal else "")
 
 
 def tell_brokers(out: Output, errors: Mapping[int, KopsError]) -> None:

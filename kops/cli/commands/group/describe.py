@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kops.cli.commands.group.choosing import AllGroups, GroupOption, Groups, chosen_groups
+from kops.cli.commands.group.choosing import AllGroups, GroupOption, Groups, Watch, chosen_groups, show_again
 from kops.cli.inputs.connecting import Bootstrap, CommandConfig, CommandProperty, connect, report
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
@@ -57,7 +56,6 @@ STATE_COLUMNS = [
     Column("epoch", kind="int", wide=True),
     Column("assignment_epoch", "target epoch", "int", wide=True),
 ]
-CLEAR = "\x1b[H\x1b[2J"
 
 
 @command(
@@ -76,9 +74,7 @@ def describe(
     offsets: Annotated[bool, typer.Option("--offsets", help="Show offsets and lag by partition (the default).")] = False,
     members: Annotated[bool, typer.Option("--members", help="Show members.")] = False,
     state: Annotated[bool, typer.Option("--state", help="Show states and coordinators.")] = False,
-    watch: Annotated[
-        float | None, typer.Option("--watch", metavar="S", min=0.1, help="Show it again every S seconds, until Ctrl-C.", show_default=False)
-    ] = None,
+    watch: Watch = None,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,
@@ -93,14 +89,7 @@ def describe(
         raise UsageError("give only one of --offsets, --members and --state")
     shown = "members" if members else "state" if state else "offsets"
     with connect(out, bootstrap, config, properties) as client:
-        while True:
-            status = _show(out, client, chosen_groups(client, groups, group, everything=all_groups), shown)
-            if watch is None:
-                return status
-            out.flush()
-            time.sleep(watch)
-            out.check_reader()
-            out.line(CLEAR if out.is_terminal else "") if out.format in ("table", "wide") else None
+        return show_again(out, watch, lambda: _show(out, client, chosen_groups(client, groups, group, everything=all_groups), shown))
 
 
 def _show(out: Output, client: Client, wanted: Sequence[str], shown: str) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kops.cli.commands.group.choosing import AllGroups, GroupOption, Groups, chosen_groups
+from kops.cli.commands.group.choosing import AllGroups, GroupOption, Groups, Watch, chosen_groups, show_again
 from kops.cli.commands.group.describe import log_ends
 from kops.cli.inputs.connecting import Bootstrap, CommandConfig, CommandProperty, connect, report
 from kops.cli.printing.output import Output
@@ -34,6 +34,7 @@ COLUMNS = [
     formats=("table", "json", "jsonl", "yaml", "csv"),
     examples=[
         ("How far a group is behind.", "kops group lag billing"),
+        ("The same again every two seconds.", "kops group lag billing --watch 2"),
         (
             "For a script: exit with 1 if a group is more than 10,000 records behind in a topic.",
             "kops group lag --all-groups --max 10000 -q",
@@ -48,6 +49,7 @@ def lag(
     most: Annotated[
         int | None, typer.Option("--max", metavar="N", min=0, help="Exit with 1 if a topic's lag is larger.", show_default=False)
     ] = None,
+    watch: Watch = None,
     bootstrap: Bootstrap = None,
     config: CommandConfig = None,
     properties: CommandProperty = None,
@@ -58,9 +60,15 @@ def lag(
     without a leader) count as UNKNOWN. A group without offsets has no rows.
     """
     with connect(out, bootstrap, config, properties) as client:
-        wanted = chosen_groups(client, groups, group, everything=all_groups)
-        rows, errors = _rows(client, wanted)
+        return show_again(out, watch, lambda: _show(out, client, chosen_groups(client, groups, group, everything=all_groups), most))
+
+
+def _show(out: Output, client: Client, wanted: list[str], most: int | None) -> int:
+    rows, errors = _rows(client, wanted)
     status = report(out, errors.items())
+    for name in sorted(set(wanted) - {row["group"] for row in rows}):
+        if errors.get(name) is None:
+            out.say(f"{name}: no committed offsets")
     out.rows(rows, COLUMNS, schema=SCHEMA, key="lags")
     behind = [row for row in rows if most is not None and row["lag"] > most]
     for row in behind:

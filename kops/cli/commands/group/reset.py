@@ -245,6 +245,8 @@ class _Reset:
             try:
                 check_partitions(self.client, wanted[name])
                 self.plan[name] = within_logs(self.client, wanted[name], self.out.warn)
+            except NotFoundError as error:
+                self.errors[name] = NotFoundError(f"{file}: {error}")
             except KopsError as error:
                 self.errors[name] = error
 

@@ -17,6 +17,7 @@ from kops.errors import ApiError, UnreachableError, UsageError
 if TYPE_CHECKING:
     from typing import Self
 
+    from kops.cli.printing.sink import OutputError
     from kops.client.client import Client
     from kops.client.consumer import Fetched
     from kops.client.offsets import ListedOffset, OffsetSpec
@@ -278,11 +279,25 @@ class _Group:
         from kops.cli.printing.sink import OutputClosed, OutputError
 
         self._is_ending = True
+        failure = error if isinstance(error, OutputError) else self._flush_failure()
         # Records that were not written when the output failed must not be committed. A flush would succeed now, because its buffer is
         # empty.
-        self._has_lost_output = isinstance(error, OutputError)
-        is_complete = kind is None or issubclass(kind, KeyboardInterrupt | OutputClosed)
+        self._has_lost_output = failure is not None
+        is_complete = failure is None and (kind is None or issubclass(kind, KeyboardInterrupt | OutputClosed))
         self._consumer.close(commits=self._commits and (self._streams or is_complete))
+        if failure is not None and failure is not error:
+            raise failure
+
+    def _flush_failure(self) -> OutputError | None:
+        from kops.cli.printing.sink import OutputClosed, OutputError
+
+        try:
+            self._out.flush()
+        except OutputClosed:
+            return None
+        except OutputError as error:
+            return error
+        return None
 
 
 def _names(keys: Iterable[TopicPartition]) -> str:

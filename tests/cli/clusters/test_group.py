@@ -1,0 +1,90 @@
+"""`kops group` and `kops topic consume --group` on a cluster of kops, where something is wrong: files, disks, groups without offsets.
+
+`tests/differential/clients` has what they do on Apache Kafka and on kops.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kops.cluster.embedded import Cluster
+from tests.cli.conftest import PROJECT, Ran
+
+Kops = Callable[..., Ran]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(
+        brokers=1, topics=["orders:1"], config={"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
+    ) as made:
+        yield made
+
+
+@pytest.fixture
+def on(kops: Kops, cluster: Cluster) -> Kops:
+    def run(*arguments: str, code: int = 0) -> Ran:
+        ran = kops(*arguments, "-b", cluster.bootstrap_servers)
+        assert ran.code == code, ran.text + ran.err
+        return ran
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "words"),
+    [
+        (None, 3, "FILE: no such file"),
+        (b"\xff", 1, "FILE: not UTF-8 text (byte 0)"),
+        (b"orders,0\n", 1, "FILE:1: 2 fields, but topic,partition,offset is needed"),
+        (b"\norders,0,none\n", 1, "FILE:2: partition and offset must be numbers: 0, none"),
+        (b"orders,7,1\nnowhere,0,1\n", 3, "g: FILE: no such partition: orders-7, nowhere-0"),
+        (b"", 3, "g: FILE has no offsets of this group"),
+    ],
+)
+def test_a_wrong_file_is_named(on: Kops, tmp_path: Path, content: bytes | None, code: int, words: str) -> None:
+    file = tmp_path / "offsets.csv"
+    if content is not None:
+        file.write_bytes(content)
+    said = on("group", "import", str(file), "--group", "g", "--execute", code=code).err.splitlines()[-1]
+    assert said == f"kops: error: {words}".replace("FILE", str(file))
+    named = on("group", "reset", "g", "--from-file", str(file), code=code).err.splitlines()[-1]
+    assert named.count(str(file)) == 1
+
+
+def test_a_full_disk_leaves_no_file_and_commits_nothing(on: Kops, cluster: Cluster, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("x" * 100 + "\n" + "y\n" * 10)
+    on("topic", "produce", "orders", str(lines))
+    target = tmp_path / "out"
+    consume = (
+        f"{sys.executable} -m kops topic consume orders --group full --from-beginning -e --format kafka -b {cluster.bootstrap_servers}"
+    )
+    for output, name in ((f"-o {target}", str(target)), (f"> {tmp_path / 'stdout'}", "standard output")):
+        script = f"ulimit -f 0; export PYTHONDONTWRITEBYTECODE=1; {consume} {output}"
+        ran = subprocess.run(["bash", "-c", script], cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False)
+        assert (ran.returncode, ran.stderr.splitlines()[-1]) == (1, f"kops: error: cannot write to {name}: File too large")
+    assert not target.exists()
+    ran = on("group", "lag", "full")
+    assert (ran.err.splitlines()[-1], ran.text) == ("full: no committed offsets", "")
+
+
+@pytest.mark.parametrize("what", ["lag", "describe"])
+def test_a_group_is_watched(on: Kops, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    on("group", "reset", "watched", "--topic", "orders", "--to-earliest", "--execute")
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("kops.cli.commands.group.choosing.time.sleep", pause)
+    ran = on("group", what, "watched", "--watch", "0.5", code=130)
+    assert pauses == [0.5] * 3
+    assert ran.text.count("watched") == 3
