@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 UNREACHABLE_MS: Final = 8000
-# A leader that died is replaced after broker.session.timeout.ms (9 s by default), as long as other brokers live.
+# If other brokers are alive, a dead leader is replaced after broker.session.timeout.ms (9 s by default).
 LEADER_MS: Final = 20_000
 WAITING_MS: Final = 2000  # the delay until `on_wait` is called
 _LONGEST_TURN_MS: Final = 200
@@ -333,7 +333,7 @@ class Client:
     # metadata
 
     def fetch_metadata(self, topics: Sequence[str] | None, *, auto_create: bool = False, timeout_ms: int | None = None) -> MetadataResponse:
-        """Request the metadata of topics, or of all (None), and take over their leaders. Errors stay in the response."""
+        """Request the metadata of topics, or of all (None), and store their leaders. Errors stay in the response."""
         from kops.protocol.messages import MetadataRequest, MetadataResponse
         from kops.protocol.messages.metadata_request import MetadataRequestTopic
 
@@ -406,6 +406,6 @@ class Client:
             self.metadata.update_from_controllers(answer, now_ms)
         self._metadata_failures = 0
         self._metadata_failing_since_ms = None
-        # A caller that misses something in it asks again, but not at once.
+        # A caller that misses something in the response asks again, but not at once.
         self._metadata_retry_ms = now_ms + self.settings.retry_backoff_ms
         self.network.forget(self.metadata.nodes.values())

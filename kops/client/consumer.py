@@ -55,7 +55,7 @@ class _Partition:
 
 
 class Consumer:
-    """Reads from the given offsets on. Only one thread may use it.
+    """Reads partitions from given offsets. Only one thread may use it.
 
     `on_reset(key, offset)` is called if the records at a position are gone (retention, a trim) and reading continues at the log's start.
     """
@@ -209,7 +209,7 @@ class Consumer:
             if one.preferred_read_replica >= 0:
                 partition.replica = one.preferred_read_replica
                 partition.replica_until_ms = self.client.now_ms() + self.settings.metadata_max_age_ms
-            if one.records is not None and len(one.records):  # type: ignore[arg-type]  # what was received is in memory
+            if one.records is not None and len(one.records):  # type: ignore[arg-type]  # received records are in memory
                 self._completed.append((partition, offset, one))
             return
         leader = Leader(one.current_leader.leader_id, one.current_leader.leader_epoch)
@@ -242,7 +242,7 @@ class Consumer:
             partition.replica = None
 
     def _fails(self, partition: _Partition, why: str) -> None:
-        """Report why a partition can't be read, if that lasts."""
+        """Report why a partition cannot be read, if the problem lasts."""
         now_ms = self.client.now_ms()
         if partition.failing_since_ms is None:
             partition.failing_since_ms = now_ms

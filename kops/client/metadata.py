@@ -28,7 +28,7 @@ class Leader(NamedTuple):
 
 
 class Metadata:
-    """The metadata of one cluster. `bootstrap` are the addresses to begin with, and to return to."""
+    """The metadata of one cluster. `bootstrap` are the initial addresses, to which the client can return."""
 
     def __init__(self, bootstrap: Sequence[tuple[str, int]], *, max_age_ms: int) -> None:
         self._bootstrap = list(bootstrap)
@@ -62,7 +62,7 @@ class Metadata:
         return self.is_wanted or now_ms - self._updated_ms >= self._max_age_ms
 
     def update(self, response: MetadataResponse, now_ms: float) -> None:
-        """Take over the nodes and the topics of a response."""
+        """Store the nodes and topics of a response."""
         self._set_nodes((Node(one.node_id, one.host, one.port, one.rack) for one in response.brokers), response.controller_id, now_ms)
         self.cluster_id = response.cluster_id
         for topic in response.topics:
@@ -83,7 +83,7 @@ class Metadata:
                 )
 
     def update_from_controllers(self, response: DescribeClusterResponse, now_ms: float) -> None:
-        """Take over the nodes for a client of controllers (KIP-919)."""
+        """Store the nodes for a client of controllers (KIP-919)."""
         self._set_nodes((Node(one.broker_id, one.host, one.port, one.rack) for one in response.brokers), response.controller_id, now_ms)
         self.cluster_id = response.cluster_id
 
@@ -110,7 +110,7 @@ class Metadata:
         self._updated_ms = now_ms
         self.is_wanted = False
         self.controller_id = controller_id
-        # A broker that has just started may know no broker at all. Then the former nodes are still the best knowledge.
+        # A broker that has just started may not know any broker. Then keep the previous nodes.
         if found:
             self.nodes = found
             self.is_bootstrap = False

@@ -119,7 +119,7 @@ class NetworkClient:
         *,
         now_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
         draw: Callable[[], float] = random.random,
-        software_version: str = "unknown",  # Kafka's word for an unknown version
+        software_version: str = "unknown",  # Kafka's name for an unknown version
     ) -> None:
         self.now_ms = now_ms
         self._software_version = software_version
@@ -372,7 +372,7 @@ class NetworkClient:
         sock = connection.sock
         assert sock is not None
         status = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        # If nobody listens on an ephemeral port, a connection to it can end up connected to itself.
+        # If no process listens on an ephemeral port, a connection to it can be connected to itself.
         if not status and sock.getsockname() == sock.getpeername():
             status = errno.ECONNREFUSED
         if status:
@@ -381,7 +381,7 @@ class NetworkClient:
         connection.attempts.connected()
         connection.addresses.clear()
         connection.state = _State.CHECKING_VERSIONS
-        connection.reason = "it has accepted the connection and does not answer"
+        connection.reason = "it accepted the connection but does not answer"
         connection.setup_deadline_ms = self.now_ms() + self._settings.request_timeout_ms
         connection.protocol = ClientConnection(self._client_id)
         self._ask_for_versions(connection, api_keys.by_key(API_VERSIONS).versions.stop - 1)

@@ -1,4 +1,4 @@
-"""The choice of a record's partition: by the hash of its key, or for a while the same partition for records without a key.
+"""Chooses a record's partition: by the hash of its key, or, without a key, the same partition for a while.
 
 Source: Kafka's Utils.murmur2, BuiltInPartitioner (KIP-480, KIP-794).
 """
@@ -34,7 +34,7 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition of a key."""
+    """Return the partition of a key."""
     return (murmur2(key) & _POSITIVE) % partition_count
 
 

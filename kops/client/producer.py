@@ -2,7 +2,7 @@
 
 Source: Kafka's KafkaProducer, RecordAccumulator, Sender, ProducerBatch, TransactionManager. Two differences are intended. Each partition
 has one batch in flight at a time, so the order holds after any failure, with or without idempotence. A producer continues with a new
-producer id if a batch could not be delivered. In a transaction it sends nothing more then, as Kafka's.
+producer id if a batch could not be delivered. In a transaction it then sends nothing more, as in Kafka.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _AGAIN_WITH_NEW_ID: Final = ("UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_EPOCH", "I
 
 
 class Sent(NamedTuple):
-    """A record that the cluster has. The offset is -1 if the answer does not contain it (acks=0, a duplicate)."""
+    """A record that was written. The offset is -1 if the answer does not contain it (acks=0, a duplicate)."""
 
     topic: str
     partition: int
@@ -50,7 +50,7 @@ Done = Callable[[Sent | KopsError], object]
 
 
 class InTransaction(Protocol):
-    """What a transactional producer needs of its transaction (`kops.client.coordinators.producing`)."""
+    """The interface of a transaction for a producer (`kops.client.coordinators.producing`)."""
 
     transactional_id: str
     producer_id: int
@@ -84,7 +84,7 @@ class _Batch:
 
 
 class _Queue:
-    """A partition's batches. The last one is being filled."""
+    """A partition's batches. The last one is still open."""
 
     __slots__ = ("batches", "in_flight", "key", "sequence")
 
@@ -98,7 +98,7 @@ class _Queue:
 class Producer:
     """Only one thread may use it. `send` only queues records. `poll` and `flush` send them and call back.
 
-    With a transaction, `failure` is the error of the first record that was not written. From then on nothing is sent.
+    With a transaction, `failure` is the error of the first record that was not written. After it nothing more is sent.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Producer:
             self._is_flushing = False
 
     def drop(self, error: KopsError) -> None:
-        """Give up what was not sent yet, with this error, and wait for the answers to what was sent. Only for transactions."""
+        """Fail unsent records with this error, and wait for the answers to sent ones. Only for transactions."""
         self.failure = self.failure or error
         for queue in self._queues.values():
             while queue.batches:
@@ -432,7 +432,7 @@ class Producer:
     def _give_up(self, batch: _Batch, error: KopsError) -> None:
         self._fail(error)
         if self._transaction is None and batch.identity is not None:
-            # The cluster may have the batch or not, so later batches must not depend on its sequence numbers.
+            # The batch may or may not have been written, so later batches must not depend on its sequence numbers.
             self._producer = None
         self.buffered_size -= batch.size - BATCH_OVERHEAD
         for record in batch.records:

@@ -1,4 +1,4 @@
-"""Log directories of real Kafka: formatted as `kafka-storage format` does, or taken over with all their data.
+"""Log directories of real Kafka: formats them as `kafka-storage format` does, or takes them over with all their data.
 
 Source: Kafka's StorageTool, MetaPropertiesEnsemble, FileQuorumStateStore, KIP-853. The contents of a directory decide its node and cluster,
 and whether the node votes. In a dynamic quorum, they also decide where the voters listen: only the metadata log has these addresses.
@@ -52,7 +52,7 @@ def adopt(
     own_settings: Mapping[str, str] | None = None,
     source: str = "--config",
 ) -> list[FoundNode]:
-    """Make a cluster of log directories that are somewhere else. They are not changed, and `N.properties` refers to them.
+    """Make a cluster from existing log directories. They are not changed or moved; `N.properties` refers to them.
 
     `source` names the origin of `own_settings` in messages. Raises NotFoundError and UsageError for directories that are not a cluster,
     LockHeldError if a broker runs on one, OSError.
@@ -134,7 +134,7 @@ def _owner(files: Files, path: str) -> tuple[int, str]:
 
 
 def _look_into_quorum(files: Files, node: FoundNode) -> None:
-    """Read from the metadata log who votes, and whether this node is registered as a broker."""
+    """Read from the metadata log which nodes vote, and whether this node is registered as a broker."""
     from kops.files.tree import OverlayFiles
     from kops.forensics.forecast.metadata_log import load_metadata_log
     from kops.storage.start.log_dirs import StartRefusedError
@@ -255,7 +255,7 @@ def _properties_to_format(request: FormatRequest) -> dict[str, str]:
         own_id = {} if request.node_id is None else {"node.id": str(request.node_id)}
         return {**request.properties, **named, **own_id}
     if not named:
-        raise UsageError("which directory? (DIR, or --server-properties FILE with log.dirs)")
+        raise UsageError("no directory: give DIR, or --server-properties FILE with log.dirs")
     node_id = 1 if request.node_id is None else request.node_id
     port, controller = settings.DEFAULT_PORT, settings.DEFAULT_PORT + settings.CONTROLLER_PORT_OFFSET
     made = settings.node_properties(

@@ -3,8 +3,8 @@
     with kops.Cluster(brokers=3) as cluster:
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
 
-The nodes are those of `kops cluster up`, their directory, too: a cluster that is given a `data_dir` can be started by that command
-afterwards, or by Apache Kafka.
+The nodes and their directory are those of `kops cluster up`: if a cluster has a `data_dir`, that command can start it
+afterwards, and so can Apache Kafka.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Cluster:
     `config` are settings of all brokers with Kafka's names. `topics` are created at the start (`"orders:3:2"`: name, partitions, replicas).
     Without `data_dir`, all files are in a temporary directory that is removed at the end. A cluster that still runs when the interpreter
     ends is killed, and its temporary directory is removed. Methods may be called from any thread. With `async with`, the cluster is an
-    `AsyncCluster`. Errors: UsageError for arguments that make no sense, KopsError.
+    `AsyncCluster`. Raises UsageError for invalid arguments, and KopsError.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Cluster:
     def directory(self) -> ClusterDirectory:
         """The cluster's directory. Raises KopsError before the start and after the end."""
         if self._directory is None or self._thread is None:
-            raise KopsError("the cluster does not run")
+            raise KopsError("the cluster is not running")
         return self._directory
 
     @property
@@ -188,7 +188,7 @@ class Cluster:
         """Create or open the directory, start all brokers, and wait until they serve. A failed start leaves nothing."""
         with self._guard:
             if self._thread is not None:
-                raise KopsError("the cluster runs already")
+                raise KopsError("the cluster is already running")
             for tries_left in reversed(range(_TRIES)):
                 try:
                     self._begin()
@@ -197,7 +197,7 @@ class Cluster:
                     # A port that was free when it was chosen may be taken by now.
                     if self._data_dir is not None or not tries_left or not _is_about_a_port(error):
                         raise
-            # The end of the interpreter is too late for a clean stop, but nothing may be left.
+            # When the interpreter exits, it is too late for a clean stop, but nothing must be left.
             atexit.register(self.kill)
         return self
 
@@ -323,7 +323,7 @@ class Cluster:
         self.directory.require_node(broker_id)
         if (broker_id in self._nodes) != running:
             reason = f": {self._failures[broker_id]}" if broker_id in self._failures else ""
-            raise KopsError(f"broker {broker_id} {'does not run' + reason if running else 'runs'}")
+            raise KopsError(f"broker {broker_id} {'is not running' + reason if running else 'is running'}")
 
     def create_topic(
         self, name: str, partitions: int = 1, replication_factor: int | None = None, *, config: Mapping[str, str] | None = None

@@ -27,7 +27,7 @@ START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 90.0
 _ORPHAN_STOP_S: Final = 30.0
 _POLL_S: Final = 0.005
-# It is one line, so that `ps` lists it as one.
+# This is one line, so that `ps` shows it on one line.
 _PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); from kops.cluster.processes.supervisor import main; "
     "sys.exit(main(sys.argv[4:], starter=int(sys.argv[2])))"
@@ -63,7 +63,7 @@ class UpResult:
 
 
 class Supervision:
-    """A running supervisor, as the commands see it."""
+    """The commands' handle of a running supervisor."""
 
     def __init__(self, directory: ClusterDirectory, identity: ProcessIdentity, socket_path: str, *, ephemeral: bool) -> None:
         self.directory = directory
@@ -140,7 +140,7 @@ def require_supervision(directory: ClusterDirectory) -> Supervision:
 
 
 def orphans(directory: ClusterDirectory) -> dict[int, ProcessIdentity]:
-    """Return the brokers that still run although their supervisor is gone."""
+    """Return the brokers that still run without their supervisor."""
     if supervision(directory) is not None:
         return {}
     found = {}
@@ -280,8 +280,8 @@ def _already_up(running: Supervision, request: UpRequest) -> UpResult:
     if request.node_count is not None and request.node_count != len(node_ids):
         raise UsageError(f"{directory.path} is up with {len(node_ids)} brokers: kops cluster broker add adds one")
     if request.settings or request.base_port is not None:
-        raise UsageError(f"{directory.path} is up: settings and ports change when it is down (kops cluster down)")
-    notes = [f"{directory.path} is up already (supervisor: process {running.identity.pid})"]
+        raise UsageError(f"{directory.path} is up: settings and ports can only be changed when it is down (kops cluster down)")
+    notes = [f"{directory.path} is already up (supervisor: process {running.identity.pid})"]
     for broker in running.ask("status"):
         if broker["state"] != "running":
             hint = f" (kops cluster broker start {broker['id']} starts it)" if broker["state"] in ("stopped", "ended") else ""
@@ -290,7 +290,7 @@ def _already_up(running: Supervision, request: UpRequest) -> UpResult:
 
 
 def prepare(directory: ClusterDirectory, request: UpRequest, undo: Undo) -> list[str]:
-    """Make settings and log directories of all nodes ready for a start."""
+    """Write the settings and format the log directories of all nodes."""
     notes = follow_a_move(directory)
     if directory.is_cluster:
         _update(directory, request)

@@ -104,5 +104,5 @@ def test_a_supervisor_that_does_not_answer_or_is_not_there(served: Served, tmp_p
     client = ControlClient(served.server.path, timeout_s=60)
     served.turn()
     served.server.close()
-    with client, pytest.raises(KopsError, match="the supervisor is gone"):
+    with client, pytest.raises(KopsError, match="the supervisor has exited"):
         client.ask("echo", timeout_s=60, what=1)

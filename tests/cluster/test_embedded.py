@@ -59,7 +59,7 @@ def test_it_is_there_and_gone() -> None:
         sent.flush()
         assert kafka.read_all(cluster.bootstrap_servers, "orders") == sorted(sent.rows["orders"])
     assert not os.path.exists(path)
-    with pytest.raises(KopsError, match="does not run"):
+    with pytest.raises(KopsError, match="is not running"):
         _ = cluster.bootstrap_servers
     cluster.stop()
 
@@ -77,9 +77,9 @@ def test_brokers_are_stopped_killed_and_started() -> None:
         cluster.kill_broker(3)
         sent.send("orders", 50)
         sent.flush()
-        with pytest.raises(KopsError, match="broker 3 does not run"):
+        with pytest.raises(KopsError, match="broker 3 is not running"):
             cluster.kill_broker(3)
-        with pytest.raises(KopsError, match="broker 2 runs"):
+        with pytest.raises(KopsError, match="broker 2 is running"):
             cluster.start_broker(2)
         with pytest.raises(NotFoundError, match="no broker 4; there are 1, 2, 3"):
             cluster.stop_broker(4)
@@ -98,7 +98,7 @@ def test_coroutines() -> None:
             assert await cluster.controller_id() in (1, 2, 3)
             assert os.path.isdir(cluster.data_dir)
             assert cluster.address(1) in cluster.bootstrap_servers
-            with pytest.raises(KopsError, match="broker 1 runs"):
+            with pytest.raises(KopsError, match="broker 1 is running"):
                 await cluster.start_broker(1)
             await cluster.stop_broker(2)
         return [*running, len(cluster.cluster._nodes)]
@@ -112,7 +112,7 @@ def test_two_side_by_side() -> None:
         two.create_topic("b")
         assert list(kafka.topics(one.bootstrap_servers)) == ["a"]
         assert list(kafka.topics(two.bootstrap_servers)) == ["b"]
-        with pytest.raises(KopsError, match="runs already"):
+        with pytest.raises(KopsError, match="is already running"):
             one.start()
 
 
@@ -121,7 +121,7 @@ def test_two_side_by_side() -> None:
     [
         ({"brokers": 0}, "allowed are 1 to 100"),
         ({"config": {"num.partition": "1"}}, "unknown setting num.partition"),
-        ({"config": {"node.id": "1"}}, "the cluster sets it"),
+        ({"config": {"node.id": "1"}}, "kops sets it"),
         ({"brokers": 1, "topics": ["orders:1:2"]}, "replication factor 2"),
     ],
 )

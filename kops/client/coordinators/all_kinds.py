@@ -1,4 +1,4 @@
-"""Groups of whatever kind: who asks for a group does not know its kind, and each kind has an API of its own."""
+"""Describes groups of any kind. A caller does not know the kind of a group, and each kind has its own API."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _Describe = Callable[[Client, Iterable[str]], dict[str, GroupDescription | ApiEr
 
 
 def describe_all_kinds(client: Client, group_ids: Iterable[str]) -> dict[str, GroupDescription | ApiError]:
-    """Describe groups of all kinds. GROUP_ID_NOT_FOUND for what is no group."""
+    """Describe groups of all kinds. An id without a group gives GROUP_ID_NOT_FOUND."""
     return _described(client, group_ids, (describe_share_groups, describe_streams_groups))
 
 
 def describe_committing_groups(client: Client, group_ids: Iterable[str]) -> dict[str, GroupDescription | ApiError]:
-    """Describe groups that commit offsets, of all kinds but share groups. GROUP_ID_NOT_FOUND for others."""
+    """Describe groups that commit offsets: all kinds except share groups. Other ids give GROUP_ID_NOT_FOUND."""
     return _described(client, group_ids, (describe_streams_groups,))
 
 
@@ -28,7 +28,7 @@ def _described(client: Client, group_ids: Iterable[str], others: Sequence[_Descr
     for describe in others:
         missing = [group_id for group_id, one in found.items() if isinstance(one, ApiError) and one.name == "GROUP_ID_NOT_FOUND"]
         for group_id, one in describe(client, missing).items() if missing else ():
-            # A broker that has no groups of this kind says so; then the first answer is the right one.
+            # If a broker does not support this kind of groups, the first answer counts.
             if not isinstance(one, ApiError):
                 found[group_id] = one
     return found

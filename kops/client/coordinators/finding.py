@@ -1,7 +1,7 @@
 """Calls to coordinators of groups and transactional ids, and calls to all brokers.
 
-Source: Kafka's CoordinatorStrategy (FindCoordinator, batched since version 4), AllBrokersStrategy, AdminApiDriver (which looks for the
-coordinator again after NOT_COORDINATOR and asks again while a coordinator loads).
+Source: Kafka's CoordinatorStrategy (FindCoordinator, batched since version 4), AllBrokersStrategy, AdminApiDriver (which looks up the
+coordinator again after NOT_COORDINATOR, and retries while a coordinator loads).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _TOLD: Final = 3
 
 
 class KeyType(IntEnum):
-    """What a coordinator is for (FindCoordinatorRequest.CoordinatorType)."""
+    """The types of coordinators (FindCoordinatorRequest.CoordinatorType)."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 def find_coordinators(client: Client, kind: KeyType, keys: Iterable[str]) -> dict[str, int | ApiError]:
-    """The id of each key's coordinator, whose address the client knows from now on, or the error."""
+    """Return the id of each key's coordinator, or an error. The client remembers the coordinators' addresses."""
     wanted = list(keys)
     try:
         return _find(client, kind, wanted)
@@ -93,9 +93,9 @@ def by_coordinator(
     *,
     versions: range | None = None,
 ) -> dict[str, T | ApiError]:
-    """Ask the coordinator of each key, all coordinators at the same time, and ask again after one has moved or while it loads.
+    """Ask the coordinator of each key, all coordinators at the same time. Retry after a coordinator has moved or while it loads.
 
-    `handle` gives an outcome for each key of its request. A key without an answer within `default.api.timeout.ms` has its last error.
+    `handle` returns an outcome for each key of its request. A key without an answer within `default.api.timeout.ms` has its last error.
     """
     began_ms = client.now_ms()
     deadline_ms = began_ms + client.settings.default_api_timeout_ms
@@ -137,7 +137,7 @@ def _call(
 def _nodes(
     client: Client, kind: KeyType, keys: list[str], outcomes: dict[str, T | ApiError]
 ) -> tuple[dict[int, list[str]], dict[str, ApiError]]:
-    """-> (keys by coordinator, keys whose coordinator is still unknown). Keys that can't succeed are added to `outcomes`."""
+    """Return (keys by coordinator, keys whose coordinator is still unknown). Keys that cannot succeed are added to `outcomes`."""
     nodes: dict[int, list[str]] = {}
     again: dict[str, ApiError] = {}
     for key, found in find_coordinators(client, kind, keys).items():
@@ -157,7 +157,7 @@ def _of_call(call: Call[Mapping[str, T | ApiError]], group: list[str]) -> Mappin
 
 
 def _may_succeed_later(error: ApiError) -> bool:
-    # A broker that is gone is looked for again, too: its groups have another coordinator by then.
+    # Look up the coordinator again even if the broker is gone: its groups will have another coordinator.
     return by_name(error.name).retriable or error.name == "NETWORK_EXCEPTION"
 
 
@@ -170,7 +170,7 @@ def _pause(client: Client, pause_ms: float) -> None:
 def by_all_brokers(
     client: Client, name: str, request: Message, handle: Callable[[Message], T], *, versions: range | None = None
 ) -> tuple[dict[int, T], dict[int, KopsError]]:
-    """Ask every broker. -> (answers by broker, errors by broker). Raises UnreachableError if no broker answers at all."""
+    """Ask every broker. Returns (answers by broker, errors by broker). Raises UnreachableError if no broker answers at all."""
     client.fetch_metadata([])
     ids = sorted(client.metadata.nodes)
     calls = [Call(name, node_id, lambda _: request, handle, versions=versions) for node_id in ids]

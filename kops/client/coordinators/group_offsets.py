@@ -19,7 +19,7 @@ from kops.records.log_offsets import TopicPartition
 if TYPE_CHECKING:
     from kops.protocol.declaration import Message
 
-# From version 10 on, topics have ids in place of names.
+# Since version 10, topics have ids instead of names.
 _WITH_NAMES: Final = 10
 _BATCHED: Final = 8
 Outcomes = dict[TopicPartition, ApiError | None]
@@ -27,7 +27,7 @@ Outcomes = dict[TopicPartition, ApiError | None]
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """An offset of a group; the leader epoch of the record before it, if it is known. `lag` is that of a share group, from its broker."""
+    """An offset of a group, with the leader epoch of the record before it, if known. `lag` is reported by brokers for share groups only."""
 
     offset: int
     leader_epoch: int | None = None
@@ -39,7 +39,7 @@ GroupOffsets = dict[TopicPartition, CommittedOffset]
 
 
 def fetch_offsets(client: Client, group_ids: Iterable[str]) -> dict[str, GroupOffsets | ApiError]:
-    """All committed offsets of each group; none for a group that does not exist."""
+    """Return all committed offsets of each group. A group that does not exist has none."""
     wanted = list(group_ids)
     found = _fetch_batched(client, wanted)
     old = [group_id for group_id, one in found.items() if isinstance(one, ApiError) and one.name == "UNSUPPORTED_VERSION"]
@@ -85,7 +85,7 @@ def _offsets(topics: Iterable[Any]) -> GroupOffsets:
 
 
 def commit_offsets(client: Client, group_id: str, offsets: Mapping[TopicPartition, int]) -> Outcomes:
-    """Set offsets of a group without members. Partitions are tried again while the coordinator is not ready."""
+    """Set offsets of a group without members. Retries while the coordinator is not ready."""
     from kops.protocol.messages import OffsetCommitRequest, OffsetCommitResponse
     from kops.protocol.messages.offset_commit_request import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 
@@ -111,7 +111,7 @@ def commit_offsets(client: Client, group_id: str, offsets: Mapping[TopicPartitio
 
 
 def delete_offsets(client: Client, group_id: str, keys: Iterable[TopicPartition]) -> Outcomes:
-    """Delete offsets of a group, of topics that no member reads. An error of the whole group is that of each partition."""
+    """Delete a group's offsets of topics that no member reads. An error of the whole group applies to each partition."""
     from kops.protocol.messages import OffsetDeleteRequest, OffsetDeleteResponse
     from kops.protocol.messages.offset_delete_request import OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 
@@ -134,7 +134,7 @@ def delete_offsets(client: Client, group_id: str, keys: Iterable[TopicPartition]
 
 
 def _outcomes(topics: Iterable[Any]) -> Outcomes | ApiError:
-    """The outcome of each partition; a coordinator that is not ready answers for none, so the whole request is repeated."""
+    """Return the outcome of each partition, or the error of a coordinator that is not ready. The whole request is then repeated."""
     outcomes: Outcomes = {
         TopicPartition(topic.name, one.partition_index): error_of(one.error_code) for topic in topics for one in topic.partitions
     }

@@ -1,7 +1,7 @@
 """Groups: list, describe, delete.
 
-Source: Kafka's KafkaAdminClient.listGroups, DescribeConsumerGroupsHandler (which asks ConsumerGroupDescribe first and DescribeGroups for
-what is no consumer group), DeleteConsumerGroupsHandler, ConsumerGroupCommand.
+Source: Kafka's KafkaAdminClient.listGroups, DescribeConsumerGroupsHandler (which tries ConsumerGroupDescribe first and then DescribeGroups
+for groups of other kinds), DeleteConsumerGroupsHandler, ConsumerGroupCommand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEAD: Final = "Dead"
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group in a list. State and type are empty if the broker is too old to say."""
+    """A group in a list. State and type are empty if the broker is too old to report them."""
 
     group_id: str
     type: str
@@ -39,7 +39,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member with its partitions. Epoch, target and `is_upgraded` (whether it speaks the consumer protocol) only in consumer groups."""
+    """A member with its partitions. Only consumer groups have epoch, target and `is_upgraded` (whether it uses the consumer protocol)."""
 
     member_id: str
     instance_id: str | None
@@ -68,14 +68,14 @@ class GroupDescription:
 
     @property
     def is_inactive(self) -> bool:
-        """Whether offsets may be set from outside, because the group has no members."""
+        """Whether a tool may set offsets, because the group has no members."""
         return self.state in (EMPTY, DEAD)
 
 
 def list_groups(
     client: Client, *, states: Iterable[str] = (), types: Iterable[str] = ()
 ) -> tuple[list[GroupListing], dict[int, KopsError]]:
-    """-> (the groups of all brokers by id, errors of brokers). Names of states and types are the brokers', in any case."""
+    """Return (the groups of all brokers by id, errors of brokers). Names of states and types are those of the brokers, in any case."""
     from kops.protocol.messages import ListGroupsRequest, ListGroupsResponse
 
     def handle(response: Message) -> list[tuple[str, str, str, str]]:
@@ -85,7 +85,7 @@ def list_groups(
 
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
     answers, errors = by_all_brokers(client, "list groups", request, handle)
-    # While a coordinator moves, two brokers may have a group: the first one counts.
+    # While a coordinator moves, two brokers may report a group. The first one counts.
     found: dict[str, GroupListing] = {}
     for node_id, groups in answers.items():
         for group_id, kind, protocol_type, state in groups:
@@ -94,7 +94,7 @@ def list_groups(
 
 
 def consumer_group_ids(client: Client) -> list[str]:
-    """The ids of the groups of consumers, and of groups that only committed offsets. Raises the error of a broker that has none."""
+    """Return the ids of groups of consumers, and of groups with offsets only. Raises the error of a broker without an answer."""
     found, errors = list_groups(client)
     for error in errors.values():
         raise error
@@ -102,7 +102,7 @@ def consumer_group_ids(client: Client) -> list[str]:
 
 
 def describe_groups(client: Client, group_ids: Iterable[str]) -> dict[str, GroupDescription | ApiError]:
-    """Describe consumer groups of both protocols, and classic groups of any other. GROUP_ID_NOT_FOUND for what is no group."""
+    """Describe consumer groups of both protocols, and other classic groups. An id without a group gives GROUP_ID_NOT_FOUND."""
     wanted = list(dict.fromkeys(group_ids))
     found = _describe_consumer_groups(client, wanted)
     others = [key for key, one in found.items() if isinstance(one, ApiError) and one.name in ("GROUP_ID_NOT_FOUND", "UNSUPPORTED_VERSION")]
@@ -171,7 +171,7 @@ def _partitions(assignment: consumer_group_describe_response.Assignment) -> list
 
 def _classic_group(one: describe_groups_response.DescribedGroup, node: Node | None) -> GroupDescription | ApiError:
     if one.group_state == DEAD:
-        # Brokers before 4.0 describe a group that does not exist so.
+        # Brokers before 4.0 describe a missing group in this way.
         return ApiError("GROUP_ID_NOT_FOUND", f"Group {one.group_id} not found.")
     members = [
         GroupMember(
@@ -187,7 +187,7 @@ def _classic_group(one: describe_groups_response.DescribedGroup, node: Node | No
 
 
 def _classic_assignment(protocol_type: str, data: bytes) -> list[TopicPartition]:
-    """The partitions of a member of a group of consumers; other programs' groups have their own formats."""
+    """Return the partitions of a consumer. Groups of other programs have their own formats."""
     from kops.protocol.messages import ConsumerProtocolAssignment
     from kops.protocol.record_values import read_versioned
 

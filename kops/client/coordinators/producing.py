@@ -1,7 +1,7 @@
-"""The transaction of a producer: begins with its transactional id, takes partitions in, commits or aborts.
+"""The transaction of a producer: initializes the transactional id, adds partitions, commits or aborts.
 
-Source: Kafka's TransactionManager as it talks to brokers without transaction version 2 (InitProducerId, AddPartitionsToTxn before the first
-batch of a partition, EndTxn up to version 4). Brokers from 0.11 to 4.3 serve that. One `Transaction` is one transaction.
+Source: Kafka's TransactionManager with brokers without transaction version 2 (InitProducerId, AddPartitionsToTxn before the first
+batch of a partition, EndTxn up to version 4). Brokers from 0.11 to 4.3 support this. One `Transaction` is one transaction.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from kops.protocol.declaration import Message
 
 T = TypeVar("T")
-# Later versions are for other brokers (AddPartitionsToTxn) and for transaction version 2.
+# Later versions are for requests between brokers (AddPartitionsToTxn) and for transaction version 2.
 _ADD_VERSIONS: Final = range(4)
 _END_VERSIONS: Final = range(5)
 
 
 class Transaction:
-    """A transaction of `transactional.id`. The constructor fences earlier producers with this id and ends what they left open.
+    """A transaction of `transactional.id`. The constructor fences earlier producers with this id and aborts their open transaction.
 
-    `is_open` is whether the coordinator may know of an open transaction. All methods wait for the coordinator, as long as
+    `is_open` is whether the coordinator may have an open transaction. All methods wait for the coordinator, at most for
     `default.api.timeout.ms`, and raise ApiError or UnreachableError.
     """
 
@@ -52,7 +52,7 @@ class Transaction:
         self.producer_id, self.producer_epoch = self._call("init producer id", request, handle)
 
     def add(self, keys: Iterable[TopicPartition]) -> None:
-        """Tell the coordinator of the partitions that are new in the transaction, before the first batch is sent to them."""
+        """Add new partitions to the transaction, before the first batch is sent to them."""
         from kops.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
         from kops.protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnTopic
 
@@ -77,15 +77,15 @@ class Transaction:
                     error = error_of(one.partition_error_code)
                     if error is not None:
                         errors.append(ApiError(error.name, f"{topic.name}-{one.partition_index}: {error}"))
-            # Partitions that were not looked at, because of others, do not say why.
+            # Partitions that were skipped because of errors of others have no error of their own.
             return next((error for error in errors if error.name != "OPERATION_NOT_ATTEMPTED"), errors[0] if errors else None)
 
-        self.is_open = True  # also where the answer is lost
+        self.is_open = True  # even if the answer is lost
         self._call("add partitions to transaction", request, handle, _ADD_VERSIONS)
         self._partitions |= set(new)
 
     def end(self, *, commit: bool) -> None:
-        """Commit or abort. It may be called again with the same decision when the answer was lost."""
+        """Commit or abort. If the answer was lost, call it again with the same decision."""
         from kops.protocol.messages import EndTxnRequest, EndTxnResponse
 
         if not self.is_open:

@@ -29,24 +29,24 @@ Tell = Callable[[str], object]
 
 
 class Target(NamedTuple):
-    """Where to. `kind` is `earliest`, `latest`, `current`, `offset`, `shift` or `time` (ms), the latter three with a value."""
+    """The target of a reset. `kind` is `earliest`, `latest`, `current`, `offset`, `shift` or `time` (ms); the last three have a value."""
 
     kind: str
     value: int = 0
 
 
 def parse_duration_ms(text: str, option: str) -> int:
-    """Milliseconds of an ISO duration, as PT1H30M or P7D. Raises UsageError that names the option."""
+    """Return the milliseconds of an ISO duration, such as PT1H30M or P7D. Raises UsageError that names the option."""
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()[1:5]) or text.strip().upper().endswith("T"):
-        raise UsageError(f"{option} {text}: not allowed; allowed: an ISO duration, as PT1H30M or P7D")
+        raise UsageError(f"{option} {text}: not allowed; allowed: an ISO duration, such as PT1H30M or P7D")
     seconds = sum(int(number or 0) * unit for number, unit in zip(match.groups()[1:5], _SECONDS, strict=True))
     fraction = int((match[6] or "").ljust(3, "0")[:3]) * (-1 if (match[5] or "").startswith("-") else 1)
     return (seconds * 1000 + fraction) * (-1 if match[1] == "-" else 1)
 
 
 def parse_topics(client: Client, texts: Iterable[str]) -> list[TopicPartition]:
-    """The partitions of `topic` (all of them) and `topic:0,2`. Raises UsageError, NotFoundError for a topic that does not exist."""
+    """Return the partitions for `topic` (all of them) or `topic:0,2`. Raises UsageError, and NotFoundError for a missing topic."""
     keys: list[TopicPartition] = []
     names = []
     for text in texts:
@@ -56,7 +56,7 @@ def parse_topics(client: Client, texts: Iterable[str]) -> list[TopicPartition]:
             continue
         parts = numbers.split(",")
         if not all(part.isascii() and part.isdigit() for part in parts):
-            raise UsageError(f"--topic {text}: not allowed; allowed: a topic, or a topic with partitions, as orders:0,2")
+            raise UsageError(f"--topic {text}: not allowed; allowed: a topic, or a topic with partitions, such as orders:0,2")
         keys += [TopicPartition(name, int(part)) for part in parts]
     for name, info in describe_topics(client, names).items():
         if isinstance(info, ApiError):
@@ -84,7 +84,7 @@ def check_partitions(client: Client, keys: Iterable[TopicPartition]) -> None:
 
 
 def plan(client: Client, keys: Sequence[TopicPartition], target: Target, committed: GroupOffsets, tell: Tell) -> dict[TopicPartition, int]:
-    """The new offset of each partition. `tell` gets a sentence for each that is not as asked. Raises ApiError, UsageError."""
+    """Return the new offset of each partition. `tell` gets a message for each that had to be adjusted. Raises ApiError, UsageError."""
     match target.kind:
         case "earliest" | "latest":
             return _listed(client, dict.fromkeys(keys, EARLIEST if target.kind == "earliest" else LATEST))
@@ -119,7 +119,7 @@ def _at_time(client: Client, keys: Iterable[TopicPartition], time_ms: int, tell:
     found = _listed(client, dict.fromkeys(keys, time_ms))
     nothing = [key for key, offset in found.items() if offset < 0]
     for key in nothing:
-        tell(f"{key.topic}-{key.partition}: no record at or after that time; the end is taken")
+        tell(f"{key.topic}-{key.partition}: no record at or after that time; the end is used")
     return found | _listed(client, dict.fromkeys(nothing, LATEST))
 
 
@@ -133,7 +133,7 @@ def _listed(client: Client, targets: Mapping[TopicPartition, int]) -> dict[Topic
 
 
 def read_csv(text: str, groups: Sequence[str], source: str) -> Plan:
-    """The offsets in a file of lines `group,topic,partition,offset`, or for one group of `topic,partition,offset`. Raises DecodeError."""
+    """Parse lines of `group,topic,partition,offset`, or `topic,partition,offset` for a single group. Raises DecodeError."""
     found: Plan = {}
     for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
         if not row:
@@ -153,7 +153,7 @@ def read_csv(text: str, groups: Sequence[str], source: str) -> Plan:
 
 
 def csv_rows(offsets: Plan, *, with_group: bool) -> list[tuple[str | int, ...]]:
-    """The rows of such a file."""
+    """Return the rows of such a file."""
     rows: list[tuple[str | int, ...]] = []
     for group_id in sorted(offsets):
         for key in sorted(offsets[group_id]):

@@ -48,7 +48,7 @@ def _member(one: Member) -> GroupMember:
 
 
 def fetch_share_offsets(client: Client, group_ids: Iterable[str]) -> dict[str, GroupOffsets | ApiError]:
-    """Where each share group reads from, with the lag that the broker has computed; partitions without a start are left out."""
+    """Return the start offsets of each share group, with the lag computed by the broker. Partitions without a start offset are left out."""
     from kops.protocol.messages import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse
     from kops.protocol.messages.describe_share_group_offsets_request import DescribeShareGroupOffsetsRequestGroup
 

@@ -1,6 +1,6 @@
 """Streams groups, their members and the partitions that these read. Source: Kafka's DescribeStreamsGroupsHandler.
 
-A task reads one partition of each source topic of its subtopology, as far as the topic has so many.
+A task reads the partition with its number of each source topic of its subtopology, if the topic has that many partitions.
 """
 
 from __future__ import annotations

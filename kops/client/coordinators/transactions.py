@@ -49,7 +49,7 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """A producer that a partition remembers. `txn_start_offset` is None without an open transaction; -1 stands for what is not known."""
+    """A producer that a partition remembers. `txn_start_offset` is None without an open transaction. Other unknown values are -1."""
 
     key: TopicPartition
     producer_id: int
@@ -68,7 +68,7 @@ def list_transactions(
     longer_than_ms: int = -1,
     pattern: str | None = None,
 ) -> tuple[list[TransactionListing], dict[int, KopsError]]:
-    """-> (the ids of all coordinators, errors of brokers). A filter that a broker does not know is its error."""
+    """Return (the ids of all coordinators, errors of brokers). A broker that does not support a filter has an error."""
     from kops.protocol.messages import ListTransactionsRequest, ListTransactionsResponse
 
     def handle(response: Message) -> list[tuple[str, int, str]]:
@@ -88,7 +88,7 @@ def list_transactions(
 
 
 def describe_transactions(client: Client, ids: Iterable[str]) -> dict[str, TransactionDescription | ApiError]:
-    """Describe transactional ids. TRANSACTIONAL_ID_NOT_FOUND for what is none."""
+    """Describe transactional ids. An unknown id gives TRANSACTIONAL_ID_NOT_FOUND."""
     from kops.protocol.messages import DescribeTransactionsRequest, DescribeTransactionsResponse
 
     wanted = list(dict.fromkeys(ids))
@@ -124,7 +124,7 @@ def describe_transactions(client: Client, ids: Iterable[str]) -> dict[str, Trans
 def describe_producers(
     client: Client, keys: Iterable[TopicPartition], *, broker_id: int | None = None
 ) -> dict[TopicPartition, list[Producer] | ApiError]:
-    """The producers that leaders of partitions remember, or that a certain broker does."""
+    """Return the producers that the leaders of partitions remember, or that a given broker remembers."""
     from kops.protocol.messages import DescribeProducersResponse
 
     def handle(response: Message) -> dict[TopicPartition, list[Producer] | ApiError]:
@@ -172,10 +172,10 @@ def _producers_request(keys: list[TopicPartition]) -> Callable[[int], Message]:
 def find_hanging(
     client: Client, keys: Iterable[TopicPartition], *, now_ms: int, longer_than_ms: int, broker_id: int | None = None
 ) -> tuple[list[Producer], dict[str, KopsError]]:
-    """-> (open transactions of which no coordinator knows, what could not be asked).
+    """Return (open transactions unknown to all coordinators, failed requests).
 
-    Candidates were last written to more than `longer_than_ms` ago: younger ones may still be on their way to the coordinator. As long as
-    something could not be asked, a transaction of an unknown producer does not count as hanging.
+    Only transactions last written to more than `longer_than_ms` ago are candidates, because younger ones may not have reached the
+    coordinator. If a request failed, a transaction of an unknown producer does not count as hanging.
     """
     errors: dict[str, KopsError] = {}
     open_: dict[int, list[Producer]] = {}

@@ -1,5 +1,5 @@
 """Members of consumer groups: the classic protocol as a core without a socket, Kafka's assignors, committed offsets, a consumer.
 
 In: the names of a group and its topics, a client, the time.
-Out: partitions that the group gives this member, their records, commits.
+Out: the partitions that the group assigns to this member, their records, commits.
 """

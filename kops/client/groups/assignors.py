@@ -1,4 +1,4 @@
-"""The assignors range and roundrobin. They give partitions to members exactly as Kafka's do, in the same order.
+"""The assignors range and roundrobin. They give exactly the results of Kafka's assignors, in the same order.
 
 Source: Kafka's ConsumerPartitionAssignor, AbstractPartitionAssignor, RangeAssignor (rack-aware, KIP-881), RoundRobinAssignor. Java keeps
 members and topics in hash maps, whose order decides in some cases, so this module follows that order (`put_order`).
@@ -34,24 +34,24 @@ class Assignor(Protocol):
     is_cooperative: bool
 
     def user_data(self) -> bytes | None:
-        """Return what a member with this assignor adds to its subscription."""
+        """Return the user data that a member with this assignor adds to its subscription."""
 
     def on_assignment(self, generation: int) -> None:
-        """Take the generation of an assignment."""
+        """Store the generation of an assignment."""
 
     def assign(self, topics: Mapping[str, Racks], members: Mapping[str, Subscription]) -> Assignment:
         """Return the partitions of each member. `members` are in the order of the coordinator's answer."""
 
 
 def hash_ordered(topics: Mapping[str, Racks], members: Mapping[str, Subscription]) -> tuple[dict[str, Racks], dict[str, Subscription]]:
-    """Return both in the order of Java's hash maps: the topics that exist and that a member wants, and the members."""
+    """Return both in the order of Java's hash maps: the existing topics to which a member subscribes, and the members."""
     ordered = {name: members[name] for name in put_order(members)}
     wanted = put_order(put_order(topic for member in ordered.values() for topic in member.topics))
     return {topic: topics[topic] for topic in wanted if topics.get(topic)}, ordered
 
 
 def uses_racks(consumer_racks: set[str], partition_racks: set[str], racks: Iterable[frozenset[str]]) -> bool:
-    """Whether racks matter: members and partitions share some, and not every partition is on all racks."""
+    """Whether racks matter: members and partitions share racks, and not every partition is on all racks."""
     return not consumer_racks.isdisjoint(partition_racks) and not all(one == partition_racks for one in racks)
 
 
@@ -66,7 +66,7 @@ def _sorted_members(members: Mapping[str, Subscription]) -> list[str]:
 
 
 class RoundRobin:
-    """Gives the partitions to the members in turn."""
+    """Assigns the partitions to the members in turn."""
 
     name = "roundrobin"
     is_cooperative = False
@@ -122,7 +122,7 @@ class _TopicState:
 
 
 class Range:
-    """A range of each topic's partitions to each member; partitions with a replica on a member's rack first."""
+    """Assigns a range of each topic's partitions to each member, first those with a replica on the member's rack."""
 
     name = "range"
     is_cooperative = False
@@ -159,7 +159,7 @@ def _assign_ranges(state: _TopicState, may_get: Callable[[str, TopicPartition], 
 
 
 def _assign_by_rack(states: Sequence[_TopicState], assignment: Assignment) -> None:
-    """Topics with as many partitions and the same members keep equal partitions together, which counts more than racks."""
+    """Assign by rack. Topics with the same number of partitions and the same members stay copartitioned, which has priority over racks."""
     groups: dict[tuple[tuple[tuple[str, str | None], ...], int], list[_TopicState]] = {}
     for state in states:
         groups.setdefault((tuple(state.consumers.items()), len(state.racks)), []).append(state)

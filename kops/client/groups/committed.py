@@ -1,4 +1,4 @@
-"""Requests about a group's coordinator and its committed offsets, and what their answers say.
+"""Requests for a group's coordinator and its committed offsets, and the decoding of their answers.
 
 Source: Kafka's ConsumerCoordinator (OffsetCommitResponseHandler, OffsetFetchResponseHandler), AbstractCoordinator
 (sendFindCoordinatorRequest), CoordinatorKey.
@@ -30,7 +30,7 @@ _LAST_ID: Final = 0x7FFF_FFFF
 def find_coordinator(client: Client, key: str, kind: int = GROUP, *, timeout_ms: int | None = None) -> Node:
     """Ask any broker for the coordinator of a group or a transactional id. Raises ApiError, UnreachableError.
 
-    The node has another id than the broker, so it has a connection of its own: a coordinator must not wait for a fetch.
+    The node's id differs from the broker's, so it gets its own connection: requests to a coordinator must not wait for a fetch.
     """
     from kops.protocol.messages import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -85,7 +85,7 @@ def fetch_request(group_id: str, keys: Iterable[TopicPartition]) -> Message:
 
 
 def fetched_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, int]:
-    """The committed offsets; a partition without one is left out. Raises ApiError (UNSTABLE_OFFSET_COMMIT: ask again)."""
+    """Return the committed offsets, without partitions that have none. Raises ApiError (UNSTABLE_OFFSET_COMMIT: retry)."""
     (group,) = response.groups
     check(group.error_code)
     found = {}

@@ -1,7 +1,7 @@
-"""A consumer that is a member of a group: it reads the partitions that the group gives it, from the committed offsets on.
+"""A consumer that is a member of a group: it reads the partitions that the group assigns to it, from the committed offsets.
 
-Source: Kafka's ClassicKafkaConsumer and ConsumerCoordinator. One difference is intended: what is committed is what the reader has finished
-with (`done`), not what was fetched. There is no thread, so the session ends if nobody polls for `session.timeout.ms`.
+Source: Kafka's ClassicKafkaConsumer and ConsumerCoordinator. One difference is intended: it commits the records that the reader has
+finished (`done`), not those that were fetched. There is no thread, so the session ends if `poll` is not called for `session.timeout.ms`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kops.protocol.declaration import Message
     from kops.records.log_offsets import TopicPartition
 
-_LEAVE_MS: Final = 5000  # how long a member that ends tries to commit and to leave
+_LEAVE_MS: Final = 5000  # how long a closing member tries to commit and to leave
 _FIND_MS: Final = 5000
 _COORDINATOR_MOVED: Final = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "NETWORK_EXCEPTION", "REQUEST_TIMED_OUT")
 
@@ -38,8 +38,8 @@ _COORDINATOR_MOVED: Final = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "NE
 class GroupConsumer:
     """A member of a group. Only one thread may use it.
 
-    `start_offsets(keys)` says where to begin in partitions without a committed offset. `settle()` is called before each commit: the reader
-    makes sure that it is finished with what it has said to be (`done`). `on_change(taken, given)` tells partitions that come and go.
+    `start_offsets(keys)` returns where to begin in partitions without a committed offset. `settle()` is called before each commit: the
+    reader must then complete the records that it has reported (`done`). `on_change(taken, given)` reports assigned and revoked partitions.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class GroupConsumer:
         self._on_trouble = on_trouble
         self._coordinator: Node | None = None
         self._done: dict[TopicPartition, int] = {}
-        self._given: dict[TopicPartition, int] = {}  # behind the last record that the reader was given
+        self._given: dict[TopicPartition, int] = {}  # the offset after the last record passed to the reader
         self._committed: dict[TopicPartition, int] = {}
         self._commit_ms = client.now_ms() + (commit_interval_ms or 0)
         self._is_committing = False
         self._waits_since_ms = client.now_ms()
-        self._counts: dict[str, int] = {}  # of the topics that a leader has divided
+        self._counts: dict[str, int] = {}  # partition counts of the topics that this member assigned as leader
         self._counts_ms = 0.0
 
     @property
@@ -81,11 +81,11 @@ class GroupConsumer:
 
     @property
     def is_assigned(self) -> bool:
-        """Whether the group has said what this member reads, even if that is nothing."""
+        """Whether the group has assigned partitions to this member, possibly none."""
         return self.membership.state is State.STABLE and set(self._consumer.positions) == set(self.membership.owned)
 
     def done(self, key: TopicPartition, next_offset: int) -> None:
-        """Say that the reader is finished with all records before this offset."""
+        """Report that the reader has finished all records before this offset."""
         self._done[key] = next_offset
 
     def poll(self, timeout_ms: float) -> Iterator[Fetched]:
@@ -110,7 +110,7 @@ class GroupConsumer:
                 return
 
     def _is_due(self, now_ms: float) -> bool:
-        """Whether the group needs this member now."""
+        """Whether the membership has a step to take now."""
         return now_ms >= self.membership.wake_ms() or self.membership.state is not State.STABLE
 
     def close(self, *, commits: bool = True) -> None:
@@ -173,7 +173,9 @@ class GroupConsumer:
     def _stop(self, keys: Sequence[TopicPartition], *, is_lost: bool) -> None:
         """Commit, unless the partitions are lost, and stop reading them."""
         if is_lost and keys:
-            self._on_trouble(f"group {self.settings.group_id} went on without this member: records since the last commit come again")
+            self._on_trouble(
+                f"group {self.settings.group_id} continued without this member: records since the last commit are read again"
+            )
         elif not is_lost:
             self._commit_quietly()
         for key in keys:
@@ -184,7 +186,7 @@ class GroupConsumer:
             self._on_change((), keys)
 
     def _take(self, keys: Sequence[TopicPartition]) -> None:
-        """Read these partitions from their committed offsets on."""
+        """Start reading these partitions from their committed offsets."""
         found = self._fetch_committed(keys) if keys else {}
         missing = [key for key in keys if key not in found]
         starts = self._start_offsets(missing) if missing else {}
@@ -195,7 +197,7 @@ class GroupConsumer:
         self._on_change(keys, ())
 
     def _look_up(self, members: Mapping[str, Subscription]) -> dict[str, Racks]:
-        """The racks of all partitions of the topics that members want."""
+        """Return the racks of all partitions of the topics to which members subscribe."""
         wanted = sorted({topic for member in members.values() for topic in member.topics})
         response = self.client.fetch_metadata(wanted)
         racks = {node.id: node.rack for node in self.client.metadata.nodes.values()}
@@ -209,7 +211,7 @@ class GroupConsumer:
         return found
 
     def _watch_topics(self, now_ms: float) -> None:
-        """A leader divides anew when topics have got partitions."""
+        """Begin a rebalance if this member is the leader and topics have new partitions."""
         if not self.membership.is_leader or now_ms < self._counts_ms:
             return
         self._counts_ms = now_ms + self.client.settings.metadata_max_age_ms
@@ -228,7 +230,7 @@ class GroupConsumer:
         return fetched_offsets(answer)
 
     def _news(self) -> dict[TopicPartition, int]:
-        """Return the finished offsets that were not committed yet. They count markers of transactions, as in Kafka."""
+        """Return the finished offsets that are not committed yet. As in Kafka, they include transaction markers."""
         found = {}
         for key, position in self._consumer.positions.items():
             done = self._done.get(key)
@@ -268,7 +270,7 @@ class GroupConsumer:
         )
 
     def _took_commit(self, answer: Message | ApiError, offsets: Mapping[TopicPartition, int], generation_id: int) -> ApiError | None:
-        """Take the answer to a commit. Returns the first error."""
+        """Handle the answer to a commit. Returns the first error."""
         from kops.protocol.messages import OffsetCommitResponse
 
         if isinstance(answer, OffsetCommitResponse):
@@ -285,7 +287,7 @@ class GroupConsumer:
         return first
 
     def _commit_quietly(self) -> None:
-        """Commit before a rebalance. What fails is told, and read again by the next owner."""
+        """Commit before a rebalance. Failures are reported; the next owner reads those records again."""
         if self._interval_ms is None:
             return
         try:

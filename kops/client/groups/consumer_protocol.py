@@ -1,6 +1,6 @@
-"""What members of a group tell each other through the coordinator: subscriptions and assignments, in bytes that begin with their version.
+"""The data that members of a group exchange through the coordinator: subscriptions and assignments, as bytes that begin with a version.
 
-Source: Kafka's ConsumerProtocol, ConsumerProtocolSubscription, ConsumerProtocolAssignment. A later version than the latest known one is
+Source: Kafka's ConsumerProtocol, ConsumerProtocolSubscription, ConsumerProtocolAssignment. A version later than the latest known one is
 read as that one.
 """
 
@@ -24,7 +24,7 @@ PROTOCOL_TYPE = "consumer"
 
 
 def write_subscription(subscription: Subscription) -> bytes:
-    """The metadata of a member's JoinGroup."""
+    """Return the metadata for a member's JoinGroup."""
     from kops.protocol.messages import ConsumerProtocolSubscription
     from kops.protocol.messages.consumer_protocol_subscription import TopicPartition as Owned
 
@@ -57,7 +57,7 @@ def read_subscription(data: bytes, instance_id: str | None) -> Subscription:
 
 
 def write_assignment(keys: Sequence[TopicPartition]) -> bytes:
-    """What the leader sends a member in SyncGroup."""
+    """Return the assignment that the leader sends to a member in SyncGroup."""
     from kops.protocol.messages import ConsumerProtocolAssignment
     from kops.protocol.messages.consumer_protocol_assignment import TopicPartition as Assigned
 
@@ -69,7 +69,7 @@ def write_assignment(keys: Sequence[TopicPartition]) -> bytes:
 
 
 def read_assignment(data: bytes) -> list[TopicPartition]:
-    """The partitions of an assignment; none for no bytes. Raises DecodeError."""
+    """Return the partitions of an assignment. Empty bytes mean none. Raises DecodeError."""
     from kops.protocol.messages import ConsumerProtocolAssignment
 
     if not data:

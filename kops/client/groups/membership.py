@@ -1,13 +1,13 @@
-"""A member of a classic consumer group, without a socket and a clock: answers go in, requests and changes of partitions come out.
+"""A member of a classic consumer group, without socket and clock: answers go in, requests and changes of partitions come out.
 
-`next_event(now_ms)` says what to do next, None if there is nothing to do before `wake_ms`. `receive` takes the answer to a `Send`.
+`next_event(now_ms)` returns the next step, or None if there is nothing to do before `wake_ms`. `receive` takes the answer to a `Send`.
 
     UNJOINED -> Prepare -> JoinGroup -> (leader: Divide) -> SyncGroup -> STABLE: Take, heartbeats
     STABLE -> (another rebalance, or partitions to give up) -> Prepare -> JoinGroup ...
 
 Source: Kafka's AbstractCoordinator (JoinGroup, SyncGroup and Heartbeat response handlers, joinGroupIfNeeded) and ConsumerCoordinator
 (onJoinPrepare, onLeaderElected, onJoinComplete), Heartbeat; KIP-394 (the member id first), KIP-345 (static members), KIP-429 (cooperative
-rebalances), KIP-814 (a static leader that comes back divides nothing).
+rebalances), KIP-814 (a static leader that joins again assigns nothing).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _AT_ONCE: Final = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "MEMBER_ID_REQUIRE
 
 
 class State(Enum):
-    """Where a member is in a rebalance."""
+    """The state of a member in a rebalance."""
 
     UNJOINED = auto()
     PREPARING = auto()
@@ -57,26 +57,26 @@ class FindCoordinator(NamedTuple):
 
 
 class Prepare(NamedTuple):
-    """Before a rebalance: commit, stop reading `revoked`, then call `prepared`. Lost partitions may belong to others already."""
+    """Before a rebalance: commit, stop reading `revoked`, then call `prepared`. Lost partitions may already belong to others."""
 
     revoked: Sequence[TopicPartition]
     is_lost: bool
 
 
 class Divide(NamedTuple):
-    """This member leads: look up the partitions of all topics that `members` want, then call `divide`."""
+    """This member is the leader: look up the partitions of all topics to which `members` subscribe, then call `divide`."""
 
     members: Mapping[str, Subscription]
 
 
 class GiveUp(NamedTuple):
-    """Commit and stop reading these partitions; the next rebalance gives them to others."""
+    """Commit and stop reading these partitions. The next rebalance assigns them to others."""
 
     keys: Sequence[TopicPartition]
 
 
 class Take(NamedTuple):
-    """Read these partitions from now on, from their committed offsets."""
+    """Start reading these partitions from their committed offsets."""
 
     keys: Sequence[TopicPartition]
 
@@ -145,7 +145,7 @@ class Membership:
         return None
 
     def wake_ms(self) -> float:
-        """The time at which there may be something to do without an answer."""
+        """The time at which there may be a step without an answer."""
         if not self._has_coordinator or (self._must_join and self.state in (State.UNJOINED, State.STABLE)):
             return self._retry_ms
         if self.state is State.STABLE and not self._is_beating:
@@ -194,7 +194,7 @@ class Membership:
         self._heartbeat_ms = now_ms + self.settings.heartbeat_interval_ms
         return Send(HeartbeatRequest(self.settings.group_id, self.generation_id, self.member_id, self.settings.instance_id))
 
-    # what was done
+    # completed steps
 
     def coordinator_found(self) -> None:
         """Continue with the coordinator that was found."""
@@ -213,19 +213,19 @@ class Membership:
         self.state = State.UNJOINED
 
     def divide(self, members: Mapping[str, Subscription], topics: Mapping[str, Racks]) -> None:
-        """Divide the partitions of these topics, and send every member its own."""
+        """Assign the partitions of these topics, and send each member its assignment."""
         if self.state is State.DIVIDING:
             assert self._protocol is not None
             assignment = self._assignors[self._protocol].assign(topics, members)
             self._sync({name: write_assignment(keys) for name, keys in assignment.items()})
 
     def rejoin(self, reason: str) -> None:
-        """Begin a rebalance: partitions were added, or the coordinator said so in the answer to a commit."""
+        """Begin a rebalance, because partitions were added or the answer to a commit requires it."""
         self._must_join = True
         self._reason = reason
 
     def commit_failed(self, name: str, generation_id: int, now_ms: float) -> None:
-        """Take the error of a commit in this generation, where it concerns the member."""
+        """Handle the error of a commit in this generation, if it concerns the membership."""
         if name in _COORDINATOR_GONE:
             self._coordinator_gone(words_of(name), now_ms)
         elif name == "REBALANCE_IN_PROGRESS":
@@ -236,7 +236,7 @@ class Membership:
             self._fail(name)
 
     def leave(self) -> Message | None:
-        """Return the request that leaves the group. Static members stay, until their session ends."""
+        """Return the request that leaves the group, or None for static members, which stay until their session ends."""
         from kops.protocol.messages import LeaveGroupRequest
         from kops.protocol.messages.leave_group_request import MemberIdentity
 
@@ -248,7 +248,7 @@ class Membership:
     # answers
 
     def receive(self, sent: Message, answer: Message | ApiError, now_ms: float) -> None:
-        """Take the answer to a `Send`, or the error of the network."""
+        """Handle the answer to a `Send`, or the error of the network."""
         from kops.protocol.messages import HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, SyncGroupRequest, SyncGroupResponse
 
         error = answer.name if isinstance(answer, ApiError) else by_code(answer.error_code).name  # type: ignore[attr-defined]  # all have it
@@ -354,7 +354,7 @@ class Membership:
             self._fail(error)
 
     def _reset(self, why: str, *, keeps_member: bool) -> None:
-        """Begin again: the coordinator does not know the generation, or not even the member."""
+        """Start again, because the coordinator does not know the generation or the member."""
         self.generation_id = NO_GENERATION
         if not keeps_member:
             self.member_id = ""

@@ -1,4 +1,4 @@
-"""Which members are near which partitions, for the sticky assignor.
+"""The racks of members and partitions, for the sticky assignor.
 
 Source: Kafka's AbstractStickyAssignor (RackInfo), AbstractPartitionAssignor (useRackAwareAssignment).
 """
@@ -12,7 +12,7 @@ from kops.records.log_offsets import TopicPartition
 
 
 class RackInfo:
-    """Racks of members and partitions; empty where they do not decide."""
+    """Racks of members and partitions. They are empty if racks do not matter."""
 
     def __init__(self, topics: Mapping[str, Racks], members: Mapping[str, Subscription]) -> None:
         by_rack: dict[str, list[str]] = {}
@@ -22,7 +22,7 @@ class RackInfo:
         all_racks = {TopicPartition(topic, index): found for topic, racks in topics.items() for index, found in enumerate(racks)}
         if not by_rack:
             all_racks = {}
-        # Also where racks do not decide, partitions that fewer members are near to come first.
+        # Even if racks do not matter, partitions with fewer members on their racks come first.
         self._consumer_counts = {key: sum(len(by_rack.get(rack, ())) for rack in racks) for key, racks in all_racks.items()}
         self.of_consumer: dict[str, str] = {}
         self.of_partition: dict[TopicPartition, frozenset[str]] = {}
@@ -36,11 +36,11 @@ class RackInfo:
         return rack is not None and rack not in self.of_partition.get(key, frozenset())
 
     def sort(self, keys: list[TopicPartition]) -> list[TopicPartition]:
-        """The partitions that few members are near to first."""
+        """Sort partitions by the number of members on their racks, smallest first."""
         return sorted(keys, key=lambda key: self._consumer_counts.get(key, 0)) if self._consumer_counts else keys
 
     def next_near(self, key: TopicPartition, consumers: Sequence[str], first: int) -> int:
-        """The index of the next consumer on a rack of the partition, from `first` on in turn; -1 if there is none."""
+        """Return the index of the next consumer on a rack of the partition, searching cyclically from `first`, or -1."""
         racks = self.of_partition.get(key, frozenset())
         for step in range(len(consumers)):
             index = (first + step) % len(consumers)

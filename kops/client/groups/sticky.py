@@ -1,4 +1,4 @@
-"""The assignor cooperative-sticky: members keep what they have as far as the balance allows, and give up partitions before others get them.
+"""The assignor cooperative-sticky: members keep their partitions if the balance allows it, and revoke partitions before others get them.
 
 Source: Kafka's CooperativeStickyAssignor, AbstractStickyAssignor (allSubscriptionsEqual, ConstrainedAssignmentBuilder).
 `kops.client.groups.sticky_general` has the algorithm for members with different topics.
@@ -19,7 +19,7 @@ NO_GENERATION = -1
 
 
 class CooperativeSticky:
-    """Keeps the highest generation that it has seen, as Kafka's does."""
+    """Remembers the highest generation that it has seen, as Kafka's assignor does."""
 
     name = "cooperative-sticky"
     is_cooperative = True
@@ -33,11 +33,11 @@ class CooperativeSticky:
         return self._generation.to_bytes(4, "big", signed=True)
 
     def on_assignment(self, generation: int) -> None:
-        """Keep the generation."""
+        """Store the generation."""
         self._generation = generation
 
     def assign(self, topics: Mapping[str, Racks], members: Mapping[str, Subscription]) -> Assignment:
-        """Divide. A partition that another member has to give up first goes to nobody in this round."""
+        """Compute the assignment. A partition that another member must revoke first is not assigned in this round."""
         topics, members = hash_ordered(topics, members)
         owners = _Owners(topics, members)
         self._max_generation = max(self._max_generation, owners.max_generation)
@@ -55,7 +55,7 @@ class CooperativeSticky:
 
 
 def _generation(member: Subscription) -> int | None:
-    """The generation of a member's partitions; older members have it in their user data."""
+    """Return the generation of a member's partitions. Older members send it in their user data."""
     if member.generation is not None:
         return member.generation
     if member.user_data is None:
@@ -64,17 +64,17 @@ def _generation(member: Subscription) -> int | None:
 
 
 def generations(members: Mapping[str, Subscription]) -> dict[str, int | None]:
-    """Each member's."""
+    """Return the generation of each member."""
     return {name: _generation(member) for name, member in members.items()}
 
 
 class _Owners:
-    """What members own: a partition that two claim belongs to the one with the later generation, or to nobody if they are equal."""
+    """The owned partitions of members. If two members claim a partition, the later generation wins; if these are equal, none owns it."""
 
     def __init__(self, topics: Mapping[str, Racks], members: Mapping[str, Subscription]) -> None:
         self.owned: dict[str, list[TopicPartition]] = {}
         self.claimed_twice: set[TopicPartition] = set()
-        self.are_equal = True  # whether all members want the same topics
+        self.are_equal = True  # whether all members subscribe to the same topics
         self.max_generation = NO_GENERATION
         self._topics = topics
         self._members = members
@@ -114,7 +114,7 @@ class _Owners:
 
 
 class _ConstrainedAssignment:
-    """All members want the same topics: each gets the same number of partitions, or one more."""
+    """The assignment if all members subscribe to the same topics: each gets the same number of partitions, or one more."""
 
     def __init__(self, topics: Mapping[str, Racks], racks: RackInfo, owners: _Owners) -> None:
         self._topics = topics
@@ -144,7 +144,7 @@ class _ConstrainedAssignment:
         return self._assignment
 
     def _keep_owned(self, name: str) -> None:
-        """Let a member keep its partitions up to its number."""
+        """Let a member keep its partitions, up to its quota."""
         owned = []
         for key in self._owned[name]:
             if self._racks.mismatches(name, key):
@@ -168,7 +168,7 @@ class _ConstrainedAssignment:
         self._revoked.update(dict.fromkeys(owned[count:], name))
 
     def _assign_near(self, left: list[TopicPartition]) -> None:
-        """Give partitions to members on the same rack, as far as their number allows. Takes them out of `left`."""
+        """Assign partitions to members on the same rack, up to their quota. Removes them from `left`."""
         if not self._racks.of_consumer:
             return
         first = 0
@@ -222,7 +222,7 @@ class _ConstrainedAssignment:
 
 
 def _moving(members: Mapping[str, Subscription], assignment: Assignment) -> dict[TopicPartition, str]:
-    """Partitions that a member gets and another one has to give up first."""
+    """Return the partitions that a member gets and another one must revoke first."""
     added, revoked = {}, set()
     for consumer, keys in assignment.items():
         owned = set(members[consumer].owned)

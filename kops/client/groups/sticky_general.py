@@ -1,4 +1,4 @@
-"""The sticky assignment where members want different topics: as balanced as that allows, and with as few moves as possible.
+"""The sticky assignment for members with different topics: as balanced as possible, with as few moves as possible.
 
 Source: Kafka's AbstractStickyAssignor (GeneralAssignmentBuilder, PartitionMovements, PartitionComparator, TopicComparator).
 """
@@ -26,7 +26,7 @@ class _Pair(NamedTuple):
 
 
 class _HashSet:
-    """A HashSet of partitions: which one its iterator returns first."""
+    """A HashSet of partitions, of which only the first element of the iterator matters."""
 
     def __init__(self) -> None:
         self._keys: dict[TopicPartition, None] = {}
@@ -52,7 +52,8 @@ class _HashSet:
 
 
 class _Movements:
-    """Partitions that were moved, by topic and pair of members. Instead of a move the other way, one of the same topic goes back."""
+    """Moved partitions by topic and pair of members. Instead of a move in the other direction, a moved partition of the same topic
+    returns."""
 
     def __init__(self) -> None:
         self._pairs: dict[TopicPartition, _Pair] = {}
@@ -77,7 +78,7 @@ class _Movements:
         self._by_topic.setdefault(key.topic, {}).setdefault(pair, _HashSet()).add(key)
 
     def really_moved(self, key: TopicPartition, source: str, destination: str) -> TopicPartition:
-        """The partition to move in place of `key`."""
+        """Return the partition to move instead of `key`."""
         topic = self._by_topic.get(key.topic)
         if topic is None:
             return key
@@ -116,7 +117,7 @@ class GeneralAssignment:
         self._all = [TopicPartition(topic, index) for topic in ordered for index in range(len(topics[topic]))]
 
     def _previous_owners(self, generations: Mapping[str, int | None], max_generation: int) -> dict[TopicPartition, str]:
-        """Owners of an earlier generation; the latest of them for each partition."""
+        """Return the latest owner of an earlier generation for each partition."""
         found: dict[TopicPartition, tuple[str, int]] = {}
         for name, member in self._members.items():
             known = generations[name]
@@ -149,7 +150,7 @@ class GeneralAssignment:
         return kept
 
     def _sorted_active(self) -> list[str]:
-        """Members with few partitions first."""
+        """Sort members by their number of partitions, smallest first."""
         return sorted(self._active, key=lambda name: (len(self._current[name]), utf16(name)))
 
     def _is_balanced(self) -> bool:
@@ -169,11 +170,11 @@ class GeneralAssignment:
         return True
 
     def _most(self, name: str) -> int:
-        """How many partitions a member could have."""
+        """Return how many partitions a member could have."""
         return sum(len(self._topics[topic]) for topic in self._topics_of[name])
 
     def _assign(self, keys: Sequence[TopicPartition], *, near: bool) -> set[TopicPartition]:
-        """Give partitions to the members with the fewest. Returns those that were given."""
+        """Assign partitions to the members with the fewest. Returns the assigned ones."""
         given = set()
         for key in keys:
             if not self._consumers_of[key.topic]:
@@ -228,9 +229,9 @@ class GeneralAssignment:
         return was_changed
 
     def _improve(self, key: TopicPartition) -> bool:
-        """Move one partition if that helps: back to its previous owner, else to the member with the fewest.
+        """Move one partition if that helps: to its previous owner, otherwise to the member with the fewest partitions.
 
-        Kafka's assignor fails where the previous owner takes no part.
+        Kafka's assignor fails if the previous owner does not take part.
         """
         size = len(self._current[self._consumer_of[key]])
         previous = self._before.get(key)

@@ -28,7 +28,7 @@ STATE_DIR: Final = ".kops"
 _NODE_FILE: Final = re.compile(r"([0-9]+)\.properties\Z")
 _KEY: Final = re.compile(r"(?:[^=\\]|\\.)*=")
 _ESCAPED: Final = re.compile(r"((?<!\\)(?:\\\\)*)\\([:=#!])")
-_COMMENT: Final = " A node of a cluster; Apache Kafka starts with this file as it is."
+_COMMENT: Final = " A node of a cluster. Apache Kafka can start with this file unchanged."
 _MAX_SOCKET_PATH: Final = 100  # the address of a Unix socket has 104 (macOS) or 108 bytes
 
 
@@ -219,11 +219,11 @@ def check_usable(directory: ClusterDirectory) -> None:
     names = [name for name in os.listdir(path) if name != STATE_DIR]
     if "meta.properties" in names:
         raise UsageError(
-            f"{path} is a log directory of Kafka's itself, no place for a cluster's settings; "
+            f"{path} is itself a log directory of Kafka, so it cannot hold a cluster's settings; "
             "kops cluster adopt takes it over, with another --data-dir"
         )
     if names:
-        raise UsageError(f"{path} is not empty and holds no cluster of kops's ({', '.join(sorted(names)[:3])}); choose another --data-dir")
+        raise UsageError(f"{path} is not empty and holds no kops cluster ({', '.join(sorted(names)[:3])}); choose another --data-dir")
 
 
 def check_nodes(directory: ClusterDirectory) -> str | None:
@@ -269,7 +269,7 @@ def follow_a_move(directory: ClusterDirectory) -> list[str]:
 
 
 def move_ports(directory: ClusterDirectory, base_port: int) -> None:
-    """Give all nodes ports from `base_port` on, in the order of their ids."""
+    """Assign ports to all nodes, starting with `base_port`, in the order of their ids."""
     node_ids = directory.node_ids()
     if not settings.quorum_voters(directory.properties(node_ids[0])):
         raise UsageError(f"{directory.path}: the quorum is dynamic, so its ports are in the metadata log and can't be changed here")

@@ -1,4 +1,4 @@
-"""The settings of a cluster's nodes: a `server.properties` for each, with which Apache Kafka itself can start.
+"""The settings of a cluster's nodes: a `server.properties` for each, which also starts Apache Kafka.
 
 Source: Kafka's config/server.properties and KafkaConfig. Nodes have the ids 1 to N and both roles. Clients connect to node N at port P+N-1,
 the quorum at P+100+N-1. The quorum is static (`controller.quorum.voters`), so a port may change between two starts. A node that is added
@@ -69,7 +69,7 @@ class Voter:
 
 
 def combined_ids(count: int) -> range:
-    """Return the ids of a cluster's first nodes. Raises UsageError for a number that makes no sense."""
+    """Return the ids of a cluster's first nodes. Raises UsageError for an invalid number."""
     if not 1 <= count <= MAX_NODES:
         raise UsageError(f"{count} brokers: allowed are 1 to {MAX_NODES}")
     return range(1, count + 1)
@@ -153,7 +153,7 @@ def parse_settings(pairs: Iterable[str], *, source: str = "--config") -> dict[st
         settings[key.strip()] = value.strip()
     for key in settings:
         if key in OWNED:
-            raise UsageError(f"{source} {key}: the cluster sets it for each broker itself (ports and directories are chosen otherwise)")
+            raise UsageError(f"{source} {key}: kops sets it for each broker (other options choose ports and directories)")
     return settings
 
 
@@ -188,7 +188,7 @@ def unknown_settings(properties: Mapping[str, str], *, file: str) -> list[str]:
         if key not in BrokerConfig.definition.keys and not key.startswith(LISTENER_PREFIX):
             near = BrokerConfig.definition.near(key, cutoff=_TYPING_ERROR)
             hint = f"; did you mean {near[0]}?" if near else ""
-            found.append(f"{file}: unknown setting {key}: it is kept, for plug-ins of Kafka, and has no effect here{hint}")
+            found.append(f"{file}: unknown setting {key}: it is kept for plug-ins of Kafka, but has no effect in kops{hint}")
     return found
 
 
@@ -210,7 +210,9 @@ def _seed_topic(text: str, broker_count: int, source: str) -> SeedTopic:
     if partition_count < 1:
         raise UsageError(f"{source} {text}: at least 1 partition")
     if not 1 <= replication_factor <= broker_count:
-        raise UsageError(f"{source} {text}: replication factor {replication_factor}, allowed are 1 to {broker_count}, as there are brokers")
+        raise UsageError(
+            f"{source} {text}: replication factor {replication_factor}, allowed are 1 to {broker_count} (the brokers)"
+        )
     return SeedTopic(name, partition_count, replication_factor)
 
 

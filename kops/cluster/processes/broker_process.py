@@ -1,4 +1,4 @@
-"""One broker as its supervisor sees it: a child process, its state, and the callbacks that wait for it."""
+"""The supervisor's view of a broker: a child process, its state, and the callbacks that wait for it."""
 
 from __future__ import annotations
 

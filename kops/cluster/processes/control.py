@@ -110,7 +110,7 @@ class ControlServer:
         try:
             sock, _ = self._sock.accept()
         except OSError:
-            return  # the caller is gone already
+            return  # the caller has already gone
         caller = Caller(self._loop, sock, self._on_request)
         self._callers.append(caller)
         caller.on_gone = lambda: self._callers.remove(caller)
@@ -154,9 +154,9 @@ class ControlClient:
         except TimeoutError:
             raise UnreachableError(f"the supervisor did not answer within {timeout_s:g} s") from None
         except OSError as error:
-            raise KopsError(f"the supervisor is gone: {error.strerror or error}") from error
+            raise KopsError(f"the supervisor has exited: {error.strerror or error}") from error
         if answer is None:
-            raise KopsError("the supervisor is gone")
+            raise KopsError("the supervisor has exited")
         raise_error(answer)
         return answer
 

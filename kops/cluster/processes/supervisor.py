@@ -104,7 +104,7 @@ class Supervisor:
             self.say(f"{self.directory.path} was removed")
             self.shut_down(kill=True)
         elif not self._was_asked_to_start and os.getppid() != self._starter:
-            self.say("the command that was to start the brokers has ended")
+            self.say("the command that started this supervisor has exited")
             self.shut_down(kill=True)
         self.loop.call_later(LOOK_MS, self._look_after_directory)
 
@@ -142,7 +142,7 @@ class Supervisor:
         }.get(str(request.get("do")))
         try:
             if do is None:
-                raise UsageError(f"the supervisor knows no '{request.get('do')}'")
+                raise UsageError(f"the supervisor does not know the request '{request.get('do')}'")
             do(caller, request)
         except KopsError as error:
             caller.fail(error)
@@ -366,7 +366,7 @@ def take_lock(directory: ClusterDirectory) -> int:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(fd)
-        raise KopsError(f"{directory.path} has a supervisor already") from None
+        raise KopsError(f"{directory.path} already has a supervisor") from None
     return fd
 
 

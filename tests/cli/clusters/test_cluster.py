@@ -72,7 +72,7 @@ def test_a_cluster_of_one(kops: Kops, here: Path) -> None:
 
     again = kops("cluster", "up")
     assert (again.code, again.text.strip()) == (0, address)
-    assert "is up already (supervisor: process" in again.err
+    assert "is already up (supervisor: process" in again.err
     assert kops("cluster", "up", "-n", "2").err.startswith(f"kops: error: {data} is up with 1 brokers: kops cluster broker add")
     assert kops("cluster", "up", "--config", "num.partitions=5").code == 2
     assert kops("cluster", "purge", "--yes").code == 1
@@ -132,7 +132,7 @@ def test_what_goes_wrong_leaves_nothing(kops: Kops, here: Path) -> None:
         (("-n", "0"), 2, "0 brokers: allowed are 1 to 100"),
         (("--seed-topic", "a:1:9"), 2, "--seed-topic a:1:9: replication factor 9"),
         (("--ephemeral", "--data-dir", "x"), 2, "give only one of --ephemeral and --data-dir"),
-        (("--seed-topic", "a", "--no-wait"), 2, "--seed-topic needs a cluster that answers"),
+        (("--seed-topic", "a", "--no-wait"), 2, "--seed-topic cannot be used with --no-wait"),
         (("--server-properties", "nowhere"), 3, "--server-properties nowhere: no such file"),
         (("--data-dir", ""), 2, "the name of the cluster's directory is empty"),
         (("--data-dir", "a,b"), 2, "log.dirs can't name a directory with a comma"),
@@ -146,7 +146,7 @@ def test_what_goes_wrong_leaves_nothing(kops: Kops, here: Path) -> None:
     (here / "mine").mkdir()
     (here / "mine" / "notes").write_text("")
     ran = kops("cluster", "up", "--data-dir", "mine")
-    assert "is not empty and holds no cluster of kops's (notes); choose another --data-dir" in ran.err
+    assert "is not empty and holds no kops cluster (notes); choose another --data-dir" in ran.err
     assert os.listdir(here / "mine") == ["notes"]
 
 
@@ -154,7 +154,7 @@ def test_the_settings_of_plug_ins_are_kept(kops: Kops, here: Path) -> None:
     """Kafka takes settings that it does not know; only on a command line they are refused."""
     (here / "server.properties").write_text("super.users=User:admin\nnum.partition=2\n")
     ran = kops("cluster", "up", "-n", "1", "--server-properties", "server.properties")
-    kept = "it is kept, for plug-ins of Kafka, and has no effect here"
+    kept = "it is kept for plug-ins of Kafka, but has no effect in kops"
     assert (ran.code, ran.err.splitlines()[:2]) == (
         0,
         [

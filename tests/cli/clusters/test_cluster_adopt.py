@@ -55,7 +55,7 @@ def test_a_directory_is_formatted_as_kafkas_tool_does(kops: Kops, here: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ((), 2, "which directory?"),
+        ((), 2, "no directory: give DIR"),
         (("x", "--feature", "group.version"), 2, "--feature group.version: allowed is NAME=LEVEL"),
         (("x", "--feature", "no.such=1"), 1, "Unsupported feature: no.such"),
         (("x", "--release-version", "9.9"), 1, "Unknown metadata.version '9.9'"),

@@ -346,7 +346,7 @@ def test_a_server_that_hangs_is_passed_over_for_the_next(kops: Kops, cluster: Cl
         assert ran.code == 0
         alone = kops("topic", "list", "-b", address, "--command-property", "default.api.timeout.ms=2500")
     assert alone.code == 4
-    words = f"no answer from {address}: it has accepted the connection and does not answer"
+    words = f"no answer from {address}: it accepted the connection but does not answer"
     assert alone.err == f"still trying: {words}\nkops: error: {words}\n"
 
 

@@ -110,7 +110,7 @@ def test_txns(kops: Kops, node: str) -> None:
     assert row["command"] == "kops txn abort --topic user_events-ghost --partition 0 --start-offset 134"
     ran = kops("log", "txns", node + "/sensor.readings-multi-1")
     assert ran.code == 0
-    assert "it is not known which of them hang" in ran.err
+    assert "kops cannot tell which of them hang" in ran.err
 
 
 def add_foreign(partition: Path) -> None:

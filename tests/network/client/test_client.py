@@ -150,7 +150,7 @@ def test_a_server_that_takes_connections_and_says_nothing_is_told() -> None:
         settings = ClientSettings.from_properties({**QUICK, "bootstrap.servers": address, "default.api.timeout.ms": "300"})
         with Client(settings) as client, pytest.raises(UnreachableError) as error:
             client.fetch_metadata(None)
-    assert str(error.value) == f"no answer from {address}: it has accepted the connection and does not answer"
+    assert str(error.value) == f"no answer from {address}: it accepted the connection but does not answer"
 
 
 def test_what_is_no_kafka_server_is_told() -> None:

@@ -56,7 +56,7 @@ def test_only_an_empty_directory_becomes_a_cluster(tmp_path: Path) -> None:
     check_usable(ClusterDirectory(str(tmp_path / "new")))
     check_usable(ClusterDirectory(str(tmp_path)))
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=r"is not empty and holds no cluster of kops's \(file\)"):
+    with pytest.raises(UsageError, match=r"is not empty and holds no kops cluster \(file\)"):
         check_usable(ClusterDirectory(str(tmp_path)))
     with pytest.raises(UsageError, match="is not a directory"):
         check_usable(ClusterDirectory(str(tmp_path / "file")))

@@ -82,8 +82,8 @@ def test_a_file_may_hold_settings_that_kafka_does_not_know() -> None:
     settings.check_given(own, source="/x/server.properties", is_file=True)
     settings.check_properties(made(own=own), file="1.properties")
     assert settings.unknown_settings(made(own=own), file="1.properties") == [
-        "1.properties: unknown setting super.users: it is kept, for plug-ins of Kafka, and has no effect here",
-        "1.properties: unknown setting num.partition: it is kept, for plug-ins of Kafka, and has no effect here; "
+        "1.properties: unknown setting super.users: it is kept for plug-ins of Kafka, but has no effect in kops",
+        "1.properties: unknown setting num.partition: it is kept for plug-ins of Kafka, but has no effect in kops; "
         "did you mean num.partitions?",
     ]
     with pytest.raises(UsageError, match=r"^/x/server\.properties: num\.partitions=many"):
