@@ -201,6 +201,17 @@ def parse_partitions(texts: Sequence[str] | None, option: str = "--partition") -
     return list(found)
 
 
+def known_words(texts: Sequence[str] | None, known: Sequence[str], option: str) -> list[str]:
+    """The words of a list in Kafka's spelling; upper and lower case do not matter. Raises UsageError for others."""
+    found = []
+    for text in [part.strip() for each in texts or () for part in each.split(",")]:
+        name = next((name for name in known if name.lower() == text.lower()), None)
+        if name is None:
+            raise UsageError(f"{option} {text}: not allowed; allowed: {', '.join(known)}")
+        found.append(name)
+    return found
+
+
 def parse_broker_ids(text: str, option: str) -> list[int]:
     """Parse `1,2,3`. Raises UsageError that names the option."""
     ids = [part.strip() for part in text.split(",")]

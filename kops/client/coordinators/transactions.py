@@ -35,7 +35,7 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """A transactional id. `started_ms` is None if no transaction is open."""
+    """A transactional id. `started_ms` is that of the last transaction; None if there was none."""
 
     transactional_id: str
     coordinator: int | None
@@ -45,6 +45,11 @@ class TransactionDescription:
     timeout_ms: int
     started_ms: int | None
     partitions: list[TopicPartition] = field(default_factory=list)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction is open, or its markers are still being written."""
+        return self.state == "Ongoing" or self.state.startswith("Prepare")
 
 
 @dataclass(frozen=True, slots=True)

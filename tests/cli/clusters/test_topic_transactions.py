@@ -219,3 +219,19 @@ def test_a_commit_that_nobody_answers_is_not_known(kops: Kops, txn: str, pipe: P
 def test_what_is_not_allowed(on: Kops, tmp_path: Path, options: list[str], code: int, words: str) -> None:
     ran = on("topic", "produce", TOPIC, write(tmp_path, "1"), *options, code=code)
     assert ran.err.startswith(f"kops: error: {words}")
+
+
+def test_a_transaction_that_is_not_there(on: Kops, cluster: Cluster, txn: str, tmp_path: Path) -> None:
+    """A misspelt id is not fenced: that would create it."""
+    assert on("txn", "abort", "--transactional-id", txn, code=3).err == f"kops: error: {txn}: there is no such transactional id\n"
+    assert state(cluster, txn) == "TRANSACTIONAL_ID_NOT_FOUND"
+    on("topic", "produce", TOPIC, write(tmp_path, f"{txn}-1"), "--transactional-id", txn)
+    until(lambda: state(cluster, txn) == "CompleteCommit")
+    assert on("txn", "abort", "--transactional-id", txn).err == f"{txn}: no transaction was open, and its producer is fenced\n"
+    [described] = rows(on("txn", "describe", txn, "--format", "jsonl"))
+    assert (described["state"], described["duration_ms"]) == ("Empty", None)
+    wrong = on("txn", "abort", "--topic", "nowhere", "--partition", "0", "--start-offset", "1", code=3).err
+    assert wrong == "kops: error: nowhere-0: this broker has no such topic or partition\n"
+    words = "kops: error: --state Done: not allowed; allowed: Empty, Ongoing, PrepareCommit, "
+    assert on("txn", "list", "--state", "Done", code=2).err.startswith(words)
+    assert txn in [row["transactional_id"] for row in rows(on("txn", "list", "--state", "empty", "--format", "jsonl"))]

@@ -55,6 +55,7 @@ def test_diff(kops: Kops, node: str) -> None:
     fenced = {"change": "changed", "path": "cluster/brokers/1", "field": "fenced", "before": False, "after": True}
     assert fenced in document["differences"]
     assert kops("log", "meta", "diff", "--from-offset", "250", node).err == "nothing differs between offset 249 and offset 249\n"
+    assert "251: " in (beyond := kops("log", "meta", "diff", "--from-offset", "251", node)).err and beyond.code == 16
     other = node.replace("/n1", "/n3")
     rows = [json.loads(line) for line in kops("log", "meta", "diff", "--format", "jsonl", node, other).text.splitlines()]
     assert {"cluster/brokers/3"} == {row["path"] for row in rows if row["path"].startswith("cluster")}

@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from kops.cli.commands.group.choosing import tell_brokers
-from kops.cli.inputs.connecting import Bootstrap, CommandConfig, CommandProperty, connect
+from kops.cli.inputs.connecting import Bootstrap, CommandConfig, CommandProperty, connect, known_words
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
 from kops.cli.running.options import command
-from kops.errors import UsageError
 
 SCHEMA = "kops.groups/v1"
 TYPES = ("classic", "consumer", "share", "streams")
@@ -53,8 +52,8 @@ def list_(
     """
     from kops.client.coordinators.groups import list_groups
 
-    states = _known(state, STATES, "--state")
-    types = _known(kind, TYPES, "--type")
+    states = known_words(state, STATES, "--state")
+    types = known_words(kind, TYPES, "--type")
     with connect(out, bootstrap, config, properties) as client:
         found, errors = list_groups(client, states=states, types=types)
     tell_brokers(out, errors)
@@ -73,13 +72,3 @@ def list_(
     if not rows and out.format == "table":
         out.say("no groups")
     return out.status
-
-
-def _known(texts: list[str] | None, names: tuple[str, ...], option: str) -> list[str]:
-    found = []
-    for text in [part.strip() for each in texts or () for part in each.split(",")]:
-        name = next((name for name in names if name.lower() == text.lower()), None)
-        if name is None:
-            raise UsageError(f"{option} {text}: not allowed; allowed: {', '.join(names)}")
-        found.append(name)
-    return found

@@ -82,7 +82,7 @@ def _row(one: TransactionDescription, now_ms: int) -> dict[str, Any]:
         "state": one.state,
         "timeout_ms": one.timeout_ms,
         "started": one.started_ms,
-        "duration_ms": None if one.started_ms is None else now_ms - one.started_ms,
+        "duration_ms": now_ms - one.started_ms if one.is_open and one.started_ms is not None else None,
         "partitions": [f"{key.topic}-{key.partition}" for key in one.partitions],
         **outcome(None),
     }

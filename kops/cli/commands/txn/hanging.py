@@ -151,8 +151,9 @@ def abort(
         if topic is not None or partition is not None:
             raise UsageError("--transactional-id cannot be used with --topic or --partition")
         with connect(out, bootstrap, config, properties) as client:
+            ended = _state_before(client, transactional_id)
             abort_transactional_id(client, transactional_id)
-        out.say(f"{transactional_id}: aborted, and its producer is fenced")
+        out.say(f"{transactional_id}: {ended}, and its producer is fenced")
         return 0
     if topic is None or partition is None:
         raise UsageError("--topic and --partition are needed")
@@ -166,6 +167,20 @@ def abort(
     return 0
 
 
+def _state_before(client: Client, transactional_id: str) -> str:
+    """What becomes of its transaction. Raises ApiError for an id that no coordinator has: to fence it would create it."""
+    from kops.client.coordinators.transactions import describe_transactions
+
+    found = describe_transactions(client, [transactional_id])[transactional_id]
+    if isinstance(found, ApiError):
+        if found.name != "UNSUPPORTED_VERSION":
+            raise ApiError(found.name, f"{transactional_id}: {found}")
+        return "aborted"
+    if found.is_open:
+        return "committed, as its producer had decided" if found.state == "PrepareCommit" else "aborted"
+    return "no transaction was open"
+
+
 def _open_at(client: Client, key: TopicPartition, start_offset: int) -> tuple[int, ...]:
     """Producer id, producer epoch and coordinator epoch of the open transaction that begins at an offset. Raises NotFoundError."""
     from kops.client.coordinators.transactions import describe_producers
@@ -173,7 +188,7 @@ def _open_at(client: Client, key: TopicPartition, start_offset: int) -> tuple[in
 
     found = describe_producers(client, [key])[key]
     if isinstance(found, ApiError):
-        raise found
+        raise ApiError(found.name, f"{key.topic}-{key.partition}: {found}")
     for one in found:
         if one.txn_start_offset == start_offset:
             return one.producer_id, one.producer_epoch, one.coordinator_epoch

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kops.cli.commands.group.choosing import tell_brokers
-from kops.cli.inputs.connecting import Bootstrap, CommandConfig, CommandProperty, connect
+from kops.cli.inputs.connecting import Bootstrap, CommandConfig, CommandProperty, connect, known_words
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
 from kops.cli.running.options import command
@@ -19,6 +19,8 @@ COLUMNS = [
     Column("producer_id", "producer", "int"),
     Column("state"),
 ]
+
+STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence")
 
 
 @command(
@@ -49,10 +51,11 @@ def list_(
     """
     from kops.client.coordinators.transactions import list_transactions
 
+    states = known_words(state, STATES, "--state")
     with connect(out, bootstrap, config, properties) as client:
         found, errors = list_transactions(
             client,
-            states=state or (),
+            states=states,
             producer_ids=producer_id or (),
             longer_than_ms=-1 if duration is None else duration,
             pattern=pattern,
