@@ -52,6 +52,7 @@ def _expected(path: str) -> list[dict[str, Any]]:
                         "leaderEpoch": batch.partition_leader_epoch if batch.magic == 2 else None,
                         "isControl": batch.is_control,
                         "path": path,
+                        "broker": None,
                         "damage": None,
                     }
                 )

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 
 from kops.spark.sockets import SEND_BUFFER, can_be_wide, widen
 from kops.spark.source.data_source import KafkaLogReader, Task
-from kops.spark.source.rows import Wanted
+from kops.spark.source.options import read_options
 
 BUFFER = (socket.SOL_SOCKET, socket.SO_SNDBUF)
 
@@ -49,8 +49,7 @@ def test_unix_sockets_are_taken_where_they_can_be_wide(content: str | None, allo
 
 
 def test_a_task_widens_its_worker_s_socket(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = KafkaLogReader.__new__(KafkaLogReader)
-    reader.wanted = Wanted("records", ("offset",))
+    reader = KafkaLogReader(read_options({"path": "/nowhere"}), ("offset",))
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setsockopt(*BUFFER, 10_000)

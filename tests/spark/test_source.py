@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from kops.errors import DecodeError
+from kops.errors import DecodeError, UsageError
 from kops.files import OsFiles
 from kops.forensics.inventory.tree import PartitionDir, open_paths
 from kops.records import Batch, Damage, scan
+from kops.spark.source.options import read_options
 from kops.spark.source.schemas import ddl
+from tests.spark.scan_commands import Commands
 from tests.support import corpus
 from tests.support.rings import sample
 
@@ -162,9 +165,64 @@ def test_control_records_are_there_when_asked_for(spark: Any) -> None:
 
 @pytest.mark.parametrize(
     ("options", "word"),
-    [({"mode": "batch"}, "segments, batches, records"), ({"taskBytes": "many"}, "taskBytes"), ({"includeControl": "1"}, "true, false")],
+    [
+        ({"mode": "batch"}, "segments, batches, records"),
+        ({"taskBytes": "many"}, "taskBytes"),
+        ({"includeControl": "1"}, "true, false"),
+        ({"taskBite": "5"}, "kafkalog has no option taskBite; it has path, mode, taskBytes"),
+        ({"replicas": "best"}, "replicas=best: not one of all, furthest"),
+        ({"at": "yesterday", "mode": "groups"}, "at yesterday: neither milliseconds"),
+        ({"at": "5"}, "at=5: only modes groups and transactions"),
+    ],
 )
-def test_a_wrong_option_is_named(spark: Any, options: dict[str, str], word: str) -> None:
+def test_a_wrong_option_is_named(options: dict[str, str], word: str) -> None:
+    with pytest.raises(UsageError, match=word):
+        read_options({"path": "/data", **options})
+
+
+def test_an_option_that_there_is_not_is_refused_by_spark(spark: Any) -> None:
     path = str(corpus.load("v2-4.3.0-single").root / "data")
-    with pytest.raises(Exception, match=word):
-        spark.read.format("kafkalog").options(**options).load(path).count()
+    with pytest.raises(Exception, match="kafkalog has no option taskbite"):
+        spark.read.format("kafkalog").option("taskBite", "5").load(path)
+
+
+@pytest.mark.slow
+def test_groups_transactions_and_metadata_are_those_of_kops_log(spark: Any, commands: Commands) -> None:
+    nodes = [str(corpus.load("cluster-4.3.0").root / "nodes" / name) for name in ("n1", "n2", "n3")]
+
+    def rows(mode: str) -> list[Any]:
+        return list(spark.read.format("kafkalog").option("mode", mode).load(",".join(nodes)).collect())
+
+    offsets = commands("log", "offsets", "--format", "jsonl", *nodes).lines
+    got = [(row.group, row.topic, row.partition, row.offset, row.state, _ms(row.timestamp), row.recordOffset) for row in rows("groups")]
+    names = ("group", "topic", "partition", "offset", "state", "timestamp", "record_offset")
+    assert sorted(got, key=str) == sorted((tuple(row[name] for name in names) for row in offsets), key=str)
+    ids = commands("log", "txnstate", "--format", "jsonl", *nodes).lines
+    found = [
+        (row.transactionalId, row.state, row.producerId, [f"{each.topic}-{each.partition}" for each in row.partitions], _ms(row.updated))
+        for row in rows("transactions")
+    ]
+    keys = ("transactional_id", "state", "producer_id", "partitions", "updated")
+    assert sorted(found, key=str) == sorted((tuple(row[name] for name in keys) for row in ids), key=str)
+    tree = commands("log", "meta", "find", "--format", "jsonl", nodes[0]).lines
+    leaves = {row["path"]: row["value"] for row in tree if row["children"] is None}
+    metadata = spark.read.format("kafkalog").option("mode", "metadata").load(nodes[0]).collect()
+    assert {row.node: json.loads(row.value) for row in metadata if not row.node.startswith("topics/byId/")} == {
+        path: value for path, value in leaves.items() if not path.startswith("topics/byId/")
+    }
+    assert {row.broker for row in metadata} == {1}
+
+
+def test_a_limit_stops_early(spark: Any) -> None:
+    """Rows of a few segments are enough; the others are not read."""
+    path = str(corpus.load("cluster-4.3.0").root / "nodes" / "n1")
+    frame = spark.read.format("kafkalog").option("taskBytes", "1").load(path)
+    tracker = spark.sparkContext.statusTracker()
+    spark.sparkContext.setJobGroup("a limit", "a limit")
+    try:
+        assert len(frame.limit(3).collect()) == 3
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    stages = [tracker.getStageInfo(stage) for job in tracker.getJobIdsForGroup("a limit") for stage in tracker.getJobInfo(job).stageIds]
+    tasks = sum(stage.numTasks for stage in stages if stage is not None)
+    assert 1 <= tasks <= 5 < frame.rdd.getNumPartitions()

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from kops.errors import KopsError
 from kops.forensics.verify.parts import TASK_BYTES
-from kops.spark.source.schemas import arrow_types, ddl_of
+from kops.spark.source.schemas import arrow_types, ddl_of, record_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Row = dict[str, Any]
-ROWS: Final = 10_000
-"""Rows of a record batch."""
 _JOB: Final = "kops-job"
 
 
@@ -133,18 +131,6 @@ class _JobReader(DataSourceReader):  # type: ignore[misc] # as above
     def __getstate__(self) -> dict[str, Any]:
         """A task brings its own part of the plan."""
         return {"work": [], "read_item": self.read_item, "columns": self.columns}
-
-
-def record_batches(rows: Iterable[Row], columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """Rows as Arrow, some at a time. What a row does not have is null."""
-    from itertools import islice
-
-    import pyarrow as pa
-
-    schema = pa.schema(arrow_types(columns))
-    source = iter(rows)
-    while piece := list(islice(source, ROWS)):
-        yield pa.RecordBatch.from_pylist(piece, schema=schema)
 
 
 @contextmanager

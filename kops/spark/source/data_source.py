@@ -1,18 +1,14 @@
 """`spark.read.format("kafkalog").load("dirA,dirB")`: log directories as a DataFrame (Spark's Python data source API, Arrow batches).
 
-Options: `mode` (`segments`, `batches`, `records`, the default), `taskBytes` (default 512 MiB), `includeDeleted` (also `.deleted`, `.swap`
-and the like, and `-delete`, `-stray` directories; default false), `includeControl` (control records in mode `records`; default false, a
-consumer does not get them), `recursiveFileLookup` is implied: a directory may be a partition's, a broker's, or one that holds those.
-Damage comes out as rows. Filters on topic, partition, offset, baseOffset, lastOffset and timestamp choose what is read; Spark applies
-every filter itself, too. A `.schema(…)` of the user's chooses columns.
+`kops.spark.source.options` has the options. A directory may be a partition's, a broker's, or one that holds those. Damage comes out as
+rows. Filters on topic, partition, offset, baseOffset, lastOffset and timestamp choose what is read; Spark applies every filter itself, too.
+A `.schema(…)` of the user's chooses columns.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -30,19 +26,21 @@ from pyspark.sql.datasource import (
 )
 
 from kops.errors import UsageError
-from kops.files import OsFiles
-from kops.forensics.inventory.tree import FileEntry, Inventory, PartitionDir, open_paths, partition_from
-from kops.forensics.verify.parts import TASK_BYTES, Part, pack, split_segment
+from kops.files import Files, OsFiles
+from kops.forensics.coordinators.internal_topics import one_replica_each
+from kops.forensics.inventory.tree import PartitionDir, Segment
+from kops.forensics.verify.parts import Part, pack, split_segment
+from kops.spark.listing import Listing, Replica, list_replicas
 from kops.spark.sockets import widen
+from kops.spark.source.options import ALL, Options, read_options
+from kops.spark.source.pushdown import Bounds
 from kops.spark.source.rows import Source, Wanted, read_parts, read_segments
-from kops.spark.source.schemas import SCHEMAS, ddl
+from kops.spark.source.schemas import SCHEMAS, STATE_MODES, ddl, record_batches
+from kops.spark.source.state import TOPICS, read_state
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-MODES = tuple(SCHEMAS)
-OPTIONS = ("path", "paths", "mode", "taskbytes", "includedeleted", "includecontrol")
 
 
 class KafkaLogDataSource(DataSource):  # type: ignore[misc] # pyspark is not followed
@@ -69,45 +67,35 @@ class KafkaLogDataSource(DataSource):  # type: ignore[misc] # pyspark is not fol
                 raise UsageError(f"column {field.name} is {kind}, not {field.dataType.simpleString()}; cast it in the query")
             if not field.nullable:
                 raise UsageError(f"column {field.name} is null in rows of damage; leave NOT NULL out")
-        return KafkaLogReader(_paths(self.options), mode, tuple(schema.names), dict(self.options))
+        return KafkaLogReader(read_options(self.options), tuple(schema.names))
 
     def _mode(self) -> str:
-        mode = str(self.options.get("mode", "records"))
-        if mode not in MODES:
-            raise UsageError(f"mode {mode} is not one of {', '.join(MODES)}")
-        return mode
-
-
-def _paths(options: Any) -> list[str]:
-    """The paths of `load`: one string with commas, or several."""
-    import json
-
-    if options.get("paths"):
-        return [os.path.abspath(path) for path in json.loads(options["paths"])]
-    paths = [path.strip() for path in str(options.get("path") or "").split(",") if path.strip()]
-    if not paths:
-        raise UsageError('kafkalog needs a path: spark.read.format("kafkalog").load("/data/kafka")')
-    return [os.path.abspath(path) for path in paths]
+        return read_options(self.options).mode
 
 
 class Task(InputPartition):  # type: ignore[misc] # as above
     """What one task reads. Plain values only, because it is pickled."""
 
-    def __init__(self, work: list[tuple[Part, Source]]) -> None:
+    def __init__(self, work: list[tuple[Part, Source]], replicas: Sequence[Replica] = ()) -> None:
         super().__init__(None)
         self.work = work
+        self.replicas = replicas
 
 
 class KafkaLogReader(DataSourceReader):  # type: ignore[misc] # as above
     """Plans the tasks on the driver, reads them on the executors."""
 
-    def __init__(self, paths: list[str], mode: str, columns: tuple[str, ...], options: dict[str, str]) -> None:
-        self.paths = paths
-        self.wanted = Wanted(mode, columns, control=mode != "records" or _flag(options, "includeControl"))
-        self.include_deleted = _flag(options, "includeDeleted")
-        self.task_bytes = _bytes(options)
-        self.topics: frozenset[str] | None = None
-        self.partition_ids: frozenset[int] | None = None
+    def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
+        self.options = options
+        self.columns = columns
+        self.bounds = Bounds()
+
+    @property
+    def wanted(self) -> Wanted:
+        """What a task may leave out."""
+        control = self.options.mode != "records" or self.options.include_control
+        bounds = self.bounds
+        return Wanted(self.options.mode, self.columns, bounds.min_offset, bounds.max_offset, bounds.min_timestamp, control)
 
     def pushFilters(  # noqa: N802 the name is Spark's
         self, filters: list[Filter]
@@ -123,73 +111,64 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc] # as above
             return
         name, value = attribute[0], getattr(condition, "value", None)
         if isinstance(condition, (EqualTo, EqualNullSafe, In)):
-            self._equal(name, list(value or ()) if isinstance(condition, In) else [value])
+            self.bounds.equal(name, list(value or ()) if isinstance(condition, In) else [value])
         elif isinstance(condition, (GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)):
-            self._bound(name, value, low=isinstance(condition, (GreaterThan, GreaterThanOrEqual)))
-
-    def _equal(self, name: str, values: Sequence[Any]) -> None:
-        known = [value for value in values if value is not None]
-        if len(known) != len(values) or not known:
-            return
-        if name == "topic":
-            self.topics = frozenset(known) if self.topics is None else self.topics & frozenset(known)
-        elif name == "partition":
-            self.partition_ids = frozenset(known) if self.partition_ids is None else self.partition_ids & frozenset(known)
-        elif name == "offset":
-            self._bound(name, min(known), low=True)
-            self._bound(name, max(known), low=False)
-
-    def _bound(self, name: str, value: Any, *, low: bool) -> None:
-        """A bound of an offset or time is also a bound for the batches that hold it."""
-        if name == "offset" or (name == "lastOffset" and low) or (name == "baseOffset" and not low):
-            if low:
-                self.wanted = replace(self.wanted, min_offset=max(value, self.wanted.min_offset or 0))
-            else:
-                self.wanted = replace(
-                    self.wanted, max_offset=value if self.wanted.max_offset is None else min(value, self.wanted.max_offset)
-                )
-        elif name in ("timestamp", "maxTimestamp") and low and hasattr(value, "timestamp"):
-            milliseconds = int(value.timestamp() * 1000)
-            self.wanted = replace(self.wanted, min_timestamp=max(milliseconds, self.wanted.min_timestamp or 0))
+            self.bounds.bound(name, value, low=isinstance(condition, (GreaterThan, GreaterThanOrEqual)))
 
     def partitions(self) -> Sequence[Task]:
         """Tasks of about `taskBytes` each."""
         files = OsFiles(read_only=True)
+        listing = list_replicas(self.options.paths, files)
+        if self.options.mode in STATE_MODES:
+            return self._state_tasks(files, listing)
         parts: list[Part] = []
         sources: list[Source] = []
-        for source, index_path in self._segments(open_paths(self.paths, files)):
-            number = len(sources)
-            sources.append(source)
-            if self.wanted.mode == "segments":
-                parts.append(Part(number, source.path, 0, source.size))
-            else:
-                parts += split_segment(files, number, source.path, source.size, index_path, self.task_bytes)
-        return [Task([(part, sources[part.number]) for part in content]) for content in pack(parts, None, self.task_bytes)]
+        for each in self._replicas(files, [each for each in listing.replicas if self.bounds.wants(each.directory)]):
+            for segment, state in self._segments(files, each.directory):
+                self._add(files, each, segment, state, parts, sources)
+        target = self.options.task_bytes
+        return [Task([(part, sources[part.number]) for part in content]) for content in pack(parts, None, target)]
 
-    def _segments(self, inventory: Inventory) -> Iterator[tuple[Source, str | None]]:
-        for partition in _partition_dirs(inventory):
-            if self.topics is not None and partition.topic not in self.topics:
-                continue
-            if self.partition_ids is not None and partition.partition not in self.partition_ids:
-                continue
-            live = [each.base_offset for each in partition.live_segments]
-            for segment in partition.segments:
-                dead = bool(segment.suffix) or partition.state in ("delete", "stray")
-                if segment.log is None or (dead and not self.include_deleted):
-                    continue
-                if not dead and self._is_outside(segment.base_offset, live):
-                    continue
-                state = segment.state if segment.suffix else (partition.state or "live")
-                index = segment.files.get("index")
-                log = segment.log
-                yield (
-                    Source(log.path, partition.topic, partition.partition, segment.base_offset, state, log.size),
-                    None if index is None else index.path,
-                )
+    def _state_tasks(self, files: Files, listing: Listing) -> list[Task]:
+        topic = TOPICS[self.options.mode]
+        found = [each for each in listing.replicas if each.directory.topic == topic and not each.directory.state]
+        return [Task([], [each]) for each in self._replicas(files, found)]
 
-    def _is_outside(self, base_offset: int, live: list[int]) -> bool:
-        """Only by the name: a segment whose base offset is above the highest wanted offset."""
-        return self.wanted.max_offset is not None and base_offset > self.wanted.max_offset and base_offset in live
+    def _replicas(self, files: Files, found: list[Replica]) -> list[Replica]:
+        if self.options.replicas == ALL:
+            return found
+        chosen = one_replica_each((each.directory for each in found if not each.directory.state), files).partitions
+        by_path = {each.directory.path: each for each in found}
+        return [by_path[each.path] for each in chosen]
+
+    def _segments(self, files: Files, partition: PartitionDir) -> Iterator[tuple[Segment, str]]:
+        """The segments to read, with their states."""
+        live = partition.live_segments
+        following = dict(zip((each.base_offset for each in live), live[1:], strict=False))
+        for segment in partition.segments:
+            is_dead = bool(segment.suffix) or partition.state in ("delete", "stray")
+            if segment.log is None or (is_dead and not self.options.include_deleted):
+                continue
+            if is_dead or self.bounds.wants_segment(files, segment, following.get(segment.base_offset)):
+                yield segment, segment.state if segment.suffix else (partition.state or "live")
+
+    def _add(self, files: Files, replica: Replica, segment: Segment, state: str, parts: list[Part], sources: list[Source]) -> None:
+        log, index, number = segment.log, segment.files.get("index"), len(sources)
+        assert log is not None
+        directory = replica.directory
+        sources.append(Source(log.path, directory.topic, directory.partition, segment.base_offset, state, log.size, replica.broker))
+        if self.options.mode == "segments":
+            parts.append(Part(number, log.path, 0, log.size))
+            return
+        start, end = (0, log.size) if segment.suffix else self.bounds.span(files, segment)
+        whole = Part(number, log.path, start, end)
+        if whole.size <= self.options.task_bytes:
+            parts.append(whole)
+            return
+        for part in split_segment(files, number, log.path, log.size, None if index is None else index.path, self.options.task_bytes):
+            clipped = part._replace(start=max(part.start, start), end=min(part.end, end))
+            if clipped.start < clipped.end:
+                parts.append(clipped)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
@@ -198,30 +177,11 @@ class KafkaLogReader(DataSourceReader):  # type: ignore[misc] # as above
         if TaskContext.get() is not None:
             widen()
         files = OsFiles(read_only=True)
-        read = read_segments if self.wanted.mode == "segments" else read_parts
-        yield from read(files, partition.work, self.wanted)
-
-
-def _partition_dirs(inventory: Inventory) -> Iterator[PartitionDir]:
-    for log_dir in inventory.log_dirs:
-        yield from log_dir.partitions
-    yield from inventory.loose_partitions
-    beside: dict[str, list[FileEntry]] = {}
-    for entry in inventory.loose_files:
-        beside.setdefault(os.path.dirname(entry.path), []).append(entry)
-    for folder, entries in beside.items():
-        yield partition_from(folder, entries)
-
-
-def _flag(options: dict[str, str], name: str) -> bool:
-    text = str(options.get(name, options.get(name.lower(), "false"))).lower()
-    if text not in ("true", "false"):
-        raise UsageError(f"{name}={text}: not one of true, false")
-    return text == "true"
-
-
-def _bytes(options: dict[str, str]) -> int:
-    text = str(options.get("taskBytes", options.get("taskbytes", TASK_BYTES)))
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"taskBytes={text}: not a number of bytes, 1 or more")
-    return int(text)
+        wanted = self.wanted
+        if partition.replicas:
+            mode, at_ms = self.options.mode, self.options.at_ms
+            rows = (row for each in partition.replicas for row in read_state(files, mode, each, at_ms))
+            yield from record_batches(rows, {name: SCHEMAS[mode][name] for name in self.columns})
+            return
+        read = read_segments if wanted.mode == "segments" else read_parts
+        yield from read(files, partition.work, wanted)

@@ -106,7 +106,7 @@ class RecordColumns:
             return self._each(kind, [batch.is_control for batch, _ in self._runs])
         if name == "damage":
             return pa.nulls(self.rows, arrow_schema("records", ["damage"]).field(0).type)
-        if name == "partition":
+        if name in ("partition", "broker"):
             return pa.repeat(pa.scalar(self._same[name], pa.int32()), self.rows)
         return pa.repeat(pa.scalar(self._same.get(name), pa.string()), self.rows)
 

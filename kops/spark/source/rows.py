@@ -40,6 +40,12 @@ class Source:
     base_offset: int
     state: str
     size: int
+    broker: int | None = None
+
+    @property
+    def same(self) -> dict[str, Any]:
+        """What is the same in all rows."""
+        return {"path": self.path, "broker": self.broker, "topic": self.topic, "partition": self.partition}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +163,7 @@ def _read_records(files: Files, part: Part, source: Source, wanted: Wanted) -> I
     except ImportError as error:  # on a cluster's worker, say, which has a pyarrow of its own
         raise MissingDependencyError(f"rows of records need {error.name}: pip install 'kops[spark]'") from error
     table = Table(wanted)
-    columns = RecordColumns(wanted.columns, {"path": source.path, "topic": source.topic, "partition": source.partition})
+    columns = RecordColumns(wanted.columns, source.same)
     with files.open(part.path) as file:
         for item in items(file, part):
             if columns.rows and (isinstance(item, Damage) or not columns.fits(item) or columns.rows >= ROWS or columns.held >= VALUE_BYTES):
@@ -177,7 +183,7 @@ def _read_records(files: Files, part: Part, source: Source, wanted: Wanted) -> I
 
 
 def _add_damage(table: Table, wanted: Wanted, source: Source, damage: Damage) -> None:
-    same = {"path": source.path, "topic": source.topic, "partition": source.partition, "damage": damage_row(damage)}
+    same = {**source.same, "damage": damage_row(damage)}
     if wanted.mode == "records":
         same["offset"] = damage.base_offset
     else:
@@ -191,9 +197,7 @@ def _add_batch(table: Table, wanted: Wanted, source: Source, batch: Batch) -> No
         1,
         {},
         {
-            "path": source.path,
-            "topic": source.topic,
-            "partition": source.partition,
+            **source.same,
             "position": batch.position,
             "size": batch.size,
             "baseOffset": batch.base_offset,
@@ -271,11 +275,9 @@ def _add_records(table: Table, wanted: Wanted, source: Source, batch: Batch, rec
             [{"key": header_text(key), "value": value} for key, value in record.headers] if record.headers else None for record in records
         ]
     same = {
-        "topic": source.topic,
-        "partition": source.partition,
+        **source.same,
         "leaderEpoch": batch.partition_leader_epoch if batch.magic == 2 else None,
         "isControl": batch.is_control,
-        "path": source.path,
     }
     table.add(len(records), values, same)
     table.bytes += batch.size
@@ -297,9 +299,7 @@ def segment_row(
 ) -> dict[str, Any]:
     """One row of mode `segments`."""
     return {
-        "path": source.path,
-        "topic": source.topic,
-        "partition": source.partition,
+        **source.same,
         "baseOffset": source.base_offset,
         "state": source.state,
         "size": source.size,

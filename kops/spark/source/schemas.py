@@ -7,7 +7,7 @@ columns of a record or batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ DAMAGE = "struct<code: string, reason: string, position: bigint, length: bigint,
 SCHEMAS: dict[str, dict[str, str]] = {
     "segments": {
         "path": "string",
+        "broker": "int",
         "topic": "string",
         "partition": "int",
         "baseOffset": "bigint",
@@ -33,6 +34,7 @@ SCHEMAS: dict[str, dict[str, str]] = {
     },
     "batches": {
         "path": "string",
+        "broker": "int",
         "topic": "string",
         "partition": "int",
         "position": "bigint",
@@ -66,11 +68,59 @@ SCHEMAS: dict[str, dict[str, str]] = {
         "leaderEpoch": "int",
         "isControl": "boolean",
         "path": "string",
+        "broker": "int",
+        "damage": DAMAGE,
+    },
+    "groups": {
+        "group": "string",
+        "topic": "string",
+        "partition": "int",
+        "offset": "bigint",
+        "leaderEpoch": "int",
+        "metadata": "string",
+        "state": "string",
+        "timestamp": "timestamp",
+        "expires": "timestamp",
+        "producerId": "bigint",
+        "recordOffset": "bigint",
+        "path": "string",
+        "broker": "int",
+        "damage": DAMAGE,
+    },
+    "transactions": {
+        "transactionalId": "string",
+        "state": "string",
+        "producerId": "bigint",
+        "producerEpoch": "int",
+        "partitions": "array<struct<topic: string, partition: int>>",
+        "timeoutMs": "int",
+        "started": "timestamp",
+        "updated": "timestamp",
+        "overdue": "timestamp",
+        "expires": "timestamp",
+        "previousProducerId": "bigint",
+        "nextProducerId": "bigint",
+        "recordOffset": "bigint",
+        "path": "string",
+        "broker": "int",
+        "damage": DAMAGE,
+    },
+    "metadata": {
+        "node": "string",
+        "value": "string",
+        "offset": "bigint",
+        "path": "string",
+        "broker": "int",
         "damage": DAMAGE,
     },
 }
 """mode → column → Spark type."""
 
+STATE_MODES = ("groups", "transactions", "metadata")
+"""Modes whose rows are what an internal topic holds, not what is in segments."""
+
+ROWS = 10_000
+"""Rows of a record batch that is made row by row."""
 TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 
 
@@ -128,3 +178,16 @@ def arrow_schema(mode: str, columns: list[str]) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([(name, arrow_type(SCHEMAS[mode][name])) for name in columns])
+
+
+def record_batches(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    """Rows as Arrow, some at a time. What a row does not have is null."""
+    from itertools import islice
+
+    import pyarrow as pa
+
+    schema = pa.schema(arrow_types(columns))
+    source = iter(rows)
+    while piece := list(islice(source, ROWS)):
+        arrays = [pa.array([row.get(field.name) for row in piece], type=field.type) for field in schema]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,119 @@
+"""The options of `spark.read.format("kafkalog")`. docs/spark.md has the same table; a test compares them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from kops.errors import UsageError
+from kops.forensics.dump.filters import parse_time
+from kops.forensics.verify.parts import TASK_BYTES
+from kops.spark.source.schemas import SCHEMAS, STATE_MODES
+
+MODES: Final = tuple(SCHEMAS)
+ALL: Final = "all"
+FURTHEST: Final = "furthest"
+
+
+class Option(NamedTuple):
+    """An option: what it may be, its default, and what it means."""
+
+    name: str
+    values: str
+    default: str
+    meaning: str
+
+
+_REPLICAS: Final = "furthest: of each partition the replica that ends with the highest leader epoch, then offset"
+OPTIONS: Final = (
+    Option(
+        "path",
+        "paths with commas between them",
+        "",
+        "what `load` is called with: log directories, partition directories or files; `*`, `?` and `[…]` match",
+    ),
+    Option("mode", ", ".join(MODES), "records", "what a row is"),
+    Option("taskBytes", "a number of bytes", str(TASK_BYTES), "about how much one task reads"),
+    Option("includeControl", "true, false", "false", "mode records: also control records"),
+    Option("includeDeleted", "true, false", "false", "also segments and directories that a broker is about to delete, or left over"),
+    Option(
+        "replicas",
+        "all, furthest",
+        "all; furthest in modes groups, transactions and metadata",
+        "furthest: of each partition the replica that ends with the highest leader epoch, then offset",
+    ),
+    Option("at", "milliseconds since 1970, or an ISO time", "", "modes groups and transactions: the state at this time"),
+)
+_BY_KEY: Final = {each.name.lower(): each for each in OPTIONS}
+
+
+class Options(NamedTuple):
+    """The values of the options of one `load`."""
+
+    paths: list[str]
+    mode: str
+    task_bytes: int
+    include_control: bool
+    include_deleted: bool
+    replicas: str
+    at_ms: int | None
+
+
+def read_options(given: Mapping[str, str]) -> Options:
+    """Check what was given. Raises UsageError that names the option, for one that there is not, too."""
+    options = {key.lower(): str(value) for key, value in given.items()}
+    for key, name in zip(options, given, strict=True):
+        if key not in _BY_KEY and key != "paths":  # Spark's own, for a `load` of a list
+            raise UsageError(f"kafkalog has no option {name}; it has {', '.join(each.name for each in OPTIONS)}")
+    mode = options.get("mode", "records")
+    if mode not in MODES:
+        raise UsageError(f"mode {mode} is not one of {', '.join(MODES)}")
+    replicas = options.get("replicas", FURTHEST if mode in STATE_MODES else ALL)
+    if replicas not in (ALL, FURTHEST):
+        raise UsageError(f"replicas={replicas}: not one of {ALL}, {FURTHEST}")
+    at = options.get("at")
+    if at is not None and mode not in ("groups", "transactions"):
+        raise UsageError(f"at={at}: only modes groups and transactions have states of another time")
+    return Options(
+        _paths(options),
+        mode,
+        _bytes(options),
+        _flag(options, "includeControl"),
+        _flag(options, "includeDeleted"),
+        replicas,
+        None if at is None else parse_time(at, "at"),
+    )
+
+
+def _paths(options: Mapping[str, str]) -> list[str]:
+    """The paths of `load`: one string with commas, or several."""
+    if options.get("paths"):
+        paths = [str(path) for path in json.loads(options["paths"])]
+    else:
+        paths = [path.strip() for path in options.get("path", "").split(",") if path.strip()]
+    if not paths:
+        raise UsageError('kafkalog needs a path: spark.read.format("kafkalog").load("/data/kafka")')
+    return [os.path.abspath(path) for path in paths]
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    text = options.get(name.lower(), "false").lower()
+    if text not in ("true", "false"):
+        raise UsageError(f"{name}={text}: not one of true, false")
+    return text == "true"
+
+
+def _bytes(options: Mapping[str, str]) -> int:
+    text = options.get("taskbytes", str(TASK_BYTES))
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"taskBytes={text}: not a number of bytes, 1 or more")
+    return int(text)
+
+
+def options_table() -> str:
+    """The table of docs/spark.md."""
+    lines = ["| option | values | default | meaning |", "| --- | --- | --- | --- |"]
+    lines += [f"| `{each.name}` | {each.values} | {each.default} | {each.meaning} |" for each in OPTIONS]
+    return "\n".join(lines) + "\n"
