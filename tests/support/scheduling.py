@@ -119,6 +119,7 @@ SECONDS: dict[str, float] = {
     "tests/unit/forensics/repair/test_repair_corpus.py": 5,
     "tests/golden/forensics/test_forecast.py": 5,
     "tests/golden/forensics/test_verify_splits.py": 5,
+    "tests/differential/forensics/test_carved_logs.py": 10,
     "tests/cli/frame/test_terminal.py": 5,
     "tests/clients/test_confluent.py": 5,
     "tests/golden/logs/test_loader_fuzz.py": 4,

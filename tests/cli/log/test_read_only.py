@@ -57,6 +57,7 @@ INSPECTIONS = (
     "log index diff IN",
     "log index rebuild -n IN",
     "log repair -n IN",
+    "log carve --out OUT FILE",
     "log recover --out OUT IN",
     "log recover --out OUT --as jsonl IN",
     "log compact --out OUT IN",
@@ -115,7 +116,9 @@ def test_the_input_is_only_read(line: str, kops: Kops, watch: Watch, damaged: Pa
         watch.seen.clear()
         watch.folder = str(damaged)
         try:
-            words = [str(folder) if word == "IN" else str(tmp_path / broker) if word == "OUT" else word for word in line.split()]
+            segment = max(folder.rglob("*.log"), key=lambda path: path.stat().st_size)
+            stands_for = {"IN": str(folder), "OUT": str(tmp_path / broker), "FILE": str(segment)}
+            words = [stands_for.get(word, word) for word in line.split()]
             ran = kops(*words)
         finally:
             watch.folder = None

@@ -1,0 +1,377 @@
+"""Fragments: batches that follow one another in an image, found in one pass.
+
+A batch is taken when its checksum is right, and only if it is not inside of another such batch: a record may hold a whole Kafka segment.
+Batches that stand behind one another make a fragment, as long as their offsets increase and nothing says that they are of two logs.
+Memory grows with the number of fragments, not with that of batches.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kops.errors import DecodeError
+from kops.files import File
+from kops.forensics.carve.search import HEADER_VIEW, candidates, plausible_size, v2_candidates
+from kops.records import Batch
+from kops.records.crc import crc32c_function
+from kops.records.scanning.columns import Row, read_headers
+from kops.records.scanning.resync import Resync
+
+__all__ = ["Done", "Fragment", "Producer", "Scan"]
+
+WINDOW: Final = 4 << 20
+_SECTOR: Final = 512
+_PRODUCERS: Final = 8
+_CREDIT: Final = 64 << 20
+_CREDIT_A_BYTE: Final = 2
+_CLAIMS: Final = 64
+_SEQUENCES: Final = 1 << 31
+_DIGEST: Final = 1_000_003
+_DIGEST_BITS: Final = (1 << 64) - 1
+_BULK: Final = 256 << 10
+
+Producer = tuple[int, int, int]
+"""Producer id, producer epoch, a sequence."""
+
+
+@dataclass(slots=True)
+class Fragment:
+    """Batches without a gap between them: bytes `start` to `end` of `image`, offsets `base` to `last`.
+
+    `firsts` has the first sequence of the first producers, `lasts` the last sequence of the latest ones. `digest` is equal for fragments of
+    the same batches. `inside` is the end of a damaged batch that seems to contain the fragment, 0 if there is none (see `Done.proved`).
+    """
+
+    image: str
+    start: int
+    end: int
+    base: int
+    last: int
+    batches: int = 0
+    records: int = 0
+    magic: int = 0
+    first_epoch: int = -1
+    last_epoch: int = -1
+    first_ms: int = -1
+    last_ms: int = -1
+    compacted: bool = False
+    digest: int = 0
+    first_crc: int = 0
+    inside: int = 0
+    firsts: list[Producer] = field(default_factory=list)
+    lasts: list[Producer] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.end - self.start
+
+    def to_json(self) -> dict[str, Any]:
+        """A line of the state, and with the log's name of the fragments' list."""
+        return {
+            "image": self.image,
+            "position": self.start,
+            "length": self.size,
+            "base_offset": self.base,
+            "last_offset": self.last,
+            "batches": self.batches,
+            "records": self.records,
+            "magic": self.magic,
+            "leader_epochs": [self.first_epoch, self.last_epoch],
+            "timestamps": [self.first_ms, self.last_ms],
+            "compacted": self.compacted,
+            "digest": self.digest,
+            "first_crc": self.first_crc,
+            "inside": self.inside,
+            "first_sequences": [list(each) for each in self.firsts],
+            "last_sequences": [list(each) for each in self.lasts],
+        }
+
+    @classmethod
+    def from_json(cls, row: dict[str, Any]) -> Fragment:
+        """The same again. KeyError, TypeError or ValueError if it is none."""
+        first_epoch, last_epoch = row["leader_epochs"]
+        first_ms, last_ms = row["timestamps"]
+        return cls(
+            row["image"],
+            row["position"],
+            row["position"] + row["length"],
+            row["base_offset"],
+            row["last_offset"],
+            row["batches"],
+            row["records"],
+            row["magic"],
+            first_epoch,
+            last_epoch,
+            first_ms,
+            last_ms,
+            row["compacted"],
+            row["digest"],
+            row["first_crc"],
+            row["inside"],
+            [(one, two, three) for one, two, three in row["first_sequences"]],
+            [(one, two, three) for one, two, three in row["last_sequences"]],
+        )
+
+    def copied(self) -> Fragment:
+        """The same, apart from this one."""
+        return replace(self, firsts=list(self.firsts), lasts=list(self.lasts))
+
+    def add(self, batch: Batch, base: int) -> None:
+        """The next batch."""
+        count = batch.count if batch.count is not None else 1
+        self.end = batch.position + batch.size
+        self.last = batch.last_offset
+        self.batches += 1
+        self.records += 0 if batch.is_control else count
+        self.magic = max(self.magic, batch.magic)
+        self.last_epoch = max(self.last_epoch, batch.partition_leader_epoch)
+        self.last_ms = max(self.last_ms, batch.max_timestamp)
+        self.compacted |= batch.magic > 1 and count < batch.last_offset - base + 1
+        self.digest = (self.digest * _DIGEST ^ batch.crc ^ base) & _DIGEST_BITS
+        if batch.base_sequence >= 0:
+            self._add_producer(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.last_offset - base)
+
+    def _add_producer(self, producer: int, epoch: int, sequence: int, delta: int) -> None:
+        if self.lasts and self.lasts[-1][0] == producer:
+            self.lasts.pop()
+        else:
+            known = next((index for index, each in enumerate(self.lasts) if each[0] == producer), None)
+            if known is not None:
+                del self.lasts[known]
+            elif len(self.firsts) < _PRODUCERS and all(each[0] != producer for each in self.firsts):
+                self.firsts.append((producer, epoch, sequence))
+        self.lasts.append((producer, epoch, (sequence + delta) % _SEQUENCES))
+        if len(self.lasts) > _PRODUCERS:
+            del self.lasts[0]
+
+    def extend(self, rows: Sequence[Row]) -> int:
+        """Batches that follow without a hole, as far as they do; -> how many. This is `add` for many."""
+        end, last, epoch, digest, records, last_ms = self.end, self.last, self.last_epoch, self.digest, self.records, self.last_ms
+        done = 0
+        for base, length, leader_epoch, magic, crc, attributes, delta, _, max_ms, producer, producer_epoch, sequence, count in rows:
+            if magic != self.magic:
+                break
+            if magic < 2:
+                if attributes & 7:
+                    break  # its first offset is inside
+                count = 1
+            if base != last + 1 or leader_epoch < epoch or delta < 0 or count < 0:
+                break
+            end += length + 12
+            last += delta + 1
+            epoch = leader_epoch
+            digest = (digest * _DIGEST ^ crc ^ base) & _DIGEST_BITS
+            if not attributes & 0x20:
+                records += count
+            if max_ms > last_ms:
+                last_ms = max_ms
+            if count <= delta and magic > 1:
+                self.compacted = True
+            if sequence >= 0:
+                self._add_producer(producer, producer_epoch, sequence, delta)
+            done += 1
+        self.end, self.last, self.last_epoch, self.digest, self.records, self.last_ms = end, last, epoch, digest, records, last_ms
+        self.batches += done
+        return done
+
+    def continues(self, batch: Batch, base: int) -> bool:
+        """Whether a batch right behind this fragment is of the same log.
+
+        Files begin at a sector. So bytes that join elsewhere are of one file; at a sector's edge the offsets must join, too, or the
+        producer's sequences.
+        """
+        if batch.position != self.end or base <= self.last or batch.partition_leader_epoch < self.last_epoch:
+            return False
+        if base == self.last + 1:
+            return True
+        known = next((each for each in self.lasts if each[:2] == (batch.producer_id, batch.producer_epoch)), None)
+        if known is not None and batch.base_sequence >= 0:
+            return 0 < (batch.base_sequence - known[2]) % _SEQUENCES <= base - self.last
+        return batch.position % _SECTOR != 0 or self.compacted
+
+
+@dataclass(slots=True)
+class Claim:
+    """A header whose checksum is wrong, and the bytes and offsets that it claims."""
+
+    position: int
+    end: int
+    last: int
+
+
+@dataclass(slots=True)
+class Done:
+    """What a scan has read: everything before `position`.
+
+    `closed` are the complete fragments that nobody took yet, `last` is the one that may go on. `nested` counts the intact v2 batches
+    inside of intact ones, `damaged` the damaged batches that follow an intact one. `proved` are the ends of damaged batches whose lengths
+    are right.
+    """
+
+    position: int
+    closed: list[Fragment]
+    last: Fragment | None
+    nested: int = 0
+    damaged: int = 0
+    proved: list[int] = field(default_factory=list)
+
+
+class Scan:
+    """One pass over an image, from `position` on, where `last` was the fragment that may go on (see `Done`)."""
+
+    def __init__(
+        self,
+        image: str,
+        file: File,
+        position: int = 0,
+        last: Fragment | None = None,
+        *,
+        oldest: int = 0,
+        on_bytes: Callable[[int], None] | None = None,
+    ) -> None:
+        self.image = image
+        self.file = file
+        self.size = file.size()
+        self.oldest = oldest
+        self.done = Done(position, [], last)
+        self.nested = 0
+        self.damaged = 0
+        self.proved: set[int] = set()
+        self._open = None if last is None else last.copied()
+        self._on_bytes = on_bytes
+        self._outer_end = position if last is None else max(position, last.end)
+        self._claims: list[Claim] = []
+        self._resync = Resync(file, self.size, 2)
+        self._taken: list[int] = []  # where the batches begin that were taken together with the last one
+        self._spent = [0] * 33
+        self._scanned = 0
+
+    def windows(self) -> Iterator[Done]:
+        """Read on, window by window. An interruption leaves `done` as it was after a whole window."""
+        while self.done.position < self.size:
+            position = self.done.position
+            data = self.file.read(position, min(WINDOW, self.size - position))
+            if not data:
+                break  # the file became shorter
+            is_last = position + len(data) >= self.size
+            reach = len(data) if is_last or len(data) <= HEADER_VIEW else len(data) - HEADER_VIEW
+            closed = list(self.done.closed)
+            at = self._count_nested(data, position, 0, reach, [])
+            while at < reach:
+                for index in candidates(data, at, reach, self.oldest):
+                    closed += self._look(data, index, position + index)
+                    if self._outer_end > position + index:
+                        at = self._count_nested(data, position, index + 1, reach, self._taken)
+                        break
+                else:
+                    break
+            self._scanned += reach
+            last = None if self._open is None else self._open.copied()
+            self.done = Done(position + reach, closed, last, self.nested, self.damaged, sorted(self.proved))
+            if self._on_bytes is not None:
+                self._on_bytes(reach)
+            yield self.done
+
+    def _close(self) -> Iterator[Fragment]:
+        """The fragment that is still open."""
+        if self._open is not None:
+            closed, self._open = self._open, None
+            yield closed
+
+    def _look(self, data: bytes, index: int, position: int) -> Iterator[Fragment]:
+        size = plausible_size(data, index)
+        if not size or position + size > self.size:
+            return
+        kind = size.bit_length()
+        if self._spent[kind] > self._allowed():
+            return
+        magic = data[index + 16]
+        if not self._is_intact(data, index, position, size, magic):
+            self._spent[kind] += size
+            if magic > 1:
+                self._claim(Batch(data, index, position), size)
+            return
+        whole = data if index + size <= len(data) or magic > 1 else self.file.read(position, size)
+        yield from self._take(Batch(whole, index if whole is data else 0, position))
+        self._outer_end = position + size
+        self._taken = []
+        if self._open is not None and self._open.end == self._outer_end:
+            self._take_following(data, index + size, self._open)
+
+    def _take_following(self, data: bytes, index: int, fragment: Fragment) -> None:
+        """Take the batches that follow right behind one that was taken, as far as they are in `data`."""
+        while index + 26 <= len(data) and data[index + 16] <= 2:
+            size = int.from_bytes(data[index + 8 : index + 12], "big") + 12
+            if int.from_bytes(data[index : index + 8], "big") != fragment.last + 1 or index + size > len(data):
+                return
+            rows: list[Row] = []
+            positions: list[int] = []
+            read_headers(data[index : index + max(_BULK, size)], fragment.end, True, 2, rows, positions)
+            taken = fragment.extend(rows)
+            self._taken += positions[:taken]
+            index += fragment.end - self._outer_end
+            self._outer_end = fragment.end
+            if taken < len(rows) or not taken:
+                return
+
+    def _count_nested(self, data: bytes, position: int, start: int, reach: int, taken: Sequence[int]) -> int:
+        """Count the intact v2 batches from `start` on inside of those that were taken; -> the index behind these."""
+        stop = min(self._outer_end - position, reach)
+        if start >= stop:
+            return max(start, 0)
+        ours = set(taken)
+        for index in v2_candidates(data, start, stop):
+            if position + index in ours:
+                continue
+            size = plausible_size(data, index)
+            if not size or position + index + size > self._outer_end or self._spent[size.bit_length()] > self._allowed():
+                continue
+            if self._is_intact(data, index, position + index, size, 2):
+                self.nested += 1
+            else:
+                self._spent[size.bit_length()] += size
+        return stop
+
+    def _allowed(self) -> int:
+        """How many bytes of false batches of about one size may be checked."""
+        return _CREDIT + _CREDIT_A_BYTE * self._scanned
+
+    def _is_intact(self, data: bytes, index: int, position: int, size: int, magic: int) -> bool:
+        """Whether the checksum is right."""
+        stop = index + size
+        if stop > len(data):
+            return self._resync.crc_holds(position, size, magic)
+        if magic > 1:
+            return bool(crc32c_function()(memoryview(data)[index + 21 : stop]) == int.from_bytes(data[index + 17 : index + 21], "big"))
+        return zlib.crc32(memoryview(data)[index + 16 : stop]) == int.from_bytes(data[index + 12 : index + 16], "big")
+
+    def _take(self, batch: Batch) -> Iterator[Fragment]:
+        try:
+            base = batch.read_base_offset()
+        except DecodeError:
+            base = batch.base_offset
+        if base < 0 or batch.last_offset < base:
+            return
+        for claim in self._claims:
+            if claim.end == batch.position and batch.magic > 1 and base == claim.last + 1:
+                self.proved.add(claim.end)  # a batch follows where the damaged one says that it ends
+        if self._open is not None and not self._open.continues(batch, base):
+            yield from self._close()
+        if self._open is None:
+            self._open = Fragment(self.image, batch.position, batch.position, base, base)
+            self._open.first_epoch, self._open.first_ms, self._open.first_crc = batch.partition_leader_epoch, batch.max_timestamp, batch.crc
+            self._claims = [each for each in self._claims if each.end > batch.position]
+            self._open.inside = next((each.end for each in self._claims if base != each.last + 1), 0)
+        self._open.add(batch, base)
+        if self._open.end > self._open.inside:
+            self._open.inside = 0
+
+    def _claim(self, batch: Batch, size: int) -> None:
+        """Remember a damaged header. What is inside of it may be a record's value."""
+        self.damaged += self._open is not None and self._open.end == batch.position and batch.base_offset == self._open.last + 1
+        self._claims.append(Claim(batch.position, batch.position + size, batch.last_offset))
+        del self._claims[:-_CLAIMS]

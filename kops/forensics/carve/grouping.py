@@ -1,0 +1,190 @@
+"""Fragments to logs: which pieces of an image were one partition's.
+
+A fragment continues a log if its first offset follows the log's last one, its leader epochs do not go back and no producer's sequence
+contradicts. Where several fit, the producers' sequences decide. What they leave open is not guessed: such fragments stay logs of their
+own. Across a hole only sequences join, because no offset says that two pieces belong together. The same batches found twice are copies.
+
+With a hint that everything is of one partition, offsets alone join, also across holes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from kops.forensics.carve.fragments import Fragment, Producer
+
+__all__ = ["Items", "Log", "Piece", "group"]
+
+Items = Callable[[Fragment], Iterator[tuple[int, int, int, int]]]
+"""The batches of a fragment: base offset, last offset, checksum, and position in the image."""
+
+_SEQUENCES: Final = 1 << 31
+
+
+@dataclass(slots=True)
+class Piece:
+    """What a log has of a fragment: the batches from `start` (a position) and `base` on. `why`: what joins it to the piece before."""
+
+    fragment: Fragment
+    start: int
+    base: int
+    why: str
+
+
+@dataclass(slots=True)
+class Log:
+    """Pieces in the order of their offsets, and the fragments that are copies of parts of it."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    copies: list[Fragment] = field(default_factory=list)
+    last: int = -1
+    epoch: int = -1
+    magic: int = 0
+    producers: dict[int, tuple[int, int]] = field(default_factory=dict)
+    is_inside: bool = False
+
+    def add(self, fragment: Fragment, start: int, base: int, why: str) -> None:
+        """The next piece."""
+        self.pieces.append(Piece(fragment, start, base, why))
+        self.last = fragment.last
+        self.epoch = max(self.epoch, fragment.last_epoch)
+        self.magic = max(self.magic, fragment.magic)
+        for producer, epoch, sequence in fragment.lasts:
+            self.producers[producer] = (epoch, sequence)
+
+    @property
+    def batches(self) -> int:
+        """About how many: a piece counts as its whole fragment."""
+        return sum(piece.fragment.batches for piece in self.pieces)
+
+    @property
+    def position(self) -> tuple[str, int]:
+        """Where its first piece is."""
+        return self.pieces[0].fragment.image, self.pieces[0].start
+
+
+def group(fragments: Sequence[Fragment], items: Items, inside: Callable[[Fragment], bool], *, one_partition: bool = False) -> list[Log]:
+    """All fragments in logs, the largest log first. `inside` says which fragments are known to be a damaged batch's contents."""
+    logs: list[Log] = []
+    copies: dict[_Key, list[Fragment]] = {}
+    rest: list[Fragment] = []
+    for fragment in sorted(fragments, key=lambda each: (each.base, -each.last, each.image, each.start)):
+        if _key(fragment) in copies:
+            copies[_key(fragment)].append(fragment)
+        else:
+            copies[_key(fragment)] = []
+            rest.append(fragment)
+    for same_base in _by_base(rest):
+        _place(same_base, logs, items, inside, one_partition)
+    for log in logs:
+        for fragment in [*(piece.fragment for piece in log.pieces), *log.copies]:
+            log.copies += copies[_key(fragment)]
+    return sorted(logs, key=lambda log: (-log.batches, log.position))
+
+
+_Key = tuple[int, int, int, int]
+
+
+def _key(fragment: Fragment) -> _Key:
+    """Equal for fragments of the same batches."""
+    return fragment.base, fragment.last, fragment.batches, fragment.digest
+
+
+def _by_base(fragments: Sequence[Fragment]) -> list[list[Fragment]]:
+    result: list[list[Fragment]] = []
+    for fragment in fragments:
+        if result and result[-1][0].base == fragment.base:
+            result[-1].append(fragment)
+        else:
+            result.append([fragment])
+    return result
+
+
+def _place(fragments: list[Fragment], logs: list[Log], items: Items, inside: Callable[[Fragment], bool], one_partition: bool) -> None:
+    """Fragments with the same first offset: to the logs that they continue, else each to a new one."""
+    waiting: list[Fragment] = []
+    for fragment in fragments:
+        if inside(fragment):
+            new = Log(is_inside=True)
+            new.add(fragment, fragment.start, fragment.base, "inside a damaged batch")
+            logs.append(new)
+        elif not any(_overlaps(log, fragment, items) for log in logs if log.last >= fragment.base and not log.is_inside):
+            waiting.append(fragment)
+    pairs = [
+        (strength, log, fragment)
+        for fragment in waiting
+        for log in logs
+        if not log.is_inside and (strength := _strength(log, fragment, one_partition)) > 0
+    ]
+    for strength in sorted({pair[0] for pair in pairs}, reverse=True):
+        level = [
+            (log, fragment) for found, log, fragment in pairs if found == strength and fragment in waiting and log.last < fragment.base
+        ]
+        for log, fragment in level:
+            rivals = sum(one is log for one, _ in level) + sum(other is fragment for _, other in level)
+            if rivals == 2 and fragment in waiting:
+                log.add(fragment, fragment.start, fragment.base, _REASONS[min(strength, 3)])
+                waiting.remove(fragment)
+    if one_partition:
+        # Two contents of the same offsets: the later leader epoch is the log, else the larger piece.
+        for fragment in sorted(waiting, key=lambda each: (-each.last_epoch, -each.batches, each.start)):
+            fits = [log for _, log, other in pairs if other is fragment and log.last < fragment.base]
+            if fits:
+                max(fits, key=lambda log: log.last).add(fragment, fragment.start, fragment.base, _REASONS[1])
+                waiting.remove(fragment)
+    for fragment in waiting:
+        new = Log()
+        new.add(fragment, fragment.start, fragment.base, "first")
+        logs.append(new)
+
+
+_REASONS: Final = {1: "one partition", 2: "offsets", 3: "sequences"}
+
+
+def _strength(log: Log, fragment: Fragment, one_partition: bool) -> int:
+    """How strongly the fragment continues the log: 0 not, 1 the hint says so, 2 by its offsets, above by sequences."""
+    gap = fragment.base - log.last - 1
+    if gap < 0 or (fragment.first_epoch < log.epoch and fragment.first_epoch >= 0) or fragment.magic < log.magic:
+        return 0
+    agreeing = 0
+    for first in fragment.firsts:
+        agrees = _agrees(log.producers.get(first[0]), first, gap)
+        if agrees is False:
+            return 0
+        agreeing += agrees is True
+    if agreeing:
+        return 2 + agreeing
+    if gap == 0:
+        return 2
+    return 1 if one_partition else 0
+
+
+def _agrees(known: tuple[int, int] | None, first: Producer, gap: int) -> bool | None:
+    """Whether the producer's sequence goes on as the offsets do; None if that is not known."""
+    if known is None or first[1] > known[0]:
+        return None
+    if first[1] < known[0]:
+        return False
+    step = (first[2] - known[1] - 1) % _SEQUENCES
+    return step == 0 if gap == 0 else step <= gap
+
+
+def _overlaps(log: Log, fragment: Fragment, items: Items) -> bool:
+    """Whether the fragment holds batches that the log has: then it is a copy of a part of it, and what goes beyond the log's end is added.
+
+    A fragment that holds other batches at the same offsets, too, is of another log.
+    """
+    touched = [piece for piece in log.pieces if piece.base <= fragment.last and piece.fragment.last >= fragment.base]
+    if not any(piece.base <= fragment.base for piece in touched):
+        return False
+    there = (item for piece in touched for item in items(piece.fragment) if item[0] >= max(piece.base, fragment.base))
+    for item in items(fragment):
+        if item[0] > log.last:
+            log.add(fragment, item[3], item[0], "the same batches before")
+            return True
+        if next((other[:3] for other in there if other[0] >= item[0]), None) != item[:3]:
+            return False
+    log.copies.append(fragment)
+    return True

@@ -1,0 +1,344 @@
+"""Carving: batches found in files of unknown contents, written as partition directories that `kops log verify` and Kafka open.
+
+    report = carve(["/dev/sdb"], "/rescue", topic_hint="orders-0")
+
+An image is read once, from front to back (`kops.forensics.carve.fragments`). What was found is written down every 256 MiB, so that a run
+can be continued. Then the fragments are sorted into logs (`kops.forensics.carve.grouping`), and each log is written as `kops log recover`
+writes one. The images are only read. Names in the output come from the caller or are made here, never from the images.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import posixpath
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kops.config.values.topic_names import check_topic_name
+from kops.errors import ApiError, DecodeError, NotFoundError, UsageError
+from kops.files import File, Files, Mode, OsFiles
+from kops.forensics.carve.fragments import Fragment, Scan
+from kops.forensics.carve.grouping import Log, group
+from kops.forensics.carve.state import SCHEMA, Progress, State
+from kops.forensics.plans.plan import PlannedFiles
+from kops.forensics.recover.copies.disk import PatientFiles
+from kops.forensics.recover.copies.runs import Run
+from kops.forensics.recover.report import RecoveredPartition, RecoverReport
+from kops.forensics.recover.write import PARTIAL, remove_tree, write_partition
+from kops.records import Batch, scan
+from kops.storage.formats.names import parse_partition_dir
+
+__all__ = ["FRAGMENTS_FILE", "SCHEMA", "CarveReport", "carve"]
+
+FRAGMENTS_FILE: Final = "kops-carve.fragments.jsonl"
+CHECKPOINT_BYTES: Final = 256 << 20
+_OWN_NAME: Final = "carved"
+
+
+@dataclass(slots=True)
+class CarveReport:
+    """The result: logs, largest first, and counts. `nested` batches are values of others, `damaged` ones were not intact."""
+
+    out: str
+    bytes: int = 0
+    fragments: int = 0
+    copies: int = 0
+    nested: int = 0
+    damaged: int = 0
+    unreadable: list[tuple[str, int, int]] = field(default_factory=list)
+    logs: list[RecoveredPartition] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def batches(self) -> int:
+        """In all logs."""
+        return sum(log.batches for log in self.logs)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document `kops.carve/v1` without its schema."""
+        return {
+            "out": self.out,
+            "bytes": self.bytes,
+            "fragments": self.fragments,
+            "copies": self.copies,
+            "nested": self.nested,
+            "damaged": self.damaged,
+            "unreadable": [{"image": image, "position": start, "length": end - start} for image, start, end in self.unreadable],
+            "interrupted": self.interrupted,
+            "logs": [
+                {
+                    "log": log.name,
+                    "output": log.output,
+                    "batches": log.batches,
+                    "records": log.records,
+                    "bytes": log.bytes,
+                    "first_offset": log.first_offset,
+                    "last_offset": log.last_offset,
+                    "gaps": [list(each) for each in log.gaps],
+                    "fragments": len(log.sources),
+                    "notes": log.notes,
+                }
+                for log in self.logs
+            ],
+        }
+
+
+class ImageFiles(PlannedFiles):
+    """`base`, for reading only. A device has no size in its status; the end of it is asked for."""
+
+    def open(self, path: str, mode: Mode = "r") -> File:
+        return Image(super().open(path, mode))
+
+
+class Image(File):
+    """One file or device."""
+
+    __slots__ = ("_base", "_size", "path")
+
+    def __init__(self, base: File) -> None:
+        self._base = base
+        self.path = base.path
+        self._size = base.size()
+        if not self._size:
+            with contextlib.suppress(OSError):  # a pipe has no end to be found
+                self._size = os.lseek(base.fileno(), 0, os.SEEK_END)
+
+    def size(self) -> int:
+        return self._size
+
+    def read(self, position: int, size: int) -> bytes:
+        return self._base.read(position, min(size, max(self._size - position, 0)))
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        self._base.write(position, data)
+
+    def sync(self) -> None:
+        self._base.sync()
+
+    def truncate(self, size: int) -> None:
+        self._base.truncate(size)
+
+    def fileno(self) -> int:
+        return self._base.fileno()
+
+    def close(self) -> None:
+        self._base.close()
+
+
+def carve(
+    images: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    topic_hint: str | None = None,
+    min_magic: int = 0,
+    resume: bool = False,
+    force: bool = False,
+    files: Files | None = None,
+    out_files: Files | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+    on_total: Callable[[int], None] | None = None,
+) -> CarveReport:
+    """Find every intact batch in `images` and write the logs that they make below `out`.
+
+    `topic_hint`: `topic-partition`; everything is of this partition. `min_magic`: the oldest format that is looked for. `resume`: continue
+    an earlier run. Raises NotFoundError, UsageError and OSError. On KeyboardInterrupt the state is saved and what was found so far is
+    written; a second one leaves the state alone.
+    """
+    reader = PatientFiles(ImageFiles(files if files is not None else OsFiles(read_only=True)))
+    writer = out_files if out_files is not None else OsFiles()
+    target = writer.absolute(os.fspath(out))
+    hint = _checked_hint(topic_hint)
+    if min_magic not in (0, 1, 2):
+        raise UsageError(f"--min-magic {min_magic}: must be 0, 1 or 2")
+    paths = [_checked_image(reader, os.fspath(path), target) for path in images]
+    sizes = {path: _size_of(reader, path) for path in paths}
+    state, found = _prepare(writer, target, paths, sizes, min_magic, resume=resume, force=force)
+    if on_total is not None:
+        on_total(sum(each.size - each.position for each in state.images))
+    report = CarveReport(target)
+    try:
+        for image in state.images:
+            _read_image(reader, writer, state, image, found, on_bytes)
+    except KeyboardInterrupt:
+        report.interrupted = True
+    reader.sealed = True
+    _write_logs(reader, writer, state, found, report, hint)
+    return report
+
+
+def _checked_hint(hint: str | None) -> str | None:
+    if hint is None:
+        return None
+    try:
+        parsed = parse_partition_dir(hint)
+        check_topic_name(parsed.topic)
+    except (DecodeError, ApiError) as error:
+        raise UsageError(f"--topic-hint {hint}: not a topic and a partition, such as orders-0 ({error})") from error
+    if parsed.state or parsed.partition < 0:
+        raise UsageError(f"--topic-hint {hint}: not a topic and a partition, such as orders-0")
+    return f"{parsed.topic}-{parsed.partition}"
+
+
+def _checked_image(files: Files, path: str, target: str) -> str:
+    if not files.exists(path):
+        raise NotFoundError(f"{path}: there is no such file")
+    if files.stat(path).is_dir:
+        raise UsageError(f"{path}: is a directory; name an image, a device or a file (kops log recover reads directories)")
+    absolute = files.absolute(path)
+    if absolute == target or absolute.startswith(target.rstrip("/") + "/"):
+        raise UsageError(f"{path} is inside --out {target}; choose another directory")
+    return absolute
+
+
+def _size_of(files: Files, path: str) -> int:
+    with files.open(path) as file:
+        return file.size()
+
+
+def _prepare(
+    files: Files, target: str, paths: list[str], sizes: dict[str, int], oldest: int, *, resume: bool, force: bool
+) -> tuple[State, list[Fragment]]:
+    """Make the directory, or read what an earlier run left in it."""
+    if resume:
+        state, found = State.load(files, target)
+        if [each.image for each in state.images] != paths or state.oldest != oldest:
+            raise UsageError(
+                f"--out {target}: the earlier run read {', '.join(each.image for each in state.images)}; resume it with the same"
+            )
+        for each in state.images:
+            if each.size != sizes[each.image]:
+                raise UsageError(f"{each.image}: had {each.size} bytes when the earlier run began, has {sizes[each.image]} now")
+        return state, found
+    missing: list[str] = []
+    parent = target
+    while not files.exists(parent):
+        missing.insert(0, parent)
+        parent = posixpath.dirname(parent)
+    for path in missing:
+        files.mkdir(path)
+    if not files.stat(target).is_dir:
+        raise UsageError(f"--out {target}: is a file; a directory is needed")
+    if files.list(target) and not force:
+        raise UsageError(f"--out {target}: is not empty; --resume continues an interrupted run, --force writes into it anyway")
+    state = State(target, oldest, [Progress(path, sizes[path]) for path in dict.fromkeys(paths)])
+    state.save(files, [])
+    return state, []
+
+
+def _read_image(
+    reader: Files, writer: Files, state: State, image: Progress, found: list[Fragment], on_bytes: Callable[[int], None] | None
+) -> None:
+    """Find the fragments of one image from where an earlier run stopped."""
+    if image.position >= image.size:
+        return
+    with reader.open(image.image) as file:
+        scanned = Scan(image.image, file, image.position, image.last, oldest=state.oldest, on_bytes=on_bytes)
+        before = (image.nested, image.damaged, image.proved)
+        try:
+            for done in scanned.windows():
+                if done.position - image.position >= CHECKPOINT_BYTES:
+                    _save(writer, state, image, scanned, found, before)
+        finally:
+            _save(writer, state, image, scanned, found, before)
+
+
+def _save(files: Files, state: State, image: Progress, scanned: Scan, found: list[Fragment], before: tuple[int, int, list[int]]) -> None:
+    """Write down how far the scan is. A fragment that is noted twice, after an interruption just here, is one."""
+    done = scanned.done
+    image.position, image.last = done.position, done.last
+    image.nested, image.damaged = before[0] + done.nested, before[1] + done.damaged
+    image.proved = sorted({*before[2], *done.proved})
+    state.save(files, done.closed)
+    found.extend(done.closed)
+    scanned.done = replace(done, closed=[])
+
+
+def _write_logs(reader: PatientFiles, writer: Files, state: State, found: list[Fragment], report: CarveReport, hint: str | None) -> None:
+    """Sort the fragments into logs and write each."""
+    for name in state.logs:
+        for left in (name, name + PARTIAL):
+            if writer.exists(posixpath.join(state.out, left)):
+                remove_tree(writer, posixpath.join(state.out, left))
+    proved = {image.image: set(image.proved) for image in state.images}
+    fragments = _all(state, found)
+    logs = group(
+        fragments,
+        lambda fragment: _items(reader, fragment),
+        lambda fragment: fragment.inside in proved[fragment.image] and fragment.inside > 0,
+        one_partition=hint is not None,
+    )
+    names = _names(logs, hint, writer, state.out)
+    state.logs = names
+    state.save(writer, [])
+    report.bytes = sum(image.position for image in state.images)
+    report.nested, report.damaged = (sum(getattr(image, key) for image in state.images) for key in ("nested", "damaged"))
+    report.fragments = len(fragments)
+    report.copies = sum(len(log.copies) for log in logs)
+    for image in state.images:
+        report.unreadable += [(image.image, low, high) for low, high in reader.unreadable(image.image, 0, image.size)]
+    as_recovered = RecoverReport(state.out, "segment", False)
+    try:
+        for name, log in zip(names, logs, strict=True):
+            runs = [_run(piece.fragment, piece.start, piece.base) for piece in log.pieces]
+            entry = RecoveredPartition(name, "", [piece.fragment.image for piece in log.pieces])
+            entry.gaps = [(one.last + 1, two.base - 1) for one, two in itertools.pairwise(runs) if two.base > one.last + 1]
+            if log.is_inside:
+                entry.notes.append("these batches are inside of a damaged one, so they may be a record's value")
+            is_undisturbed = write_partition(reader, writer, as_recovered, entry, runs, None)
+            report.logs.append(entry)
+            if not (entry.complete and is_undisturbed):
+                report.interrupted = True
+                break
+    except KeyboardInterrupt:
+        report.interrupted = True
+    writer.write_atomic(posixpath.join(state.out, FRAGMENTS_FILE), b"".join(_lines(names, logs)))
+
+
+def _all(state: State, found: Sequence[Fragment]) -> list[Fragment]:
+    """Every fragment once, with those that may go on where an image was left."""
+    every = [*found, *(image.last for image in state.images if image.last is not None)]
+    return list({(each.image, each.start): each for each in sorted(every, key=lambda each: each.end)}.values())
+
+
+def _run(fragment: Fragment, start: int, base: int) -> Run:
+    return Run(fragment.image, start, fragment.end, base, fragment.last, fragment.batches)
+
+
+def _items(files: Files, fragment: Fragment) -> Iterator[tuple[int, int, int, int]]:
+    with files.open(fragment.image) as file:
+        for found in scan(file, fragment.start, fragment.end, check_crc=False):
+            if isinstance(found, Batch):
+                yield found.base_offset, found.last_offset, found.crc, found.position
+
+
+def _names(logs: Sequence[Log], hint: str | None, files: Files, out: str) -> list[str]:
+    """A directory name for each log: the hint for the largest, numbers for the others."""
+    names: list[str] = []
+    number = 0
+    for log in logs:
+        if hint is not None and not names and not log.is_inside:
+            names.append(hint)
+            continue
+        while f"{_OWN_NAME}-{number}" == hint or files.exists(posixpath.join(out, f"{_OWN_NAME}-{number}")):
+            number += 1
+        names.append(f"{_OWN_NAME}-{number}")
+        number += 1
+    return names
+
+
+def _lines(names: Sequence[str], logs: Sequence[Log]) -> Iterator[bytes]:
+    """One line a fragment: where it was, and where it went."""
+    for name, log in zip(names, logs, strict=True):
+        rows = [(piece.fragment, {"log": name, "state": "kept", "from_offset": piece.base, "joined_by": piece.why}) for piece in log.pieces]
+        rows += [
+            (fragment, {"log": name, "state": "copy", "from_offset": None, "joined_by": "the same batches"}) for fragment in log.copies
+        ]
+        for fragment, more in rows:
+            known = fragment.to_json()
+            for key in ("digest", "first_crc", "inside"):
+                del known[key]
+            yield json.dumps({"schema": "kops.fragment/v1", **more, **known}, separators=(",", ":")).encode() + b"\n"

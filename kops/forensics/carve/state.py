@@ -1,0 +1,104 @@
+"""What an interrupted `kops log carve` goes on from: `kops-carve.json` in the output directory, and the fragments found so far beside it.
+
+The list of fragments only grows, and each is flushed before the state counts it. So after a crash the state is behind the list, never
+ahead of it, and the lines that it does not count are cut off.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kops.errors import UsageError
+from kops.files import Files
+from kops.forensics.carve.fragments import Fragment
+
+__all__ = ["FOUND_FILE", "SCHEMA", "STATE_FILE", "Progress", "State"]
+
+SCHEMA: Final = "kops.carve/v1"
+STATE_FILE: Final = "kops-carve.json"
+FOUND_FILE: Final = "kops-carve.found.jsonl"
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far one image was read, and the fragment that may go on there. The rest: see `Done`."""
+
+    image: str
+    size: int
+    position: int = 0
+    last: Fragment | None = None
+    nested: int = 0
+    damaged: int = 0
+    proved: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class State:
+    """All images, the size of the list of fragments, and the directories that were written."""
+
+    out: str
+    oldest: int
+    images: list[Progress]
+    listed: int = 0
+    logs: list[str] = field(default_factory=list)
+
+    def save(self, files: Files, found: list[Fragment]) -> None:
+        """Append these fragments to the list, then count them."""
+        if found:
+            lines = b"".join(json.dumps(each.to_json(), separators=(",", ":")).encode() + b"\n" for each in found)
+            with files.open(posixpath.join(self.out, FOUND_FILE), "create") as file:
+                file.truncate(self.listed)
+                file.write(self.listed, lines)
+                file.sync()
+            self.listed += len(lines)
+        document: dict[str, Any] = {
+            "schema": SCHEMA,
+            "min_magic": self.oldest,
+            "listed": self.listed,
+            "logs": self.logs,
+            "images": [
+                {
+                    "image": each.image,
+                    "size": each.size,
+                    "position": each.position,
+                    "last": None if each.last is None else each.last.to_json(),
+                    "nested": each.nested,
+                    "damaged": each.damaged,
+                    "proved": each.proved,
+                }
+                for each in self.images
+            ],
+        }
+        files.write_atomic(posixpath.join(self.out, STATE_FILE), json.dumps(document, indent=1).encode() + b"\n")
+
+    @classmethod
+    def load(cls, files: Files, out: str) -> tuple[State, list[Fragment]]:
+        """The state of an earlier run and its fragments. UsageError if there is none."""
+        path = posixpath.join(out, STATE_FILE)
+        if not files.exists(path):
+            raise UsageError(f"--out {out}: there is no {STATE_FILE} of an earlier run, so there is nothing to resume")
+        try:
+            document = json.loads(files.read_all(path))
+            images = [
+                Progress(
+                    row["image"],
+                    row["size"],
+                    row["position"],
+                    None if row["last"] is None else Fragment.from_json(row["last"]),
+                    row["nested"],
+                    row["damaged"],
+                    row["proved"],
+                )
+                for row in document["images"]
+            ]
+            state = cls(out, document["min_magic"], images, document["listed"], document["logs"])
+            lines = b""
+            if state.listed:
+                with files.open(posixpath.join(out, FOUND_FILE)) as file:
+                    lines = file.read(0, state.listed)
+            return state, [Fragment.from_json(json.loads(line)) for line in lines.splitlines()]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path}: not the state of an earlier run ({error!r})") from error
