@@ -15,6 +15,7 @@ from kops.broker.coordinators.heartbeat_checks import check_consumer_heartbeat, 
 from kops.broker.coordinators.share_groups import ShareGroups, ShareSurroundings
 from kops.broker.replicas.hosted_partitions import error_name
 from kops.config.values.java_hash import put_order
+from kops.coordinators.groups.assignors.java_maps import grouped, topic_partition_hash
 from kops.coordinators.groups.config import GroupCoordinatorConfig
 from kops.coordinators.groups.context import RequestContext
 from kops.coordinators.groups.shard.shard import DeletedTopic, GroupCoordinatorShard
@@ -229,9 +230,7 @@ class GroupCoordinatorService:
         answer: Callable[[str, str], R],
     ) -> Promise[list[R]]:
         """Ask each shard for its groups, and join the results. `answer(group id, error)` converts an error into a result."""
-        by_key: dict[TopicPartition, list[str]] = {}
-        for group_id in group_ids:
-            by_key.setdefault(self._key(group_id), []).append(group_id)
+        by_key = grouped(group_ids, self._key, topic_partition_hash)
 
         def told(key: TopicPartition, ids: list[str]) -> Promise[list[R]]:
             return answering_errors(name, run(key, ids), lambda error, _: [answer(group_id, error) for group_id in ids])
@@ -251,9 +250,7 @@ class GroupCoordinatorService:
 
     def delete_groups(self, context: RequestContext, group_ids: list[str]) -> Promise[list[DeletableGroupResult]]:
         """DeleteGroups. The empty group id is allowed. Kafka deletes in the order of a HashSet."""
-        by_key: dict[TopicPartition, list[str]] = {}
-        for group_id in group_ids:
-            by_key.setdefault(self._key(group_id), []).append(group_id)
+        by_key = grouped(group_ids, self._key, topic_partition_hash)
         return joined([self._delete_groups(context, key, ids) for key, ids in by_key.items()])
 
     def _delete_groups(self, context: RequestContext, key: TopicPartition, group_ids: list[str]) -> Promise[list[DeletableGroupResult]]:

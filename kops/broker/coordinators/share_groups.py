@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from kops.broker.coordinators.errors import answering_errors, joined
 from kops.broker.coordinators.heartbeat_checks import check_share_heartbeat
 from kops.broker.replicas.hosted_partitions import error_name
+from kops.coordinators.groups.assignors.java_maps import grouped, topic_partition_hash
 from kops.coordinators.runtime.promise import Promise, all_of
 from kops.coordinators.share.responses import message_of
 from kops.errors import ApiError, KopsError
@@ -115,10 +116,7 @@ class ShareGroups:
         """ShareGroupDescribe. The empty group id is not allowed."""
         name = "share-group-describe"
         empty = [DescribedGroup(group_id="", error_code=_code("INVALID_GROUP_ID")) for group_id in group_ids if not group_id]
-        by_key: dict[TopicPartition, list[str]] = {}
-        for group_id in group_ids:
-            if group_id:
-                by_key.setdefault(self._key_of(group_id), []).append(group_id)
+        by_key = grouped([group_id for group_id in group_ids if group_id], self._key_of, topic_partition_hash)
 
         def described(key: TopicPartition, ids: list[str]) -> Promise[list[DescribedGroup]]:
             promise = self._runtime.schedule_read_operation(name, key, lambda shard: shard.share_group_describe(ids))

@@ -298,6 +298,15 @@ def store_order(keys: Iterable[str]) -> list[str]:
     return [key for nodes in bins for _, key in nodes]
 
 
+def scala_map_order(numbers: Iterable[int]) -> list[int]:
+    """Return the numbers from 0 to 65535 in the order of Scala's mutable.HashMap[Int, _]: bin by bin, and within a bin by size."""
+    found = list(numbers)
+    size = 16
+    while len(found) >= size * 3 // 4:
+        size *= 2
+    return sorted(found, key=lambda number: (number & (size - 1), number))
+
+
 def _split_bin(nodes: list[tuple[int, str]], bit: int) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
     """Return a bin's two halves after the table doubled. The last run of one half keeps its order, and all nodes before it are added at the
     front one by one.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
-from kops.config.values.java_hash import string_hash
+from kops.config.values.java_hash import scala_map_order, store_order, string_hash
 from kops.coordinators.transactions.config import TransactionConfig
 from kops.coordinators.transactions.metadata import TransactionMetadata, Transition
 from kops.coordinators.transactions.state import BY_LABEL, TransactionState
@@ -176,8 +176,9 @@ class TransactionStateManager:
         now_ms = self.now_ms()
         listed = [
             ListedTransaction(each.transactional_id, each.producer_id, each.state.label)
-            for led in self.partitions.values()
-            for each in led.ids.values()
+            for partition in scala_map_order(self.partitions)
+            for led in (self.partitions[partition],)
+            for each in map(led.ids.__getitem__, store_order(led.ids))
             if each.state is not TransactionState.DEAD
             and (not producer_ids or each.producer_id in producer_ids)
             and (not state_names or each.state in states)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kops.config.values.java_hash import HashOrder
+from kops.config.values.java_hash import HashOrder, scala_map_order, store_order
+from kops.coordinators.groups.assignors.java_maps import grouped, topic_partition_hash
 
 if TYPE_CHECKING:
     from tests.support.kafka.oracle import Oracle
@@ -51,3 +52,32 @@ def test_order(oracle: Oracle, seed: int) -> None:
             seen.add(key)
         assert str(list(ours)) == str(theirs.keySet().toString())
         assert len(ours) == len(seen)
+
+
+def test_shards_of_groups(oracle: Oracle) -> None:
+    """HashMap.computeIfAbsent with TopicPartition, as for groups by the partition of their coordinator."""
+    rng = random.Random(1)
+    identity = oracle.java_class("java.util.function.Function").identity()
+    place = oracle.java_class("org.apache.kafka.common.TopicPartition")
+    for count in (1, 5, 12, 13, 30, 50, 200):
+        theirs = oracle.jvm.java.util.HashMap()
+        numbers = [rng.randrange(count) for _ in range(count)]
+        for number in numbers:
+            theirs.computeIfAbsent(place("__consumer_offsets", number), identity)
+        ours = grouped(numbers, lambda number: ("__consumer_offsets", number), topic_partition_hash)
+        assert str(theirs.keySet().toString()) == f"[{', '.join(f'{topic}-{number}' for topic, number in ours)}]"
+        assert sorted(number for each in ours.values() for number in each) == sorted(numbers)
+
+
+def test_partitions_and_ids_of_transactions(oracle: Oracle) -> None:
+    """Scala's mutable.HashMap with Integer, and ConcurrentHashMap with String."""
+    rng = random.Random(2)
+    for count in (0, 1, 11, 12, 13, 23, 24, 47, 48, 50, 100):
+        numbers, names = rng.sample(range(max(count, 50)), count), [f"id-{rng.randrange(10**9)}" for _ in range(count)]
+        of_scala = oracle.jvm.scala.collection.mutable.HashMap()
+        of_java = oracle.jvm.java.util.concurrent.ConcurrentHashMap()
+        for number, name in zip(numbers, names, strict=True):
+            of_scala.put(number, "")
+            of_java.put(name, "")
+        assert str(of_scala.keysIterator().mkString(" ")) == " ".join(map(str, scala_map_order(numbers)))
+        assert str(of_java.keySet().toString()) == f"[{', '.join(store_order(names))}]"

@@ -40,6 +40,11 @@ def pair_hash(pair: tuple[bytes, int]) -> int:
     return (31 * uuid_hash(pair[0]) + pair[1]) & 0xFFFF_FFFF
 
 
+def topic_partition_hash(key: tuple[str, int]) -> int:
+    """Return the hashCode of Kafka's TopicPartition as an unsigned 32-bit number."""
+    return (31 * (31 + key[1]) + text_hash(key[0])) & 0xFFFF_FFFF
+
+
 def table_size(capacity: int) -> int:
     """The number of buckets of a HashMap with this initial capacity."""
     return 1 << max(capacity - 1, 0).bit_length()
@@ -146,6 +151,14 @@ class JavaMap(JavaSet[K], Generic[K, V]):
     def to_dict(self) -> dict[K, V]:
         """The values by key, in Java's order."""
         return dict(self.items())
+
+
+def grouped(items: Iterable[V], place_of: Callable[[V], K], hash_of: Hash[K]) -> dict[K, list[V]]:
+    """Return the items by place, the places in the order of a HashMap into which they come with computeIfAbsent."""
+    found: JavaMap[K, list[V]] = JavaMap(hash_of)
+    for item in items:
+        found.compute_if_absent(place_of(item), list).append(item)
+    return found.to_dict()
 
 
 def numbers_of_list(numbers: Iterable[int]) -> tuple[int, ...]:
