@@ -19,6 +19,7 @@ from kops.protocol.messages.offset_commit_value import OffsetCommitValue
 from kops.protocol.registry import GROUP_RECORDS
 from kops.records import Batch, BatchBuilder, end_txn_marker
 from kops.records.log_offsets import TopicPartition
+from kops.storage.failures.load_errors import LoadError
 
 KEY = TopicPartition("__consumer_offsets", 0)
 
@@ -213,10 +214,23 @@ def _broken(world: World) -> None:
     world.log.batches = [Batch(builder.build())]
 
 
+def _unreadable(world: World) -> None:
+    """The disk fails behind the first batch, while the file is walked."""
+    (first,) = world.log.batches
+
+    def batches() -> Iterator[Batch]:
+        yield first
+        raise LoadError("Input/output error", exception="java.io.IOException")
+
+    found = SimpleNamespace(size=first.size, records=SimpleNamespace(batches=batches))
+    world.log.read = lambda *_, **__: found  # type: ignore[method-assign]
+
+
 def _cases() -> Iterator[Any]:
     yield pytest.param(lambda world: setattr(world.playback, "fails", True), "UNKNOWN_SERVER_ERROR", id="a record that cannot be replayed")
     yield pytest.param(lambda world: setattr(world, "is_leader", False), "NOT_LEADER_OR_FOLLOWER", id="led elsewhere")
     yield pytest.param(lambda world: world.hosted.online.clear(), "NOT_LEADER_OR_FOLLOWER", id="no log")
+    yield pytest.param(_unreadable, "java.io.IOException: Input/output error", id="a file that cannot be read")
     yield pytest.param(lambda world: world.loader.close(), "Coordinator loader is closed.", id="closed")
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from kops.broker.transactions.transaction_log import TransactionLogLoader
 from kops.coordinators.transactions.transaction_log import TRANSACTION_STATE_TOPIC, key_bytes, value_bytes
+from kops.errors import KopsError
 from kops.records import Batch, BatchBuilder
 from kops.records.log_offsets import TopicPartition
+from kops.storage.failures.load_errors import KafkaStorageError, LoadError
 from tests.support.parts.transacting import World
 
 KEY = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
@@ -102,3 +106,23 @@ def test_another_leader_ends_the_wait() -> None:
     loop.run()
     assert partition.listeners == []
     assert world.init() == (-1, -1, "NOT_COORDINATOR")
+
+
+@pytest.mark.parametrize(
+    "error", [LoadError("Input/output error", exception="java.io.IOException"), KafkaStorageError("The log is offline.")]
+)
+def test_a_log_that_cannot_be_read_does_not_end_the_loop(error: KopsError, caplog: pytest.LogCaptureFixture) -> None:
+    """As in Kafka, what was read before counts."""
+    world, loop, partition, loader = loading()
+
+    def batches() -> Iterator[Batch]:
+        yield partition.batch
+        raise error
+
+    found = SimpleNamespace(records=SimpleNamespace(batches=batches))
+    partition.read = lambda *_, **__: found  # type: ignore[method-assign]
+    load = world.coordinator.begin_load(0, 4)
+    loader.start(load, lambda: world.coordinator.end_load(load))
+    loop.run()
+    assert "Error loading transactions from transaction log __transaction_state-0" in caplog.text
+    assert world.state() == "PrepareCommit"
