@@ -29,6 +29,8 @@ class FileSlice(Protocol):
 
 
 _IN_MEMORY: Final = (bytes, bytearray, memoryview)
+SMALL_RECORDS_SIZE: Final = 4096
+"""Records in bytes up to this size are copied into the buffer of their message."""
 Records = bytes | bytearray | memoryview | FileSlice
 Encoded = bytes | bytearray | memoryview | FileSlice
 

@@ -238,9 +238,10 @@ class Fetcher:
             self._delay(list(self.states))
             return
         retried: list[TopicPartition] = []
+        now_ms = self._now_ms()
         for key, data in answers.items():
             state, asked = self.states.get(key), sent.asked.get(key)
-            if state is not None and asked is not None and self._is_current(state, asked):
+            if state is not None and asked is not None and _is_current(state, asked, now_ms):
                 error = errors.by_code(data.error_code).name if data.error_code else "NONE"
                 if error == "NONE":
                     is_done = self._take(key, state, data)
@@ -253,13 +254,6 @@ class Fetcher:
                     retried.append(key)
         if retried:
             self._delay(retried)
-
-    def _is_current(self, state: FetchState, asked: FetchInfo) -> bool:
-        return (
-            asked.fetch_offset == state.fetch_offset
-            and asked.current_leader_epoch in (None, state.current_leader_epoch)
-            and state.is_ready(Phase.FETCHING, self._now_ms())
-        )
 
     def _take(self, key: TopicPartition, state: FetchState, data: PartitionData) -> bool:
         """Append the fetched records, or truncate where the logs diverge according to the leader. Returns False to try it again."""
@@ -281,7 +275,7 @@ class Fetcher:
         lag = max(0, data.high_watermark - next_offset)
         if info.valid_bytes > 0 or state.lag is None:
             epoch = state.last_fetched_epoch if info.last_leader_epoch is None else info.last_leader_epoch
-            self._put(key, state._replace(fetch_offset=next_offset, lag=lag, phase=Phase.FETCHING, last_fetched_epoch=epoch, due_ms=0))
+            self._put(key, FetchState(state.topic_id, next_offset, lag, state.current_leader_epoch, Phase.FETCHING, epoch))
         return True
 
     def _on_fenced(self, key: TopicPartition, asked_epoch: int | None) -> bool:
@@ -381,3 +375,11 @@ class Fetcher:
             self._mark_failed(key)
             return
         self._put(key, state._replace(fetch_offset=next_offset, lag=lag, phase=Phase.FETCHING, last_fetched_epoch=epoch))
+
+
+def _is_current(state: FetchState, asked: FetchInfo, now_ms: int) -> bool:
+    return (
+        asked.fetch_offset == state.fetch_offset
+        and asked.current_leader_epoch in (None, state.current_leader_epoch)
+        and state.is_ready(Phase.FETCHING, now_ms)
+    )

@@ -29,7 +29,7 @@ from kops.protocol.messages import (
 from kops.protocol.messages.api_versions_response import SupportedFeatureKey
 from kops.protocol.messages.fetch_response import FetchableTopicResponse, PartitionData
 from kops.protocol.registry import message_class, request_class, response_class
-from kops.protocol.structure import parse_versions, size_of
+from kops.protocol.structure import SMALL_RECORDS_SIZE, parse_versions, size_of
 from tests.support.requests.messages import all_messages, all_versions, random_message
 from tools.make_messages import TARGET, generate
 
@@ -165,6 +165,18 @@ def test_records_are_not_copied() -> None:
     found = FetchResponse.decode(data, 13).responses[0].partitions
     assert isinstance(found[0].records, memoryview) and found[0].records.obj is data
     assert [None if one.records is None else bytes(one.records) for one in found] == [bytes(records), b"s", None, b""]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("size", "count"), [(0, 1), (SMALL_RECORDS_SIZE, 1), (SMALL_RECORDS_SIZE + 1, 3)])
+def test_a_few_bytes_of_records_go_into_the_buffer_of_their_message(size: int, count: int) -> None:
+    """The bytes are the same, in one buffer or three."""
+    records = b"r" * size
+    response = FetchResponse(responses=[FetchableTopicResponse(topic_id=ZERO_UUID, partitions=[PartitionData(records=records)])])
+    buffers = response.write(13)
+    assert len(buffers) == count
+    response.responses[0].partitions[0].records = memoryview(records)  # always a buffer of its own
+    assert len(response.write(13)) == 3
+    assert response.encode(13) == b"".join(buffers)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Fetch, versions 4 to 18, of consumers and followers (Kafka's KafkaApis.handleFetchRequest; KIP-227, KIP-392, KIP-516, KIP-951).
 
-Records are sent as the slices of segments that the log returned. Nothing here reads them.
+Records are sent as the slices of segments that the log returned. A slice of a few KiB is read here and leaves with the rest of the
+response; larger ones are read, if at all, when they are sent.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kops.protocol.messages.fetch_response import (
     NodeEndpoint,
     PartitionData,
 )
-from kops.protocol.structure import size_of
+from kops.protocol.structure import SMALL_RECORDS_SIZE, size_of
 from kops.records.log_offsets import TopicPartition
 from kops.replication.leading.fetch import ClientMetadata, FetchInfo, FetchParams, isolation_of
 from kops.replication.leading.fetch_context import fetch_response
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from kops.broker.replicas.reads import FetchPartitionData
     from kops.protocol.messages.fetch_request import FetchRequest
     from kops.replication.leading.fetch_context import FetchContext
+    from kops.storage.segment_files.file_records import LogView
 
 _FIRST_VERSION_WITH_RACKS: Final = 11
 _FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
@@ -113,6 +115,17 @@ def _forgotten(parts: BrokerParts, request: FetchRequest, version: int) -> list[
     ]
 
 
+def in_memory(records: LogView | bytes) -> LogView | bytes:
+    """The bytes of a small slice, which then leave in one buffer with the rest of the response."""
+    if isinstance(records, bytes):
+        return records
+    try:
+        data = records.source.read(records.start, records.size)
+    except OSError:
+        return records  # sending it fails, too, and ends the connection
+    return data if len(data) == records.size else records
+
+
 def _refused(part: TopicIdPartition, error: str) -> PartitionData:
     return PartitionData(part.partition, BY_NAME[error].code, -1, records=b"")
 
@@ -180,8 +193,13 @@ class _Fetch:
 
     def _partition(self, key: TopicPartition, data: FetchPartitionData, nodes: dict[int, NodeEndpoint]) -> PartitionData:
         error = data.error
-        if data.records is not None:
-            stats, size = self._parts.replica_manager.stats, size_of(data.records)
+        records = data.records
+        if records is None:
+            records = b""
+        else:
+            stats, size = self._parts.replica_manager.stats, size_of(records)
+            if size <= SMALL_RECORDS_SIZE:
+                records = in_memory(records)
             if self._is_from_follower:
                 stats.replication_bytes_out += size
             else:
@@ -196,7 +214,7 @@ class _Fetch:
             data.log_start_offset,
             aborted_transactions=None,
             preferred_read_replica=data.preferred_read_replica,
-            records=b"" if data.records is None else data.records,
+            records=records,
         )
         if data.aborted_transactions is not None:
             answer.aborted_transactions = [AbortedTransaction(one.producer_id, one.first_offset) for one in data.aborted_transactions]

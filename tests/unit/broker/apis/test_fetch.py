@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from kops.broker.apis.data.fetch import in_memory
 from kops.broker.replicas.reads import FetchPartitionData
 from kops.protocol.errors import by_code
 from kops.protocol.messages import FetchRequest, FetchResponse
 from kops.protocol.messages.fetch_request import FetchPartition, FetchTopic, ForgottenTopic, ReplicaState
 from kops.protocol.messages.fetch_response import NodeEndpoint, PartitionData
+from kops.protocol.structure import SMALL_RECORDS_SIZE
 from kops.records.log_offsets import Isolation
 from kops.replication.leading.fetch import ClientMetadata, EpochEndOffset, FetchParams
+from kops.storage.segment_files.file_records import LogView
 from kops.storage.segment_files.transaction_index import AbortedTxn
 from tests.support.parts.answering import C0, CLICKS, O0, O1, ORDERS, UNKNOWN_ID, Broker, Replicas
 
@@ -43,6 +46,36 @@ def partitions(response: FetchResponse, version: int) -> dict[tuple[str | bytes,
 
 def errors(response: FetchResponse, version: int) -> dict[tuple[str | bytes, int], str]:
     return {key: by_code(one.error_code).name for key, one in partitions(response, version).items()}
+
+
+class Source:
+    """A file in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def read(self, position: int, size: int) -> bytes:
+        if self.data == b"broken":
+            raise OSError("broken")
+        return self.data[position : position + size]
+
+    def size(self) -> int:
+        return len(self.data)
+
+
+def test_a_small_slice_of_a_file_is_read_for_the_response() -> None:
+    view = LogView(Source(b"-" + b"r" * 9000), "file", start=1, end=1 + SMALL_RECORDS_SIZE)
+    broker = Broker(Replicas(fetched={O0: FetchPartitionData("NONE", 9, 2, view)}))
+    response = broker.answer(request(12, topic(12, "orders", 0)), 12, FetchResponse)
+    (got,) = partitions(response, 12).values()
+    assert got.records == b"r" * SMALL_RECORDS_SIZE
+
+
+@pytest.mark.parametrize("data", [b"-" + b"r" * 99, b"broken"])
+def test_a_slice_that_is_not_there_stays_one(data: bytes) -> None:
+    """Sending it ends the connection, as in Kafka."""
+    view = LogView(Source(data), "file", start=1, end=101)
+    assert in_memory(view) is view
 
 
 @pytest.mark.parametrize("version", VERSIONS)
