@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kops.spark.jobs.offsets import offsets
+    from kops.spark.jobs.recover import recover, scan_recover
     from kops.spark.jobs.txns import txns
     from kops.spark.jobs.verify import scan_verify
 
@@ -41,7 +42,7 @@ def spark_session(
     return make(master, app_name, settings, light=light)
 
 
-_JOBS = {"offsets": "offsets", "scan_verify": "verify", "txns": "txns"}
+_JOBS = {"offsets": "offsets", "recover": "recover", "scan_recover": "recover", "scan_verify": "verify", "txns": "txns"}
 
 
 def __getattr__(name: str) -> Any:
@@ -53,4 +54,4 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"kops.spark.jobs.{_JOBS[name]}"), name)
 
 
-__all__ = ["offsets", "register", "scan_verify", "spark_session", "txns"]
+__all__ = ["offsets", "recover", "register", "scan_recover", "scan_verify", "spark_session", "txns"]

@@ -31,6 +31,7 @@ ALONE = {
     "tests/unit/test_install.py",
 }
 TOGETHER: dict[str, str] = {
+    "tests/spark/test_scan_recover.py": "spark",
     "tests/spark/test_scan_verify.py": "spark",
     "tests/spark/test_scan_state.py": "spark",
     "tests/spark/test_source.py": "spark",

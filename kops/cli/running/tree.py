@@ -83,6 +83,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("scan verify", "scan.verify:verify", "Verify a whole cluster's log directories on Spark; read-only"),
     Entry("scan offsets", "scan.offsets:offsets", "Show the positions of all consumer groups of a cluster, on Spark; read-only"),
     Entry("scan txns", "scan.txns:txns", "Show open and hanging transactions of a whole cluster, on Spark; read-only"),
+    Entry("scan recover", "scan.recover:recover", "Recover a whole cluster on Spark: what any replica has intact"),
     Entry("log index check", "log.index.check:check", "Check offset, time and transaction indexes against their logs; read-only"),
     Entry("log index rebuild", "log.index.rebuild:rebuild", "Rebuild wrong or missing indexes, as a broker writes them"),
     Entry("log index diff", "log.index.diff:diff", "Show index entries that differ from what a broker would write; read-only"),

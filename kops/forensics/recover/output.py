@@ -61,6 +61,11 @@ def _earlier(files: Files, target: str, report: RecoverReport) -> dict[str, Reco
     return found
 
 
+def partition_row(data: bytes) -> RecoveredPartition:
+    """The result of a partition that a task wrote as JSON. ValueError, KeyError or TypeError if it is none."""
+    return partition_from(json.loads(data))
+
+
 def partition_from(row: dict[str, Any]) -> RecoveredPartition:
     """A row of a report again. KeyError, TypeError or ValueError if it is none."""
     return RecoveredPartition(

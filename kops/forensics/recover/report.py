@@ -15,7 +15,7 @@ __all__ = ["RecoverReport", "RecoveredPartition"]
 class RecoveredPartition:
     """The result of one partition. `lost` are offset ranges whose batches are damaged in every copy, or missing as far as other files tell.
     `gaps` are all offsets between kept batches that no batch has (compaction leaves such, too). `complete` is False after an interruption.
-    `conflicts`: where copies disagree, and which one was taken.
+    `conflicts`: where copies disagree, and which one was taken. `failure`: why it could not be read or written.
     """
 
     name: str
@@ -33,6 +33,7 @@ class RecoveredPartition:
     compacted: bool = False
     complete: bool = True
     conflicts: list[Conflict] = field(default_factory=list)
+    failure: str | None = None
 
     @property
     def lossy(self) -> bool:
@@ -62,6 +63,7 @@ class RecoveredPartition:
             "damaged": self.damaged,
             "notes": self.notes,
             "conflicts": [found.to_json() for found in self.conflicts],
+            "failure": self.failure,
         }
 
 
@@ -80,6 +82,11 @@ class RecoverReport:
     def damaged(self) -> bool:
         """Whether anything was wrong with the input."""
         return any(partition.damaged or partition.lossy or partition.notes or partition.conflicts for partition in self.partitions)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a partition could not be read or written."""
+        return any(partition.failure is not None for partition in self.partitions)
 
     @property
     def lossy(self) -> bool:

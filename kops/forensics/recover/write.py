@@ -51,6 +51,11 @@ def remove_tree(files: Files, path: str) -> None:
     files.rmdir(path)
 
 
+def output_path(report: RecoverReport, name: str) -> str:
+    """Where a partition's segments or records go."""
+    return posixpath.join(report.out, name + {"segment": "", "jsonl": ".jsonl", "parquet": ".parquet"}[report.shape])
+
+
 def write_partition(
     files: Files, out_files: Files, report: RecoverReport, entry: RecoveredPartition, runs: Sequence[Run], metadata: bytes | None
 ) -> bool:
@@ -58,26 +63,60 @@ def write_partition(
 
     Returns False if it was interrupted when the partition was in its place already.
     """
-    suffix = {"segment": "", "jsonl": ".jsonl", "parquet": ".parquet"}[report.shape]
-    entry.output = posixpath.join(report.out, entry.name + suffix)
+    entry.output = output_path(report, entry.name)
     partial = entry.output + PARTIAL
+    write_partial(files, out_files, report, entry, runs, metadata, partial)
     try:
-        if report.shape == "segment":
-            _write_folder(files, out_files, partial, report.renumbered, entry, runs, metadata)
-        else:
-            write_table(files, out_files, partial, report, entry, runs)
         if out_files.exists(entry.output):
             remove_tree(out_files, entry.output)
         out_files.rename(partial, entry.output)
     except (OSError, KeyboardInterrupt):
-        if out_files.exists(partial):
-            remove_tree(out_files, partial)  # half a partition is useless on a full disk, and --resume starts it again
+        remove_left(out_files, partial)
         raise
     try:
         out_files.sync_dir(report.out)
     except KeyboardInterrupt:
         return False
     return True
+
+
+def write_partial(
+    files: Files,
+    out_files: Files,
+    report: RecoverReport,
+    entry: RecoveredPartition,
+    runs: Sequence[Run],
+    metadata: bytes | None,
+    partial: str,
+) -> None:
+    """Write one partition under another name and fill in its result. Nothing is left after an error."""
+    try:
+        if report.shape == "segment":
+            _write_folder(files, out_files, partial, report.renumbered, entry, runs, metadata)
+        else:
+            write_table(files, out_files, partial, report, entry, runs)
+    except (OSError, KeyboardInterrupt):
+        remove_left(out_files, partial)  # half a partition is useless on a full disk, and --resume starts it again
+        raise
+
+
+def remove_left(files: Files, path: str) -> None:
+    """Remove a partition that was not completed."""
+    if files.exists(path):
+        remove_tree(files, path)
+
+
+def count_batch(entry: RecoveredPartition, batch: Batch) -> None:
+    """Add a batch to the numbers of its partition."""
+    entry.batches += 1
+    entry.bytes += batch.size
+    if batch.magic < 2:
+        entry.records += sum(map(len, chunks(batch))) if batch.compressed else 1
+    elif not batch.is_control:
+        entry.records += batch.count or 0
+    if entry.first_offset is None:
+        entry.first_offset = batch.base_offset
+    entry.last_offset = batch.last_offset
 
 
 def _write_folder(
@@ -204,18 +243,9 @@ class _Folder:
 
     def count(self, log: File) -> None:
         """Batches, records, offsets and leader epochs of a segment that is whole."""
-        entry = self.entry
         for batch in scan(log, check_crc=False):
             assert isinstance(batch, Batch), "what was just written holds no damage"
-            entry.batches += 1
-            entry.bytes += batch.size
-            if batch.magic < 2:
-                entry.records += sum(map(len, chunks(batch))) if batch.compressed else 1
-            elif not batch.is_control:
-                entry.records += batch.count or 0
-            if entry.first_offset is None:
-                entry.first_offset = batch.base_offset
-            entry.last_offset = batch.last_offset
+            count_batch(self.entry, batch)
             self.next_offset = batch.next_offset
             epoch = batch.partition_leader_epoch
             if epoch >= 0 and (not self.epochs or epoch > self.epochs[-1].epoch):

@@ -10,11 +10,12 @@ import typer
 
 from kops.cli.printing.output import Output
 from kops.cli.printing.table import Column
-from kops.cli.running.exit_codes import CLEAN, FIXED, INTERRUPTED, LOST
+from kops.cli.running.exit_codes import CLEAN, FAILED, FIXED, INTERRUPTED, LOST
 from kops.cli.running.options import command
 from kops.errors import UsageError
 
 if TYPE_CHECKING:
+    from kops.forensics.recover.copies.merge import Conflict
     from kops.forensics.recover.report import RecoverReport
 
 COLUMNS = [
@@ -65,8 +66,9 @@ def recover(
 
     The input is never changed. Batches come from the live segments first. Gaps are filled from .swap, .cleaned and .deleted files, from
     -future and -stray directories and from the other named copies. If two batches have the same offsets, the one with the later
-    leader epoch is kept. Segments are written to DIR/topic-partition/ as a broker leaves them after a clean stop, with indexes, producer
-    snapshots, leader-epoch-checkpoint and partition.metadata; records are written to DIR/topic-partition.jsonl or .parquet.
+    leader epoch is kept, and the report names the conflict. Segments are written to DIR/topic-partition/ as a broker leaves them after a
+    clean stop, with indexes, producer snapshots, leader-epoch-checkpoint and partition.metadata; records are written to
+    DIR/topic-partition.jsonl or .parquet.
     DIR/kops-recover.json lists what was kept and lost, and from which files. Lost offsets remain gaps. A broker reads across them, and
     kops log verify reports them as offset-gap.
 
@@ -78,7 +80,6 @@ def recover(
         raise UsageError("give only one of --resume and --force")
     if as_ not in ("segment", "jsonl", "parquet"):
         raise UsageError(f"--as {as_}: not one of segment, jsonl, parquet")
-    from kops.forensics.recover.run import SCHEMA
     from kops.forensics.recover.run import recover as run
 
     out.resume = "kops log recover --resume " + shlex.join([*paths, "--out", out_dir, *(["--as", as_] if as_ != "segment" else [])])
@@ -93,6 +94,13 @@ def recover(
             resume=resume,
             on_bytes=bar.update,
         )
+    return print_report(out, report)
+
+
+def print_report(out: Output, report: RecoverReport) -> int:
+    """Print what was recovered, and return the exit code."""
+    from kops.forensics.recover.run import SCHEMA
+
     status = _status(report)
     out.status |= status
     if out.format in ("json", "yaml"):
@@ -105,7 +113,7 @@ def recover(
 
 def _status(report: RecoverReport) -> int:
     status = LOST if report.lossy else FIXED if report.damaged else CLEAN
-    return status | (INTERRUPTED if report.interrupted else CLEAN)
+    return status | (INTERRUPTED if report.interrupted else CLEAN) | (FAILED if report.failed else CLEAN)
 
 
 def _rows(report: RecoverReport, *, human: bool) -> Iterator[dict[str, Any]]:
@@ -132,7 +140,21 @@ def _say(out: Output, report: RecoverReport) -> None:
                 out.warn(f"{damage['file']}: {damage['reason']}; bytes {first} to {first + max(size, 1) - 1} are not recovered")
                 continue
             out.detail(f"{damage['file']}:{damage['position']}: {damage['code']}, {damage['length']} bytes")
+        for conflict in entry.conflicts:
+            out.warn(f"{entry.name}: {_conflict_words(conflict)}")
         for note in entry.notes:
             out.detail(note)
+        if entry.failure is not None:
+            out.warn(f"{entry.name}: not recovered: {entry.failure}")
     if report.interrupted:
         out.warn(f"interrupted; the partitions in {report.out} are complete so far. To continue: {out.resume}")
+
+
+def _conflict_words(found: Conflict) -> str:
+    where = f"offsets {found.first} to {found.last}" if found.first < found.last else f"offset {found.first}"
+    if found.why == "contents":
+        return f"{where} differ in {found.copy}; left out there"
+    older = f"{where} of {found.copy} are of leader epoch {found.other_epoch}"
+    if found.why == "behind-the-end":
+        return f"{older}, behind the end of epoch {found.kept_epoch}; kept, with that epoch"
+    return f"{older}, overruled by epoch {found.kept_epoch}; left out"

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from kops.files import MemoryFiles
 from kops.forensics.recover.report import RecoveredPartition
 from kops.forensics.recover.run import recover
-from kops.records import Batch, BytesSource, Record, scan
+from kops.records import Batch, Record, scan
 from kops.records.build import build_batch
 from kops.storage.formats.leader_epoch_checkpoint import read_leader_epoch_checkpoint
 from kops.storage.formats.names import log_file_name
 from tests.support import corpus
-
-CLEAN = "truth/records/clean.read_uncommitted.jsonl"
-Change = Callable[[int, Batch], bool]
+from tests.support.logs.three_replicas import CLEAN, expand, folders, three_damaged
 
 
 def records_of(files: MemoryFiles, folder: str) -> dict[int, Record]:
@@ -53,27 +49,6 @@ def put(files: MemoryFiles, path: str, content: dict[str, bytes]) -> str:
     return path
 
 
-def content_of(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} if folder.is_dir() else {}
-
-
-def flipped(content: dict[str, bytes], is_hit: Change) -> tuple[dict[str, bytes], set[int]]:
-    """The folder with one bit flipped in the last byte of some batches; and the offsets of those."""
-    hit: set[int] = set()
-    number = 0
-    changed = dict(content)
-    for name in sorted(name for name in content if name.endswith(".log")):
-        data = bytearray(content[name])
-        for batch in scan(BytesSource(content[name])):
-            assert isinstance(batch, Batch)
-            if is_hit(number, batch):
-                data[batch.position + batch.size - 1] ^= 1
-                hit.update(range(batch.base_offset, batch.last_offset + 1))
-            number += 1
-        changed[name] = bytes(data)
-    return changed, hit
-
-
 def merged(files: MemoryFiles, paths: list[str], out: str = "/out") -> RecoveredPartition:
     report = recover(paths, out, files=files, out_files=files)
     (entry,) = report.partitions
@@ -81,16 +56,12 @@ def merged(files: MemoryFiles, paths: list[str], out: str = "/out") -> Recovered
     return entry
 
 
-def expand(ranges: list[list[int]] | list[tuple[int, int]]) -> set[int]:
-    return {offset for first, last in ranges for offset in range(first, last + 1)}
-
-
 @pytest.mark.parametrize("case_id", corpus.cases("damage"))
 def test_two_of_three_are_whole(case_id: str) -> None:
     """Wherever the damaged one is named, the result is the clean log, byte for byte."""
     case = corpus.load(case_id)
     folder = posixpath.basename(case.json["damagedDir"])
-    clean, bad = content_of(case.root / "clean" / folder), content_of(case.root / "before" / folder)
+    clean, bad = folders(case)
     for place in range(3):
         files = MemoryFiles()
         paths = [put(files, f"/n{number}/{folder}", bad if number == place else clean) for number in range(3)]
@@ -105,18 +76,15 @@ def test_all_three_are_damaged(case_id: str) -> None:
     """The case's own damage in one, flipped bits at other places in the two others; some batches are damaged in each of the two."""
     case = corpus.load(case_id)
     folder = posixpath.basename(case.json["damagedDir"])
-    clean, bad = content_of(case.root / "clean" / folder), content_of(case.root / "before" / folder)
     truth = {row["offset"]: row for row in case.lines(CLEAN)}
-    one, first = flipped(clean, lambda number, _: number % 3 == 0)
-    two, second = flipped(clean, lambda number, _: number % 3 == 1 or number % 6 == 3)
-    intact = expand(case.json["offsetsIntactOnDisk"]) | (truth.keys() - first) | (truth.keys() - second)
+    (bad, one, two), intact = three_damaged(case)
     for place, contents in enumerate(([bad, one, two], [one, bad, two], [two, one, bad])):
         files = MemoryFiles()
         entry = merged(files, [put(files, f"/n{number}/{folder}", content) for number, content in enumerate(contents)])
         got = records_of(files, entry.output)
         for offset, record in got.items():
             assert corpus.as_truth(record) == truth[offset], (place, offset)
-        assert intact & truth.keys() <= got.keys()
+        assert intact <= got.keys()
         assert truth.keys() - got.keys() <= expand(entry.missing)
         assert not expand(entry.lost) & got.keys()
 

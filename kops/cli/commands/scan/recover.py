@@ -1,0 +1,89 @@
+"""`kops scan recover`: what all replicas of a cluster have intact, merged and written by a Spark cluster."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated
+
+import typer
+
+from kops.cli.commands.log.recover import print_report
+from kops.cli.commands.scan.running import TASK_BYTES, Conf, Master, OnSpark, Paths, TaskBytes
+from kops.cli.printing.output import Output
+from kops.cli.running.options import command
+from kops.errors import UsageError
+
+
+@command(
+    formats=("table", "wide", "json", "jsonl", "yaml", "csv"),
+    examples=[
+        (
+            "Three damaged brokers: every record that one of them has intact.",
+            "kops scan recover /data/broker-1 /data/broker-2 /data/broker-3 --out /rescue",
+        ),
+        ("What that would give and lose; nothing is written.", "kops scan recover -n /data --out /rescue"),
+        ("As Parquet, on a standalone cluster.", "kops scan recover --master spark://127.0.0.1:7077 --as parquet /data --out /rescue"),
+    ],
+)
+def recover(
+    out: Output,
+    paths: Paths,
+    out_dir: Annotated[
+        str, typer.Option("--out", metavar="DIR", help="Where to write: an empty directory or a new one, which every worker sees.")
+    ],
+    plan: Annotated[
+        bool, typer.Option("--plan", "-n", help="Read everything and say what would be kept and lost; write nothing.", show_default=False)
+    ] = False,
+    as_: Annotated[
+        str, typer.Option("--as", metavar="segment|jsonl|parquet", help="What to write: directories of segments, or records.")
+    ] = "segment",
+    renumber: Annotated[
+        bool, typer.Option("--renumber", help="Renumber the records, so that offsets have no gaps.", show_default=False)
+    ] = False,
+    no_leftovers: Annotated[
+        bool, typer.Option("--no-leftovers", help="Ignore .swap, .cleaned and .deleted files.", show_default=False)
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep what an earlier run completed.", show_default=False)] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write even if the directory is not empty; partitions of the same name are replaced.")
+    ] = False,
+    master: Master = None,
+    task_bytes: TaskBytes = TASK_BYTES,
+    conf: Conf = None,
+) -> int:
+    """Recover a whole cluster on Spark: every batch that any replica has intact, once, at its offset.
+
+    Output, words and exit codes are those of kops log recover. Replicas of a partition are merged: if they differ, the later leader epoch
+    wins, then the majority, and the report names the conflict. What no replica has is listed in DIR/kops-recover.json. A task writes whole
+    partitions and renames them into place, so failed or repeated tasks leave nothing half. A partition that can not be read or written
+    ends with 8 and does not stop the others; --resume tries it again and keeps the rest. Needs kops[spark].
+
+    0: nothing was damaged. 1: there was damage, and all records were saved. 8: a partition failed. 64: records are lost.
+    """
+    if resume and force:
+        raise UsageError("give only one of --resume and --force")
+    if as_ not in ("segment", "jsonl", "parquet"):
+        raise UsageError(f"--as {as_}: not one of segment, jsonl, parquet")
+    from kops.spark.interrupt import in_session
+    from kops.spark.jobs.recover import scan_recover
+
+    if not plan:
+        out.resume = "kops scan recover --resume " + shlex.join(
+            [*paths, "--out", out_dir, *(["--as", as_] if as_ != "segment" else []), *(["--renumber"] if renumber else [])]
+        )
+    report = in_session(
+        OnSpark(master, conf, task_bytes).start("recover", light=True),
+        lambda spark: scan_recover(
+            spark,
+            paths,
+            out_dir,
+            shape=as_,  # type: ignore[arg-type]
+            renumber=renumber,
+            leftovers=not no_leftovers,
+            force=force,
+            resume=resume,
+            plan=plan,
+            task_bytes=task_bytes,
+        ),
+    )
+    return print_report(out, report)

@@ -1,0 +1,54 @@
+"""Three damaged replicas of one partition of the corpus: its own damage in one, flipped bits elsewhere in the two others."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from pathlib import Path
+
+from kops.records import Batch, BytesSource, scan
+from tests.support import corpus
+
+CLEAN = "truth/records/clean.read_uncommitted.jsonl"
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    """The files of a folder; none if there is no folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} if folder.is_dir() else {}
+
+
+def flipped(content: dict[str, bytes], is_hit: Callable[[int], bool]) -> tuple[dict[str, bytes], set[int]]:
+    """The folder with one bit flipped in the last byte of some batches (by number), and the offsets of those."""
+    hit: set[int] = set()
+    number = 0
+    changed = dict(content)
+    for name in sorted(name for name in content if name.endswith(".log")):
+        data = bytearray(content[name])
+        for batch in scan(BytesSource(content[name])):
+            assert isinstance(batch, Batch)
+            if is_hit(number):
+                data[batch.position + batch.size - 1] ^= 1
+                hit.update(range(batch.base_offset, batch.last_offset + 1))
+            number += 1
+        changed[name] = bytes(data)
+    return changed, hit
+
+
+def expand(ranges: list[list[int]] | list[tuple[int, int]]) -> set[int]:
+    """Ranges of offsets, both ends inclusive, as a set."""
+    return {offset for first, last in ranges for offset in range(first, last + 1)}
+
+
+def folders(case: corpus.Case) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """The partition of a damage case: before its damage, and damaged."""
+    folder = posixpath.basename(case.json["damagedDir"])
+    return content_of(case.root / "clean" / folder), content_of(case.root / "before" / folder)
+
+
+def three_damaged(case: corpus.Case) -> tuple[list[dict[str, bytes]], set[int]]:
+    """Three replicas, and the offsets of the records that at least one of them has intact. Some batches are damaged in two of them."""
+    clean, bad = folders(case)
+    truth = {row["offset"] for row in case.lines(CLEAN)}
+    one, first = flipped(clean, lambda number: number % 3 == 0)
+    two, second = flipped(clean, lambda number: number % 3 == 1 or number % 6 == 3)
+    return [bad, one, two], (expand(case.json["offsetsIntactOnDisk"]) | (truth - first) | (truth - second)) & truth
