@@ -21,7 +21,7 @@ def run(count: int, seed: int, timeout: int) -> None:
 
 
 @pytest.mark.hot
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_some_mutations(seed: int) -> None:
     run(2_000 if os.environ.get("KOPS_PURE") else 4_000, seed, 240)
 

@@ -576,6 +576,7 @@ class MovedAway:
         )
 
 
+@pytest.mark.slow
 def test_an_eligible_leader_that_was_moved_away_never_leads(oracle: Oracle) -> None:
     """Kafka's ELR keeps a broker that is no replica any more, until the ISR is large enough again. Leaders come from the replicas only."""
     world = MovedAway(oracle)

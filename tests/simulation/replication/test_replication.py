@@ -20,7 +20,7 @@ from kops.replication.leading.partition_reads import PartitionReads
 from kops.replication.log import ReplicaLog
 from tests.simulation.replication.replication_world import PromiseError, World
 
-FAST, SLOW = range(40), range(40, 840)
+FAST, SLOW = range(40), range(40, 540)
 
 
 @pytest.mark.parametrize("seed", FAST)
@@ -31,7 +31,7 @@ def test_promises_hold(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_promises_hold_for_many_seeds(pytestconfig: pytest.Config) -> None:
-    """800 seeds, or as many as `--seeds` says."""
+    """500 seeds, or as many as `--seeds` says."""
     asked = pytestconfig.getoption("--seeds", default=None)
     for seed in range(SLOW.start, SLOW.start + int(asked)) if asked else SLOW:
         World(seed).run()
